@@ -1,0 +1,326 @@
+//! Keeps an APIService for every group version that is served here.
+//!
+//! Built-in ones (`onstart`) are made and mended at start, and made anew when they are deleted; those of CRDs (`true`) are kept
+//! as they should be at any time and go with their CRD. An APIService without the label is its owner's and never touched.
+//! Mirrors upstream's `autoregister_controller.go`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use generic_server::admission::AdmissionChain;
+use generic_server::discovery::DiscoverySource;
+use generic_server::registry::cache::Snapshot;
+use generic_server::registry::write::{self, DeleteOptions, Preconditions, UpdateRules, WriteCall};
+use generic_server::request::Authorized;
+use generic_server::resource::ServedResource;
+use machinery::{ApiError, Reason, meta};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::apiservice::{self, GROUP, VERSION};
+use crate::local::{CUSTOM_PRIORITY, LocalVersion, builtin_priority};
+
+/// Says who keeps an APIService, and how.
+const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// Keeps the APIServices of local group versions.
+#[derive(Debug)]
+pub(crate) struct AutoRegister {
+    resource: Arc<ServedResource>,
+    sources: Vec<Arc<dyn DiscoverySource>>,
+    /// Built-in ones that have been mended once: later edits are respected.
+    settled: Mutex<BTreeSet<String>>,
+}
+
+/// What is to be done about one APIService.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Create(Value),
+    /// Its spec should be this one.
+    Mend(Value),
+    /// It is of this uid.
+    Delete(String),
+    /// It is served here and does not say that it is available.
+    Confirm,
+}
+
+impl AutoRegister {
+    pub(crate) fn new(resource: Arc<ServedResource>, sources: Vec<Arc<dyn DiscoverySource>>) -> Self {
+        AutoRegister {
+            resource,
+            sources,
+            settled: Mutex::default(),
+        }
+    }
+
+    /// Every group version that is served here, by the name of its APIService.
+    fn wanted(&self) -> BTreeMap<String, LocalVersion> {
+        let mut wanted = BTreeMap::new();
+        for source in &self.sources {
+            for group in source.groups().iter() {
+                for version in &group.versions {
+                    let name = format!("{}.{}", version.version, group.group);
+                    wanted.entry(name).or_insert_with(|| LocalVersion {
+                        group: group.group.to_string(),
+                        version: version.version.to_string(),
+                        custom: builtin_priority(&group.group, &version.version).is_none(),
+                    });
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Brings the APIServices in step, all at once.
+    ///
+    /// # Errors
+    /// The first that cannot be written; the others may have been.
+    pub(crate) async fn sync(&self, snapshot: &Snapshot) -> Result<(), ApiError> {
+        let wanted = self.wanted();
+        let steps = {
+            let settled = self.settled.lock();
+            plan(
+                &wanted,
+                snapshot.objects.values().map(|entry| entry.value()),
+                &settled,
+            )
+        };
+        let outcomes = join_all(steps.iter().map(|(name, step)| self.take(name, step))).await;
+        outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
+        let mut settled = self.settled.lock();
+        settled.extend(
+            wanted
+                .into_iter()
+                .filter(|(_, v)| !v.custom)
+                .map(|(name, _)| name),
+        );
+        Ok(())
+    }
+
+    async fn take(&self, name: &str, step: &Step) -> Result<(), ApiError> {
+        let (authorized, none) = (Authorized::system(), AdmissionChain::default());
+        let call = WriteCall::internal(&self.resource, &authorized, &none, "");
+        let outcome = match step {
+            Step::Create(object) => write::create(&call, object.clone()).await.map(|_| ()),
+            Step::Mend(spec) => {
+                let rules = UpdateRules {
+                    retry: true,
+                    ..UpdateRules::default()
+                };
+                let mut transform = |live: Option<&Value>| {
+                    let mut object = live.cloned().unwrap_or_default();
+                    if managed(&object).is_some() {
+                        object["spec"] = spec.clone();
+                    }
+                    Ok(object)
+                };
+                write::update(&call, name, &rules, &mut transform)
+                    .await
+                    .map(|_| ())
+            }
+            Step::Delete(uid) => {
+                let options = DeleteOptions {
+                    preconditions: Preconditions {
+                        uid: Some(uid.clone()),
+                        ..Preconditions::default()
+                    },
+                    ..DeleteOptions::default()
+                };
+                write::delete(&call, name, &options).await.map(|_| ())
+            }
+            Step::Confirm => {
+                crate::available::write_status(&self.resource, name, &mut |object| {
+                    if needs_confirming(object) {
+                        crate::available::replace_condition(object, apiservice::local_condition());
+                        return true;
+                    }
+                    false
+                })
+                .await
+            }
+        };
+        match outcome {
+            // Somebody was faster: their write is looked at next.
+            Err(error)
+                if matches!(
+                    error.reason(),
+                    Reason::AlreadyExists | Reason::NotFound | Reason::Conflict
+                ) =>
+            {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}
+
+fn managed(object: &Value) -> Option<&str> {
+    meta::labels(object)?
+        .get(LABEL)?
+        .as_str()
+        .filter(|how| matches!(*how, "true" | "onstart"))
+}
+
+fn needs_confirming(object: &Value) -> bool {
+    let local = !meta::dig(object, &["spec", "service"]).is_some_and(Value::is_object);
+    local
+        && apiservice::condition(object, "Available").is_none_or(|c| meta::dig_str(c, &["reason"]) != "Local")
+}
+
+fn spec_of(version: &LocalVersion) -> Value {
+    let priority = builtin_priority(&version.group, &version.version).unwrap_or(CUSTOM_PRIORITY);
+    let mut spec = json!({
+        "version": version.version, "groupPriorityMinimum": priority.0, "versionPriority": priority.1,
+    });
+    if !version.group.is_empty() {
+        spec["group"] = version.group.as_str().into();
+    }
+    spec
+}
+
+fn plan(
+    wanted: &BTreeMap<String, LocalVersion>,
+    live: impl Iterator<Item = Value>,
+    settled: &BTreeSet<String>,
+) -> Vec<(String, Step)> {
+    let mut steps = Vec::new();
+    let mut missing: BTreeMap<&String, &LocalVersion> = wanted.iter().collect();
+    for object in live {
+        let name = meta::name(&object).to_string();
+        let wish = missing.remove(&name);
+        let Some(how) = managed(&object) else {
+            if needs_confirming(&object) {
+                steps.push((name, Step::Confirm));
+            }
+            continue;
+        };
+        let step = match wish {
+            // Whoever labels an APIService `onstart` while the server runs wants it gone at the next start.
+            None if how == "onstart" && !settled.is_empty() => None,
+            None => Some(Step::Delete(meta::uid(&object).to_string())),
+            Some(wish) if !wish.custom && settled.contains(&name) => None,
+            Some(wish) => {
+                let spec = spec_of(wish);
+                (object.get("spec") != Some(&spec)).then_some(Step::Mend(spec))
+            }
+        };
+        match step {
+            Some(step) => steps.push((name, step)),
+            None if needs_confirming(&object) => steps.push((name, Step::Confirm)),
+            None => {}
+        }
+    }
+    for (name, version) in missing {
+        let how = if version.custom { "true" } else { "onstart" };
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "APIService",
+            "metadata": {"name": name, "labels": {LABEL: how}},
+            "spec": spec_of(version),
+        });
+        steps.push((name.clone(), Step::Create(object)));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(all: &[(&str, &str, bool)]) -> BTreeMap<String, LocalVersion> {
+        let one = |(group, version, custom): &(&str, &str, bool)| {
+            let version = LocalVersion {
+                group: (*group).into(),
+                version: (*version).into(),
+                custom: *custom,
+            };
+            (format!("{}.{group}", version.version), version)
+        };
+        all.iter().map(one).collect()
+    }
+
+    fn live(name: &str, how: &str, spec: Value) -> Value {
+        let labels = if how.is_empty() {
+            json!({})
+        } else {
+            json!({LABEL: how})
+        };
+        json!({"metadata": {"name": name, "uid": "u", "labels": labels}, "spec": spec,
+               "status": {"conditions": [{"type": "Available", "status": "True", "reason": "Local"}]}})
+    }
+
+    #[track_caller]
+    fn check(wanted: &BTreeMap<String, LocalVersion>, live: Vec<Value>, settled: &[&str], expected: &[&str]) {
+        let settled = settled.iter().map(|s| (*s).to_string()).collect();
+        let steps = plan(wanted, live.into_iter(), &settled);
+        let told: Vec<String> = steps
+            .iter()
+            .map(|(name, step)| match step {
+                Step::Create(object) => format!("create {name} {}", object["spec"]["groupPriorityMinimum"]),
+                Step::Mend(spec) => format!("mend {name} {}", spec["versionPriority"]),
+                Step::Delete(uid) => format!("delete {name} {uid}"),
+                Step::Confirm => format!("confirm {name}"),
+            })
+            .collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn steps() {
+        let apps = wanted(&[("apps", "v1", false)]);
+        let good = spec_of(&apps["v1.apps"]);
+        let mut edited = good.clone();
+        edited["versionPriority"] = 3.into();
+        check(&apps, vec![], &[], &["create v1.apps 17800"]);
+        check(&apps, vec![], &["v1.apps"], &["create v1.apps 17800"]);
+        check(&apps, vec![live("v1.apps", "onstart", good.clone())], &[], &[]);
+        check(
+            &apps,
+            vec![live("v1.apps", "onstart", edited.clone())],
+            &[],
+            &["mend v1.apps 15"],
+        );
+        check(
+            &apps,
+            vec![live("v1.apps", "onstart", edited.clone())],
+            &["v1.apps"],
+            &[],
+        );
+        check(&apps, vec![live("v1.apps", "", edited)], &[], &[]);
+
+        let custom = wanted(&[("a.io", "v1", true)]);
+        let good = spec_of(&custom["v1.a.io"]);
+        let mut edited = good.clone();
+        edited["versionPriority"] = 3.into();
+        check(&custom, vec![], &["x"], &["create v1.a.io 1000"]);
+        check(
+            &custom,
+            vec![live("v1.a.io", "true", edited.clone())],
+            &["x"],
+            &["mend v1.a.io 100"],
+        );
+        check(&custom, vec![live("v1.a.io", "", edited)], &["x"], &[]);
+
+        let none = wanted(&[]);
+        check(
+            &none,
+            vec![live("v1.a.io", "true", good.clone())],
+            &["x"],
+            &["delete v1.a.io u"],
+        );
+        check(&none, vec![live("v1.a.io", "", good.clone())], &["x"], &[]);
+        check(
+            &none,
+            vec![live("v9.apps", "onstart", good.clone())],
+            &[],
+            &["delete v9.apps u"],
+        );
+        check(&none, vec![live("v9.apps", "onstart", good.clone())], &["x"], &[]);
+
+        let mut unsaid = live("v1.b.io", "", good.clone());
+        unsaid["status"] = json!({});
+        check(&none, vec![unsaid.clone()], &["x"], &["confirm v1.b.io"]);
+        unsaid["spec"]["service"] = json!({"name": "s"});
+        check(&none, vec![unsaid], &["x"], &[]);
+    }
+}

@@ -1,0 +1,21 @@
+//! The aggregator: the outermost server. APIServices say which group versions are served here and which by remote servers;
+//! it proxies to those, and publishes discovery and OpenAPI of all of them as one.
+//!
+//! It never imports the other servers: they are its next [`generic_server::delegate::Delegate`] and its local
+//! [`generic_server::discovery::DiscoverySource`]s.
+
+pub mod apiservice;
+mod autoregister;
+mod available;
+mod backend;
+mod local;
+mod metrics;
+mod proxy;
+mod remote_discovery;
+mod resolve;
+mod routes;
+mod server;
+
+pub use local::{LocalVersion, builtin_priority};
+pub use proxy::tls::ProxyKey;
+pub use server::{Aggregator, Deps};

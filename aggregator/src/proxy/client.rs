@@ -1,0 +1,215 @@
+//! Connections to extension servers: TCP, TLS with the service's name, HTTP/2 or HTTP/1.1 as negotiated, pooled per endpoint.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use generic_server::client::TlsIo;
+use http::Uri;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::body::Held;
+use super::tls::{ProxyKey, client_config};
+use crate::routes::RemoteSpec;
+
+/// How long a connection may take to come about; a second endpoint is tried after that.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+/// With the timeout below, a dead connection is found within five seconds.
+const PING_EVERY: Duration = Duration::from_secs(3);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(90);
+const IDLE_PER_ENDPOINT: usize = 64;
+const WINDOW: u32 = 1 << 20;
+/// A backend's head may not be larger: an endless one is an error.
+const MAX_HEADERS: usize = 256 * 1024;
+
+/// The pooled client of one APIService.
+pub(crate) type Pool = Client<Connector, Held>;
+
+/// How one APIService's servers are talked to. Made when its spec changes, never per request.
+#[derive(Debug, Clone)]
+pub(crate) struct Transport {
+    pool: Pool,
+    /// HTTP/1.1 alone, without reuse: for upgrades.
+    upgrades: Connector,
+}
+
+impl Transport {
+    /// # Errors
+    /// When the spec's bundle cannot be used; the text is for clients.
+    pub(crate) fn new(spec: &RemoteSpec, key: &ProxyKey) -> Result<Self, String> {
+        let name = format!("{}.{}.svc", spec.service, spec.namespace);
+        let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+        let mut config = client_config(spec, key)?;
+        let upgrades = Connector {
+            tls: TlsConnector::from(Arc::new(config.clone())),
+            name: name.clone(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let connector = Connector {
+            tls: TlsConnector::from(Arc::new(config)),
+            name,
+        };
+        let pool = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_PER_ENDPOINT)
+            .http1_max_buf_size(MAX_HEADERS)
+            .http2_initial_stream_window_size(WINDOW)
+            .http2_initial_connection_window_size(WINDOW * 8)
+            .http2_max_header_list_size(u32::try_from(MAX_HEADERS).unwrap_or(u32::MAX))
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .http2_keep_alive_while_idle(true)
+            .build(connector);
+        Ok(Transport { pool, upgrades })
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A fresh HTTP/1.1 connection, for an upgrade.
+    pub(crate) async fn connect(&self, authority: &str) -> Result<TlsIo, Fault> {
+        self.upgrades.connect(authority.to_string()).await
+    }
+}
+
+/// Why a server cannot be reached, in upstream's words.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Fault(pub(crate) String);
+
+/// Opens connections with the service's own name, whatever the endpoint's address.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    tls: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    async fn connect(&self, authority: String) -> Result<TlsIo, Fault> {
+        let attempt = self.attempt(&authority);
+        match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
+            Ok(done) => done,
+            Err(_) => Err(Fault(format!("dial tcp {authority}: i/o timeout"))),
+        }
+    }
+
+    async fn attempt(&self, authority: &str) -> Result<TlsIo, Fault> {
+        let stream = TcpStream::connect(authority)
+            .await
+            .map_err(|error| Fault(dial_fault(authority, &error)))?;
+        // Watch events are small: they must not wait for more.
+        let _ = stream.set_nodelay(true);
+        let stream = self
+            .tls
+            .connect(self.name.clone(), stream)
+            .await
+            .map_err(|error| Fault(tls_fault(&error, &self.name)))?;
+        Ok(TlsIo::new(stream))
+    }
+}
+
+/// A failed connect as Go words it.
+fn dial_fault(authority: &str, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused",
+        io::ErrorKind::TimedOut => "connect: connection timed out",
+        io::ErrorKind::HostUnreachable => "connect: no route to host",
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable",
+        io::ErrorKind::ConnectionReset => "connect: connection reset by peer",
+        _ => return format!("dial tcp {authority}: {error}"),
+    };
+    format!("dial tcp {authority}: {why}")
+}
+
+/// A failed handshake as Go words it.
+fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
+    use rustls::{CertificateError as Bad, Error};
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let x509 = |text: &str| format!("tls: failed to verify certificate: x509: {text}");
+    match cause {
+        Some(Error::InvalidCertificate(Bad::UnknownIssuer)) => {
+            x509("certificate signed by unknown authority")
+        }
+        Some(Error::InvalidCertificate(
+            Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. },
+        )) => x509("certificate has expired or is not yet valid"),
+        Some(Error::InvalidCertificate(Bad::NotValidForName)) => x509(&format!(
+            "certificate is not valid for any names, but wanted to match {}",
+            name.to_str()
+        )),
+        Some(Error::InvalidCertificate(Bad::NotValidForNameContext { presented, .. })) => x509(&format!(
+            "certificate is valid for {}, not {}",
+            presented.join(", "),
+            name.to_str()
+        )),
+        Some(Error::InvalidMessage(_)) => "tls: first record does not look like a TLS handshake".into(),
+        Some(other) => format!("tls: {other}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".into(),
+        None => error.to_string(),
+    }
+}
+
+/// What a request's failure was, in upstream's words.
+pub(crate) fn fault_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut at = Some(error);
+    let mut last = String::new();
+    while let Some(error) = at {
+        if let Some(fault) = error.downcast_ref::<Fault>() {
+            return fault.0.clone();
+        }
+        if let Some(error) = error.downcast_ref::<hyper::Error>() {
+            if error.is_incomplete_message() {
+                return "EOF".into();
+            }
+            if error.is_parse_too_large() {
+                return "net/http: server response headers exceeded the limit; aborted".into();
+            }
+            if error.is_parse() {
+                return "net/http: HTTP/1.x transport connection broken: malformed HTTP response".into();
+            }
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>()
+            && error.kind() == io::ErrorKind::ConnectionReset
+        {
+            return "read: connection reset by peer".into();
+        }
+        last = error.to_string();
+        at = error.source();
+    }
+    last
+}
+
+impl tower::Service<Uri> for Connector {
+    type Response = TlsIo;
+    type Error = Fault;
+    type Future = Pin<Box<dyn Future<Output = Result<TlsIo, Fault>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = self.clone();
+        let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
+        Box::pin(async move { connector.connect(authority).await })
+    }
+}

@@ -1,0 +1,111 @@
+//! Upgrades (WebSocket, SPDY): a connection of its own over HTTP/1.1, joined with the client's once both have switched.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::filters::text_error;
+use generic_server::request::empty;
+use generic_server::{Request, Response};
+use http::{HeaderMap, HeaderName, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+use super::body::Held;
+use super::client::{Transport, fault_of};
+use super::{Call, headers};
+use crate::backend::Backend;
+
+/// How long a backend may take to switch.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Taken from the connection to the backend at once.
+const BUFFER: usize = 32 * 1024;
+
+/// Whether the client asks for another protocol.
+pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.to_ascii_lowercase().contains("upgrade"))
+}
+
+fn refused(why: &str) -> Response {
+    text_error(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+pub(super) async fn serve(
+    mut call: Call<'_>,
+    backend: &Arc<Backend>,
+    transport: &Transport,
+    authority: &str,
+) -> Response {
+    let asking = backend.ask();
+    let answer = tokio::time::timeout(PATIENCE, ask(&call, transport, authority)).await;
+    let mut response = match answer.unwrap_or_else(|_| Err("timed out waiting for the upgrade".into())) {
+        Ok(response) => response,
+        Err(why) => {
+            asking.failed();
+            return refused(&why);
+        }
+    };
+    let code = response.status();
+    asking.answered(code.as_u16());
+    if code != StatusCode::SWITCHING_PROTOCOLS {
+        if code.as_u16() < 400 {
+            return refused(&format!(
+                "invalid upgrade response: status code {}",
+                code.as_u16()
+            ));
+        }
+        let (mut head, body) = response.into_parts();
+        headers::strip_hop_by_hop(&mut head.headers);
+        return Response::from_parts(head, body.map_err(Into::into).boxed_unsync());
+    }
+    let theirs = hyper::upgrade::on(&mut response);
+    let extensions = std::mem::take(&mut call.head.extensions);
+    let mut client = Request::new(empty());
+    *client.extensions_mut() = extensions;
+    let ours = hyper::upgrade::on(&mut client);
+    call.proxy.tasks.spawn("upgrade", async move {
+        // The client's side switches when the answer below has been written.
+        let Ok((ours, theirs)) = tokio::try_join!(ours, theirs) else {
+            return;
+        };
+        let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
+        // Either side going away ends it: their business.
+        let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut theirs, BUFFER, BUFFER).await;
+    });
+    let mut answer = Response::new(empty());
+    *answer.status_mut() = code;
+    *answer.headers_mut() = std::mem::take(response.headers_mut());
+    answer
+}
+
+async fn ask(
+    call: &Call<'_>,
+    transport: &Transport,
+    authority: &str,
+) -> Result<http::Response<hyper::body::Incoming>, String> {
+    let stream = transport.connect(authority).await.map_err(|fault| fault.0)?;
+    let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| fault_of(&error))?;
+    call.proxy.tasks.spawn("upgrade connection", async move {
+        // Its failure reaches the request that waits on it.
+        let _ = connection.with_upgrades().await;
+    });
+    let mut request = call.request(authority, Held::empty())?;
+    *request.uri_mut() = call.location.parse().map_err(|error| format!("{error}"))?;
+    let own = request.headers_mut();
+    let host = http::HeaderValue::from_str(authority).map_err(|error| error.to_string())?;
+    own.insert(header::HOST, host);
+    if let Some(client) = call.client() {
+        let name = HeaderName::from_static("x-forwarded-for");
+        if let Ok(value) = http::HeaderValue::from_str(&client.to_string()) {
+            own.append(name, value);
+        }
+    }
+    sender
+        .send_request(request)
+        .await
+        .map_err(|error| fault_of(&error))
+}

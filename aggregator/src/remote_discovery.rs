@@ -1,0 +1,301 @@
+//! What a remote server says that it serves: asked in the background, within bounds, and turned into what discovery publishes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use generic_server::discovery::VersionDiscovery;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use machinery::meta;
+use serde_json::{Map, Value, json};
+
+use crate::backend::Backend;
+use crate::proxy;
+use crate::routes::RemoteSpec;
+
+/// How long an answer may take, to its end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How large a discovery document may be.
+const MOST: usize = 8 << 20;
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// What a backend answered to this server itself.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) url: String,
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// Empty unless asked for.
+    pub(crate) body: Bytes,
+}
+
+/// Why there is no answer; without an address the URL is empty.
+#[derive(Debug, thiserror::Error)]
+#[error("{url}: {why}")]
+pub(crate) struct Fault {
+    pub(crate) url: String,
+    pub(crate) why: String,
+}
+
+/// `/apis/GROUP/VERSION`.
+pub(crate) fn path(spec: &RemoteSpec) -> String {
+    if spec.group.is_empty() {
+        format!("/api/{}", spec.version)
+    } else {
+        format!("/apis/{}/{}", spec.group, spec.version)
+    }
+}
+
+/// Asks one of a backend's addresses; with `most` the body is read, up to so many bytes.
+pub(crate) async fn get(
+    backend: &Arc<Backend>,
+    path: &str,
+    headers: &HeaderMap,
+    most: Option<usize>,
+) -> Result<Answer, Fault> {
+    let nowhere = |why: String| Fault {
+        url: String::new(),
+        why,
+    };
+    let transport = backend.transport.as_ref().map_err(|why| nowhere(why.clone()))?;
+    let targets = backend.targets().map_err(nowhere)?;
+    let mut last = nowhere("no address".into());
+    // A second address, or the same one on a new connection: the pooled one may have died.
+    for authority in targets.iter().cycle().take(targets.len().clamp(2, 3)) {
+        let url = format!("https://{authority}{path}");
+        let asked = ask(transport, &url, headers, most);
+        let why = match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(why)) => why,
+            Err(_) => "context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into(),
+        };
+        last = Fault { url, why };
+    }
+    Err(last)
+}
+
+async fn ask(
+    transport: &proxy::client::Transport,
+    url: &str,
+    headers: &HeaderMap,
+    most: Option<usize>,
+) -> Result<Answer, String> {
+    let mut request = http::Request::new(proxy::no_body());
+    *request.uri_mut() = url.parse().map_err(|error| format!("{error}"))?;
+    request.headers_mut().clone_from(headers);
+    let response = transport
+        .pool()
+        .request(request)
+        .await
+        .map_err(|error| proxy::client::fault_of(&error))?;
+    let (head, mut body) = response.into_parts();
+    let mut bytes = BytesMut::new();
+    if let Some(most) = most {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| proxy::client::fault_of(&error))?;
+            if let Some(data) = frame.data_ref() {
+                if bytes.len() + data.len() > most {
+                    return Err(format!("the answer is larger than {most} bytes"));
+                }
+                bytes.extend_from_slice(data);
+            }
+        }
+    }
+    Ok(Answer {
+        url: url.to_string(),
+        status: head.status,
+        headers: head.headers,
+        body: bytes.freeze(),
+    })
+}
+
+/// What a backend serves of its group version: as its aggregated document says, else its resource list.
+pub(crate) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Result<VersionDiscovery, String> {
+    let spec = &backend.spec;
+    let mut modern = headers.clone();
+    modern.insert(header::ACCEPT, HeaderValue::from_static(AGGREGATED));
+    if let Ok(answer) = get(backend, "/apis", &modern, Some(MOST)).await
+        && answer.status.is_success()
+        && is_aggregated(&answer.headers)
+        && let Ok(document) = serde_json::from_slice::<Value>(&answer.body)
+        && let Some(version) = of_aggregated(&document, spec)
+    {
+        return Ok(version);
+    }
+    let mut legacy = headers.clone();
+    legacy.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let answer = get(backend, &path(spec), &legacy, Some(MOST))
+        .await
+        .map_err(|fault| fault.to_string())?;
+    if !answer.status.is_success() {
+        return Err(format!(
+            "bad status from {}: {}",
+            answer.url,
+            answer.status.as_u16()
+        ));
+    }
+    let document = serde_json::from_slice::<Value>(&answer.body).map_err(|error| error.to_string())?;
+    of_legacy(&document, spec)
+        .ok_or_else(|| format!("{} is not an APIResourceList of its group version", answer.url))
+}
+
+/// How large an OpenAPI document may be.
+const MOST_OPENAPI: usize = 32 << 20;
+
+/// The OpenAPI document of a backend's group version; `None` when it has none that can be used.
+pub(crate) async fn fetch_openapi(backend: &Arc<Backend>, headers: &HeaderMap) -> Option<Bytes> {
+    let mut json = headers.clone();
+    json.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let path = format!("/openapi/v3{}", path(&backend.spec));
+    let answer = get(backend, &path, &json, Some(MOST_OPENAPI)).await.ok()?;
+    let usable = answer.status.is_success()
+        && serde_json::from_slice::<serde::de::IgnoredAny>(&answer.body).is_ok()
+        && answer.body.first() == Some(&b'{');
+    usable.then_some(answer.body)
+}
+
+fn is_aggregated(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|kind| {
+            kind.contains("g=apidiscovery.k8s.io") && kind.contains("as=APIGroupDiscoveryList")
+        })
+}
+
+fn of_aggregated(document: &Value, spec: &RemoteSpec) -> Option<VersionDiscovery> {
+    let items = document.get("items")?.as_array()?;
+    let group = items
+        .iter()
+        .find(|item| meta::name(item) == spec.group)?
+        .get("versions")?
+        .as_array()?;
+    let version = group
+        .iter()
+        .find(|version| meta::dig_str(version, &["version"]) == spec.version)?;
+    Some(published(spec, version.get("resources").cloned(), false))
+}
+
+fn published(spec: &RemoteSpec, resources: Option<Value>, stale: bool) -> VersionDiscovery {
+    let freshness = if stale { "Stale" } else { "Current" };
+    let mut element = json!({"version": spec.version, "freshness": freshness});
+    if let Some(resources) = resources.filter(|r| r.as_array().is_some_and(|r| !r.is_empty())) {
+        element["resources"] = resources;
+    }
+    VersionDiscovery {
+        version: spec.version.as_str().into(),
+        // Clients get it from the server itself.
+        resource_list: Bytes::new(),
+        aggregated: element.to_string().into(),
+        stale,
+    }
+}
+
+/// What is published of a server that cannot be reached: what it last said, if anything.
+pub(crate) fn stale(spec: &RemoteSpec, known: Option<&VersionDiscovery>) -> VersionDiscovery {
+    let resources = known
+        .and_then(|known| serde_json::from_slice::<Value>(&known.aggregated).ok())
+        .and_then(|mut element| Some(element.get_mut("resources")?.take()));
+    published(spec, resources, true)
+}
+
+/// An `APIResourceList` as elements of the aggregated document.
+fn of_legacy(document: &Value, spec: &RemoteSpec) -> Option<VersionDiscovery> {
+    let group_version = if spec.group.is_empty() {
+        spec.version.clone()
+    } else {
+        format!("{}/{}", spec.group, spec.version)
+    };
+    if meta::dig_str(document, &["groupVersion"]) != group_version {
+        return None;
+    }
+    let list = document.get("resources")?.as_array()?;
+    let mut resources: Vec<Value> = Vec::new();
+    for resource in list {
+        let name = meta::dig_str(resource, &["name"]);
+        let text = |key: &str| meta::dig_str(resource, &[key]);
+        let kind = json!({"group": text("group"), "version": text("version"), "kind": text("kind")});
+        let verbs = resource.get("verbs").cloned().unwrap_or_else(|| json!([]));
+        if let Some((parent, subresource)) = name.split_once('/') {
+            let one = json!({"subresource": subresource, "responseKind": kind, "verbs": verbs});
+            let known = resources
+                .iter_mut()
+                .find(|r| meta::dig_str(r, &["resource"]) == parent);
+            if let Some(parent) = known {
+                match parent.get_mut("subresources").and_then(Value::as_array_mut) {
+                    Some(all) => all.push(one),
+                    None => parent["subresources"] = json!([one]),
+                }
+            }
+            continue;
+        }
+        let namespaced = resource.get("namespaced").and_then(Value::as_bool) == Some(true);
+        let mut one = Map::new();
+        one.insert("resource".into(), name.into());
+        one.insert("responseKind".into(), kind);
+        let scope = if namespaced { "Namespaced" } else { "Cluster" };
+        one.insert("scope".into(), scope.into());
+        one.insert("singularResource".into(), text("singularName").into());
+        one.insert("verbs".into(), verbs);
+        for key in ["shortNames", "categories"] {
+            if let Some(value) = resource.get(key) {
+                one.insert(key.into(), value.clone());
+            }
+        }
+        resources.push(Value::Object(one));
+    }
+    Some(published(spec, Some(resources.into()), false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> RemoteSpec {
+        RemoteSpec {
+            name: "v1.a.io".into(),
+            group: "a.io".into(),
+            version: "v1".into(),
+            namespace: "n".into(),
+            service: "s".into(),
+            port: 443,
+            ca_bundle: None,
+            insecure: false,
+        }
+    }
+
+    #[test]
+    fn a_resource_list_becomes_an_aggregated_element() {
+        let list = json!({"groupVersion": "a.io/v1", "resources": [
+            {"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get"]},
+            {"name": "things/status", "singularName": "", "namespaced": true, "kind": "Thing", "verbs": ["update"]},
+            {"name": "orphans/status", "kind": "X", "verbs": []}]});
+        let version = of_legacy(&list, &spec()).expect("it is of the group version");
+        let kind = json!({"group": "", "version": "", "kind": "Thing"});
+        let expected = json!({"version": "v1", "freshness": "Current", "resources": [{
+            "resource": "things", "responseKind": kind, "scope": "Namespaced", "singularResource": "thing",
+            "verbs": ["get"],
+            "subresources": [{"subresource": "status", "responseKind": kind, "verbs": ["update"]}]}]});
+        assert_eq!(
+            serde_json::from_slice::<Value>(&version.aggregated).ok(),
+            Some(expected)
+        );
+        let stale = stale(&spec(), Some(&version));
+        let said = String::from_utf8_lossy(&stale.aggregated).into_owned();
+        assert!(said.contains("Stale") && said.contains("things"), "{said}");
+    }
+
+    #[test]
+    fn documents_of_something_else_are_refused() {
+        for bad in [
+            json!({}),
+            json!([]),
+            json!({"groupVersion": "b.io/v1", "resources": []}),
+            json!({"groupVersion": "a.io/v1"}),
+        ] {
+            assert!(of_legacy(&bad, &spec()).is_none(), "{bad}");
+            assert!(of_aggregated(&bad, &spec()).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The aggregator as a delegate and as the one source of discovery.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use generic_server::delegate::{Delegate, Handled};
+use generic_server::discovery::{
+    self, DiscoverySource, Documents, GroupDiscovery, VersionDiscovery, resource_documents,
+};
+use generic_server::handlers::{self, ServeEnv};
+use generic_server::metrics::Metrics;
+use generic_server::openapi::{DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments};
+use generic_server::registry::Directory;
+use generic_server::registry::cache::{Interest, Snapshot};
+use generic_server::request::{Authorized, Request, RequestInfo};
+use generic_server::resource::ServedResource;
+use generic_server::server::GroupSpec;
+use generic_server::spawn::Tasks;
+use machinery::ApiError;
+use storage::Store;
+
+use crate::apiservice;
+use crate::autoregister::AutoRegister;
+use crate::available::Watch;
+use crate::backend::Backend;
+use crate::local::version_rank;
+use crate::metrics::BackendMetrics;
+use crate::proxy::tls::ProxyKey;
+use crate::proxy::{self, Proxy};
+use crate::remote_discovery;
+use crate::resolve::Resolver;
+use crate::routes::Routes;
+
+/// How long to wait before something that failed is tried anew.
+const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What an aggregator is made of.
+#[derive(Debug)]
+pub struct Deps {
+    /// Where APIServices are stored.
+    pub engine: Arc<dyn Store>,
+    /// What keys begin with: `/registry`.
+    pub prefix: String,
+    /// The servers behind it.
+    pub next: Arc<dyn Delegate>,
+    /// What they publish.
+    pub local: Vec<Arc<dyn DiscoverySource>>,
+    /// What they publish in OpenAPI.
+    pub openapi: Vec<Arc<dyn OpenApiSource>>,
+    /// Where stores are registered.
+    pub directory: Arc<Directory>,
+    /// What its handlers share.
+    pub env: ServeEnv,
+    /// `host:port`, for `/api`.
+    pub server_address: String,
+    /// What remote servers are shown. Replaced when its files change.
+    pub proxy_key: ProxyKey,
+    /// Reach remote servers at their endpoints rather than their service's cluster IP.
+    pub endpoint_routing: bool,
+    /// Where its metrics are told.
+    pub metrics: Arc<Metrics>,
+    /// Where its work in the background runs.
+    pub tasks: Tasks,
+}
+
+/// The aggregator.
+#[derive(Debug)]
+pub struct Aggregator {
+    resource: Arc<ServedResource>,
+    env: ServeEnv,
+    next: Arc<dyn Delegate>,
+    published: Arc<Published>,
+    documents: Documents,
+    openapi: OpenApi,
+    proxy: Proxy,
+    watch: Arc<Watch>,
+    register: AutoRegister,
+    tasks: Tasks,
+}
+
+/// Discovery of everything, local and remote, in order of priority.
+#[derive(Debug)]
+pub(crate) struct Published {
+    own: Arc<VersionDiscovery>,
+    local: Vec<Arc<dyn DiscoverySource>>,
+    routes: ArcSwap<Routes>,
+    proxy_key: ProxyKey,
+    changes: tokio::sync::watch::Sender<u64>,
+}
+
+impl Aggregator {
+    /// An aggregator. `None` when its own kind's schema is not built in.
+    pub fn new(deps: Deps) -> Option<Arc<Self>> {
+        let resource = apiservice::resource(deps.engine, &deps.prefix)?;
+        deps.directory.register(resource.clone());
+        let own = discovery::version_discovery(
+            apiservice::GROUP,
+            apiservice::VERSION,
+            &resource_documents(std::slice::from_ref(&resource)),
+            false,
+        );
+        let changes = tokio::sync::watch::Sender::default();
+        let published = Arc::new(Published {
+            own: Arc::new(own),
+            local: deps.local.clone(),
+            routes: ArcSwap::default(),
+            proxy_key: deps.proxy_key,
+            changes: changes.clone(),
+        });
+        deps.metrics.register(Arc::new(BackendMetrics(published.clone())));
+        let proxy = Proxy::new(deps.tasks.clone());
+        let resolver = Resolver::new(deps.directory, deps.endpoint_routing);
+        let watch = Watch::new(
+            resolver,
+            resource.clone(),
+            proxy.mark(),
+            changes,
+            deps.tasks.clone(),
+        );
+        let documents = Documents::new(vec![published.clone()], deps.server_address);
+        let own = StaticDocuments::new(vec![GroupSpec {
+            group: apiservice::GROUP.into(),
+            versions: vec![(apiservice::VERSION.into(), vec![resource.clone()])],
+        }]);
+        let roots = RootDocuments(vec![published.clone()]);
+        let mut openapi: Vec<Arc<dyn OpenApiSource>> =
+            vec![published.clone(), Arc::new(own), Arc::new(roots)];
+        openapi.extend(deps.openapi);
+        let openapi = OpenApi::new(openapi);
+        Some(Arc::new(Aggregator {
+            register: AutoRegister::new(resource.clone(), deps.local),
+            resource,
+            env: deps.env,
+            next: deps.next,
+            published,
+            documents,
+            openapi,
+            proxy,
+            watch,
+            tasks: deps.tasks,
+        }))
+    }
+
+    /// The APIService resource.
+    pub fn resource(&self) -> &Arc<ServedResource> {
+        &self.resource
+    }
+
+    /// The discovery documents of everything.
+    pub fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    /// Reads the APIServices, registers what is served here, and follows both from then on.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub async fn start(self: &Arc<Self>) -> Result<(), ApiError> {
+        let Some(store) = self.resource.store() else {
+            return Ok(());
+        };
+        let snapshot = store.fresh().await?;
+        self.load(&snapshot);
+        self.register.sync(&snapshot).await?;
+        self.watch.start();
+        let own = self.clone();
+        self.tasks.spawn("aggregator", async move { own.follow().await });
+        let own = self.clone();
+        self.tasks
+            .spawn("aggregator registration", async move { own.register().await });
+        Ok(())
+    }
+
+    /// Keeps the routes as the APIServices say.
+    async fn follow(self: Arc<Self>) {
+        let Some(store) = self.resource.store() else {
+            return;
+        };
+        loop {
+            let cache = match store.cache().await {
+                Ok(cache) => cache,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read APIServices");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            let snapshot = cache.snapshot();
+            self.load(&snapshot);
+            let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            let mut changes = Vec::new();
+            while feed.next(&mut changes).await.is_ok() {
+                self.load(&cache.snapshot());
+                self.watch
+                    .touched(changes.iter().map(|change| change.entry.name()));
+                changes.clear();
+            }
+        }
+    }
+
+    /// Keeps the APIServices of what is served here, as either changes.
+    async fn register(self: Arc<Self>) {
+        let Some(store) = self.resource.store() else {
+            return;
+        };
+        let mut sources: Vec<_> = self
+            .published
+            .local
+            .iter()
+            .map(|source| source.changes())
+            .collect();
+        let mut routes = self.published.changes.subscribe();
+        loop {
+            let outcome = match store.fresh().await {
+                Ok(snapshot) => self.register.sync(&snapshot).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "cannot register what is served here");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            let moved = sources.iter_mut().map(|source| Box::pin(source.changed()));
+            let any = async {
+                let (outcome, index, _) = futures_util::future::select_all(moved).await;
+                (outcome.is_err(), index)
+            };
+            let gone = tokio::select! {
+                gone = any => Some(gone),
+                // Its owner lives in this very object.
+                _ = routes.changed() => None,
+            };
+            if let Some((true, index)) = gone {
+                // A source that will not change any more.
+                sources.remove(index);
+                if sources.is_empty() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn load(&self, snapshot: &Snapshot) {
+        let published = &self.published;
+        let objects = snapshot.objects.values().map(|entry| entry.value());
+        let routes = Arc::new(Routes::of(
+            objects,
+            &published.routes.load(),
+            &published.proxy_key,
+        ));
+        self.watch.take(&routes);
+        published.routes.store(routes);
+        published.changes.send_modify(|n| *n += 1);
+    }
+
+    /// The remote server of a request, with whether it is available.
+    fn remote(&self, info: &RequestInfo) -> Option<(Arc<Backend>, bool)> {
+        let (group, version) = if info.is_resource {
+            (info.group.as_str(), info.version.as_str())
+        } else {
+            group_version(&info.path)?
+        };
+        if group.is_empty() || group == apiservice::GROUP {
+            return None;
+        }
+        let routes = self.published.routes.load();
+        let route = routes.get(group, version)?;
+        Some((route.remote.clone()?, route.available))
+    }
+}
+
+/// Group and version of a path at or below `/apis/GROUP/VERSION`.
+fn group_version(path: &str) -> Option<(&str, &str)> {
+    let mut parts = path.strip_prefix("/apis/")?.split('/');
+    let (group, version) = (parts.next()?, parts.next()?);
+    (!group.is_empty() && !version.is_empty()).then_some((group, version))
+}
+
+impl Published {
+    /// Whether a group version is served by this process.
+    fn serves(&self, group: &str, version: &str) -> bool {
+        group == apiservice::GROUP && version == apiservice::VERSION
+            || self.local.iter().any(|source| {
+                let groups = source.groups();
+                let found = groups.iter().find(|g| *g.group == *group);
+                found.is_some_and(|g| g.versions.iter().any(|v| *v.version == *version))
+            })
+    }
+
+    /// The remote servers, by APIService.
+    pub(crate) fn backends(&self) -> Vec<(Arc<Backend>, bool)> {
+        let routes = self.routes.load();
+        let mut all: Vec<_> = routes
+            .iter()
+            .filter_map(|(_, _, route)| Some((route.remote.clone()?, route.available)))
+            .collect();
+        all.sort_by(|a, b| a.0.spec.name.cmp(&b.0.spec.name));
+        all
+    }
+}
+
+impl OpenApiSource for Published {
+    fn documents(&self) -> Vec<DocumentRef> {
+        let one = |(backend, _): (Arc<Backend>, bool)| {
+            let known = backend.openapi.load_full()?;
+            Some(DocumentRef {
+                path: remote_discovery::path(&backend.spec)
+                    .trim_start_matches('/')
+                    .to_string(),
+                hash: known.0.clone(),
+            })
+        };
+        self.backends().into_iter().filter_map(one).collect()
+    }
+
+    fn document(&self, path: &str) -> Option<bytes::Bytes> {
+        let backends = self.backends();
+        let (backend, _) = backends
+            .iter()
+            .find(|(backend, _)| remote_discovery::path(&backend.spec).trim_start_matches('/') == path)?;
+        backend.openapi.load().as_ref().map(|known| known.1.clone())
+    }
+}
+
+impl DiscoverySource for Published {
+    fn groups(&self) -> Arc<Vec<Arc<GroupDiscovery>>> {
+        let routes = self.routes.load();
+        let mut groups: BTreeMap<Arc<str>, Vec<Arc<VersionDiscovery>>> = BTreeMap::new();
+        for source in &self.local {
+            for group in source.groups().iter() {
+                let versions = groups.entry(group.group.clone()).or_default();
+                for version in &group.versions {
+                    if !versions.iter().any(|v| v.version == version.version) {
+                        versions.push(version.clone());
+                    }
+                }
+            }
+        }
+        for (group, version, route) in routes.iter() {
+            if group == apiservice::GROUP {
+                continue;
+            }
+            let versions = groups.entry(group.into()).or_default();
+            let known = versions.iter().position(|v| *v.version == *version);
+            let published = match &route.remote {
+                // Nothing is known to be there, but somebody says that it is served here.
+                None if known.is_none() => Arc::new(VersionDiscovery {
+                    version: version.into(),
+                    resource_list: bytes::Bytes::new(),
+                    aggregated: serde_json::json!({"version": version, "freshness": "Current"})
+                        .to_string()
+                        .into(),
+                    stale: false,
+                }),
+                None => continue,
+                Some(backend) => {
+                    let last = backend.known.load_full();
+                    match last {
+                        Some(last) if route.available => last,
+                        last => Arc::new(remote_discovery::stale(&backend.spec, last.as_deref())),
+                    }
+                }
+            };
+            match known.and_then(|at| versions.get_mut(at)) {
+                Some(there) => *there = published,
+                None => versions.push(published),
+            }
+        }
+        let mut ordered: Vec<(i32, GroupDiscovery)> = groups
+            .into_iter()
+            .map(|(group, mut versions)| {
+                versions.sort_by(|a, b| {
+                    let rank = |v: &VersionDiscovery| routes.priority(&group, &v.version).1;
+                    let by_name = || version_rank(&b.version).cmp(&version_rank(&a.version));
+                    rank(b).cmp(&rank(a)).then_with(by_name)
+                });
+                let first = versions
+                    .iter()
+                    .map(|v| routes.priority(&group, &v.version).0)
+                    .max();
+                (first.unwrap_or_default(), GroupDiscovery { group, versions })
+            })
+            .collect();
+        ordered.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| left.group.cmp(&right.group)));
+        let own = GroupDiscovery {
+            group: apiservice::GROUP.into(),
+            versions: vec![self.own.clone()],
+        };
+        let all = std::iter::once(own).chain(ordered.into_iter().map(|(_, group)| group));
+        Arc::new(all.map(Arc::new).collect())
+    }
+
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn generation(&self) -> u64 {
+        self.local.iter().map(|s| s.generation()).sum::<u64>() + *self.changes.borrow()
+    }
+}
+
+#[async_trait::async_trait]
+impl Delegate for Aggregator {
+    async fn handle(&self, authorized: &Authorized, request: Request) -> Handled {
+        let info = authorized.info();
+        if let Some((backend, available)) = self.remote(info) {
+            return Handled::Answered(if available {
+                self.proxy.serve(&backend, authorized, request).await
+            } else {
+                proxy::unavailable()
+            });
+        }
+        if !info.is_resource {
+            if let Some((group, version)) = group_version(&info.path)
+                && !self.published.serves(group, version)
+            {
+                if group == apiservice::GROUP {
+                    return Handled::Answered(generic_server::respond::error(&ApiError::no_such_path()));
+                }
+                return self.next.handle(authorized, request).await;
+            }
+            let (head, body) = request.into_parts();
+            if let Some(answer) = self.documents.answer(&head) {
+                return Handled::Answered(answer);
+            }
+            if let Some(answer) = self.openapi.answer(&head).await {
+                return Handled::Answered(answer);
+            }
+            return self
+                .next
+                .handle(authorized, Request::from_parts(head, body))
+                .await;
+        }
+        if info.group == apiservice::GROUP {
+            if info.version == apiservice::VERSION && info.resource == "apiservices" {
+                return Handled::Answered(
+                    handlers::serve(&self.resource, &self.env, authorized, request).await,
+                );
+            }
+            return Handled::Answered(generic_server::respond::error(&ApiError::no_such_path()));
+        }
+        self.next.handle(authorized, request).await
+    }
+}

@@ -1,0 +1,185 @@
+//! What happens to CRDs by itself: names, conditions, and their end.
+//!
+//! One task follows the CRD cache and looks at each CRD that changed; a CRD that is being deleted gets a task of its own,
+//! because its instances may take their time. Serving does not wait for any of this: the index has decided about a new CRD's
+//! names before its create was acknowledged, the controller only writes that down.
+//! Mirrors `pkg/controller/{status,establish,nonstructuralschema,apiapproval,finalizer}`.
+
+mod conditions;
+mod finalize;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::admission::AdmissionChain;
+use generic_server::registry::Entry;
+use generic_server::registry::cache::Interest;
+use generic_server::registry::store::Written;
+use generic_server::registry::write::{WriteCall, book_own_write};
+use generic_server::request::Authorized;
+use generic_server::spawn::Tasks;
+use machinery::{ApiError, meta};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::crd::strategy::{CLEANUP_FINALIZER, CrdStatusStrategy};
+use crate::definition::Definition;
+use crate::server::ApiExtensions;
+
+/// How often unused schemas are looked for: what was not used between two looks is dropped.
+const IDLE_CHECK: Duration = Duration::from_secs(300);
+/// How long a CRD that could not be written is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// CRDs whose instances are being deleted, by uid.
+#[derive(Debug, Default)]
+struct Finalizing(Mutex<HashSet<String>>);
+
+impl ApiExtensions {
+    /// Reads the CRDs and begins to look after them; from here on they are served. The tasks end with the group.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start(self: &Arc<Self>, tasks: &Tasks) -> Result<(), ApiError> {
+        self.crd_store()?.cache().await?;
+        self.index();
+        tasks.spawn("crd-controllers", run(self.clone(), tasks.clone()));
+        Ok(())
+    }
+}
+
+async fn run(server: Arc<ApiExtensions>, tasks: Tasks) {
+    let finalizing = Arc::new(Finalizing::default());
+    let mut idle = tokio::time::interval(IDLE_CHECK);
+    idle.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        // A feed that ends (the cache started anew) is taken up again; the index finds by itself what it missed.
+        if let Err(error) = follow(&server, &tasks, &finalizing, &mut idle).await {
+            tracing::warn!(error = %error, "the CRDs cannot be followed");
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+async fn follow(
+    server: &Arc<ApiExtensions>,
+    tasks: &Tasks,
+    finalizing: &Arc<Finalizing>,
+    idle: &mut tokio::time::Interval,
+) -> Result<(), ApiError> {
+    let cache = server.crd_store()?.cache().await?.clone();
+    let mut feed = cache.feed(cache.snapshot().revision, Interest::All).await?;
+    let mut events = Vec::new();
+    // What changed while nobody followed.
+    server.index();
+    loop {
+        tokio::select! {
+            next = feed.next(&mut events) => {
+                events.clear();
+                server.index();
+                if next.is_err() {
+                    return Ok(());
+                }
+            }
+            () = server.wake.notified() => {
+                for name in server.take_todo() {
+                    look_at(server, tasks, finalizing, &name).await;
+                }
+            }
+            _ = idle.tick() => drop_idle(server),
+        }
+    }
+}
+
+fn drop_idle(server: &ApiExtensions) {
+    let index = server.index();
+    let slots = index.all().flat_map(|d| d.serving.slots.iter());
+    let dropped = slots.filter(|slot| slot.drop_idle()).count();
+    if dropped > 0 {
+        tracing::debug!(schemas = dropped, "dropped schemas that nobody used");
+    }
+}
+
+async fn look_at(server: &Arc<ApiExtensions>, tasks: &Tasks, finalizing: &Arc<Finalizing>, name: &Arc<str>) {
+    let index = server.index();
+    let Some(definition) = index.find_by_name(name) else {
+        server.reconsider_group_of(name);
+        return;
+    };
+    let crd = definition.entry.value();
+    let going = meta::deletion_timestamp(&crd).is_some();
+    let outcome = if going && meta::finalizers(&crd).any(|f| f == CLEANUP_FINALIZER) {
+        let uid = meta::uid(&crd).to_string();
+        if finalizing.0.lock().insert(uid.clone()) {
+            let (server, name, finalizing) = (server.clone(), name.clone(), finalizing.clone());
+            tasks.spawn("crd-finalizer", async move {
+                finalize::until_gone(&server, &name, &uid).await;
+                finalizing.0.lock().remove(&uid);
+            });
+        }
+        Ok(())
+    } else {
+        server.settle(definition, crd).await
+    };
+    if let Err(error) = outcome {
+        tracing::warn!(crd.name = %name, error = %error, "the status of a CRD cannot be written");
+        let (server, name) = (server.clone(), name.clone());
+        tasks.spawn("crd-retry", async move {
+            tokio::time::sleep(RETRY).await;
+            server.look_again([name]);
+        });
+    }
+}
+
+impl ApiExtensions {
+    /// Has another look at the CRDs of a group that wait for names, now that some have been freed.
+    fn reconsider_group_of(&self, name: &str) {
+        let group = name.split_once('.').map(|(_, group)| group).unwrap_or_default();
+        let index = self.index();
+        let Some(group) = index.groups.get(group) else {
+            return;
+        };
+        let waiting = group
+            .crds
+            .values()
+            .filter(|d| !d.names_accepted && *d.name != *name);
+        self.look_again(waiting.map(|d| d.name.clone()));
+    }
+
+    /// Writes down what has been decided about a CRD.
+    async fn settle(&self, definition: &Arc<Definition>, crd: Value) -> Result<(), ApiError> {
+        let mut new = crd.clone();
+        let index = self.index();
+        let claims = index.claims_against(&definition.group, &definition.plural);
+        let freed = conditions::settle(&mut new, &claims);
+        if new == crd {
+            return Ok(());
+        }
+        // A lost race is a change, and a change is looked at.
+        self.write_status(&definition.entry, new).await?;
+        if freed {
+            self.reconsider_group_of(&definition.name);
+        }
+        Ok(())
+    }
+
+    /// Stores a CRD as it was read, but for what this server says of it. `None` when somebody else was faster.
+    async fn write_status(&self, read: &Arc<Entry>, mut crd: Value) -> Result<Option<Arc<Entry>>, ApiError> {
+        let (system, no_admission) = (Authorized::system(), AdmissionChain::default());
+        let call = WriteCall {
+            strategy: &CrdStatusStrategy,
+            subresource: "status",
+            ..WriteCall::internal(&self.crds, &system, &no_admission, "")
+        };
+        book_own_write(&call, &read.value(), &mut crd);
+        meta::set(&mut crd, "resourceVersion", Value::Null);
+        match self.crd_store()?.replace(read, &crd, None).await? {
+            Written::Stored(entry) => {
+                self.index();
+                Ok(Some(entry))
+            }
+            Written::Lost(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! What is special about instances of a CRD: generation, status, validation by schema and rules.
+//! Mirrors `pkg/registry/customresource/{strategy,status_strategy,validator}.go`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use generic_server::registry::strategy::{
+    Finisher, NameRule, SelectableField, Strategy, WriteContext, WriteHooks,
+};
+use generic_server::resource::ScalePaths;
+use machinery::field::{FieldErrorKind, go_quote};
+use machinery::names::{name_is_dns_subdomain, qualified_name};
+use machinery::schema::{KindSchema, custom};
+use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionKind, meta};
+use serde_json::{Map, Value};
+use storage::Revision;
+
+use crate::crd::props::Props;
+use crate::definition::VersionInfo;
+use crate::rules::RuleTree;
+use crate::schema::{self, Compiled};
+use crate::{embedded, list_types};
+
+/// A version of a CRD as its strategies need it; shared by the main one and that of the status.
+pub(crate) struct Shape {
+    gvk: GroupVersionKind,
+    resource: GroupResource,
+    /// `None`: anything goes.
+    pub(crate) schema: Option<Compiled>,
+    has_status: bool,
+    scale: Option<ScalePaths>,
+    selectable: Vec<SelectableField>,
+    rules: Option<RuleTree>,
+    /// The CRD is being deleted.
+    terminating: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shape")
+            .field("gvk", &self.gvk)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shape {
+    /// Without schema: for deletion alone.
+    pub(crate) fn bare(
+        gvk: &GroupVersionKind,
+        resource: GroupResource,
+        terminating: Arc<AtomicBool>,
+    ) -> Arc<Self> {
+        Arc::new(Shape {
+            gvk: gvk.clone(),
+            resource,
+            schema: None,
+            has_status: false,
+            scale: None,
+            selectable: Vec::new(),
+            rules: None,
+            terminating,
+        })
+    }
+
+    /// With the schema of a version compiled. A schema that does not compile (stored before it was refused) is a 500, as
+    /// upstream has it.
+    pub(crate) fn compile(
+        gvk: &GroupVersionKind,
+        resource: GroupResource,
+        raw: Option<&Value>,
+        version: &VersionInfo,
+        selectable: Vec<SelectableField>,
+        terminating: Arc<AtomicBool>,
+    ) -> Result<Self, ApiError> {
+        let compile = |raw| {
+            schema::compile(raw).map_err(|faults| {
+                let first = faults.first().map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(kind = %gvk, fault = %first, "the schema of a stored CRD does not compile");
+                ApiError::internal("error resolving resource")
+            })
+        };
+        Ok(Shape {
+            gvk: gvk.clone(),
+            resource,
+            schema: raw.map(compile).transpose()?,
+            has_status: version.has_status,
+            scale: version.scale.clone(),
+            selectable,
+            rules: raw.and_then(|raw| RuleTree::compile(Props::new(raw))),
+            terminating,
+        })
+    }
+
+    fn type_faults(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (key, got, wanted) in [
+            ("kind", meta::kind(object), &*self.gvk.kind),
+            ("apiVersion", meta::api_version(object), &*self.gvk.api_version()),
+        ] {
+            if got != wanted {
+                errors.push(FieldError::invalid_str(
+                    &FieldPath::new(key),
+                    got,
+                    format!("must be {wanted}"),
+                ));
+            }
+        }
+        errors
+    }
+
+    /// Evaluates the rules, unless the schema's faults stand in the way.
+    fn judge(
+        &self,
+        ctx: &WriteContext<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let Some(rules) = &self.rules else { return };
+        if let Some(blocked) = blocking(errors) {
+            errors.push(blocked);
+            return;
+        }
+        let outcome = rules.evaluate(&FieldPath::ROOT, object, old, old.is_some());
+        errors.extend(outcome.errors);
+        for warning in outcome.warnings {
+            ctx.authorized.context().warn(warning);
+        }
+    }
+
+    fn scale_faults(&self, object: &Value, spec: bool) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let Some(scale) = &self.scale else { return errors };
+        if spec {
+            errors.extend(replicas_fault(object, &scale.spec_replicas));
+        }
+        errors.extend(replicas_fault(object, &scale.status_replicas));
+        if let Some(path) = &scale.selector
+            && let Err(why) = nested(object, path, "string", Value::is_string)
+        {
+            errors.push(FieldError::invalid_str(&FieldPath::new(&dotted(path)), "", why));
+        }
+        errors
+    }
+}
+
+fn dotted(path: &[String]) -> String {
+    format!(".{}", path.join("."))
+}
+
+/// Go's name for a JSON value's type.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A value as Go's `%v` prints it.
+fn go_print(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_print).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let items: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_print(v))).collect();
+            format!("map[{}]", items.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The value at a path, when it is of the type; the error is upstream's `accessor error`.
+fn nested<'a>(
+    object: &'a Value,
+    path: &[String],
+    wanted: &str,
+    fits: impl Fn(&Value) -> bool,
+) -> Result<Option<&'a Value>, String> {
+    let fault = |depth: usize, value: &Value, wanted: &str| {
+        let (shown, ty) = (go_print(value), go_type(value));
+        let at = dotted(&path[..depth]);
+        Err(format!(
+            "{at} accessor error: {shown} is of the type {ty}, expected {wanted}"
+        ))
+    };
+    let mut at = object;
+    for (i, key) in path.iter().enumerate() {
+        match at {
+            Value::Null => return Ok(None),
+            Value::Object(map) => match map.get(key) {
+                Some(value) => at = value,
+                None => return Ok(None),
+            },
+            other => return fault(i + 1, other, "map[string]interface{}"),
+        }
+    }
+    if fits(at) {
+        Ok(Some(at))
+    } else {
+        fault(path.len(), at, wanted)
+    }
+}
+
+fn replicas_fault(object: &Value, path: &[String]) -> Option<FieldError> {
+    let name = dotted(path);
+    let at = FieldPath::new(&name);
+    let invalid = |value: i64, why: String| Some(FieldError::invalid(&at, &value.into(), why));
+    match nested(object, path, "int64", Value::is_i64) {
+        Err(why) => invalid(0, why),
+        Ok(found) => match found.and_then(Value::as_i64).unwrap_or_default() {
+            n if n < 0 => invalid(n, "should be a non-negative integer".into()),
+            n if n > i64::from(i32::MAX) => {
+                invalid(n, format!("should be less than or equal to {}", i32::MAX))
+            }
+            _ => None,
+        },
+    }
+}
+
+/// Whether faults keep rules from being looked at; then this is said instead.
+fn blocking(errors: &[FieldError]) -> Option<FieldError> {
+    let blocks = |e: &FieldError| {
+        matches!(
+            e.kind,
+            FieldErrorKind::NotSupported
+                | FieldErrorKind::Required
+                | FieldErrorKind::TooLong
+                | FieldErrorKind::TooMany
+                | FieldErrorKind::TypeInvalid
+        )
+    };
+    let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+    errors
+        .iter()
+        .any(blocks)
+        .then(|| FieldError::invalid(&FieldPath::ROOT, &Value::Null, why))
+}
+
+fn without_metadata(object: &Value) -> Option<Map<String, Value>> {
+    let mut map = object.as_object()?.clone();
+    map.remove("metadata");
+    Some(map)
+}
+
+/// Warnings about finalizers that were not there before.
+fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    const STANDARD: &[&str] = &["orphan", "foregroundDeletion", "kubernetes"];
+    let known: Vec<&str> = old.map(|o| meta::finalizers(o).collect()).unwrap_or_default();
+    let mut added: Vec<&str> = meta::finalizers(object).filter(|f| !known.contains(f)).collect();
+    added.sort_unstable();
+    added.dedup();
+    let mut warnings = Vec::new();
+    for name in added {
+        let shown = go_quote(name);
+        let faults = qualified_name(name);
+        warnings.extend(
+            faults
+                .into_iter()
+                .map(|f| format!("metadata.finalizers: {shown}: {f}")),
+        );
+        if name.contains('/') || STANDARD.contains(&name) {
+            continue;
+        }
+        let path = if name.contains('.') {
+            " including a path (/)"
+        } else {
+            ""
+        };
+        warnings.push(format!(
+            "metadata.finalizers: {shown}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        ));
+    }
+    warnings
+}
+
+/// Puts in what the schema has learnt to fill in since an object was stored.
+type Decorate = Box<dyn Fn(&mut Value) + Send + Sync>;
+
+/// Brings what was stored under another schema to this one: what it does not know is gone, what it fills in is there.
+fn read_back(schema: &KindSchema, prunes: bool, object: &mut Value) {
+    let root = schema.root();
+    if prunes {
+        custom::prune(root, object, true);
+        custom::prune_nulls(root, object);
+    }
+    // Malformed metadata of embedded objects is dropped, nothing is refused here.
+    let _ = custom::coerce_metadata(root, object, true, true);
+    custom::default(root, object);
+}
+
+/// Writes of whole objects.
+pub(crate) struct CustomStrategy {
+    shape: Arc<Shape>,
+    decorate: Option<Decorate>,
+    /// Writes of the spec's own revision and later are complete.
+    since: Option<Revision>,
+}
+
+impl fmt::Debug for CustomStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CustomStrategy")
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CustomStrategy {
+    /// `since` is the revision from which on writes have all defaults of this version, when that can be told.
+    pub(crate) fn new(shape: Arc<Shape>, since: Option<Revision>, prunes: bool) -> Self {
+        let decorate = shape.schema.as_ref().map(|schema| {
+            let schema = schema.whole.clone();
+            Box::new(move |object: &mut Value| read_back(&schema, prunes, object)) as Decorate
+        });
+        CustomStrategy {
+            shape,
+            decorate,
+            since,
+        }
+    }
+}
+
+impl Strategy for CustomStrategy {
+    fn default(&self, object: &mut Value) {
+        if let Some(decorate) = &self.decorate {
+            decorate(object);
+        }
+    }
+
+    fn name_rule(&self) -> NameRule {
+        name_is_dns_subdomain
+    }
+
+    fn decorate(&self) -> Option<&(dyn Fn(&mut Value) + Send + Sync)> {
+        self.decorate.as_deref()
+    }
+
+    fn decorated_since(&self) -> Option<Revision> {
+        self.since
+    }
+
+    fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
+        if self.shape.has_status
+            && let Some(map) = object.as_object_mut()
+        {
+            map.remove("status");
+        }
+        meta::set(object, "generation", 1);
+    }
+
+    fn validate_create(&self, ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
+        let mut errors = self.shape.type_faults(object);
+        if !errors.is_empty() {
+            return errors;
+        }
+        let Some(kind) = &self.shape.schema else {
+            return self.shape.scale_faults(object, true);
+        };
+        errors.extend(kind.validate(object));
+        errors.extend(self.shape.scale_faults(object, true));
+        errors.extend(embedded::validate(kind.whole.root(), object));
+        errors.extend(list_types::validate(kind.whole.root(), object));
+        self.shape.judge(ctx, object, None, &mut errors);
+        errors
+    }
+
+    fn warnings_on_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<String> {
+        finalizer_warnings(object, None)
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        if self.shape.has_status
+            && let Some(map) = object.as_object_mut()
+        {
+            match old.get("status") {
+                Some(status) => map.insert("status".into(), status.clone()),
+                None => map.remove("status"),
+            };
+        }
+        if without_metadata(object) != without_metadata(old) {
+            meta::set(object, "generation", meta::generation(old) + 1);
+        }
+    }
+
+    fn validate_update(&self, ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = self.shape.type_faults(object);
+        if !errors.is_empty() {
+            return errors;
+        }
+        let Some(kind) = &self.shape.schema else {
+            return self.shape.scale_faults(object, true);
+        };
+        errors.extend(kind.validate_update(object, old));
+        errors.extend(self.shape.scale_faults(object, true));
+        errors.extend(embedded::validate(kind.whole.root(), object));
+        if list_types::validate(kind.whole.root(), old).is_empty() {
+            errors.extend(list_types::validate(kind.whole.root(), object));
+        }
+        self.shape.judge(ctx, object, Some(old), &mut errors);
+        errors
+    }
+
+    fn warnings_on_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<String> {
+        finalizer_warnings(object, Some(old))
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        if self.shape.has_status { &["status"] } else { &[] }
+    }
+
+    fn selectable_fields(&self) -> Vec<SelectableField> {
+        self.shape.selectable.clone()
+    }
+
+    fn hooks(&self) -> Option<&dyn WriteHooks> {
+        Some(&*self.shape)
+    }
+}
+
+#[async_trait::async_trait]
+impl WriteHooks for Shape {
+    async fn begin_create(
+        &self,
+        _ctx: &WriteContext<'_>,
+        object: &mut Value,
+    ) -> Result<Option<Box<dyn Finisher>>, ApiError> {
+        if self.terminating.load(Ordering::Acquire) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::forbidden(&self.resource, meta::name(object), why));
+        }
+        Ok(None)
+    }
+}
+
+/// Writes of the status.
+#[derive(Debug)]
+pub(crate) struct CustomStatusStrategy {
+    shape: Arc<Shape>,
+}
+
+impl CustomStatusStrategy {
+    pub(crate) fn new(shape: Arc<Shape>) -> Self {
+        CustomStatusStrategy { shape }
+    }
+}
+
+impl Strategy for CustomStatusStrategy {
+    fn default(&self, object: &mut Value) {
+        if let Some(schema) = self.shape.schema.as_ref().filter(|s| s.has_defaults) {
+            custom::default(schema.whole.root(), object);
+        }
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        // Only the status and who owns which fields come from the client.
+        let mut new = old.clone();
+        let managed = meta::dig(object, &["metadata", "managedFields"]).cloned();
+        meta::set(&mut new, "managedFields", managed.unwrap_or_default());
+        if let Some(map) = new.as_object_mut() {
+            match object.get("status") {
+                Some(status) => map.insert("status".into(), status.clone()),
+                None => map.remove("status"),
+            };
+        }
+        *object = new;
+    }
+
+    fn validate_update(&self, ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = self.shape.type_faults(object);
+        if !errors.is_empty() {
+            return errors;
+        }
+        let Some(kind) = &self.shape.schema else {
+            return self.shape.scale_faults(object, false);
+        };
+        errors.extend(kind.validate_status(object, old));
+        errors.extend(self.shape.scale_faults(object, false));
+        if list_types::validate(kind.whole.root(), old).is_empty() {
+            errors.extend(list_types::validate(kind.whole.root(), object));
+        }
+        self.shape.judge(ctx, object, Some(old), &mut errors);
+        errors
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["metadata", "spec"]
+    }
+}

@@ -1,0 +1,196 @@
+//! What a changed CRD would mean for the objects that are stored: `POST .../customresourcedefinitions/NAME/impact` with the
+//! changed CRD as its body. Nothing is written.
+//!
+//! The answer counts, with examples, the objects that the new schema would refuse, those that would lose fields, and those
+//! that would get defaults they do not have now. All are judged as the new storage version would see them.
+
+use generic_server::request::{Authorized, Body, Request, Response, full};
+use http_body_util::BodyExt;
+use machinery::schema::custom;
+use machinery::{ApiError, FieldPath, meta};
+use serde_json::{Value, json};
+
+use crate::crd::internal::Spec;
+use crate::crd::props::Props;
+use crate::crd::strategy::set_defaults;
+use crate::crd::validation;
+use crate::definition::Definition;
+use crate::rules::RuleTree;
+use crate::schema::{self, Compiled};
+use crate::server::{ApiExtensions, GROUP};
+
+/// Examples given of each kind.
+const EXAMPLES: usize = 10;
+/// Objects looked at before other work gets its turn.
+const BATCH: usize = 64;
+
+/// One kind of consequence.
+#[derive(Debug, Default)]
+struct Tally {
+    count: u64,
+    examples: Vec<Value>,
+}
+
+impl Tally {
+    fn add(&mut self, object: &Value, what: &str, told: Vec<String>) {
+        if told.is_empty() {
+            return;
+        }
+        self.count += 1;
+        if self.examples.len() < EXAMPLES {
+            let mut example = json!({"name": meta::name(object), what: told});
+            if !meta::namespace(object).is_empty() {
+                example["namespace"] = meta::namespace(object).into();
+            }
+            self.examples.push(example);
+        }
+    }
+
+    fn into_value(self) -> Value {
+        json!({"count": self.count, "examples": self.examples})
+    }
+}
+
+/// The schema to be, with its rules.
+struct Future<'a> {
+    schema: Option<Compiled>,
+    rules: Option<RuleTree>,
+    api_version: String,
+    prunes: bool,
+    spec: Spec<'a>,
+}
+
+impl<'a> Future<'a> {
+    fn of(crd: &'a Value) -> Result<Self, ApiError> {
+        let spec = Spec::of(crd);
+        let stored = spec.versions.iter().find(|v| v.storage).map(|v| v.name);
+        let stored = stored.unwrap_or_default();
+        let raw = spec.schema_of(stored).and_then(|s| s.get("openAPIV3Schema"));
+        let raw = raw.filter(|s| !s.is_null());
+        let compile =
+            |raw| schema::compile(raw).map_err(|_| ApiError::internal("the schema does not compile"));
+        Ok(Future {
+            schema: raw.map(compile).transpose()?,
+            rules: raw.and_then(|raw| RuleTree::compile(Props::new(raw))),
+            api_version: format!("{}/{stored}", spec.group),
+            prunes: !spec.preserve_unknown_fields,
+            spec,
+        })
+    }
+}
+
+async fn read(mut body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::bad_request("unable to read the request body"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > limit {
+            return Err(ApiError::too_large(format_args!("limit is {limit}")));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+impl ApiExtensions {
+    /// Answers the request; errors become Statuses.
+    pub(crate) async fn impact(
+        &self,
+        authorized: &Authorized,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let body = read(request.into_body(), self.deps.env.max_body).await?;
+        let sent = serde_json::from_slice::<Value>(&body);
+        let mut crd =
+            sent.map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;
+        let name = &authorized.info().name;
+        let index = self.index();
+        let Some(definition) = index.find_by_name(name) else {
+            let resource = self.crds.gvr.group_resource();
+            return Err(ApiError::not_found(&resource, name));
+        };
+        let old = definition.entry.value();
+        if let (Some(map), Some(status)) = (crd.as_object_mut(), old.get("status")) {
+            map.insert("status".into(), status.clone());
+        }
+        set_defaults(&mut crd);
+        let faults = validation::validate_update(&crd, &old);
+        if !faults.is_empty() {
+            return Err(ApiError::invalid(&self.crds.gvk.group_kind(), name, &faults));
+        }
+        let report = self.judge_stored(definition, &crd).await?;
+        let mut response = Response::new(full(report.to_string()));
+        let json = http::HeaderValue::from_static("application/json");
+        response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+        Ok(response)
+    }
+
+    pub(crate) async fn judge_stored(&self, definition: &Definition, crd: &Value) -> Result<Value, ApiError> {
+        let future = Future::of(crd)?;
+        let snapshot = self.store_of(definition).fresh().await?;
+        let (mut refused, mut pruned, mut defaulted) = (Tally::default(), Tally::default(), Tally::default());
+        for (i, entry) in snapshot.objects.values().enumerate() {
+            if i % BATCH == BATCH - 1 {
+                tokio::task::yield_now().await;
+            }
+            let Some(compiled) = &future.schema else { continue };
+            let root = compiled.whole.root();
+            let mut object = entry.value();
+            object["apiVersion"] = future.api_version.as_str().into();
+            if future.prunes {
+                let lost = custom::prune(root, &mut object, true);
+                pruned.add(&object, "fields", lost);
+                custom::prune_nulls(root, &mut object);
+            }
+            let before = object.clone();
+            custom::default(root, &mut object);
+            let mut filled = Vec::new();
+            differences(&before, &object, "", &mut filled);
+            defaulted.add(&object, "fields", filled);
+            let mut faults = compiled.validate(&object);
+            if faults.is_empty()
+                && let Some(rules) = &future.rules
+            {
+                faults = rules.evaluate(&FieldPath::ROOT, &object, None, false).errors;
+            }
+            let faults = faults.iter().map(ToString::to_string).collect();
+            refused.add(&object, "errors", faults);
+        }
+        Ok(json!({
+            "kind": "CustomResourceDefinitionImpact",
+            "apiVersion": format!("{GROUP}/v1"),
+            "metadata": {"name": &*definition.name, "resourceVersion": snapshot.revision.to_string()},
+            "group": future.spec.group,
+            "objects": snapshot.objects.len(),
+            "refused": refused.into_value(),
+            "pruned": pruned.into_value(),
+            "defaulted": defaulted.into_value(),
+        }))
+    }
+}
+
+/// Paths of what is there now and was not before. As deep as the objects are, which the decoder bounds.
+fn differences(before: &Value, after: &Value, path: &str, out: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(old), Value::Object(new)) => {
+            for (key, value) in new {
+                let at = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                match old.get(key) {
+                    Some(old) => differences(old, value, &at, out),
+                    None => out.push(at),
+                }
+            }
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            for (i, (old, new)) in old.iter().zip(new).enumerate() {
+                differences(old, new, &format!("{path}[{i}]"), out);
+            }
+        }
+        _ if before != after => out.push(path.to_string()),
+        _ => {}
+    }
+}

@@ -1,0 +1,28 @@
+//! Custom resources: the CustomResourceDefinition kind, and a server whose resources come and go with its objects.
+//!
+//! [`ApiExtensions`] answers for `apiextensions.k8s.io` and for every group that CRDs define. It is the last server in the
+//! delegation chain and knows no built-in kind. Mirrors `k8s.io/apiextensions-apiserver`.
+
+mod controllers;
+mod convert;
+mod crd;
+mod custom;
+mod definition;
+mod discovery;
+mod embedded;
+mod formats;
+mod impact;
+mod index;
+mod list_types;
+mod openapi;
+mod openapi_source;
+mod resource;
+mod rules;
+mod schema;
+mod server;
+mod slot;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use server::{ApiExtensions, Deps};

@@ -1,0 +1,198 @@
+//! From a CRD's version to a served resource.
+
+use std::sync::Arc;
+
+use generic_server::registry::ObjectStore;
+use generic_server::registry::store::StoreConfig;
+use generic_server::registry::strategy::{FieldValue, SelectableField};
+use generic_server::resource::{
+    ALL_VERBS, Backend, Column, Converter, Decoding, Scope, ServedResource, Subresource, TableConvertor,
+};
+use machinery::{
+    ApiError, GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, meta,
+};
+use serde_json::Value;
+
+use crate::convert::{ByName, ByWebhook, Services, WebhookClient};
+use crate::crd::internal::Spec;
+use crate::custom::{CustomStatusStrategy, CustomStrategy, Shape};
+use crate::definition::{Conversion, Definition, VersionInfo};
+use crate::discovery::hash_of;
+use crate::schema;
+use crate::server::Deps;
+use crate::table::PrinterColumns;
+
+/// A selectable field by its path, without the leading dot.
+fn selectable(path: &str) -> SelectableField {
+    SelectableField {
+        name: path.to_string().into(),
+        value: FieldValue::Path(path.split('.').map(|key| key.to_string().into()).collect()),
+    }
+}
+
+/// The store of a CRD's objects. Nothing is read before it is used.
+pub(crate) fn open_store(definition: &Definition, deps: &Deps) -> Arc<ObjectStore> {
+    let facts = &definition.facts;
+    ObjectStore::new(
+        deps.engine.clone(),
+        StoreConfig {
+            resource: GroupResource::new(&definition.group, &definition.plural),
+            kind: GroupKind::new(&definition.group, &facts.names.kind),
+            prefix: format!("{}/{}/{}", deps.prefix, definition.group, definition.plural),
+            namespaced: facts.scope == Scope::Namespaced,
+            fields: facts.indexed_fields().into_iter().map(selectable).collect(),
+            ttl: None,
+        },
+    )
+}
+
+/// Between a version and the stored one; `None` when no object can be stored at any other version than this.
+fn converter(
+    definition: &Definition,
+    version: &str,
+    spec: &Spec<'_>,
+    deps: &Deps,
+) -> Result<Option<Arc<dyn Converter>>, ApiError> {
+    let facts = &definition.facts;
+    let Some(stored) = definition.storage_version() else {
+        return Ok(None);
+    };
+    let only = facts.stored_versions.iter().all(|v| v == version);
+    if only && *stored.name == *version {
+        return Ok(None);
+    }
+    // With one schema for all there is nothing that the stored version would not know.
+    let raw = spec.schema_of(&stored.name).filter(|_| spec.validation.is_none());
+    let raw = raw
+        .and_then(|s| s.get("openAPIV3Schema"))
+        .filter(|s| !s.is_null());
+    let prune = match raw.filter(|_| !spec.preserve_unknown_fields) {
+        Some(raw) => schema::compile(raw).ok().map(|compiled| compiled.whole),
+        None => None,
+    };
+    let at = |version: &str| GroupVersion::new(&definition.group, version);
+    let (served, stored) = (at(version), at(&stored.name));
+    Ok(Some(match &facts.conversion {
+        Conversion::None => Arc::new(ByName {
+            served: served.to_string(),
+            stored: stored.to_string(),
+            prune,
+        }),
+        Conversion::Webhook(conversion) => {
+            let services = || Services(deps.directory.clone());
+            let client = definition
+                .serving
+                .webhook
+                .get_or_init(|| Arc::new(WebhookClient::new(conversion, services())));
+            Arc::new(ByWebhook {
+                served,
+                stored,
+                client: client.clone(),
+                answers: definition.serving.answers.clone(),
+                prune,
+            })
+        }
+    }))
+}
+
+/// What all resources of a CRD have in common, with nothing compiled.
+fn skeleton(definition: &Definition, version: &str, store: Arc<ObjectStore>) -> ServedResource {
+    let facts = &definition.facts;
+    let gvk = GroupVersionKind::new(&definition.group, version, &facts.names.kind);
+    ServedResource {
+        gvr: GroupVersionResource::new(&definition.group, version, &definition.plural),
+        names: facts.names.clone(),
+        scope: facts.scope,
+        decoding: Decoding::Unstructured,
+        strategy: Arc::new(CustomStrategy::new(
+            Shape::bare(
+                &gvk,
+                store.config().resource.clone(),
+                definition.serving.terminating.clone(),
+            ),
+            None,
+            false,
+        )),
+        backend: Backend::Stored(store),
+        converter: None,
+        gvk,
+        subresources: Vec::new(),
+        table: Arc::new(NameColumn),
+        verbs: ALL_VERBS,
+        deprecation_warning: None,
+        storage_version_hash: hash_of(definition),
+        custom: true,
+    }
+}
+
+/// The resource at its stored version without schema: what deleting objects needs. Made for every CRD, so it is small.
+pub(crate) fn bare(definition: &Definition, store: Arc<ObjectStore>) -> ServedResource {
+    let version = definition.storage_version().map(|v| v.name.clone());
+    skeleton(definition, version.as_deref().unwrap_or_default(), store)
+}
+
+/// The resource at a version, with everything compiled. The only place where schemas of custom resources are.
+pub(crate) fn compile(
+    definition: &Definition,
+    version: &VersionInfo,
+    store: Arc<ObjectStore>,
+    deps: &Deps,
+) -> Result<ServedResource, ApiError> {
+    let crd = definition.entry.value();
+    let spec = Spec::of(&crd);
+    let columns = spec
+        .versions
+        .iter()
+        .find(|v| *v.name == *version.name)
+        .map(|v| v.columns)
+        .filter(|c| !c.is_empty())
+        .unwrap_or(spec.columns);
+    let raw = spec
+        .schema_of(&version.name)
+        .and_then(|s| s.get("openAPIV3Schema"));
+    let mut resource = skeleton(definition, &version.name, store);
+    resource.converter = converter(definition, &version.name, &spec, deps)?;
+    let shape = Shape::compile(
+        &resource.gvk,
+        resource.gvr.group_resource(),
+        raw.filter(|s| !s.is_null()),
+        version,
+        version.selectable.iter().map(|path| selectable(path)).collect(),
+        definition.serving.terminating.clone(),
+    )?;
+    resource.decoding = match &shape.schema {
+        Some(schema) if !spec.preserve_unknown_fields => Decoding::Custom(schema.whole.clone()),
+        _ => Decoding::Unstructured,
+    };
+    let shape = Arc::new(shape);
+    if let Some(paths) = &version.scale {
+        let scale = Subresource::Scale(paths.clone());
+        resource.subresources.push(("scale".into(), scale));
+    }
+    if version.has_status {
+        let status = Subresource::View(Arc::new(CustomStatusStrategy::new(shape.clone())));
+        resource.subresources.push(("status".into(), status));
+    }
+    // What a write through another version has filled in is what this one would have, if they have one schema.
+    let one_schema = spec.versions.len() == 1 || spec.validation.is_some();
+    let since = one_schema.then_some(definition.serving.since);
+    let prunes = !spec.preserve_unknown_fields;
+    resource.strategy = Arc::new(CustomStrategy::new(shape, since, prunes));
+    resource.table = Arc::new(PrinterColumns::new(columns));
+    resource.deprecation_warning = version.warning.clone();
+    Ok(resource)
+}
+
+/// Only the name: for resources that nobody looks at as a table.
+#[derive(Debug)]
+struct NameColumn;
+
+impl TableConvertor for NameColumn {
+    fn columns(&self) -> &[Column] {
+        &[]
+    }
+
+    fn cells(&self, object: &Value) -> Vec<Value> {
+        vec![meta::name(object).into()]
+    }
+}

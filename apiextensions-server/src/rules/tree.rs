@@ -1,0 +1,394 @@
+//! All rules of a schema, compiled, and their evaluation over an object in place.
+
+use std::collections::HashMap;
+
+use kube_cel::{Bindings, DeclType, EvalError, Program, RUNTIME_BUDGET, Val};
+use machinery::field::{FieldErrorKind, show_value};
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
+
+use super::Envs;
+use crate::crd::fieldpath;
+use crate::crd::props::Props;
+
+/// The longest text that a `messageExpression` may give, in bytes.
+const MESSAGE_MAX: usize = 5 * 1024;
+const NO_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// One rule.
+#[derive(Debug)]
+struct Rule {
+    /// Or why it does not compile (it was stored by another version of this program).
+    program: Result<Program, String>,
+    message_expression: Option<Program>,
+    message_source: String,
+    /// `message`, trimmed; else the rule.
+    label: String,
+    has_message: bool,
+    reason: Option<String>,
+    /// `fieldPath` as paths are printed.
+    field: Option<String>,
+    optional_old: bool,
+}
+
+/// The rules of a node and of those below it.
+#[derive(Debug)]
+pub(crate) struct RuleTree {
+    ty: String,
+    rules: Vec<Rule>,
+    /// What the rules see; absent when there are none here.
+    decl: Option<DeclType>,
+    setup_error: Option<String>,
+    items: Option<Box<RuleTree>>,
+    values: Option<Box<RuleTree>>,
+    properties: HashMap<String, RuleTree>,
+    /// Keys that tell items of the list apart.
+    keys: Vec<String>,
+}
+
+/// What rules found.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) errors: Vec<FieldError>,
+    /// Failures of values that have not changed.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The nearest value that is in the old object too, with what it was there.
+type Pair<'v> = (&'v Value, &'v Value);
+
+/// No rule is looked at any more: the budget is spent.
+struct Spent;
+
+struct Run {
+    budget: u64,
+    outcome: Outcome,
+}
+
+impl RuleTree {
+    /// Compiles all rules of a schema; `None` when there are none.
+    pub(crate) fn compile(schema: Props<'_>) -> Option<RuleTree> {
+        let has_rules = schema.any(&mut |node| !node.list("x-kubernetes-validations").is_empty());
+        if has_rules { node(schema, true) } else { None }
+    }
+
+    /// Compiles the rules of a part of a schema; `whole` says that its values are whole objects.
+    pub(crate) fn compile_at(schema: Props<'_>, whole: bool) -> Option<RuleTree> {
+        node(schema, whole)
+    }
+
+    /// Evaluates the rules over a value, out of a budget shared with others.
+    pub(crate) fn spend(
+        &self,
+        path: &FieldPath<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        budget: &mut u64,
+    ) -> Vec<FieldError> {
+        let mut run = Run {
+            budget: *budget,
+            outcome: Outcome::default(),
+        };
+        let _ = self.visit(path, value, old, None, &mut run);
+        *budget = run.budget;
+        run.outcome.errors
+    }
+
+    /// Evaluates the rules over an object. `old` is what it was; `ratchet` says that failures of unchanged values are warnings.
+    pub(crate) fn evaluate(
+        &self,
+        path: &FieldPath<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        ratchet: bool,
+    ) -> Outcome {
+        let mut run = Run {
+            budget: RUNTIME_BUDGET,
+            outcome: Outcome::default(),
+        };
+        let pair = old.filter(|_| ratchet).map(|old| (object, old));
+        // A spent budget has left its error.
+        let _ = self.visit(path, object, old, pair, &mut run);
+        run.outcome
+    }
+}
+
+fn node(schema: Props<'_>, root: bool) -> Option<RuleTree> {
+    let written = schema.list("x-kubernetes-validations");
+    let mut tree = RuleTree {
+        ty: schema.ty().into(),
+        rules: Vec::new(),
+        decl: None,
+        setup_error: None,
+        items: schema.item().and_then(|i| node(i, i.embedded())).map(Box::new),
+        values: schema
+            .additional_schema()
+            .and_then(|v| node(v, v.embedded()))
+            .map(Box::new),
+        properties: schema
+            .schemas("properties")
+            .filter_map(|(name, p)| Some((name.to_string(), node(p, p.embedded())?)))
+            .collect(),
+        keys: match schema.list_type() {
+            Some("map") => schema
+                .strings("x-kubernetes-list-map-keys")
+                .map(str::to_string)
+                .collect(),
+            _ => Vec::new(),
+        },
+    };
+    if !written.is_empty() {
+        match Envs::of(schema, root) {
+            Ok(envs) => {
+                tree.rules = written
+                    .iter()
+                    .map(|r| rule(&envs, schema, Props::new(r)))
+                    .collect();
+                tree.decl = Some(envs.decl);
+            }
+            Err(why) => tree.setup_error = Some(why),
+        }
+    }
+    let empty =
+        written.is_empty() && tree.items.is_none() && tree.values.is_none() && tree.properties.is_empty();
+    (!empty).then_some(tree)
+}
+
+fn rule(envs: &Envs, schema: Props<'_>, written: Props<'_>) -> Rule {
+    let message = written.text("message");
+    let label = if message.is_empty() {
+        written.text("rule")
+    } else {
+        message
+    };
+    let field = written.text("fieldPath");
+    let field = Some(field).filter(|f| !f.is_empty());
+    Rule {
+        program: envs.rule(written),
+        // One that does not compile is passed over: the rule has its own text.
+        message_expression: envs.message(written).ok().flatten(),
+        message_source: written.text("messageExpression").into(),
+        label: label.trim().into(),
+        has_message: !message.is_empty(),
+        reason: written.get("reason").and_then(Value::as_str).map(str::to_string),
+        field: field
+            .and_then(|f| fieldpath::resolve(f, schema, true).ok())
+            .map(|r| r.render()),
+        optional_old: written.flag("optionalOldSelf"),
+    }
+}
+
+impl RuleTree {
+    fn visit(
+        &self,
+        path: &FieldPath<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        pair: Option<Pair<'_>>,
+        run: &mut Run,
+    ) -> Result<(), Spent> {
+        // Rules about whether something is null stand in the schema around it.
+        if value.is_null() {
+            return Ok(());
+        }
+        let old = old.filter(|o| !o.is_null());
+        self.here(path, value, old, pair, run)?;
+        let below = |new, old: Option<_>| match (pair, old) {
+            (None, _) => None,
+            (Some(_), Some(old)) => Some((new, old)),
+            (Some(nearest), None) => Some(nearest),
+        };
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let old = old.and_then(|o| o.get(key));
+                    if let Some(tree) = &self.values {
+                        tree.visit(&path.key(key), value, old, below(value, old), run)?;
+                    }
+                    if let Some(tree) = self.properties.get(key) {
+                        tree.visit(&path.child(key), value, old, below(value, old), run)?;
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(tree) = &self.items else { return Ok(()) };
+                let old = old.and_then(Value::as_array);
+                for (i, item) in items.iter().enumerate() {
+                    let old = old.and_then(|o| self.counterpart(item, o));
+                    tree.visit(&path.index(i), item, old, below(item, old), run)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The item of the old list with the same keys.
+    fn counterpart<'o>(&self, item: &Value, old: &'o [Value]) -> Option<&'o Value> {
+        if self.keys.is_empty() || !item.is_object() {
+            return None;
+        }
+        old.iter()
+            .find(|o| o.is_object() && self.keys.iter().all(|k| o.get(k) == item.get(k)))
+    }
+
+    fn here(
+        &self,
+        path: &FieldPath<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        pair: Option<Pair<'_>>,
+        run: &mut Run,
+    ) -> Result<(), Spent> {
+        let told = |detail: String| FieldError::invalid_str(path, &self.ty, detail);
+        if let Some(why) = &self.setup_error {
+            let detail = format!("rule compiler initialization error: {why}");
+            run.outcome.errors.push(told(detail));
+            return Ok(());
+        }
+        let Some(decl) = &self.decl else { return Ok(()) };
+        if run.budget == 0 {
+            run.outcome.errors.push(told(NO_BUDGET.into()));
+            return Err(Spent);
+        }
+        for rule in &self.rules {
+            let program = match &rule.program {
+                Ok(program) => program,
+                Err(why) => {
+                    run.outcome
+                        .errors
+                        .push(told(format!("rule compile error: {why}")));
+                    continue;
+                }
+            };
+            let transition = program.uses("oldSelf");
+            if transition && old.is_none() && !rule.optional_old {
+                continue;
+            }
+            let bound = bind(decl, value, old, rule.optional_old);
+            let result = bound.and_then(|bindings| program.eval(&bindings, &mut run.budget));
+            match result {
+                Ok(verdict) if verdict.as_bool() == Some(true) => continue,
+                Ok(_) => {}
+                Err(EvalError::Budget) => {
+                    run.outcome.errors.push(told(NO_BUDGET.into()));
+                    return Err(Spent);
+                }
+                Err(error @ EvalError::CostLimit) => {
+                    let label = &rule.label;
+                    run.outcome.errors.push(told(format!(
+                        "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {label}"
+                    )));
+                    return Err(Spent);
+                }
+                Err(error) => {
+                    let (error, label) = (error.to_string(), &rule.label);
+                    run.outcome.errors.push(told(if error.starts_with("no such overload") {
+                        format!("'{error}': call arguments did not match a supported operator, function or macro signature for rule: {label}")
+                    } else {
+                        format!("{error} evaluating rule: {label}")
+                    }));
+                    continue;
+                }
+            }
+            let at = match &rule.field {
+                Some(field) => path.child(field),
+                None => *path,
+            };
+            let unchanged = !transition && pair.is_some_and(|(new, old)| new == old);
+            let (error, spent) = self.failure(rule, decl, &at, value, old, &mut run.budget);
+            if unchanged {
+                run.outcome.warnings.push(error.to_string());
+            } else {
+                run.outcome.errors.push(error);
+            }
+            if spent {
+                return Err(Spent);
+            }
+        }
+        Ok(())
+    }
+
+    /// The error of a rule that does not hold, and whether telling it has spent the budget.
+    fn failure(
+        &self,
+        rule: &Rule,
+        decl: &DeclType,
+        at: &FieldPath<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        budget: &mut u64,
+    ) -> (FieldError, bool) {
+        let told = |detail: String| (FieldError::invalid_str(at, &self.ty, detail), true);
+        let mut detail = match rule.has_message {
+            true => rule.label.clone(),
+            false => format!("failed rule: {}", rule.label),
+        };
+        if let Some(expression) = &rule.message_expression {
+            let result = bind(decl, value, old, false).and_then(|b| expression.eval(&b, budget));
+            match result {
+                Err(EvalError::Budget) => {
+                    return told("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".into());
+                }
+                Err(EvalError::CostLimit) => {
+                    let source = machinery::field::go_quote(&rule.message_source);
+                    return told(format!(
+                        "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
+                    ));
+                }
+                // What it cannot say is said by the rule.
+                Err(_) => {}
+                Ok(text) => {
+                    let text = text.as_str().unwrap_or_default().trim();
+                    if !text.is_empty() && text.len() <= MESSAGE_MAX && !text.contains('\n') {
+                        detail = text.to_string();
+                    }
+                }
+            }
+        }
+        let shown = match self.ty.as_str() {
+            "object" | "array" => None,
+            _ => Some(show_value(value)),
+        };
+        let (kind, value) = match rule.reason.as_deref() {
+            Some("FieldValueForbidden") => (FieldErrorKind::Forbidden, None),
+            Some("FieldValueRequired") => (FieldErrorKind::Required, None),
+            Some("FieldValueDuplicate") => {
+                detail.clear();
+                (FieldErrorKind::Duplicate, shown)
+            }
+            _ => (FieldErrorKind::Invalid, shown),
+        };
+        let error = FieldError {
+            kind,
+            field: at.to_string(),
+            value,
+            detail,
+        };
+        (error, false)
+    }
+}
+
+fn bind<'v>(
+    decl: &'v DeclType,
+    value: &'v Value,
+    old: Option<&'v Value>,
+    optional: bool,
+) -> Result<Bindings<'v>, EvalError> {
+    let mut bindings = Bindings::new().with("self", Val::json(value, decl)?);
+    let old = old.map(|old| Val::json(old, decl)).transpose()?;
+    match (old, optional) {
+        (Some(old), true) => {
+            bindings.set("oldSelf", Val::some(old));
+        }
+        (None, true) => {
+            bindings.set("oldSelf", Val::Optional(None));
+        }
+        (Some(old), false) => {
+            bindings.set("oldSelf", old);
+        }
+        (None, false) => {}
+    }
+    Ok(bindings)
+}

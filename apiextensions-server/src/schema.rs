@@ -1,0 +1,60 @@
+//! Schemas of custom resources: compiled, and objects judged by them.
+
+use std::sync::Arc;
+
+use machinery::schema::validate;
+use machinery::schema::{KindSchema, NodeId, Schema, crd};
+use machinery::{FieldError, FieldPath};
+use serde_json::{Value, json};
+
+/// A compiled schema.
+#[derive(Debug, Clone)]
+pub(crate) struct Compiled {
+    pub(crate) whole: KindSchema,
+    /// The schema of `status`, when it has one of its own.
+    status: Option<KindSchema>,
+    /// Whether it fills in anything.
+    pub(crate) has_defaults: bool,
+}
+
+/// Compiles an `openAPIV3Schema`.
+pub(crate) fn compile(raw: &Value) -> Result<Compiled, Vec<FieldError>> {
+    let schema: Schema = crd::compile(raw)?;
+    let arena = Arc::new(schema);
+    let root = arena.root.unwrap_or(NodeId(0));
+    let whole = KindSchema::new(arena.clone(), root);
+    let status = whole.root().field("status").map(|(field, _)| field.node);
+    let has_defaults = arena.nodes.iter().any(|node| {
+        node.fields.iter().any(|f| f.default.is_some())
+            || node.rules.as_ref().is_some_and(|r| r.default.is_some())
+    });
+    Ok(Compiled {
+        status: status.map(|id| KindSchema::new(arena, id)),
+        whole,
+        has_defaults,
+    })
+}
+
+impl Compiled {
+    /// Faults of a new object.
+    pub(crate) fn validate(&self, object: &Value) -> Vec<FieldError> {
+        validate::validate(self.whole.root(), object, &FieldPath::ROOT)
+    }
+
+    /// Faults of a changed object; what has not changed passes.
+    pub(crate) fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        validate::validate_update(self.whole.root(), object, old, &FieldPath::ROOT)
+    }
+
+    /// Faults of a changed status.
+    pub(crate) fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let (Some(schema), Some(status)) = (&self.status, object.get("status")) else {
+            return Vec::new();
+        };
+        let path = FieldPath::new("status");
+        match old.get("status") {
+            Some(old) => validate::validate_update(schema.root(), status, old, &path),
+            None => validate::validate_update(schema.root(), status, &json!(null), &path),
+        }
+    }
+}

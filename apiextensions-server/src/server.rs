@@ -1,0 +1,339 @@
+//! The dynamic server: finds the CRD of a request, and the resource that serves it.
+//!
+//! Invariants:
+//! - A request never reads the store to learn how to serve: it looks into the index, which is brought up to the CRD cache's
+//!   newest snapshot first. With an in-process engine that snapshot holds every acknowledged CRD.
+//! - With an engine shared with other processes, a resource that is not known is looked for once more when the cache has
+//!   caught up with the engine (at most the cache's patience, three seconds): no 404 after another replica's create.
+//! - Nothing is compiled for a CRD before it is used.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use generic_server::delegate::{Delegate, Handled};
+use generic_server::discovery::{DiscoverySource, GroupDiscovery};
+use generic_server::handlers::{self, ServeEnv};
+use generic_server::registry::store::StoreConfig;
+use generic_server::registry::{Directory, ObjectStore};
+use generic_server::request::{Authorized, Request};
+use generic_server::resource::{ALL_VERBS, Backend, Decoding, Names, Scope, ServedResource, Subresource};
+use generic_server::server::{ApiServer, GroupSpec};
+use generic_server::{RequestInfo, respond};
+use machinery::schema::builtin;
+use machinery::{ApiError, GroupResource, GroupVersionKind, GroupVersionResource};
+use parking_lot::Mutex;
+use storage::Store;
+use tokio::sync::{Notify, watch};
+
+use crate::crd::strategy::{CrdColumns, CrdStatusStrategy, CrdStrategy};
+use crate::definition::{Definition, VersionInfo};
+use crate::index::{Changed, Index};
+use crate::resource;
+
+/// The group of the CRD kind itself.
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+
+/// What the server is built on.
+#[derive(Debug, Clone)]
+pub struct Deps {
+    /// Where CRDs and their instances are stored.
+    pub engine: Arc<dyn Store>,
+    /// Where all keys begin (`--etcd-prefix`): `/registry`.
+    pub prefix: String,
+    /// Where the stores of custom resources are registered, for garbage collection and namespace deletion.
+    pub directory: Arc<Directory>,
+    /// Admission, authorization and bounds.
+    pub env: ServeEnv,
+}
+
+/// Groups as discovery publishes them.
+type Groups = Arc<Vec<Arc<GroupDiscovery>>>;
+
+/// Serves CustomResourceDefinitions and what they define.
+pub struct ApiExtensions {
+    pub(crate) deps: Deps,
+    pub(crate) crds: Arc<ServedResource>,
+    /// Serves `apiextensions.k8s.io` itself.
+    pub(crate) own: ApiServer,
+    index: ArcSwap<Index>,
+    /// Held while the index moves.
+    moving: Mutex<()>,
+    /// What was published last, and for which state of the index.
+    published: Mutex<Option<(Arc<Index>, Groups)>>,
+    changes: watch::Sender<u64>,
+    /// CRDs that controllers have to look at.
+    todo: Mutex<BTreeSet<Arc<str>>>,
+    pub(crate) wake: Notify,
+}
+
+impl fmt::Debug for ApiExtensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiExtensions")
+            .field("revision", &self.index.load().snapshot.revision)
+            .finish_non_exhaustive()
+    }
+}
+
+fn crd_resource(deps: &Deps) -> ServedResource {
+    let gvk = GroupVersionKind::new(GROUP, "v1", "CustomResourceDefinition");
+    let store = ObjectStore::new(
+        deps.engine.clone(),
+        StoreConfig {
+            resource: GroupResource::new(GROUP, "customresourcedefinitions"),
+            kind: gvk.group_kind(),
+            prefix: format!("{}/{GROUP}/customresourcedefinitions", deps.prefix),
+            namespaced: false,
+            fields: Vec::new(),
+            ttl: None,
+        },
+    );
+    let decoding = match builtin().kind(GROUP, "v1", "CustomResourceDefinition") {
+        Some(schema) => Decoding::Builtin(schema),
+        None => Decoding::Unstructured,
+    };
+    ServedResource {
+        gvr: GroupVersionResource::new(GROUP, "v1", "customresourcedefinitions"),
+        // Upstream stores CRDs as v1beta1, and clients compare hashes.
+        storage_version_hash: crate::discovery::storage_version_hash(GROUP, "v1beta1", &gvk.kind),
+        gvk,
+        names: Names {
+            kind: "CustomResourceDefinition".into(),
+            list_kind: "CustomResourceDefinitionList".into(),
+            singular: "customresourcedefinition".into(),
+            short: vec!["crd".into(), "crds".into()],
+            categories: vec!["api-extensions".into()],
+        },
+        scope: Scope::Cluster,
+        decoding,
+        strategy: Arc::new(CrdStrategy),
+        backend: Backend::Stored(store),
+        converter: None,
+        subresources: vec![("status".into(), Subresource::View(Arc::new(CrdStatusStrategy)))],
+        table: Arc::new(CrdColumns::new()),
+        verbs: ALL_VERBS,
+        deprecation_warning: None,
+        custom: false,
+    }
+}
+
+impl ApiExtensions {
+    /// A server that knows no CRD yet: [`ApiExtensions::start`] reads them.
+    pub fn new(deps: Deps) -> Arc<Self> {
+        let crds = Arc::new(crd_resource(&deps));
+        deps.directory.register(crds.clone());
+        let group = GroupSpec {
+            group: GROUP.into(),
+            versions: vec![("v1".into(), vec![crds.clone()])],
+        };
+        Arc::new(ApiExtensions {
+            own: ApiServer::new(vec![group], deps.env.clone()),
+            deps,
+            crds,
+            index: ArcSwap::default(),
+            moving: Mutex::default(),
+            published: Mutex::default(),
+            changes: watch::Sender::default(),
+            todo: Mutex::default(),
+            wake: Notify::new(),
+        })
+    }
+
+    /// The store of the CRDs themselves.
+    pub(crate) fn crd_store(&self) -> Result<&Arc<ObjectStore>, ApiError> {
+        self.crds.store().ok_or_else(ApiError::method_not_allowed)
+    }
+
+    /// The index, brought up to the newest snapshot of the CRDs.
+    pub(crate) fn index(&self) -> Arc<Index> {
+        let index = self.index.load_full();
+        let Some(cache) = self.crds.store().and_then(|s| s.started_cache()) else {
+            return index;
+        };
+        let snapshot = cache.snapshot();
+        if Arc::ptr_eq(&snapshot, &index.snapshot) {
+            return index;
+        }
+        let _moving = self.moving.lock();
+        let index = self.index.load_full();
+        // Whoever held the lock may have been faster, with a snapshot that is newer still.
+        let snapshot = cache.snapshot();
+        if Arc::ptr_eq(&snapshot, &index.snapshot) {
+            return index;
+        }
+        let (next, changes) = index.advance(snapshot);
+        let next = Arc::new(next);
+        self.index.store(next.clone());
+        if !changes.is_empty() {
+            self.announce(&changes);
+        }
+        next
+    }
+
+    /// Tells of changes: to the directory, to the controllers, to who publishes discovery.
+    fn announce(&self, changes: &[Changed]) {
+        for change in changes {
+            self.register(change);
+        }
+        let names = changes.iter().filter_map(|c| c.new.as_ref().or(c.old.as_ref()));
+        self.todo.lock().extend(names.map(|d| d.name.clone()));
+        self.wake.notify_one();
+        self.changes.send_modify(|n| *n += 1);
+    }
+
+    fn register(&self, change: &Changed) {
+        let served = |d: &&Arc<Definition>| d.established && d.storage_version().is_some();
+        match (
+            change.old.as_ref().filter(served),
+            change.new.as_ref().filter(served),
+        ) {
+            (Some(old), Some(new)) if old.facts == new.facts => {}
+            (_, Some(new)) => {
+                self.deps.directory.register(self.bare_resource(new));
+            }
+            (Some(old), None) => {
+                self.deps
+                    .directory
+                    .remove(&GroupResource::new(&old.group, &old.plural));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// CRDs that have changed since the last call.
+    pub(crate) fn take_todo(&self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut *self.todo.lock())
+    }
+
+    /// Has the controllers look at CRDs again.
+    pub(crate) fn look_again(&self, names: impl IntoIterator<Item = Arc<str>>) {
+        self.todo.lock().extend(names);
+        self.wake.notify_one();
+    }
+
+    /// The store of a CRD's objects, opened on first use.
+    pub(crate) fn store_of<'d>(&self, definition: &'d Definition) -> &'d Arc<ObjectStore> {
+        let open = || resource::open_store(definition, &self.deps);
+        definition.serving.store.get_or_init(open)
+    }
+
+    /// The resource without schema, as deletion needs it.
+    pub(crate) fn bare_resource(&self, definition: &Definition) -> Arc<ServedResource> {
+        Arc::new(resource::bare(definition, self.store_of(definition).clone()))
+    }
+
+    /// A version's resource, compiled when it is not there.
+    pub(crate) fn resource_of(
+        &self,
+        definition: &Arc<Definition>,
+        version: &str,
+    ) -> Option<Result<Arc<ServedResource>, ApiError>> {
+        let (info, slot) = definition.version(version).filter(|(v, _)| v.served)?;
+        Some(slot.get_or_make(|| self.compile(definition, info)))
+    }
+
+    fn compile(
+        &self,
+        definition: &Arc<Definition>,
+        version: &VersionInfo,
+    ) -> Result<ServedResource, ApiError> {
+        let store = self.store_of(definition).clone();
+        resource::compile(definition, version, store, &self.deps)
+    }
+
+    /// Whether a request about a resource of this scope makes sense.
+    fn fits(scope: Scope, info: &RequestInfo) -> bool {
+        match scope {
+            Scope::Cluster => info.namespace.is_empty(),
+            Scope::Namespaced => !info.namespace.is_empty() || matches!(info.verb.as_str(), "list" | "watch"),
+        }
+    }
+}
+
+impl ApiExtensions {
+    /// The OpenAPI v3 document of a group version that CRDs define.
+    pub fn openapi_v3(&self, group: &str, version: &str) -> Option<Bytes> {
+        self.index().groups.get(group)?.openapi(group, version)
+    }
+}
+
+#[async_trait::async_trait]
+impl Delegate for ApiExtensions {
+    async fn handle(&self, authorized: &Authorized, request: Request) -> Handled {
+        let info = authorized.info();
+        if !info.is_resource {
+            return Handled::NotMine(request);
+        }
+        if info.group == GROUP && info.subresource == "impact" && info.verb == "create" {
+            let answer = self.impact(authorized, request).await;
+            return Handled::Answered(answer.unwrap_or_else(|error| respond::error(&error)));
+        }
+        if info.group == GROUP {
+            return self.own.handle(authorized, request).await;
+        }
+        let Some(definition) = self.find(&info.group, &info.resource).await else {
+            return Handled::NotMine(request);
+        };
+        if !definition.established || !Self::fits(definition.facts.scope, info) {
+            return Handled::NotMine(request);
+        }
+        let resource = match self.resource_of(&definition, &info.version) {
+            None => return Handled::NotMine(request),
+            Some(Err(error)) => return Handled::Answered(respond::error(&error)),
+            Some(Ok(resource)) => resource,
+        };
+        if !info.subresource.is_empty() {
+            let name = resource.gvr.group_resource();
+            if resource.subresource(&info.subresource).is_none() {
+                // Upstream names the object although it is the subresource that is missing.
+                let error = ApiError::not_found(&name, &info.name);
+                return Handled::Answered(respond::error(&error));
+            }
+            if !matches!(info.verb.as_str(), "get" | "update" | "patch") {
+                let error = ApiError::method_not_supported(&name, &info.verb);
+                return Handled::Answered(respond::error(&error));
+            }
+        }
+        let response = handlers::serve(&resource, &self.deps.env, authorized, request).await;
+        Handled::Answered(response)
+    }
+}
+
+impl ApiExtensions {
+    /// The CRD of a resource. An engine that others write to is asked whether it knows more before the answer is no.
+    async fn find(&self, group: &str, plural: &str) -> Option<Arc<Definition>> {
+        if let Some(found) = self.index().find(group, plural) {
+            return Some(found.clone());
+        }
+        if self.deps.engine.published().is_some() {
+            return None;
+        }
+        let cache = self.crds.store()?.started_cache()?;
+        // Too late or unreachable: what is known here is the answer.
+        cache.fresh().await.ok()?;
+        self.index().find(group, plural).cloned()
+    }
+}
+
+impl DiscoverySource for ApiExtensions {
+    fn groups(&self) -> Arc<Vec<Arc<GroupDiscovery>>> {
+        let index = self.index();
+        let mut published = self.published.lock();
+        if let Some((of, groups)) = &*published
+            && Arc::ptr_eq(of, &index)
+        {
+            return groups.clone();
+        }
+        let mut groups: Vec<_> = DiscoverySource::groups(&self.own).to_vec();
+        groups.extend(crate::discovery::groups(&index));
+        let groups = Arc::new(groups);
+        *published = Some((index, groups.clone()));
+        groups
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}

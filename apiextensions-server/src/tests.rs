@@ -1,0 +1,351 @@
+//! The server as a whole, over a store in memory: a CRD is usable when its create returns, and goes with its instances.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::admission::AdmissionChain;
+use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
+use generic_server::discovery::DiscoverySource;
+use generic_server::handlers::ServeEnv;
+use generic_server::registry::Directory;
+use generic_server::registry::write::{self, DeleteOptions, UpdateRules, WriteCall};
+use generic_server::request::{Authorized, User};
+use generic_server::resource::ServedResource;
+use generic_server::spawn::Tasks;
+use machinery::{ApiError, GroupResource, meta};
+use serde_json::{Value, json};
+
+use crate::crd::status;
+use crate::{ApiExtensions, Deps};
+
+#[derive(Debug)]
+struct Anyone;
+
+#[async_trait::async_trait]
+impl Authorizer for Anyone {
+    async fn authorize(&self, _attributes: &Attributes<'_>) -> Decision {
+        Decision::Allow(String::new())
+    }
+
+    async fn rules_for(&self, _user: &User, _namespace: &str) -> ResolvedRules {
+        ResolvedRules::default()
+    }
+}
+
+struct World {
+    server: Arc<ApiExtensions>,
+    directory: Arc<Directory>,
+    tasks: Tasks,
+    system: Authorized,
+    admission: AdmissionChain,
+}
+
+impl World {
+    async fn new() -> World {
+        let directory = Arc::new(Directory::default());
+        let server = ApiExtensions::new(Deps {
+            engine: storage::memory(),
+            prefix: "/registry".into(),
+            directory: directory.clone(),
+            env: ServeEnv {
+                admission: AdmissionChain::default(),
+                authorizer: Arc::new(Anyone),
+                max_body: 3 << 20,
+            },
+        });
+        let tasks = Tasks::new();
+        server.start(&tasks).await.expect("an empty store starts");
+        World {
+            server,
+            directory,
+            tasks,
+            system: Authorized::system(),
+            admission: AdmissionChain::default(),
+        }
+    }
+
+    fn call<'a>(&'a self, resource: &'a ServedResource, namespace: &'a str) -> WriteCall<'a> {
+        WriteCall::internal(resource, &self.system, &self.admission, namespace)
+    }
+
+    async fn define(&self, crd: Value) -> Result<(), ApiError> {
+        let mut crd = crd;
+        self.server.crds.strategy.default(&mut crd);
+        write::create(&self.call(&self.server.crds, ""), crd)
+            .await
+            .map(|_| ())
+    }
+
+    async fn change(&self, name: &str, change: impl Fn(&mut Value) + Send + Sync) -> Result<(), ApiError> {
+        let mut transform = |live: Option<&Value>| {
+            let mut crd = live.cloned().unwrap_or_default();
+            change(&mut crd);
+            Ok(crd)
+        };
+        let call = self.call(&self.server.crds, "");
+        write::update(&call, name, &UpdateRules::default(), &mut transform)
+            .await
+            .map(|_| ())
+    }
+
+    fn served(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ServedResource>> {
+        let index = self.server.index();
+        let definition = index.find(group, plural).filter(|d| d.established)?;
+        self.server.resource_of(definition, version)?.ok()
+    }
+
+    async fn until_marked(&self, resource: &ServedResource, namespace: &str, name: &str) {
+        let store = resource.store().expect("stored");
+        let wait = async {
+            loop {
+                let entry = store.find(namespace, name).await.expect("readable");
+                if entry.is_some_and(|e| meta::deletion_timestamp(&e.value()).is_some()) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait)
+            .await
+            .expect("in time");
+    }
+
+    /// Waits until the CRD is as asked; `None` is gone.
+    async fn until(&self, name: &str, holds: impl Fn(Option<&Value>) -> bool) {
+        let store = self.server.crd_store().expect("CRDs are stored");
+        let wait = async {
+            loop {
+                let crd = store.find("", name).await.expect("readable").map(|e| e.value());
+                if holds(crd.as_ref()) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait)
+            .await
+            .expect("in time");
+    }
+}
+
+fn crd(plural: &str, kind: &str, schema: Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind, "singular": plural.trim_end_matches('s')},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+fn schema() -> Value {
+    json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "integer", "minimum": 1},
+        "tier": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'", "message": "not bad"}]},
+    }}}})
+}
+
+fn foo(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn usable_when_the_create_returns() {
+    let world = World::new().await;
+    world.define(crd("foos", "Foo", schema())).await.expect("valid");
+    let foos = world.served("example.com", "v1", "foos").expect("served at once");
+    let call = world.call(&foos, "default");
+    let refused = |error: ApiError| error.message().to_string();
+    let create = |spec| write::create(&call, foo("a", spec));
+    assert_eq!(
+        create(json!({"size": 0})).await.map(|_| ()).map_err(refused),
+        Err("Foo.example.com \"a\" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1".into())
+    );
+    assert_eq!(
+        create(json!({"tier": "bad"})).await.map(|_| ()).map_err(refused),
+        Err("Foo.example.com \"a\" is invalid: spec.tier: Invalid value: \"bad\": not bad".into())
+    );
+    create(json!({"size": 1, "tier": "good"})).await.expect("valid");
+
+    let groups = DiscoverySource::groups(&*world.server);
+    assert!(groups.iter().any(|g| &*g.group == "example.com"));
+    let document = world.server.openapi_v3("example.com", "v1").expect("published");
+    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    assert!(document["components"]["schemas"]["com.example.v1.FooList"].is_object());
+    assert!(document["paths"]["/apis/example.com/v1/namespaces/{namespace}/foos/{name}"].is_object());
+
+    world
+        .until("foos.example.com", |crd| {
+            crd.is_some_and(|c| status::is_true(c, "Established"))
+        })
+        .await;
+    world.tasks.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_change_is_judged_by_what_is_stored() {
+    let world = World::new().await;
+    world.define(crd("foos", "Foo", schema())).await.expect("valid");
+    let foos = world.served("example.com", "v1", "foos").expect("served");
+    let call = world.call(&foos, "n");
+    for (name, size) in [("small", 1), ("large", 9)] {
+        let spec = json!({"size": size, "tier": "x"});
+        write::create(&call, foo(name, spec)).await.expect("valid");
+    }
+    let mut narrower = schema();
+    let properties = &mut narrower["properties"]["spec"]["properties"];
+    properties["size"]["minimum"] = 5.into();
+    properties["color"] = json!({"type": "string", "default": "red"});
+    if let Some(properties) = properties.as_object_mut() {
+        properties.remove("tier");
+    }
+    let index = world.server.index();
+    let definition = index.find("example.com", "foos").expect("defined");
+    let report = world
+        .server
+        .judge_stored(definition, &crd("foos", "Foo", narrower))
+        .await;
+    let report = report.expect("judged");
+    assert_eq!(report["objects"], 2);
+    assert_eq!(report["refused"]["count"], 1);
+    assert_eq!(report["refused"]["examples"][0]["name"], "small");
+    assert_eq!(report["pruned"]["count"], 2);
+    assert_eq!(report["pruned"]["examples"][0]["fields"], json!(["spec.tier"]));
+    assert_eq!(
+        report["defaulted"]["examples"][0]["fields"],
+        json!(["spec.color"])
+    );
+    let stored = foos
+        .store()
+        .expect("stored")
+        .find("n", "small")
+        .await
+        .expect("readable");
+    assert_eq!(
+        stored.expect("there").value()["spec"]["tier"],
+        "x",
+        "nothing is touched"
+    );
+    world.tasks.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn names_are_given_once_and_freed() {
+    let world = World::new().await;
+    world.define(crd("foos", "Foo", schema())).await.expect("valid");
+    world.define(crd("foes", "Foo", schema())).await.expect("valid");
+    assert!(
+        world.served("example.com", "v1", "foes").is_none(),
+        "its kind is taken"
+    );
+    let told = |crd: Option<&Value>, reason: &str| {
+        crd.and_then(|c| status::find(c, "NamesAccepted"))
+            .is_some_and(|c| c["reason"] == reason)
+    };
+    world
+        .until("foes.example.com", |c| told(c, "ListKindConflict"))
+        .await;
+    let call = world.call(&world.server.crds, "");
+    write::delete(&call, "foos.example.com", &DeleteOptions::default())
+        .await
+        .expect("marked");
+    world.until("foos.example.com", |c| c.is_none()).await;
+    world.until("foes.example.com", |c| told(c, "NoConflicts")).await;
+    assert!(world.served("example.com", "v1", "foes").is_some());
+    world.tasks.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn instances_go_with_their_definition() {
+    let world = World::new().await;
+    world.define(crd("foos", "Foo", schema())).await.expect("valid");
+    let foos = world.served("example.com", "v1", "foos").expect("served");
+    let call = world.call(&foos, "default");
+    write::create(&call, foo("free", json!({}))).await.expect("valid");
+    let mut held = foo("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    write::create(&call, held).await.expect("valid");
+
+    let crds = world.call(&world.server.crds, "");
+    let marked = write::delete(&crds, "foos.example.com", &DeleteOptions::default()).await;
+    let marked = marked.expect("marked").object;
+    assert!(status::is_true(&marked, "Terminating"));
+    assert_eq!(meta::generation(&marked), 1);
+    // As every request does first.
+    world.server.index();
+    let late = write::create(&call, foo("late", json!({}))).await;
+    assert_eq!(
+        late.map(|_| ()).map_err(|e| (e.code(), e.message().to_string())),
+        Err((
+            403,
+            "foos.example.com \"late\" is forbidden: create not allowed while custom resource definition is terminating".into()
+        ))
+    );
+    world
+        .until("foos.example.com", |crd| {
+            crd.and_then(|c| status::find(c, "Terminating"))
+                .is_some_and(|c| c["reason"] == "InstanceDeletionInProgress")
+        })
+        .await;
+    // The finalizer's owner lets go once the object is marked.
+    world.until_marked(&foos, "default", "held").await;
+    let mut release = |live: Option<&Value>| {
+        let mut object = live.cloned().unwrap_or_default();
+        meta::set(&mut object, "finalizers", Value::Null);
+        Ok(object)
+    };
+    let rules = UpdateRules::default();
+    write::update(&call, "held", &rules, &mut release)
+        .await
+        .expect("released");
+    world.until("foos.example.com", |crd| crd.is_none()).await;
+    world.server.index();
+    let gone = world.directory.get(&GroupResource::new("example.com", "foos"));
+    assert!(gone.is_none());
+    assert!(world.served("example.com", "v1", "foos").is_none());
+    world.tasks.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_changed_schema_fills_in_what_was_stored_before() {
+    let world = World::new().await;
+    world.define(crd("foos", "Foo", schema())).await.expect("valid");
+    let foos = world.served("example.com", "v1", "foos").expect("served");
+    write::create(&world.call(&foos, "n"), foo("old", json!({})))
+        .await
+        .expect("valid");
+    world
+        .until("foos.example.com", |crd| {
+            crd.is_some_and(|c| status::is_true(c, "Established"))
+        })
+        .await;
+    world
+        .change("foos.example.com", |crd| {
+            let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+            if let Some(properties) = crd.pointer_mut(properties) {
+                properties["color"] = json!({"type": "string", "default": "red"});
+            }
+        })
+        .await
+        .expect("valid");
+    let foos = world.served("example.com", "v1", "foos").expect("served");
+    let entry = foos
+        .store()
+        .expect("stored")
+        .find("n", "old")
+        .await
+        .expect("readable");
+    let entry = entry.expect("there");
+    assert!(
+        foos.strategy
+            .decorated_since()
+            .is_some_and(|since| entry.revision < since)
+    );
+    let read = write::served(&foos, &entry).expect("readable");
+    assert_eq!(read["spec"]["color"], "red");
+    world.tasks.stop(Duration::from_secs(5)).await;
+}

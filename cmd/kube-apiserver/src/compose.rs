@@ -1,0 +1,292 @@
+//! From options to a running control plane: every part made once, in the order in which they need each other.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use aggregator::Aggregator;
+use apiextensions_server::ApiExtensions;
+use generic_server::admission::AdmissionChain;
+use generic_server::authz::rbac::Escalation;
+use generic_server::chain::{self, ChainConfig};
+use generic_server::delegate::InOrder;
+use generic_server::discovery::DiscoverySource;
+use generic_server::filters::cors::Cors;
+use generic_server::filters::max_in_flight::MaxInFlight;
+use generic_server::handlers::ServeEnv;
+use generic_server::health::{Health, StaticJson};
+use generic_server::lifecycle::{Lifecycle, Timeline};
+use generic_server::metrics::Metrics;
+use generic_server::openapi::StaticDocuments;
+use generic_server::pki::{Pki, ServingNames};
+use generic_server::registry::Directory;
+use generic_server::serve::{Server, Tls, TlsOptions};
+use generic_server::server::ApiServer;
+use generic_server::spawn::Tasks;
+use kube_apiserver::Cidr;
+use storage::{EngineKind, EtcdOptions, OpenOptions, Store};
+
+use crate::{ControlPlane, Options, StartError, access};
+
+/// The largest request body, as upstream has it.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> {
+    let faults = options.validate();
+    if !faults.is_empty() {
+        return Err(StartError::Option(faults.join("; ")));
+    }
+    let cidrs = service_cidrs(&options)?;
+    let address = SocketAddr::new(options.bind_address, options.secure_port);
+    let listener = generic_server::serve::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address, source })?;
+    let address = listener.address();
+    let advertise = options
+        .advertise_address
+        .unwrap_or_else(|| reachable(address.ip()));
+
+    let (engine, directory_path) = open_store(&options)?;
+    let names = ServingNames {
+        extra: vec![advertise.to_string(), host_name()],
+        service_ips: cidrs.iter().map(|cidr| cidr.nth(1)).collect(),
+        ..ServingNames::default()
+    };
+    let pki = Arc::new(match &directory_path {
+        Some(dir) => Pki::open(&dir.join("pki"), &names)?,
+        None => Pki::in_memory(&names)?,
+    });
+
+    let lifecycle = Lifecycle::new();
+    let tasks = Tasks::new();
+    let metrics = Metrics::new();
+    let health = Health::new(lifecycle.clone());
+    let directory = Arc::new(Directory::default());
+
+    let access = access::build(&options, &pki, &directory)?;
+    let deps = kube_apiserver::Deps {
+        engine: engine.clone(),
+        protobuf: !options.etcd_servers.is_empty(),
+        directory: directory.clone(),
+        authorizer: access.authorizer.clone(),
+        token_authenticator: access.tokens.clone(),
+        token_issuer: access.issuer.clone(),
+        service_cidrs: cidrs,
+        node_ports: node_ports(&options)?,
+        event_ttl: options.event_ttl,
+        advertise: (advertise, address.port()),
+    };
+    let groups = kube_apiserver::groups(&deps);
+    let mut plugins = kube_apiserver::admission_plugins(&deps);
+    if let Some(rbac) = &access.rbac {
+        let authorizer = access.authorizer.clone();
+        plugins.push(Arc::new(Escalation {
+            rbac: rbac.clone(),
+            authorizer,
+        }));
+    }
+    plugins.extend(kube_apiserver::late_admission_plugins(&deps));
+    let admission = AdmissionChain::new(plugins);
+    let env = ServeEnv {
+        admission,
+        authorizer: access.authorizer.clone(),
+        max_body: MAX_BODY,
+    };
+    let kube = Arc::new(ApiServer::new(groups, env.clone()));
+    let crds = ApiExtensions::new(apiextensions_server::Deps {
+        engine: engine.clone(),
+        prefix: options.etcd_prefix.clone(),
+        directory: directory.clone(),
+        env: env.clone(),
+    });
+    crds.start(&tasks).await.map_err(StartError::Bootstrap)?;
+    let aggregator = Aggregator::new(aggregator::Deps {
+        engine: engine.clone(),
+        prefix: options.etcd_prefix.clone(),
+        next: Arc::new(InOrder(vec![kube.clone(), crds.clone()])),
+        openapi: vec![
+            Arc::new(StaticDocuments::new(kube.groups().to_vec())),
+            crds.clone(),
+        ],
+        local: vec![kube.clone() as Arc<dyn DiscoverySource>, crds],
+        directory: directory.clone(),
+        env,
+        server_address: SocketAddr::new(advertise, address.port()).to_string(),
+        proxy_key: crate::proxy_key::open(&options, &pki, &tasks)?,
+        endpoint_routing: options.enable_aggregator_routing,
+        metrics: metrics.clone(),
+        tasks: tasks.clone(),
+    })
+    .ok_or(StartError::Build("the facts table has no APIService"))?;
+
+    let mut config = ChainConfig::new(access.authenticator, access.authorizer, aggregator.clone());
+    config.lifecycle = lifecycle.clone();
+    config.metrics = metrics.clone();
+    config.request_timeout = options.request_timeout;
+    config.cors = Cors::new(&options.cors_allowed_origins)
+        .map_err(|error| StartError::Option(format!("--cors-allowed-origins: {error}")))?;
+    config.admit = Arc::new(MaxInFlight::new(
+        options.max_requests_inflight,
+        options.max_mutating_requests_inflight,
+    ));
+    health.install(&mut config.endpoints);
+    config.endpoints.add("/metrics", metrics.clone());
+    config.endpoints.add(
+        "/version",
+        StaticJson::version().map_err(|_| StartError::Build("the version cannot be written"))?,
+    );
+    for (path, document) in access.endpoints {
+        config.endpoints.add(path, document);
+    }
+    let chain = chain::build(config);
+
+    let timeline = Timeline {
+        delay: options.shutdown_delay_duration,
+        requests: options.request_timeout,
+        ..Timeline::default()
+    };
+    let server = Arc::new(Server::new(chain.clone()));
+    let tls = Arc::new(Tls::new(TlsOptions::new(pki.serving_key()?))?);
+    {
+        let (server, stop) = (server.clone(), lifecycle.not_accepting().clone());
+        tasks.spawn(
+            "listener",
+            async move { server.run(listener, Some(tls), stop).await },
+        );
+    }
+    let facts = kube_apiserver::Facts {
+        directory: directory.clone(),
+        advertise: (advertise, address.port()),
+        service_cidrs: deps.service_cidrs.clone(),
+        client_ca: access.client_ca_pem,
+        front_proxy_ca: access.front_proxy_ca_pem,
+        front_proxy_names: access.front_proxy_names,
+    };
+    // Together, so that their writes share commits.
+    tokio::try_join!(kube_apiserver::bootstrap(&facts), aggregator.start()).map_err(StartError::Bootstrap)?;
+    if let Some(rbac) = access.rbac {
+        for task in access::follow_rbac(rbac, &directory).await? {
+            tasks.spawn("rbac", task);
+        }
+    }
+    for controller in kube_apiserver::controllers(&deps, pki.ca.certificate.clone()) {
+        if options.runs_controller(controller.name) {
+            tasks.spawn(controller.name, controller.run);
+        }
+    }
+    lifecycle.set_ready();
+
+    let kubeconfig_file = match &directory_path {
+        Some(dir) => {
+            let file = dir.join("admin.kubeconfig");
+            pki.write_kubeconfig(&file, &local_url(address))?;
+            Some(file)
+        }
+        None => None,
+    };
+    Ok(ControlPlane {
+        address,
+        pki,
+        chain,
+        directory,
+        engine,
+        lifecycle,
+        server,
+        tasks,
+        timeline,
+        kubeconfig_file,
+    })
+}
+
+fn open_store(options: &Options) -> Result<(Arc<dyn Store>, Option<PathBuf>), StartError> {
+    if !options.etcd_servers.is_empty() {
+        let directory = options.data_directory().map_err(StartError::Option)?;
+        let etcd = EtcdOptions {
+            endpoints: options.etcd_servers.clone(),
+            ca_file: options.etcd_cafile.clone(),
+            cert_file: options.etcd_certfile.clone(),
+            key_file: options.etcd_keyfile.clone(),
+            compaction_interval: options.etcd_compaction_interval,
+            ..EtcdOptions::default()
+        };
+        let engine = storage::open_etcd(&etcd).map_err(|source| StartError::Store {
+            place: options.etcd_servers.join(","),
+            source,
+        })?;
+        return Ok((engine, Some(directory)));
+    }
+    let kind = match options.storage_backend.as_deref() {
+        Some("memory") => return Ok((storage::memory(), options.data_dir.clone())),
+        Some("sled") => EngineKind::Sled,
+        _ => EngineKind::Redb,
+    };
+    let directory = options.data_directory().map_err(StartError::Option)?;
+    let open = OpenOptions {
+        engine: kind,
+        dir: Some(directory.join(kind.name())),
+        retention: options.history_retention,
+        min_free_bytes: options.min_free_disk_mib << 20,
+        ..OpenOptions::default()
+    };
+    let engine = storage::open(open).map_err(|source| StartError::Store {
+        place: directory.display().to_string(),
+        source,
+    })?;
+    Ok((engine, Some(directory)))
+}
+
+fn service_cidrs(options: &Options) -> Result<Vec<Cidr>, StartError> {
+    let ranges = options.service_cluster_ip_range.split(',').map(str::trim);
+    ranges
+        .map(|range| {
+            range.parse().map_err(|_| {
+                StartError::Option(format!(
+                    "--service-cluster-ip-range: `{range}` is not a CIDR such as 10.0.0.0/16"
+                ))
+            })
+        })
+        .collect()
+}
+
+fn node_ports(options: &Options) -> Result<std::ops::RangeInclusive<u16>, StartError> {
+    let text = &options.service_node_port_range;
+    let range = text
+        .split_once('-')
+        .and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
+    range
+        .filter(|r: &std::ops::RangeInclusive<u16>| !r.is_empty())
+        .ok_or_else(|| {
+            StartError::Option(format!(
+                "--service-node-port-range: `{text}` is not a range such as 30000-32767"
+            ))
+        })
+}
+
+/// An address that others can reach when the server listens on all, or (as upstream has it) on the loopback address.
+fn reachable(bound: IpAddr) -> IpAddr {
+    if !bound.is_unspecified() && !bound.is_loopback() {
+        return bound;
+    }
+    // Asks the kernel which address a packet to the outside would carry; nothing is sent.
+    let probe = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket
+            .connect((Ipv4Addr::new(192, 0, 2, 1), 9))
+            .and_then(|()| socket.local_addr())
+    });
+    probe.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_string())
+        .unwrap_or_default()
+}
+
+/// The URL of a listening address, from this machine. One that stands for all addresses takes IPv4 too.
+pub(crate) fn local_url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("https://{}", SocketAddr::new(ip, address.port()))
+}

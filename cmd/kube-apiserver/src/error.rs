@@ -1,0 +1,72 @@
+//! Why a control plane did not start: one clear line each, and the exit code of the process.
+
+use storage::StorageError;
+
+/// Why a control plane did not start. Display says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A flag's value, or a file that a flag names, does not hold.
+    #[error("{0}")]
+    Option(String),
+    /// The store cannot be opened.
+    #[error("cannot open the store in {place}: {}", store_text(.source))]
+    Store {
+        /// The directory, or the servers.
+        place: String,
+        /// What is wrong.
+        source: StorageError,
+    },
+    /// Certificates and keys cannot be read or made.
+    #[error("{0}")]
+    Pki(#[from] generic_server::pki::PkiError),
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {source}; name another port with --secure-port (0 picks a free one)"
+    )]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] generic_server::serve::TlsError),
+    /// What a cluster begins with cannot be written.
+    #[error("cannot write the objects that a cluster begins with: {0}")]
+    Bootstrap(generic_server::ApiError),
+    /// The program is not whole.
+    #[error("the program is built wrongly: {0}")]
+    Build(&'static str),
+}
+
+fn store_text(error: &StorageError) -> String {
+    let hint = match error {
+        StorageError::Locked(_) => "; stop it, or name another directory with --data-dir",
+        StorageError::NewerFormat { .. } => {
+            "; run the newer version, or name another directory with --data-dir"
+        }
+        StorageError::NoSpace(_) => "; free some space, or name another directory with --data-dir",
+        _ => "",
+    };
+    let mut text = format!("{error}{hint}");
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+impl StartError {
+    /// The exit code of the process.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            StartError::Option(_) => 2,
+            StartError::Store { .. } | StartError::Pki(_) => 3,
+            StartError::Listen { .. } => 4,
+            StartError::Tls(_) | StartError::Bootstrap(_) | StartError::Build(_) => 1,
+        }
+    }
+}

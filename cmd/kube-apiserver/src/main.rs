@@ -1,0 +1,60 @@
+//! The process: parse, log, compose, run, exit. `docs/operations.md` documents the exit codes.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use control_plane::{ControlPlane, Options, StartError};
+
+/// Exit codes: 0 stopped as asked, 1 could not start or failed, 2 a fault of the command line, 3 the data directory cannot be
+/// used, 4 the address cannot be listened on.
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let faults = options.validate();
+    if !faults.is_empty() {
+        faults.iter().for_each(|fault| complain(fault));
+        return ExitCode::from(2);
+    }
+    if let Err(fault) = control_plane::logging::init(&options) {
+        complain(&fault);
+        return ExitCode::from(2);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("cannot start the runtime: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(async {
+        match run(options).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(&error.to_string());
+                ExitCode::from(error.exit_code())
+            }
+        }
+    })
+}
+
+async fn run(options: Options) -> Result<(), StartError> {
+    let plane = ControlPlane::start(options).await?;
+    if let Some(greeting) = plane.greeting() {
+        announce(&greeting);
+    }
+    control_plane::signals::asked_to_end().await;
+    plane.stop().await;
+    Ok(())
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "the one thing that a person at a terminal is told"
+)]
+fn announce(text: &str) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "the server may have no log yet")]
+fn complain(text: &str) {
+    eprintln!("kube-apiserver: {text}");
+}

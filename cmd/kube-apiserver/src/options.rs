@@ -1,0 +1,226 @@
+//! The command line: upstream's flag names for what exists here, and the few of our own. Parsing binds nothing and reads no
+//! file; [`Options::validate`] collects all faults at once.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+/// A Kubernetes API server: core and built-in groups, custom resources and aggregated APIs in one process.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "kube-apiserver",
+    version,
+    disable_help_subcommand = true,
+    args_override_self = true
+)]
+pub struct Options {
+    /// The address to listen on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The port for HTTPS; 0 picks a free one.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// The address that members of the cluster reach this server at; the host's own when unset.
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+
+    /// Where the embedded store, keys and certificates live; a directory of the user's when unset.
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+    /// The store: `redb` or `sled` (embedded, durable), `memory` (nothing survives), `etcd3` (needs --etcd-servers).
+    #[arg(long, value_parser = ["redb", "sled", "memory", "etcd3"])]
+    pub storage_backend: Option<String>,
+    /// How long history is kept for exact reads, watches and continue tokens (embedded stores).
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub history_retention: Duration,
+    /// Free disk space below which the embedded store refuses writes, in MiB.
+    #[arg(long, default_value_t = 64)]
+    pub min_free_disk_mib: u64,
+
+    /// etcd servers, comma separated (`https://host:2379`). Turns the etcd engine on.
+    #[arg(long, value_delimiter = ',')]
+    pub etcd_servers: Vec<String>,
+    /// The CA of the etcd servers.
+    #[arg(long)]
+    pub etcd_cafile: Option<PathBuf>,
+    /// The client certificate for etcd.
+    #[arg(long)]
+    pub etcd_certfile: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    pub etcd_keyfile: Option<PathBuf>,
+    /// What all keys begin with.
+    #[arg(long, default_value = "/registry")]
+    pub etcd_prefix: String,
+    /// How often etcd is compacted by one of the replicas; 0 leaves it to somebody else.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub etcd_compaction_interval: Duration,
+
+    /// The serving certificate (PEM, with chain). Made by the server when unset.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// CAs of client certificates. The server's own CA when unset.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+    /// A CSV file of static tokens: `token,user,uid,"group1,group2"`.
+    #[arg(long)]
+    pub token_auth_file: Option<PathBuf>,
+    /// Whether requests without credentials are `system:anonymous` rather than refused.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub anonymous_auth: bool,
+
+    /// The issuer of service-account tokens.
+    #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local")]
+    pub service_account_issuer: String,
+    /// More keys that service-account tokens may be signed with.
+    #[arg(long)]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// The key that signs service-account tokens. Made by the server when unset.
+    #[arg(long)]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Audiences of tokens; the issuer when unset.
+    #[arg(long, value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+
+    /// CAs of front proxies.
+    #[arg(long)]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names that front proxies may have; any when empty.
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+    /// The client certificate shown to aggregated servers. Made by the server when unset.
+    #[arg(long, requires = "proxy_client_key_file")]
+    pub proxy_client_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "proxy_client_cert_file")]
+    pub proxy_client_key_file: Option<PathBuf>,
+    /// Reach aggregated servers at their endpoints rather than their cluster IP.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub enable_aggregator_routing: bool,
+
+    /// Authorizers in order: RBAC, AlwaysAllow, AlwaysDeny.
+    #[arg(long, value_delimiter = ',', default_value = "RBAC", value_parser = ["RBAC", "AlwaysAllow", "AlwaysDeny"])]
+    pub authorization_mode: Vec<String>,
+    /// Admission plugins to turn on besides the default ones.
+    #[arg(long, value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins to turn off.
+    #[arg(long, value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+
+    /// The range of cluster IPs.
+    #[arg(long, default_value = "10.0.0.0/24")]
+    pub service_cluster_ip_range: String,
+    /// The range of node ports, `first-last`.
+    #[arg(long, default_value = "30000-32767")]
+    pub service_node_port_range: String,
+    /// How long events live.
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    pub event_ttl: Duration,
+    /// Whether containers may be privileged.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub allow_privileged: bool,
+
+    /// Controllers that run in the server: `*` all, `-name` not that one, `-*` none. A controller manager beside it wants `-*`.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
+
+    /// Requests at once that do not change anything; 0 is no limit.
+    #[arg(long, default_value_t = 400)]
+    pub max_requests_inflight: usize,
+    /// Requests at once that change something; 0 is no limit.
+    #[arg(long, default_value_t = 200)]
+    pub max_mutating_requests_inflight: usize,
+    /// How long a request may take.
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub request_timeout: Duration,
+    /// The least time that watches last, in seconds.
+    #[arg(long, default_value_t = 1800)]
+    pub min_request_timeout: u64,
+    /// How long to go on serving, not ready, after a signal to stop.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub shutdown_delay_duration: Duration,
+    /// Origins for CORS, as regular expressions.
+    #[arg(long, value_delimiter = ',')]
+    pub cors_allowed_origins: Vec<String>,
+
+    /// The log level: a number as upstream's (0 to 10), or a filter such as `info` or `debug,hyper=warn`.
+    #[arg(long, short = 'v', default_value = "0")]
+    pub v: String,
+    /// `text` or `json`.
+    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
+    pub logging_format: String,
+}
+
+/// A duration as Go writes it: `1h30m`, `5m`, `10s`, `300ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    machinery::time::GoDuration::parse(text)?
+        .to_std()
+        .ok_or_else(|| format!("`{text}` is negative"))
+}
+
+impl Options {
+    /// The options of `kube-apiserver` without any flag.
+    pub fn defaults() -> Self {
+        Options::parse_from(["kube-apiserver"])
+    }
+
+    /// Whether a controller of this name runs.
+    pub fn runs_controller(&self, name: &str) -> bool {
+        let mut all = false;
+        for item in &self.controllers {
+            match item.strip_prefix('-') {
+                Some("*") => all = false,
+                Some(off) if off == name => return false,
+                Some(_) => {}
+                None if item == "*" => all = true,
+                None if item == name => return true,
+                None => {}
+            }
+        }
+        all
+    }
+
+    /// Every fault that can be told without opening anything, one line each.
+    pub fn validate(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let backend = self.storage_backend.as_deref();
+        if !self.etcd_servers.is_empty() && !matches!(backend, None | Some("etcd3")) {
+            faults.push(format!(
+                "--etcd-servers does not go with --storage-backend={}",
+                backend.unwrap_or_default()
+            ));
+        }
+        if backend == Some("etcd3") && self.etcd_servers.is_empty() {
+            faults.push("--storage-backend=etcd3 needs --etcd-servers".into());
+        }
+        if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
+            faults.push("--etcd-certfile and --etcd-keyfile go together".into());
+        }
+        if self.etcd_prefix != "/registry" {
+            faults.push("--etcd-prefix: only /registry is supported so far".into());
+        }
+        if self.request_timeout.is_zero() {
+            faults.push("--request-timeout must be more than zero".into());
+        }
+        faults
+    }
+
+    /// The data directory: the flag's, else `$XDG_DATA_HOME/kube-apiserver`, else `~/.local/share/kube-apiserver`.
+    pub fn data_directory(&self) -> Result<PathBuf, String> {
+        if let Some(dir) = &self.data_dir {
+            return Ok(dir.clone());
+        }
+        let base = std::env::var_os("XDG_DATA_HOME")
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute())
+            .or_else(|| std::env::home_dir().map(|home| home.join(".local/share")));
+        base.map(|dir| dir.join("kube-apiserver"))
+            .ok_or_else(|| "there is no home directory to keep data in: name one with --data-dir".into())
+    }
+}

@@ -1,0 +1,169 @@
+//! Bearer tokens: which are accepted, and who makes those of service accounts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use generic_server::ApiError;
+use generic_server::authn::bootstrap_token::BootstrapToken;
+use generic_server::authn::service_account::{
+    self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
+};
+use generic_server::authn::token_cache::TokenCache;
+use generic_server::authn::token_file::TokenFile;
+use generic_server::authn::union::TokenUnion;
+use generic_server::authn::{TokenAuthenticator, TokenObjectKind, TokenObjects};
+use generic_server::health::StaticJson;
+use generic_server::pki::Pki;
+use generic_server::registry::Directory;
+use kube_apiserver::{IssuedToken, TokenClaims, TokenIssuer};
+use machinery::GroupResource;
+use machinery::time::Timestamp;
+use serde_json::Value;
+
+use crate::{Options, StartError};
+
+/// What there is about tokens.
+pub(crate) struct Tokens {
+    pub(crate) authenticator: Arc<dyn TokenAuthenticator>,
+    pub(crate) issuer: Arc<dyn TokenIssuer>,
+    /// Issuer discovery, by path.
+    pub(crate) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
+}
+
+pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) -> Result<Tokens, StartError> {
+    let issuer = options.service_account_issuer.clone();
+    let audiences = if options.api_audiences.is_empty() {
+        vec![issuer.clone()]
+    } else {
+        options.api_audiences.clone()
+    };
+    let signing = match &options.service_account_signing_key_file {
+        Some(file) => read(file)?,
+        None => pki.service_account_key.clone(),
+    };
+    let key = SigningKey::from_pem(&signing)
+        .map_err(|error| StartError::Option(format!("--service-account-signing-key-file: {error}")))?;
+    let mut texts = vec![signing];
+    for file in &options.service_account_key_file {
+        texts.push(read(file)?);
+    }
+    let keys = PublicKeys::from_pem(texts.iter().map(String::as_str))
+        .map_err(|error| StartError::Option(format!("--service-account-key-file: {error}")))?;
+    let jwks_uri = format!("{}/openid/v1/jwks", issuer.trim_end_matches('/'));
+    let whole = |document: &Value| {
+        StaticJson::new(document).map_err(|_| StartError::Build("a document about tokens cannot be written"))
+    };
+    let endpoints = vec![
+        (
+            "/.well-known/openid-configuration",
+            whole(&keys.discovery(&issuer, &jwks_uri))?,
+        ),
+        ("/openid/v1/jwks", whole(&keys.jwks())?),
+    ];
+
+    let objects: Arc<dyn TokenObjects> = Arc::new(Objects(directory.clone()));
+    let mut all: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
+    if let Some(file) = &options.token_auth_file {
+        let file = TokenFile::read(file, audiences.clone())
+            .map_err(|error| StartError::Option(format!("--token-auth-file: {error}")))?;
+        all.push(Arc::new(file));
+    }
+    let accounts = ServiceAccounts::new(
+        vec![issuer.clone()],
+        Arc::new(keys),
+        audiences.clone(),
+        objects.clone(),
+    );
+    all.push(Arc::new(accounts));
+    all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
+    let authenticator = TokenCache::new(Arc::new(TokenUnion(all)))
+        .map_err(|_| StartError::Build("the system has no source of randomness"))?;
+    Ok(Tokens {
+        authenticator,
+        issuer: Arc::new(Issuer {
+            signer: Signer::new(&issuer, key),
+            audiences,
+        }),
+        endpoints,
+    })
+}
+
+fn read(file: &Path) -> Result<String, StartError> {
+    std::fs::read_to_string(file)
+        .map_err(|error| StartError::Option(format!("cannot read {}: {error}", file.display())))
+}
+
+/// The objects that tokens depend on, out of the caches.
+#[derive(Debug)]
+struct Objects(Arc<Directory>);
+
+#[async_trait::async_trait]
+impl TokenObjects for Objects {
+    async fn get(&self, kind: TokenObjectKind, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+        let resource = match kind {
+            TokenObjectKind::ServiceAccount => "serviceaccounts",
+            TokenObjectKind::Secret => "secrets",
+            TokenObjectKind::Pod => "pods",
+            TokenObjectKind::Node => "nodes",
+        };
+        let registered = self
+            .0
+            .get(&GroupResource::new("", resource))
+            .ok_or("the kind is not served")?;
+        let found = registered
+            .store
+            .find(namespace, name)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(found.map(|entry| entry.value()))
+    }
+}
+
+/// Signs what the service account resource has checked.
+#[derive(Debug)]
+struct Issuer {
+    signer: Signer,
+    audiences: Vec<String>,
+}
+
+#[async_trait::async_trait]
+impl TokenIssuer for Issuer {
+    fn default_audiences(&self) -> Vec<String> {
+        self.audiences.clone()
+    }
+
+    async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError> {
+        let bound = |kind: &str| {
+            let (bound, name, uid) = claims.bound.as_ref()?;
+            (bound == kind).then(|| ObjectRef {
+                name: name.clone(),
+                uid: uid.clone(),
+            })
+        };
+        let node = claims.node.as_ref().map(|(name, uid)| ObjectRef {
+            name: name.clone(),
+            uid: uid.clone(),
+        });
+        let token = self
+            .signer
+            .issue(&service_account::TokenClaims {
+                namespace: claims.namespace.clone(),
+                service_account: ObjectRef {
+                    name: claims.name.clone(),
+                    uid: claims.uid.clone(),
+                },
+                audiences: claims.audiences.clone(),
+                expiration_seconds: claims.expiration_seconds,
+                pod: bound("Pod"),
+                secret: bound("Secret"),
+                node: node.or_else(|| bound("Node")),
+                warn_after: None,
+            })
+            .map_err(|error| ApiError::internal(format_args!("failed to generate token: {error}")))?;
+        let expiration = Timestamp::from_unix(token.expires).to_rfc3339();
+        Ok(IssuedToken {
+            token: token.token,
+            expiration,
+        })
+    }
+}

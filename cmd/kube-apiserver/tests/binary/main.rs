@@ -1,0 +1,227 @@
+//! The real binary, as a process: its greeting and exit codes, what it keeps over `kill -9`, and an unmodified kubectl.
+
+mod kube_rs;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use test_support::{Client, PATIENCE, eventually, kubectl, tool};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn command(dir: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-apiserver"));
+    command
+        .arg("--data-dir")
+        .arg(dir)
+        .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
+        .args(more)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Starts the server and waits for its greeting.
+async fn start(dir: &Path) -> (Child, Client) {
+    let mut child = command(dir, &[]).spawn().expect("the binary runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let greeting = tokio::time::timeout(PATIENCE, lines.next_line())
+        .await
+        .expect("a greeting in time");
+    let greeting = greeting.expect("a line");
+    assert!(
+        greeting
+            .as_deref()
+            .is_some_and(|line| line.starts_with("The control plane is ready at https://")),
+        "{greeting:?}"
+    );
+    let kubeconfig = std::fs::read(dir.join("admin.kubeconfig")).expect("a kubeconfig");
+    (child, Client::from_kubeconfig(&kubeconfig))
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"name": name}})
+}
+
+#[tokio::test]
+async fn every_acknowledged_write_survives_kill_9() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut all: Vec<String> = Vec::new();
+    for round in 0..3 {
+        let (mut child, client) = start(dir.path()).await;
+        for name in &all {
+            client.get(&format!("{MAPS}/{name}")).await.expect(200);
+        }
+        let acknowledged = Arc::new(tokio::sync::Mutex::new(Vec::new()));
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..4 {
+            let (client, acknowledged) = (client.clone(), acknowledged.clone());
+            writers.spawn(async move {
+                for index in 0..1000 {
+                    let name = format!("m-{round}-{writer}-{index}");
+                    client.post(MAPS, &map(&name)).await.expect(201);
+                    acknowledged.lock().await.push(name);
+                }
+            });
+        }
+        // In the middle of it, whenever that is.
+        eventually("some writes", || async {
+            (acknowledged.lock().await.len() > 16).then_some(())
+        })
+        .await;
+        child.kill().await.expect("killed");
+        // Writers fail on the connection that is gone; what they were told before counts.
+        writers.abort_all();
+        while writers.join_next().await.is_some() {}
+        all.extend(acknowledged.lock().await.iter().cloned());
+    }
+    let (_child, client) = start(dir.path()).await;
+    let listed = client.get(MAPS).await.expect(200);
+    let names: Vec<&str> = listed["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .filter_map(|m| m["metadata"]["name"].as_str())
+        .collect();
+    let lost: Vec<&String> = all
+        .iter()
+        .filter(|name| !names.contains(&name.as_str()))
+        .collect();
+    assert!(
+        lost.is_empty(),
+        "{} of {} are lost: {lost:?}",
+        lost.len(),
+        all.len()
+    );
+}
+
+#[tokio::test]
+async fn a_watch_resumes_over_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut child, client) = start(dir.path()).await;
+    let first = client.post(MAPS, &map("first")).await.expect(201);
+    let version = first["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("a version")
+        .to_string();
+    client.post(MAPS, &map("second")).await.expect(201);
+    child.kill().await.expect("killed");
+    let (_child, client) = start(dir.path()).await;
+    let mut watch = client
+        .watch(&format!("{MAPS}?watch=1&resourceVersion={version}"))
+        .await;
+    let event = watch.next().await.expect("an event");
+    assert_eq!(
+        (
+            event["type"].as_str(),
+            event["object"]["metadata"]["name"].as_str()
+        ),
+        (Some("ADDED"), Some("second"))
+    );
+}
+
+/// Runs the binary to its end; gives its exit code and what it said.
+async fn outcome(dir: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let output = tokio::time::timeout(PATIENCE, command(dir, more).output())
+        .await
+        .expect("it ends");
+    let output = output.expect("it runs");
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+#[tokio::test]
+async fn faults_at_start_are_one_line_and_a_code() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, text) = outcome(dir.path(), &["--no-such-flag"]).await;
+    assert_eq!(code, Some(2), "{text}");
+    let (code, text) = outcome(dir.path(), &["--service-cluster-ip-range=nonsense"]).await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("--service-cluster-ip-range"), "{text}");
+
+    let (_child, _) = start(dir.path()).await;
+    let (code, text) = outcome(dir.path(), &[]).await;
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("is locked by"), "{text}");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let other = tempfile::tempdir().expect("a directory");
+    let (code, text) = outcome(other.path(), &["--secure-port", &port]).await;
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("--secure-port"), "{text}");
+
+    let file = other.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    let (code, text) = outcome(&file, &[]).await;
+    assert_eq!(code, Some(3), "{text}");
+}
+
+#[tokio::test]
+async fn kubectl_does_its_day() {
+    let Some(program) = tool("kubectl") else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_child, _) = start(dir.path()).await;
+    let kubeconfig = dir.path().join("admin.kubeconfig");
+    let run = |arguments: &'static str, input: &'static str| {
+        let (program, kubeconfig) = (program.clone(), kubeconfig.clone());
+        async move {
+            let words: Vec<&str> = arguments.split_whitespace().collect();
+            let (ok, text) = kubectl(&program, &kubeconfig, &words, input).await;
+            assert!(ok, "kubectl {arguments}: {text}");
+            text
+        }
+    };
+    run("create namespace shop", "").await;
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec: {containers: [{name: web, image: nginx}]}\n";
+    run("apply -f -", deployment).await;
+    assert!(run("apply -f -", deployment).await.contains("unchanged"));
+    run("apply --server-side --force-conflicts -f -", deployment).await;
+    run("label deployment web -n shop tier=front", "").await;
+    run("patch deployment web -n shop -p {\"spec\":{\"paused\":true}}", "").await;
+    run("scale deployment web -n shop --replicas=3", "").await;
+    let wide = run("get deployment web -n shop -o wide", "").await;
+    assert!(wide.contains("0/3") && wide.contains("nginx"), "{wide}");
+    let yaml = run("get deployment web -n shop -o yaml", "").await;
+    assert!(
+        yaml.contains("tier: front") && yaml.contains("paused: true"),
+        "{yaml}"
+    );
+    assert!(run("api-resources", "").await.contains("deployments"));
+    assert!(
+        run("explain deployment.spec.replicas", "")
+            .await
+            .contains("replicas")
+    );
+    let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\nspec:\n  group: example.com\n  scope: Namespaced\n  names: {kind: Widget, plural: widgets, shortNames: [wd]}\n  versions:\n  - name: v1\n    served: true\n    storage: true\n    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer, maximum: 10}}}}}}\n";
+    run("apply -f -", crd).await;
+    run(
+        "apply -f -",
+        "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: one, namespace: shop}\nspec: {size: 3}\n",
+    )
+    .await;
+    assert!(run("get wd -n shop", "").await.contains("one"));
+    let words = [
+        "patch",
+        "wd",
+        "one",
+        "-n",
+        "shop",
+        "--type=merge",
+        "-p",
+        "{\"spec\":{\"size\":11}}",
+    ];
+    let (ok, text) = kubectl(&program, &kubeconfig, &words, "").await;
+    assert!(
+        !ok && text.contains("should be less than or equal to 10"),
+        "{text}"
+    );
+    run("delete namespace shop --timeout=20s", "").await;
+}

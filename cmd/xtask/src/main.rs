@@ -1,0 +1,50 @@
+//! Repository chores as code: `cargo xtask <ci | test | tidy | codegen [--check]>`.
+
+mod ci;
+mod codegen;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <command>
+  ci                  formatting, lints, repository rules, generated files, tests
+  test [ARGS]         all tests; ARGS go to cargo test
+  tidy                the repository's own rules
+  codegen [--check]   write the facts about built-in types, or check that they are up to date";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = root();
+    let result = match words.as_slice() {
+        ["ci"] => ci::ci(&root),
+        ["test", args @ ..] => ci::test(&root, args),
+        ["tidy"] => tidy::run(&root),
+        ["codegen"] => codegen::run(&root, false),
+        ["codegen", "--check"] => codegen::run(&root, true),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The test runner has said it all.
+            if !error.is_empty() {
+                say(&format!("xtask: {error}"));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// Speaks to the terminal.
+#[expect(clippy::print_stderr, reason = "a command line tool speaks to its terminal")]
+fn say(message: &str) {
+    eprintln!("{message}");
+}

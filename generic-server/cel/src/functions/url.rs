@@ -1,0 +1,224 @@
+//! Absolute URLs, as Go's `url.ParseRequestURI` accepts them.
+
+use std::collections::BTreeMap;
+
+use super::{Function, Ret, no_overload, opaque::Opaque};
+use crate::{
+    error::EvalError,
+    value::{Entries, Key, Map, Val},
+};
+
+/// A parsed URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    pub(crate) text: String,
+    scheme: String,
+    host: String,
+    path: String,
+    query: String,
+}
+
+/// Parses an absolute URI or absolute path. The error is Go's.
+pub(crate) fn parse(raw: &str) -> Result<Url, String> {
+    let refuse = |why: &str| Err(format!("parse {raw:?}: {why}"));
+    if raw.bytes().any(|b| b < b' ' || b == 0x7f) {
+        return refuse("net/url: invalid control character in URL");
+    }
+    if raw.is_empty() {
+        return refuse("empty url");
+    }
+    let (scheme, rest) = match scheme(raw) {
+        Ok(split) => split,
+        Err(why) => return refuse(why),
+    };
+    let body = rest.split('#').next().unwrap_or(rest);
+    let (body, query) = body.split_once('?').unwrap_or((body, ""));
+    if !body.starts_with('/') {
+        if scheme.is_empty() {
+            return refuse("invalid URI for request");
+        }
+        // Opaque, as in `mailto:a@b`.
+        return Ok(Url {
+            text: raw.to_string(),
+            scheme,
+            host: String::new(),
+            path: String::new(),
+            query: query.to_string(),
+        });
+    }
+    let (host, path) = match body.strip_prefix("//") {
+        Some(body) if !scheme.is_empty() || !body.starts_with('/') => {
+            let (authority, path) = body.split_at(body.find('/').unwrap_or(body.len()));
+            (
+                authority.rsplit_once('@').map_or(authority, |(_, host)| host),
+                path,
+            )
+        }
+        _ => ("", body),
+    };
+    if let Err(why) = check_host(host) {
+        return refuse(&why);
+    }
+    if let Some(escape) = bad_escape(path) {
+        return refuse(&format!("invalid URL escape {escape:?}"));
+    }
+    Ok(Url {
+        text: raw.to_string(),
+        scheme,
+        host: unescape(host, false).unwrap_or_else(|| host.to_string()),
+        path: path.to_string(),
+        query: query.to_string(),
+    })
+}
+
+fn scheme(raw: &str) -> Result<(String, &str), &'static str> {
+    for (at, c) in raw.char_indices() {
+        match c {
+            'a'..='z' | 'A'..='Z' => {}
+            '0'..='9' | '+' | '-' | '.' if at > 0 => {}
+            ':' if at == 0 => return Err("missing protocol scheme"),
+            ':' => return Ok((raw[..at].to_ascii_lowercase(), &raw[at + 1..])),
+            _ => break,
+        }
+    }
+    Ok((String::new(), raw))
+}
+
+fn check_host(host: &str) -> Result<(), String> {
+    let port = match host.strip_prefix('[') {
+        Some(rest) => {
+            let Some((_, port)) = rest.split_once(']') else {
+                return Err("missing ']' in host".to_string());
+            };
+            port
+        }
+        None => host.rfind(':').map_or("", |at| &host[at..]),
+    };
+    let digits = port.strip_prefix(':').unwrap_or(port);
+    if !port.is_empty() && !port.starts_with(':') || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("invalid port {port:?} after host"));
+    }
+    let odd = |c: char| matches!(c, ' ' | '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '}' | '|');
+    if let Some(c) = host.chars().find(|c| odd(*c)) {
+        return Err(format!("invalid character {:?} in host name", c.to_string()));
+    }
+    match bad_escape(host) {
+        Some(escape) => Err(format!("invalid URL escape {escape:?}")),
+        None => Ok(()),
+    }
+}
+
+fn bad_escape(text: &str) -> Option<&str> {
+    text.match_indices('%').find_map(|(at, _)| {
+        let escape = text.get(at..at + 3);
+        match escape {
+            Some(escape) if escape[1..].bytes().all(|b| b.is_ascii_hexdigit()) => None,
+            Some(escape) => Some(escape),
+            None => Some(&text[at..]),
+        }
+    })
+}
+
+fn unescape(text: &str, plus: bool) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        match b {
+            b'%' => {
+                let pair = [bytes.next()?, bytes.next()?];
+                out.push(u8::from_str_radix(std::str::from_utf8(&pair).ok()?, 16).ok()?);
+            }
+            b'+' if plus => out.push(b' '),
+            b => out.push(b),
+        }
+    }
+    Some(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Percent-encodes what a path cannot hold as it is.
+fn escaped_path(path: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@/[]%".contains(&b);
+    let mut out = String::with_capacity(path.len());
+    for b in path.bytes() {
+        if plain(b) {
+            out.push(b as char);
+        } else {
+            out.push_str(&format!("%{b:02X}"));
+        }
+    }
+    out
+}
+
+impl Url {
+    fn split_host(&self) -> (&str, &str) {
+        let end = self.host.rfind(']').map_or(0, |at| at + 1);
+        let (host, port) = match self.host[end..].rfind(':') {
+            Some(at) => (&self.host[..end + at], &self.host[end + at + 1..]),
+            None => (&self.host[..], ""),
+        };
+        (
+            host.strip_prefix('[')
+                .and_then(|host| host.strip_suffix(']'))
+                .unwrap_or(host),
+            port,
+        )
+    }
+
+    fn query(&self) -> BTreeMap<String, Vec<String>> {
+        let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for pair in self
+            .query
+            .split('&')
+            .filter(|pair| !pair.is_empty() && !pair.contains(';'))
+        {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if let (Some(key), Some(value)) = (unescape(key, true), unescape(value, true)) {
+                out.entry(key).or_default().push(value);
+            }
+        }
+        out
+    }
+}
+
+pub(super) fn implementation(name: &str) -> Option<Function> {
+    Some(match name {
+        "url" => |args| match args {
+            [Val::String(text)] => parse(text)
+                .map(|url| Val::opaque(Opaque::Url(url)))
+                .map_err(|why| {
+                    EvalError::new(format!("URL parse error during conversion from string: {why}"))
+                }),
+            _ => no_overload("url", args),
+        },
+        "isURL" => |args| match args {
+            [Val::String(text)] => Ok(Val::Bool(parse(text).is_ok())),
+            _ => no_overload("isURL", args),
+        },
+        "getScheme" => |args| get("getScheme", args, |url| Val::string(&*url.scheme)),
+        "getHost" => |args| get("getHost", args, |url| Val::string(&*url.host)),
+        "getHostname" => |args| get("getHostname", args, |url| Val::string(url.split_host().0)),
+        "getPort" => |args| get("getPort", args, |url| Val::string(url.split_host().1)),
+        "getEscapedPath" => |args| get("getEscapedPath", args, |url| Val::string(escaped_path(&url.path))),
+        "getQuery" => |args| get("getQuery", args, query),
+        _ => return None,
+    })
+}
+
+fn get<'a>(name: &str, args: &[Val<'a>], part: fn(&Url) -> Val<'static>) -> Ret<'a> {
+    match args {
+        [Val::Opaque(value)] if let Opaque::Url(url) = &**value => Ok(part(url)),
+        _ => no_overload(name, args),
+    }
+}
+
+fn query(url: &Url) -> Val<'static> {
+    let mut entries = Entries::new();
+    for (key, values) in url.query() {
+        let values = values.into_iter().map(Val::string).collect();
+        entries.insert(
+            Key::String(key.as_str().into()),
+            (Val::string(key), Val::list(values)),
+        );
+    }
+    Val::Map(Map::Vals(std::sync::Arc::new(entries)))
+}

@@ -1,0 +1,871 @@
+//! Server-side apply and the bookkeeping of every other write: who owns which fields of an object.
+//!
+//! [`update`] records a write that is already merged; [`apply`] merges a configuration into an object and refuses to take
+//! over what others own. Both keep `metadata.managedFields` as upstream does, including its habits: `before-first-apply`,
+//! `ancient-changes`, resets by an empty list, and the upgrade from kubectl's last-applied annotation. Mirrors
+//! `k8s.io/apimachinery/pkg/util/managedfields` and `sigs.k8s.io/structured-merge-diff`.
+//!
+//! Nothing is kept between calls: what a kind knows comes in [`Versions`] and [`Options`]. Callers are the create, update
+//! and patch paths of the registry, with objects in the version of the request.
+
+mod compare;
+mod fields;
+mod managed;
+mod merge;
+mod path;
+mod scale;
+mod set;
+mod types;
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+pub use self::path::PathElement;
+pub use self::scale::{ScalePaths, scale_to_parent, scale_to_subresource};
+pub use self::set::Set;
+
+use self::compare::{Comparison, Side, View, compare};
+use self::managed::{Entry, ManagerId, Part};
+use self::types::Ty;
+use crate::names::object_meta::ANNOTATIONS_MAX_BYTES;
+use crate::schema::SchemaRef;
+use crate::status::{Cause, Details, Reason};
+use crate::{ApiError, GroupVersion, GroupVersionKind, meta};
+
+/// The manager that owns what was there before anybody applied.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+/// The manager that follows kubectl's annotation.
+const KUBECTL: &str = "kubectl";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What a kind looks like in its versions. Managers record the version that they wrote in.
+pub trait Versions {
+    /// The schema of the kind in `api_version`; `None` when that version is not (or no longer) served. Entries of such
+    /// versions are dropped.
+    fn schema(&self, api_version: &str) -> Option<SchemaRef<'_>>;
+
+    /// The object in another version. Called only for versions with a schema, and only when they differ.
+    ///
+    /// # Errors
+    /// A text for the client, when the conversion fails.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String>;
+}
+
+/// [`Versions`] of a kind that is all alike in every version it has: conversion changes `apiVersion` only.
+#[derive(Debug, Clone, Copy)]
+pub struct SameShape<'a> {
+    /// The versions.
+    pub api_versions: &'a [&'a str],
+    /// The schema of them all.
+    pub schema: SchemaRef<'a>,
+}
+
+impl Versions for SameShape<'_> {
+    fn schema(&self, api_version: &str) -> Option<SchemaRef<'_>> {
+        self.api_versions.contains(&api_version).then_some(self.schema)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        let mut out = object.clone();
+        if let Some(object) = out.as_object_mut() {
+            object.insert("apiVersion".into(), api_version.into());
+        }
+        Ok(out)
+    }
+}
+
+/// A step of a path pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// This step.
+    Is(PathElement<'static>),
+    /// Any step.
+    Any,
+}
+
+impl Pattern {
+    /// A field.
+    pub fn field(name: &'static str) -> Self {
+        Pattern::Is(PathElement::field(name))
+    }
+}
+
+/// Which fields a strategy resets, so that nobody comes to own them through this endpoint.
+#[derive(Debug, Clone)]
+pub enum FieldFilter {
+    /// These fields and all below them are reset (`status` on the main resource).
+    Exclude(Set<'static>),
+    /// Everything is reset but what lies below these paths (`spec.containers[*].resources` on `pods/resize`).
+    Include(Vec<Vec<Pattern>>),
+}
+
+impl FieldFilter {
+    /// Resets the fields at these paths of names.
+    pub fn exclude(paths: &[&[&str]]) -> Self {
+        FieldFilter::Exclude(Set::of_fields(paths).into_owned())
+    }
+
+    fn filter<'a>(&self, set: &Set<'a>) -> Set<'a> {
+        match self {
+            FieldFilter::Exclude(excluded) => set.recursive_difference(excluded),
+            FieldFilter::Include(patterns) => {
+                let mut out = Set::default();
+                set.each(&mut |path| {
+                    let below = |pattern: &Vec<Pattern>| {
+                        // The steps to an included place are not included themselves, only what is matched in full.
+                        pattern.len() <= path.len()
+                            && pattern.iter().zip(path).all(|(p, step)| match p {
+                                Pattern::Any => true,
+                                Pattern::Is(element) => element == step,
+                            })
+                    };
+                    let towards = |pattern: &Vec<Pattern>| {
+                        pattern.len() > path.len()
+                            && pattern.iter().zip(path).all(|(p, step)| match p {
+                                Pattern::Any => true,
+                                Pattern::Is(element) => element == step,
+                            })
+                    };
+                    if patterns.iter().any(|p| below(p) || towards(p)) {
+                        out.insert(path);
+                    }
+                });
+                out
+            }
+        }
+    }
+}
+
+/// Who writes, through what, and what the endpoint resets.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// The field manager; empty is recorded as `unknown`.
+    pub manager: &'a str,
+    /// The subresource written through; empty for the object itself.
+    pub subresource: &'a str,
+    /// The kind, in the version of the request.
+    pub kind: &'a GroupVersionKind,
+    /// The time to record, as RFC 3339.
+    pub now: &'a str,
+    /// Per `apiVersion` what the endpoint resets.
+    pub filters: &'a [(&'a str, FieldFilter)],
+}
+
+impl<'a> Options<'a> {
+    fn filter(&self, api_version: &str) -> Option<&'a FieldFilter> {
+        self.filters
+            .iter()
+            .find(|(version, _)| *version == api_version)
+            .map(|(_, filter)| filter)
+    }
+
+    fn id(&self, manager: &'a str, applied: bool) -> ManagerId<'a> {
+        ManagerId {
+            manager: Cow::Borrowed(if manager.is_empty() { "unknown" } else { manager }),
+            applied,
+            subresource: Cow::Borrowed(self.subresource),
+        }
+    }
+}
+
+/// What [`apply`] made.
+#[derive(Debug)]
+pub struct Applied {
+    /// The merged object with its new `managedFields`, neither defaulted nor validated.
+    pub object: Value,
+    /// Whether anything but `managedFields` differs from the live object.
+    pub changed: bool,
+}
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    meta::metadata(object)?
+        .get("managedFields")
+        .filter(|v| !v.is_null())
+}
+
+fn take_managed_fields(object: &mut Value) -> Option<Value> {
+    object
+        .get_mut("metadata")?
+        .as_object_mut()?
+        .remove("managedFields")
+        .filter(|v| !v.is_null())
+}
+
+/// An empty list, or one empty entry: the client wants tracking to stop.
+fn is_reset(entries: &Value) -> bool {
+    match entries.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([one]) => one.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
+}
+
+/// Records a create, an update or a classic patch: sets `metadata.managedFields` of `new`, which is the object as it is
+/// about to be stored, in the version of the request. `live` is what it was, in the same version; `None` on create.
+///
+/// As upstream, a write whose fields cannot be told apart loses all tracking rather than failing.
+pub fn update(live: Option<&Value>, new: &mut Value, versions: &dyn Versions, options: &Options<'_>) {
+    let sent = take_managed_fields(new);
+    let recorded = live.and_then(managed_fields);
+    let (from, outcome) = record(live, new, sent.as_ref(), recorded, versions, options);
+    let Some(parts) = outcome else { return };
+    // What nobody touched is moved over as it came.
+    let mut source = match from {
+        Source::Sent => sent,
+        Source::Recorded => recorded.cloned(),
+    };
+    let mut entry = |index: usize| source.as_mut()?.get_mut(index).map(Value::take);
+    let entries: Vec<Value> = parts
+        .into_iter()
+        .filter_map(|part| match part {
+            Part::Kept(index) => entry(index),
+            Part::New(entry) => Some(entry),
+        })
+        .collect();
+    if !entries.is_empty()
+        && let Some(metadata) = meta::metadata_mut(new)
+    {
+        metadata.insert("managedFields".into(), Value::Array(entries));
+    }
+}
+
+/// Which list the entries were read from.
+#[derive(Clone, Copy)]
+enum Source {
+    Sent,
+    Recorded,
+}
+
+fn record(
+    live: Option<&Value>,
+    new: &Value,
+    sent: Option<&Value>,
+    recorded: Option<&Value>,
+    versions: &dyn Versions,
+    options: &Options<'_>,
+) -> (Source, Option<Vec<Part>>) {
+    let from_live = || (Source::Recorded, managed::decode(recorded).unwrap_or_default());
+    let (source, mut entries) = if !options.subresource.is_empty() {
+        from_live()
+    } else if sent.is_some_and(is_reset) {
+        (Source::Sent, Vec::new())
+    } else {
+        match managed::decode(sent) {
+            Ok(entries) if !entries.is_empty() => (Source::Sent, entries),
+            _ => from_live(),
+        }
+    };
+    let exists = live.is_some_and(|live| !meta::uid(live).is_empty());
+    let api_version = options.kind.api_version();
+    let schema = match versions.schema(&api_version) {
+        Some(schema) if !(entries.is_empty() && exists) => schema,
+        _ => return (source, None),
+    };
+    let tracking = Tracking {
+        ty: Ty::root(schema),
+        versions,
+        options,
+        api_version: &api_version,
+    };
+    let old = live.map_or(Side::Zero, Side::Some);
+    let id = options.id(options.manager, false);
+    match tracking.update(old, new, id, &mut entries) {
+        Ok(()) => (source, Some(managed::parts(entries))),
+        Err(_) => (source, None),
+    }
+}
+
+/// The fields that are nobody's to own.
+static STRIPPED: LazyLock<Set<'static>> = LazyLock::new(|| {
+    Set::of_fields(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+});
+
+/// What recording an update needs to know.
+struct Tracking<'x, 'a> {
+    ty: Ty<'a>,
+    versions: &'x dyn Versions,
+    options: &'x Options<'a>,
+    api_version: &'x str,
+}
+
+impl<'a> Tracking<'_, 'a> {
+    fn update(
+        &self,
+        old: Side<'a>,
+        new: &'a Value,
+        id: ManagerId<'a>,
+        entries: &mut Vec<Entry<'a>>,
+    ) -> Result<(), String> {
+        let (versions, options, version) = (self.versions, self.options, self.api_version);
+        let mut difference = compare(View::Stored, self.ty, old, Side::Some(new))?;
+        if difference.is_same() {
+            return Ok(());
+        }
+        reconcile(entries, versions);
+        if let Some(filter) = options.filter(version) {
+            filter_comparison(&mut difference, filter);
+        }
+        let change = Change {
+            view: View::Stored,
+            old,
+            new,
+            version,
+            difference: &difference,
+        };
+        change
+            .take_from_others(entries, None, versions, options, true)
+            .map_err(|refusal| match refusal {
+                Refusal::Other(text) => text,
+                Refusal::Conflicts(_) => "conflict".into(),
+            })?;
+        let mut set = difference.modified.union(&difference.added);
+        if let Some(filter) = options.filter(version) {
+            set = filter.filter(&set);
+        }
+        let set = set.difference(&STRIPPED);
+        if !set.is_empty() {
+            let time = Some(Cow::Borrowed(options.now));
+            let previous = entries.iter_mut().find(|e| e.is(&id, version));
+            if let Some(previous) = previous {
+                previous.set = set.union(&previous.set);
+                previous.time = time;
+                previous.source = None;
+            } else {
+                let api_version = Cow::Owned(version.to_owned());
+                entries.push(Entry {
+                    id,
+                    api_version,
+                    time,
+                    set,
+                    source: None,
+                });
+            }
+        }
+        managed::cap_updates(entries);
+        Ok(())
+    }
+}
+
+/// Drops entries of versions that are gone, and mends those written before the schema changed.
+fn reconcile(entries: &mut Vec<Entry<'_>>, versions: &dyn Versions) {
+    entries.retain_mut(|entry| match versions.schema(&entry.api_version) {
+        Some(schema) => {
+            if fields::reconcile(&mut entry.set, Ty::root(schema)) {
+                entry.source = None;
+            }
+            true
+        }
+        None => false,
+    });
+}
+
+fn filter_comparison(comparison: &mut Comparison<'_>, filter: &FieldFilter) {
+    comparison.removed = filter.filter(&comparison.removed);
+    comparison.modified = filter.filter(&comparison.modified);
+    comparison.added = filter.filter(&comparison.added);
+}
+
+/// A field that another manager owns, and who.
+#[derive(Debug)]
+struct Conflict {
+    identifier: String,
+    shown: String,
+    path: Vec<PathElement<'static>>,
+}
+
+/// Why a configuration is not applied.
+enum Refusal {
+    Conflicts(Vec<Conflict>),
+    Other(String),
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Self {
+        Refusal::Other(text)
+    }
+}
+
+/// A write, seen by those who own fields.
+struct Change<'x, 'a> {
+    view: View,
+    old: Side<'x>,
+    new: &'x Value,
+    version: &'x str,
+    difference: &'x Comparison<'a>,
+}
+
+impl Change<'_, '_> {
+    /// Takes changed and removed fields away from all managers but `applying`. Without `force`, changed fields of others
+    /// are conflicts.
+    fn take_from_others(
+        &self,
+        entries: &mut Vec<Entry<'_>>,
+        applying: Option<&ManagerId<'_>>,
+        versions: &dyn Versions,
+        options: &Options<'_>,
+        force: bool,
+    ) -> Result<(), Refusal> {
+        let changed = self.difference.modified.union(&self.difference.added);
+        let mut others: Vec<(String, Set<'static>, Set<'static>)> = Vec::new();
+        let mut conflicts = Vec::new();
+        let mut lost: Vec<(usize, Set<'static>)> = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            if applying.is_some_and(|id| entry.is(id, &entry.api_version)) {
+                continue;
+            }
+            let (taken, gone) = if entry.api_version == self.version {
+                (
+                    entry.set.intersection(&changed),
+                    entry.set.intersection(&self.difference.removed),
+                )
+            } else {
+                let known = others
+                    .iter()
+                    .position(|(version, ..)| *version == *entry.api_version);
+                let at = match known {
+                    Some(at) => at,
+                    None => {
+                        others.push(self.in_version(&entry.api_version, versions, options)?);
+                        others.len() - 1
+                    }
+                };
+                (
+                    entry.set.intersection(&others[at].1),
+                    entry.set.intersection(&others[at].2),
+                )
+            };
+            if !force && !taken.is_empty() {
+                taken.each(&mut |path| {
+                    conflicts.push(Conflict {
+                        identifier: entry.identifier(),
+                        shown: entry.show(),
+                        path: path.iter().map(|step| step.clone().into_owned()).collect(),
+                    });
+                });
+            }
+            let away = taken.union(&gone);
+            if !away.is_empty() {
+                lost.push((index, away.into_owned()));
+            }
+        }
+        if !conflicts.is_empty() {
+            conflicts.sort_by(|a, b| a.identifier.cmp(&b.identifier));
+            return Err(Refusal::Conflicts(conflicts));
+        }
+        for (index, away) in lost {
+            let entry = &mut entries[index];
+            entry.set = entry.set.difference(&away);
+            entry.source = None;
+        }
+        entries.retain(|entry| !entry.set.is_empty());
+        Ok(())
+    }
+
+    fn in_version(
+        &self,
+        version: &str,
+        versions: &dyn Versions,
+        options: &Options<'_>,
+    ) -> Result<(String, Set<'static>, Set<'static>), String> {
+        let nothing = (version.to_owned(), Set::default(), Set::default());
+        let Some(schema) = versions.schema(version) else {
+            return Ok(nothing);
+        };
+        let old = match self.old {
+            Side::Some(old) => Some(versions.convert(old, version)?),
+            Side::None | Side::Zero => None,
+        };
+        let new = versions.convert(self.new, version)?;
+        let side = old.as_ref().map_or(Side::Zero, Side::Some);
+        let mut difference = compare(self.view, Ty::root(schema), side, Side::Some(&new))?;
+        if let Some(filter) = options.filter(version) {
+            filter_comparison(&mut difference, filter);
+        }
+        let difference = difference.into_owned();
+        Ok((
+            version.to_owned(),
+            difference.modified.union(&difference.added),
+            difference.removed,
+        ))
+    }
+}
+
+/// Merges `patch` into `live` for a manager who from now on owns the fields it mentions. `live` is in the version of the
+/// request, `None` when there is no such object yet. With `force`, conflicting fields change hands.
+///
+/// # Errors
+/// - 400 when the patch is of another kind or brings `managedFields`;
+/// - 500 `failed to create typed patch object (...)` when it does not fit the schema;
+/// - 409 with a cause per field that others own.
+pub fn apply(
+    live: Option<&Value>,
+    patch: &Value,
+    versions: &dyn Versions,
+    options: &Options<'_>,
+    force: bool,
+) -> Result<Applied, ApiError> {
+    let found = patch_kind(patch);
+    if found != *options.kind {
+        return Err(ApiError::bad_request(format!("invalid object type: {found}")));
+    }
+    let empty = Value::Object(Map::new());
+    let mut bare = live.unwrap_or(&empty).clone();
+    let recorded = take_managed_fields(&mut bare);
+    let entries = managed::decode(recorded.as_ref())
+        .map_err(|e| ApiError::raw_internal(format!("failed to decode managed fields: {e}")))?;
+    if managed_fields(patch).is_some() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let api_version = options.kind.api_version();
+    let schema = versions
+        .schema(&api_version)
+        .ok_or_else(|| ApiError::raw_internal(format!("no corresponding type for {}", options.kind)))?;
+    let ty = Ty::root(schema);
+    fields::validate(ty, patch).map_err(|e| {
+        ApiError::raw_internal(format!(
+            "failed to create typed patch object ({}/{}; {}): {e}",
+            meta::namespace(patch),
+            meta::name(patch),
+            options.kind
+        ))
+    })?;
+    let applying = Applying {
+        live: &bare,
+        patch,
+        ty,
+        versions,
+        options,
+        api_version: &api_version,
+    };
+    let (object, mut entries) = applying.run(entries, live.is_some(), force).map_err(refuse)?;
+    let changed = object.is_some();
+    let mut object = object.unwrap_or_else(|| bare.clone());
+    let id = options.id(options.manager, true);
+    if changed && let Some(entry) = entries.iter_mut().find(|e| e.is(&id, "")) {
+        entry.time = Some(Cow::Borrowed(options.now));
+    }
+    let entries = managed::encode(entries);
+    if options.manager == KUBECTL {
+        follow_annotation(&mut object, patch);
+    }
+    if let Some(entries) = entries
+        && let Some(metadata) = meta::metadata_mut(&mut object)
+    {
+        metadata.insert("managedFields".into(), entries);
+    }
+    Ok(Applied { object, changed })
+}
+
+fn patch_kind(patch: &Value) -> GroupVersionKind {
+    match GroupVersion::parse(meta::api_version(patch)) {
+        Some(version) => version.kind(meta::kind(patch)),
+        None => GroupVersionKind::new("", "", meta::kind(patch)),
+    }
+}
+
+/// One apply, with all that its steps need.
+struct Applying<'a> {
+    live: &'a Value,
+    patch: &'a Value,
+    ty: Ty<'a>,
+    versions: &'a dyn Versions,
+    options: &'a Options<'a>,
+    api_version: &'a str,
+}
+
+type Outcome<'a> = (Option<Value>, Vec<Entry<'a>>);
+
+impl<'a> Applying<'a> {
+    fn run(&self, mut entries: Vec<Entry<'a>>, exists: bool, force: bool) -> Result<Outcome<'a>, Refusal> {
+        if entries.is_empty() && exists {
+            let id = self.options.id(BEFORE_FIRST_APPLY, false);
+            let tracking = Tracking {
+                ty: self.ty,
+                versions: self.versions,
+                options: self.options,
+                api_version: self.api_version,
+            };
+            tracking
+                .update(Side::Zero, self.live, id, &mut entries)
+                .map_err(|e| format!("failed to create manager for existing fields: {e}"))?;
+        }
+        match self.merge(entries.clone(), force) {
+            Err(Refusal::Conflicts(conflicts)) if self.options.manager == KUBECTL => {
+                let Some(allowed) = self.allowed_by_annotation() else {
+                    return Err(Refusal::Conflicts(conflicts));
+                };
+                let left: Vec<Conflict> = conflicts.into_iter().filter(|c| !allowed.has(&c.path)).collect();
+                if left.is_empty() {
+                    self.merge(entries, true)
+                } else {
+                    Err(Refusal::Conflicts(left))
+                }
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn merge(&self, mut entries: Vec<Entry<'a>>, force: bool) -> Result<Outcome<'a>, Refusal> {
+        let (ty, version) = (self.ty, self.api_version);
+        reconcile(&mut entries, self.versions);
+        let merged =
+            merge::merge(ty, self.live, self.patch).map_err(|e| format!("failed to merge config: {e}"))?;
+        let mut set = fields::field_set(ty, self.patch);
+        if let Some(filter) = self.options.filter(version) {
+            set = filter.filter(&set);
+        }
+        let id = self.options.id(self.options.manager, true);
+        let previous = entries
+            .iter()
+            .position(|e| e.is(&id, ""))
+            .map(|at| entries.remove(at));
+        let own = Entry {
+            id: id.clone(),
+            api_version: Cow::Borrowed(version),
+            time: previous.as_ref().and_then(|p| p.time.clone()),
+            set,
+            source: None,
+        };
+        entries.push(own);
+        let merged = match previous {
+            Some(previous) => self
+                .prune(merged, &previous, &entries)
+                .map_err(|e| format!("failed to prune fields: {e}"))?,
+            None => merged,
+        };
+        let mut difference = compare(View::Merged, ty, Side::Some(self.live), Side::Some(&merged))
+            .map_err(|e| format!("failed to compare objects: {e}"))?;
+        if let Some(filter) = self.options.filter(version) {
+            filter_comparison(&mut difference, filter);
+        }
+        let change = Change {
+            view: View::Merged,
+            old: Side::Some(self.live),
+            new: &merged,
+            version,
+            difference: &difference,
+        };
+        change.take_from_others(&mut entries, Some(&id), self.versions, self.options, force)?;
+        for entry in entries.iter_mut().filter(|e| e.is(&id, "")) {
+            entry.set = entry.set.difference(&STRIPPED);
+        }
+        entries.retain(|entry| !entry.set.is_empty());
+        let changed = !path::equal(self.live, &merged);
+        Ok((changed.then_some(merged), entries))
+    }
+
+    /// Takes out what the manager applied before, does not apply now, and nobody else owns.
+    fn prune(&self, merged: Value, previous: &Entry<'_>, entries: &[Entry<'_>]) -> Result<Value, String> {
+        let last_version = &*previous.api_version;
+        let kept = |own: &Entry<'_>| own.api_version == last_version && previous.set.is_subset(&own.set);
+        if previous.set.is_empty() || entries.last().is_some_and(kept) {
+            return Ok(merged);
+        }
+        let Some(schema) = self.versions.schema(last_version) else {
+            return Ok(merged);
+        };
+        let ty = Ty::root(schema);
+        let at = |object: &Value, version: &str| -> Result<Value, String> {
+            if meta::api_version(object) == version {
+                Ok(object.clone())
+            } else {
+                self.versions.convert(object, version)
+            }
+        };
+        let whole = at(&merged, last_version)?;
+        let last = fields::with_named_fields(&previous.set, Some(ty));
+        let mut pruned = merge::remove(ty, &whole, &last);
+        // What anybody owns comes back, version by version, that of the last configuration first.
+        let mut owned: Vec<(&str, Set<'_>)> = Vec::new();
+        for entry in entries {
+            match owned
+                .iter_mut()
+                .find(|(version, _)| *version == entry.api_version)
+            {
+                Some((_, set)) => *set = set.union(&entry.set),
+                None => owned.push((&entry.api_version, entry.set.clone())),
+            }
+        }
+        owned.sort_by_key(|(version, _)| (*version != last_version, *version));
+        let mut current = whole.clone();
+        for (version, set) in &owned {
+            let Some(schema) = self.versions.schema(version) else {
+                continue;
+            };
+            let ty = Ty::root(schema);
+            current = at(&current, version)?;
+            pruned = at(&pruned, version)?;
+            let all = fields::with_named_fields(&fields::field_set(ty, &current), Some(ty));
+            let left = fields::with_named_fields(&fields::field_set(ty, &pruned), Some(ty));
+            let owned = fields::with_named_fields(set, Some(ty));
+            let gone = all.difference(&left).difference(&owned);
+            pruned = merge::remove(ty, &current, &gone);
+        }
+        // Fields that nobody owned were taken only because of what they hang from: they come back too.
+        let pruned = at(&pruned, last_version)?;
+        let left = fields::with_named_fields(&fields::field_set(ty, &pruned), Some(ty));
+        let all = fields::with_named_fields(&fields::field_set(ty, &whole), Some(ty));
+        let gone = all.difference(&left).intersection(&last);
+        let pruned = merge::remove(ty, &whole, &gone);
+        at(&pruned, self.api_version)
+    }
+
+    /// The fields that kubectl's client-side apply set to what they still are: taking those over is no conflict.
+    fn allowed_by_annotation(&self) -> Option<Set<'static>> {
+        let text = meta::annotations(self.live)?
+            .get(LAST_APPLIED)?
+            .as_str()
+            .filter(|t| !t.is_empty())?;
+        let last: Value = serde_json::from_str(text).ok()?;
+        if meta::api_version(&last) != self.api_version {
+            return None;
+        }
+        fields::validate(self.ty, &last).ok()?;
+        let difference = compare(View::Merged, self.ty, Side::Some(&last), Side::Some(self.live)).ok()?;
+        let set = fields::field_set(self.ty, &last);
+        let set = set
+            .difference(&difference.modified)
+            .difference(&difference.added)
+            .difference(&difference.removed);
+        Some(set.into_owned())
+    }
+}
+
+fn refuse(refusal: Refusal) -> ApiError {
+    let conflicts = match refusal {
+        Refusal::Other(text) => return ApiError::raw_internal(text),
+        Refusal::Conflicts(conflicts) => conflicts,
+    };
+    let message = match conflicts.as_slice() {
+        [one] => {
+            let path = path::show_path(&one.path);
+            format!(
+                "Apply failed with 1 conflict: conflict with {}: {path}",
+                one.shown
+            )
+        }
+        many => {
+            let mut lines: Vec<String> = Vec::with_capacity(many.len() + 1);
+            let mut last = None;
+            for conflict in many {
+                if last != Some(&conflict.identifier) {
+                    lines.push(format!("conflicts with {}:", conflict.shown));
+                    last = Some(&conflict.identifier);
+                }
+                lines.push(format!("- {}", path::show_path(&conflict.path)));
+            }
+            format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
+        }
+    };
+    let causes = conflicts.iter().map(|conflict| Cause {
+        reason: "FieldManagerConflict".into(),
+        message: format!("conflict with {}", conflict.shown),
+        field: path::show_path(&conflict.path),
+    });
+    ApiError::new(409, Reason::Conflict, message).with_details(Details {
+        causes: causes.collect(),
+        ..Details::default()
+    })
+}
+
+/// Keeps kubectl's annotation, where there is one, at what was applied last.
+fn follow_annotation(object: &mut Value, patch: &Value) {
+    let present = meta::annotations(object)
+        .and_then(|a| a.get(LAST_APPLIED))
+        .and_then(Value::as_str)
+        .is_some_and(|text| !text.is_empty());
+    if !present {
+        return;
+    }
+    let mut applied = patch.clone();
+    let own = applied
+        .get_mut("metadata")
+        .and_then(|m| m.get_mut("annotations"))
+        .and_then(Value::as_object_mut);
+    if let Some(annotations) = own {
+        annotations.remove(LAST_APPLIED);
+    }
+    // As Go's encoder writes it: with the characters that HTML minds escaped, and a line end.
+    let mut text = applied.to_string();
+    for (plain, escaped) in [
+        ("&", "\\u0026"),
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("\u{2028}", "\\u2028"),
+        ("\u{2029}", "\\u2029"),
+    ] {
+        text = text.replace(plain, escaped);
+    }
+    text.push('\n');
+    let annotations = object
+        .get_mut("metadata")
+        .and_then(|m| m.get_mut("annotations"))
+        .and_then(Value::as_object_mut);
+    let Some(annotations) = annotations else { return };
+    annotations.insert(LAST_APPLIED.into(), text.into());
+    let size: usize = annotations
+        .iter()
+        .map(|(k, v)| k.len() + v.as_str().map_or(0, str::len))
+        .sum();
+    if size > ANNOTATIONS_MAX_BYTES {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+/// Whether two objects differ at most in the times of their `managedFields`; then a write may keep the old ones, and so
+/// becomes none.
+pub fn same_but_times(old: &Value, new: &Value) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        return old == new;
+    };
+    same_but(old, new, "metadata", |old, new| match (old, new) {
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            same_but(old, new, "managedFields", |old, new| {
+                let list = |entries: Option<&'_ Value>| entries.and_then(Value::as_array).map_or(0, Vec::len);
+                let entries = |entries: Option<&'_ Value>| {
+                    let list = entries.and_then(Value::as_array).cloned().unwrap_or_default();
+                    list.into_iter().map(|mut entry| {
+                        entry.as_object_mut().map(|e| e.remove("time"));
+                        entry
+                    })
+                };
+                list(old) == list(new) && entries(old).eq(entries(new))
+            })
+        }
+        (old, new) => old == new,
+    })
+}
+
+/// Whether two objects are the same but for one member, which `same` looks at.
+fn same_but(
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+    key: &str,
+    same: impl Fn(Option<&Value>, Option<&Value>) -> bool,
+) -> bool {
+    let rest = |map: &'_ Map<String, Value>| map.len() - usize::from(map.contains_key(key));
+    rest(old) == rest(new)
+        && old
+            .iter()
+            .filter(|(k, _)| *k != key)
+            .all(|(k, v)| new.get(k) == Some(v))
+        && same(old.get(key), new.get(key))
+}
+
+#[cfg(test)]
+mod tests;

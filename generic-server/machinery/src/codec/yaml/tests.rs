@@ -1,0 +1,127 @@
+use serde_json::json;
+
+use super::*;
+
+#[track_caller]
+fn reads(text: &str, expected: Value) {
+    assert_eq!(decode(text.as_bytes()).unwrap().value, expected, "{text:?}");
+}
+
+#[track_caller]
+fn prints(value: Value, expected: &str) {
+    let text = to_string(&value);
+    assert_eq!(text, expected);
+    assert_eq!(decode(text.as_bytes()).unwrap().value, value, "reads back");
+}
+
+#[test]
+fn plain_scalars_mean_what_yaml_1_1_says() {
+    reads(
+        "[yes, no, on, off, y, n, ~, '', null, 0755, 0o17, 0x10, 0b11, 1_000, 08, 1e2, .5, 1.50, -1, +2, 2024-01-01, 1.2.3, 12:30, 'yes']",
+        json!([
+            true,
+            false,
+            true,
+            false,
+            true,
+            false,
+            null,
+            "",
+            null,
+            493,
+            15,
+            16,
+            3,
+            1000,
+            8,
+            100,
+            0.5,
+            1.5,
+            -1,
+            2,
+            "2024-01-01",
+            "1.2.3",
+            "12:30",
+            "yes"
+        ]),
+    );
+    reads(
+        "18446744073709551615: !!str 1\ntrue: x\n1.5: v\nb: !!binary aGk=\n",
+        json!({"18446744073709551615": "1", "true": "x", "1.5": "v", "b": "hi"}),
+    );
+}
+
+#[test]
+fn documents_aliases_and_merges() {
+    reads("a: 1\n---\nb: 2\n", json!({"a": 1}));
+    reads("", Value::Null);
+    reads("# nothing\n", Value::Null);
+    reads(
+        "base: &b {x: 1, z: 2}\nc:\n  <<: *b\n  z: 3\nd: *b\n",
+        json!({"base": {"x": 1, "z": 2}, "c": {"x": 1, "z": 3}, "d": {"x": 1, "z": 2}}),
+    );
+}
+
+#[test]
+fn duplicate_keys_are_told_with_their_line() {
+    let found =
+        decode(b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata:\n  k: '1'\n  k: '2'\n").unwrap();
+    assert_eq!(found.value["data"]["k"], "2");
+    assert_eq!(
+        found.strict,
+        [StrictError::Other(
+            "yaml: unmarshal errors:\n  line 6: key \"k\" already set in map".into()
+        )]
+    );
+}
+
+#[test]
+fn bombs_and_nonsense_are_errors() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..10 {
+        let list = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb.push_str(&format!("a{level}: &a{level} [{list}]\n"));
+    }
+    for text in [
+        bomb.as_str(),
+        &"[".repeat(10_000),
+        &"- ".repeat(10_000),
+        "a: b: c\n",
+        "a: &a [*a]\n",
+        "a: *none\n",
+        ".nan",
+        "{",
+        "? [a]\n: b\n",
+    ] {
+        assert!(
+            decode(text.as_bytes()).is_err(),
+            "{:?}",
+            &text[..text.len().min(40)]
+        );
+    }
+    assert!(decode(b"a: \xff\n").is_err());
+}
+
+#[test]
+fn output_is_as_upstream_prints_it() {
+    prints(
+        json!({"apiVersion": "v1", "data": {"b": "true", "colon": "a: b", "empty": "", "multi": "a\nb\n", "n": "1", "q": "it's \"x\""},
+            "list": [{"a": 1, "b": [1, [2, "x"]]}, "s", {}, []], "metadata": {"t": "2024-01-01T00:00:00Z", "f:x": {".": {}}}}),
+        "apiVersion: v1\ndata:\n  b: \"true\"\n  colon: 'a: b'\n  empty: \"\"\n  multi: |\n    a\n    b\n  \"n\": \"1\"\n  q: it's \"x\"\n\
+         list:\n- a: 1\n  b:\n  - 1\n  - - 2\n    - x\n- s\n- {}\n- []\nmetadata:\n  f:x:\n    .: {}\n  t: \"2024-01-01T00:00:00Z\"\n",
+    );
+    prints(
+        json!({"a": " lead", "b": "trail ", "c": "tab\there", "d": "#x", "e": "- x", "f": "-x", "g": "x #y", "h": "x\n", "i": "\nx", "j": "x\n\n",
+            "k": "\u{1f600}", "l": "é", "m": "null", "o": "1e3", "p": "0x1", "r": "12:30:00", "s": "a\n b", "u": "a \nb"}),
+        "a: ' lead'\nb: 'trail '\nc: \"tab\\there\"\nd: '#x'\ne: '- x'\nf: -x\ng: 'x #y'\nh: |\n  x\ni: |2-\n\n  x\nj: |+\n  x\n\nk: \"\\U0001F600\"\n\
+         l: é\nm: \"null\"\no: \"1e3\"\np: \"0x1\"\nr: \"12:30:00\"\ns: |-\n  a\n   b\nu: \"a \\nb\"\n",
+    );
+    prints(
+        json!({"a10": 1, "a9": 2, "1b": 1.5, "z": 1e21, "A": null, "text": "word ".repeat(30).trim_end()}),
+        &format!(
+            "1b: 1.5\nA: null\na9: 2\na10: 1\ntext: {}\n  {}\nz: 1e+21\n",
+            "word ".repeat(16).trim_end(),
+            "word ".repeat(14).trim_end()
+        ),
+    );
+}

@@ -1,0 +1,181 @@
+//! Regular expressions of schemas: written for Go's `regexp` (RE2), run by the `regex` crate.
+
+use std::fmt::Write;
+use std::sync::{Arc, OnceLock};
+
+use regex::Regex;
+
+/// A pattern, compiled when it is first needed: most of a schema's patterns never are.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    text: Arc<str>,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// A pattern as written.
+    pub fn new(text: &str) -> Self {
+        Pattern {
+            text: text.into(),
+            compiled: OnceLock::new(),
+        }
+    }
+
+    /// The pattern as written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it matches anywhere in `value`; `None` when the pattern is none.
+    pub fn matches(&self, value: &str) -> Option<bool> {
+        let compiled = self.compiled.get_or_init(|| compile(&self.text).ok());
+        compiled.as_ref().map(|regex| regex.is_match(value))
+    }
+}
+
+/// Compiles a pattern written for Go.
+///
+/// # Errors
+/// When the pattern is malformed or too large.
+pub fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    Regex::new(&translate(pattern))
+}
+
+/// Where RE2 and the `regex` crate read the same text differently, writes what RE2 means.
+fn translate(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 16);
+    let mut rest = pattern;
+    let mut in_class = false;
+    // Just behind `[` or `[^`, where `]` is a plain character.
+    let mut class_start = false;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        let at_start = std::mem::take(&mut class_start);
+        match c {
+            '\\' => {
+                let Some(escaped) = after.chars().next() else {
+                    out.push('\\');
+                    break;
+                };
+                rest = &after[escaped.len_utf8()..];
+                if escaped == 'Q' && !in_class {
+                    let (literal, behind) = rest.split_once("\\E").unwrap_or((rest, ""));
+                    out.push_str(&regex::escape(literal));
+                    rest = behind;
+                    continue;
+                }
+                escape(&mut out, escaped, in_class);
+                continue;
+            }
+            '[' if !in_class => {
+                in_class = true;
+                class_start = true;
+                out.push('[');
+                if let Some(behind) = after.strip_prefix('^') {
+                    out.push('^');
+                    rest = behind;
+                    continue;
+                }
+            }
+            ']' if in_class && !at_start => {
+                in_class = false;
+                out.push(']');
+            }
+            ']' if in_class => out.push_str("\\]"),
+            '[' if after.starts_with(':') && after.contains(":]") => {
+                let end = after.find(":]").unwrap_or(0) + 2;
+                out.push('[');
+                out.push_str(&after[..end]);
+                rest = &after[end..];
+                continue;
+            }
+            '[' | '&' | '~' if in_class => {
+                out.push('\\');
+                out.push(c);
+            }
+            '-' if in_class && out.ends_with('-') && !out.ends_with("\\-") => out.push_str("\\-"),
+            '{' if !in_class && !is_repetition(after) => out.push_str("\\{"),
+            other => out.push(other),
+        }
+        rest = after;
+    }
+    out
+}
+
+/// Perl classes are ASCII in RE2.
+fn escape(out: &mut String, escaped: char, in_class: bool) {
+    let (set, negated) = match escaped {
+        'd' | 'D' => ("0-9", escaped == 'D'),
+        'w' | 'W' => ("0-9A-Za-z_", escaped == 'W'),
+        's' | 'S' => ("\\t\\n\\f\\r ", escaped == 'S'),
+        'b' if !in_class => {
+            out.push_str("(?-u:\\b)");
+            return;
+        }
+        other => {
+            out.push('\\');
+            out.push(other);
+            return;
+        }
+    };
+    let _ = match (in_class, negated) {
+        (true, false) => write!(out, "{set}"),
+        (_, true) => write!(out, "[^{set}]"),
+        (false, false) => write!(out, "[{set}]"),
+    };
+}
+
+/// Whether `{` is followed by `n}`, `n,}` or `n,m}`; otherwise it is a plain character.
+fn is_repetition(after: &str) -> bool {
+    let Some((inside, _)) = after.split_once('}') else {
+        return false;
+    };
+    let (low, high) = inside.split_once(',').unwrap_or((inside, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    !low.is_empty() && digits(low) && digits(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, yes: &[&str], no: &[&str]) {
+        let pattern = Pattern::new(pattern);
+        for text in yes {
+            assert_eq!(pattern.matches(text), Some(true), "{pattern:?} {text}");
+        }
+        for text in no {
+            assert_eq!(pattern.matches(text), Some(false), "{pattern:?} {text}");
+        }
+    }
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_go() {
+        check(r"^\d+$", &["12"], &["\u{664}", "x"]);
+        check(r"^[\w.]+$", &["a_1.b"], &["\u{e9}"]);
+        check(r"^[^\s]+$", &["a"], &["a b"]);
+        check(r"^[\D]$", &["x"], &["1"]);
+        check(r"^\Qa.b\E$", &["a.b"], &["axb"]);
+        check(r"^{a}$", &["{a}"], &["a"]);
+        check(r"^a{2,3}$", &["aa"], &["a"]);
+        check(r"^[[:alpha:]]$", &["a"], &["1"]);
+        check(r"^[a[]$", &["["], &["]"]);
+        check(r"^[]a]+$", &["]a"], &["["]);
+        check(r"^[a&&b]$", &["&", "a"], &["c"]);
+        check(r"^[+--]$", &["+", ",", "-"], &["."]);
+        check(
+            r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+            &["", "a.b"],
+            &["-"],
+        );
+    }
+
+    #[test]
+    fn what_re2_refuses_is_refused() {
+        for pattern in ["(", "(?=a)", "[", r"(a)\1", "\\"] {
+            assert!(compile(pattern).is_err(), "{pattern}");
+            assert_eq!(Pattern::new(pattern).matches("a"), None);
+        }
+    }
+}

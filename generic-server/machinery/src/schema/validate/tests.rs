@@ -1,0 +1,252 @@
+use serde_json::json;
+
+use super::*;
+use crate::schema::crd::compile;
+
+fn errors(props: &Value, object: &Value) -> Vec<String> {
+    let schema = compile(props).unwrap();
+    validate(schema.at(schema.root.unwrap()), object, &FieldPath::ROOT)
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// Judges `value` as `spec.x` with the schema `props`.
+#[track_caller]
+fn check(props: Value, value: Value, expected: &[&str]) {
+    let schema =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": props}}}});
+    assert_eq!(errors(&schema, &json!({"spec": {"x": value}})), expected);
+}
+
+#[test]
+fn types() {
+    let ty = |ty: &str| json!({ "type": ty });
+    check(ty("string"), json!("a"), &[]);
+    check(
+        ty("string"),
+        json!(1),
+        &["spec.x: Invalid value: \"integer\": spec.x in body must be of type string: \"integer\""],
+    );
+    check(
+        ty("string"),
+        json!(null),
+        &["spec.x: Invalid value: \"null\": spec.x in body must be of type string: \"null\""],
+    );
+    check(json!({"type": "string", "nullable": true}), json!(null), &[]);
+    check(ty("integer"), json!(1.0), &[]);
+    check(
+        ty("integer"),
+        json!(1.5),
+        &[
+            "spec.x: Invalid value: \"number\": spec.x in body must be of type integer: \"number\"",
+            "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.x",
+        ],
+    );
+    check(ty("number"), json!(1), &[]);
+    check(
+        json!({"type": "integer", "format": "int32"}),
+        json!(2_147_483_648_i64),
+        &["<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.x"],
+    );
+    let either = json!({"x-kubernetes-int-or-string": true});
+    check(either.clone(), json!(5), &[]);
+    check(either.clone(), json!("5"), &[]);
+    check(
+        either,
+        json!(true),
+        &["spec.x: Invalid value: \"boolean\": spec.x in body must be of type integer,string: \"boolean\""],
+    );
+    check(
+        json!({"type": "array", "items": {"type": "string"}}),
+        json!(["a", 1]),
+        &["spec.x[1]: Invalid value: \"integer\": spec.x[1] in body must be of type string: \"integer\""],
+    );
+    check(
+        json!({"x-kubernetes-preserve-unknown-fields": true}),
+        json!([1, {"a": null}]),
+        &[],
+    );
+}
+
+#[test]
+fn numbers_and_strings() {
+    let number = json!({"type": "integer", "minimum": 1, "maximum": 10, "multipleOf": 3});
+    check(
+        number,
+        json!(11),
+        &[
+            "spec.x: Invalid value: 11: spec.x in body should be a multiple of 3",
+            "spec.x: Invalid value: 11: spec.x in body should be less than or equal to 10",
+        ],
+    );
+    check(
+        json!({"type": "number", "minimum": 1, "exclusiveMinimum": true}),
+        json!(1),
+        &["spec.x: Invalid value: 1: spec.x in body should be greater than 1"],
+    );
+    check(
+        json!({"type": "number", "minimum": 0.5, "multipleOf": 0.5}),
+        json!(0.25),
+        &[
+            "spec.x: Invalid value: 0.25: spec.x in body should be a multiple of 0.5",
+            "spec.x: Invalid value: 0.25: spec.x in body should be greater than or equal to 0.5",
+        ],
+    );
+    check(
+        json!({"type": "string", "minLength": 2}),
+        json!("\u{e9}"),
+        &["spec.x: Invalid value: \"\u{e9}\": spec.x in body should be at least 2 chars long"],
+    );
+    check(
+        json!({"type": "string", "maxLength": 1}),
+        json!("ab"),
+        &["spec.x: Too long: may not be more than 1 byte"],
+    );
+    check(
+        json!({"type": "string", "pattern": "^a$"}),
+        json!("b"),
+        &["spec.x: Invalid value: \"b\": spec.x in body should match '^a$'"],
+    );
+    check(
+        json!({"type": "string", "format": "date"}),
+        json!("2020-02-30"),
+        &["spec.x: Invalid value: \"2020-02-30\": spec.x in body must be of type date: \"2020-02-30\""],
+    );
+    check(json!({"type": "string", "format": "nonsense"}), json!("x"), &[]);
+    check(
+        json!({"type": "string", "enum": ["a", "b"]}),
+        json!("c"),
+        &["spec.x: Unsupported value: \"c\": supported values: \"a\", \"b\""],
+    );
+}
+
+#[test]
+fn lists_and_objects() {
+    check(
+        json!({"type": "array", "items": {"type": "integer"}, "minItems": 1}),
+        json!([]),
+        &["spec.x: Invalid value: 0: spec.x in body should have at least 1 items"],
+    );
+    check(
+        json!({"type": "array", "items": {"type": "integer"}, "maxItems": 1, "uniqueItems": true}),
+        json!([1, 1]),
+        &[
+            "spec.x: Too many: 2: must have at most 1 item",
+            "spec.x: Invalid value: \"\": spec.x in body shouldn't contain duplicates",
+        ],
+    );
+    check(
+        json!({"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}}),
+        json!({"a": "b"}),
+        &[
+            "spec.x: Invalid value: 1: spec.x in body should have at least 2 properties",
+            "spec.x.a: Invalid value: \"string\": spec.x.a in body must be of type integer: \"string\"",
+        ],
+    );
+    check(
+        json!({"type": "object", "required": ["b", "a"], "properties": {"a": {"type": "string"}}}),
+        json!({}),
+        &["spec.x.b: Required value", "spec.x.a: Required value"],
+    );
+    assert_eq!(
+        errors(&json!({"type": "object", "required": ["spec"]}), &json!({})),
+        ["spec: Required value"]
+    );
+}
+
+#[test]
+fn junctors_blame_the_best_branch() {
+    check(
+        json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}),
+        json!({}),
+        &[
+            "<nil>: Invalid value: \"\": \"spec.x\" must validate one and only one schema (oneOf). Found none valid",
+            "spec.x.a: Required value",
+        ],
+    );
+    check(
+        json!({"type": "integer", "oneOf": [{"minimum": 1}, {"minimum": 2}]}),
+        json!(3),
+        &[
+            "<nil>: Invalid value: \"\": \"spec.x\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
+        ],
+    );
+    check(
+        json!({"type": "object", "properties": {"a": {"type": "integer"}}, "anyOf": [{"properties": {"a": {"minimum": 5}}}, {"properties": {"a": {"maximum": 1}}}]}),
+        json!({"a": 3}),
+        &[
+            "<nil>: Invalid value: \"\": \"spec.x\" must validate at least one schema (anyOf)",
+            "spec.x.a: Invalid value: 3: spec.x.a in body should be greater than or equal to 5",
+        ],
+    );
+    check(
+        json!({"type": "integer", "allOf": [{"minimum": 5}, {"multipleOf": 2}]}),
+        json!(7),
+        &[
+            "spec.x: Invalid value: 7: spec.x in body should be a multiple of 2",
+            "<nil>: Invalid value: \"\": \"spec.x\" must validate all the schemas (allOf)",
+        ],
+    );
+    check(
+        json!({"type": "integer", "not": {"minimum": 5}}),
+        json!(7),
+        &["<nil>: Invalid value: \"\": \"spec.x\" must not validate the schema (not)"],
+    );
+}
+
+#[test]
+fn a_value_below_a_path_is_named_by_both() {
+    let schema = compile(&json!({"type": "object", "properties": {"n": {"type": "integer"}}})).unwrap();
+    let found = validate(
+        schema.at(schema.root.unwrap()),
+        &json!({"n": "x"}),
+        &FieldPath::new("status"),
+    );
+    assert_eq!(
+        found[0].to_string(),
+        "status.n: Invalid value: \"string\": n in body must be of type integer: \"string\""
+    );
+}
+
+#[track_caller]
+fn ratchets(props: Value, old: Value, new: Value, expected: &[&str]) {
+    let schema = compile(&props).unwrap();
+    let found = validate_update(schema.at(schema.root.unwrap()), &new, &old, &FieldPath::ROOT);
+    let found: Vec<String> = found.iter().map(|error| error.field.clone()).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn unchanged_faults_are_forgiven() {
+    let small = json!({"type": "integer", "maximum": 1});
+    let object = json!({"type": "object", "properties": {"a": small, "b": small}});
+    ratchets(
+        object.clone(),
+        json!({"a": 5, "b": 1}),
+        json!({"a": 5, "b": 7}),
+        &["b"],
+    );
+    ratchets(object.clone(), json!({"a": 5}), json!({"a": 6}), &["a"]);
+    ratchets(object.clone(), json!({}), json!({"a": 6}), &["a"]);
+    // Items of atomic lists are not matched, those of map-like lists are.
+    let list = |list_type: Value| {
+        let mut props = json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "object",
+            "properties": {"k": {"type": "string"}, "a": small}}}}});
+        props["properties"]["l"]
+            .as_object_mut()
+            .unwrap()
+            .extend(list_type.as_object().unwrap().clone());
+        props
+    };
+    let old = json!({"l": [{"k": "x", "a": 5}, {"k": "y", "a": 0}]});
+    let new = json!({"l": [{"k": "y", "a": 1}, {"k": "x", "a": 5}]});
+    ratchets(list(json!({})), old.clone(), new.clone(), &["l[1].a"]);
+    ratchets(list(json!({})), old.clone(), old.clone(), &[]);
+    ratchets(
+        list(json!({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]})),
+        old,
+        new,
+        &[],
+    );
+}

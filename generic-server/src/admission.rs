@@ -1,0 +1,131 @@
+//! Admission: plugins that see a write before it is stored, first those that may change it, then those that may refuse it.
+//!
+//! Plugins run in the order of the chain. The registry calls [`AdmissionChain::admit`] before managed state is final and
+//! [`AdmissionChain::validate`] with the object exactly as it would be stored, inside the retry loop of an update.
+
+use std::sync::Arc;
+
+use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
+use serde_json::Value;
+
+use crate::request::Authorized;
+
+/// What is being done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A new object.
+    Create,
+    /// A change (patch and apply included).
+    Update,
+    /// A deletion.
+    Delete,
+    /// A stream through a connecting subresource (exec, proxy, ...).
+    Connect,
+}
+
+impl Operation {
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// The write that admission looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes<'a> {
+    /// Who asks, and how.
+    pub authorized: &'a Authorized,
+    /// What is being done.
+    pub operation: Operation,
+    /// The kind of `object` (for a subresource its own kind, such as Scale or Eviction).
+    pub gvk: &'a GroupVersionKind,
+    /// The resource of the request.
+    pub gvr: &'a GroupVersionResource,
+    /// The subresource, or empty.
+    pub subresource: &'a str,
+    /// The namespace, or empty.
+    pub namespace: &'a str,
+    /// The name; empty for a create with generateName.
+    pub name: &'a str,
+    /// The object as it is now in the store, for updates and deletes.
+    pub old: Option<&'a Value>,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+    /// The request's options (CreateOptions, UpdateOptions, PatchOptions, DeleteOptions) as an object.
+    pub options: Option<&'a Value>,
+}
+
+/// One admission plugin.
+#[async_trait::async_trait]
+pub trait AdmissionPlugin: Send + Sync + std::fmt::Debug {
+    /// Upstream's name of the plugin.
+    fn name(&self) -> &'static str;
+
+    /// Whether it looks at such writes at all; asked before anything is prepared for it.
+    fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool;
+
+    /// May change the object (`None` for deletes and connects without one) or refuse it.
+    async fn admit(&self, _attributes: &Attributes<'_>, _object: Option<&mut Value>) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// May refuse the object as it would be stored.
+    async fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Value>) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+/// The plugins, in order. Immutable; a server has one.
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionChain {
+    plugins: Arc<[Arc<dyn AdmissionPlugin>]>,
+}
+
+impl AdmissionChain {
+    /// A chain of these plugins, in this order.
+    pub fn new(plugins: Vec<Arc<dyn AdmissionPlugin>>) -> Self {
+        AdmissionChain {
+            plugins: plugins.into(),
+        }
+    }
+
+    /// Whether any plugin looks at such writes.
+    pub fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
+        self.plugins
+            .iter()
+            .any(|p| p.handles(operation, gvr, subresource))
+    }
+
+    /// Runs the mutating phase.
+    pub async fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Value>,
+    ) -> Result<(), ApiError> {
+        for plugin in self.plugins.iter() {
+            if plugin.handles(attributes.operation, attributes.gvr, attributes.subresource) {
+                plugin.admit(attributes, object.as_deref_mut()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the validating phase.
+    pub async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        for plugin in self.plugins.iter() {
+            if plugin.handles(attributes.operation, attributes.gvr, attributes.subresource) {
+                plugin.validate(attributes, object).await?;
+            }
+        }
+        Ok(())
+    }
+}

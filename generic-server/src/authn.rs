@@ -1,0 +1,87 @@
+//! Who asks: authenticators look at a request's head and say user, no opinion, or a failed credential.
+
+use crate::request::User;
+
+pub mod anonymous;
+pub mod bearer;
+pub mod bootstrap_token;
+pub mod request_header;
+pub mod service_account;
+pub mod token_cache;
+pub mod token_file;
+pub mod union;
+pub mod x509;
+
+/// What an authenticator found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request carries nothing for this authenticator.
+    NotRequested,
+    /// It carries a credential that does not hold: 401, unless another authenticator accepts the request. The text is for the log.
+    Failed(String),
+    /// It is this user.
+    User(User),
+}
+
+/// One way of telling who asks.
+#[async_trait::async_trait]
+pub trait Authenticator: Send + Sync + std::fmt::Debug {
+    /// Looks at the head: headers, and the connection's facts (such as the client certificate) in its extensions.
+    async fn authenticate(&self, head: &http::request::Parts) -> Verdict;
+}
+
+/// Tells whose token it is: the bearer authenticator and TokenReview both ask it.
+#[async_trait::async_trait]
+pub trait TokenAuthenticator: Send + Sync + std::fmt::Debug {
+    /// `audiences` empty: the server's own. Gives the user and the audiences that hold.
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict;
+}
+
+/// What became of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenVerdict {
+    /// Not of this authenticator's kind.
+    NotMine,
+    /// Of its kind, but it does not hold; for the log and TokenReview's `status.error`.
+    Failed(String),
+    /// It is this user, for these audiences.
+    User(User, Vec<String>),
+}
+
+/// What kind of object a token depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenObjectKind {
+    /// `serviceaccounts`.
+    ServiceAccount,
+    /// `secrets`.
+    Secret,
+    /// `pods`.
+    Pod,
+    /// `nodes`.
+    Node,
+}
+
+/// Finds the objects that tokens depend on, in memory.
+#[async_trait::async_trait]
+pub trait TokenObjects: Send + Sync + std::fmt::Debug {
+    /// The object as JSON; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be told; the token fails then.
+    async fn get(
+        &self,
+        kind: TokenObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<serde_json::Value>, String>;
+}
+
+/// For credentials that know no audiences: those of the server that were asked for, all when none were. `None` when the
+/// server is not meant at all.
+pub(crate) fn server_audiences(own: &[String], asked: &[String]) -> Option<Vec<String>> {
+    if asked.is_empty() {
+        return Some(own.to_vec());
+    }
+    let both: Vec<String> = own.iter().filter(|a| asked.contains(a)).cloned().collect();
+    (!both.is_empty()).then_some(both)
+}

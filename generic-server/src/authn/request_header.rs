@@ -1,0 +1,126 @@
+//! The front proxy: a peer with a trusted certificate says in headers who asks.
+//!
+//! The headers count only from a peer whose certificate the request-header authorities signed, and whose common name is on the
+//! list if there is one. Mirrors upstream's `authentication/request/headerrequest`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::request::Parts;
+
+use super::x509::ClientAuthorities;
+use super::{Authenticator, Verdict};
+use crate::filters::authentication::has_prefix;
+use crate::filters::impersonation::unescape_key;
+use crate::request::User;
+use crate::serve::ConnectionInfo;
+
+/// What the `--requestheader-*` flags say.
+#[derive(Debug, Clone)]
+pub struct RequestHeaderOptions {
+    /// Common names that a proxy may have; empty for any.
+    pub allowed_names: Vec<String>,
+    /// Headers with the user name, the first that is there counts.
+    pub username_headers: Vec<String>,
+    /// Headers with the uid, likewise.
+    pub uid_headers: Vec<String>,
+    /// Headers with groups, all count.
+    pub group_headers: Vec<String>,
+    /// Prefixes of headers with anything else.
+    pub extra_prefixes: Vec<String>,
+}
+
+impl Default for RequestHeaderOptions {
+    fn default() -> Self {
+        RequestHeaderOptions {
+            allowed_names: Vec::new(),
+            username_headers: vec!["x-remote-user".into()],
+            uid_headers: vec!["x-remote-uid".into()],
+            group_headers: vec!["x-remote-group".into()],
+            extra_prefixes: vec!["x-remote-extra-".into()],
+        }
+    }
+}
+
+/// Tells users by what a trusted proxy says.
+#[derive(Debug)]
+pub struct RequestHeader {
+    authorities: Arc<ClientAuthorities>,
+    options: RequestHeaderOptions,
+}
+
+impl RequestHeader {
+    /// With these authorities for proxies.
+    pub fn new(authorities: Arc<ClientAuthorities>, options: RequestHeaderOptions) -> Self {
+        RequestHeader { authorities, options }
+    }
+}
+
+#[async_trait::async_trait]
+impl Authenticator for RequestHeader {
+    async fn authenticate(&self, head: &Parts) -> Verdict {
+        let Some(connection) = head.extensions.get::<Arc<ConnectionInfo>>() else {
+            return Verdict::NotRequested;
+        };
+        // An ordinary client's certificate is of another authority: looked at only when the headers are there.
+        let Some(name) = first(&head.headers, &self.options.username_headers) else {
+            return Verdict::NotRequested;
+        };
+        match self.authorities.verify(connection) {
+            None => return Verdict::NotRequested,
+            Some(Err(why)) => return Verdict::Failed(why.to_string()),
+            Some(Ok(proxy)) => {
+                let allowed = &self.options.allowed_names;
+                if !allowed.is_empty() && !allowed.contains(&proxy.common_name) {
+                    let name = &proxy.common_name;
+                    return Verdict::Failed(format!(
+                        "x509: subject with cn={name} is not in the allowed list"
+                    ));
+                }
+            }
+        }
+        Verdict::User(User {
+            name,
+            uid: first(&head.headers, &self.options.uid_headers).unwrap_or_default(),
+            groups: all(&head.headers, &self.options.group_headers),
+            extra: extra(&head.headers, &self.options.extra_prefixes),
+        })
+    }
+}
+
+fn text(value: &http::HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
+fn first(headers: &HeaderMap, names: &[String]) -> Option<String> {
+    names
+        .iter()
+        .filter_map(|name| headers.get(name))
+        .map(text)
+        .find(|value| !value.is_empty())
+}
+
+fn all(headers: &HeaderMap, names: &[String]) -> Vec<String> {
+    names
+        .iter()
+        .flat_map(|name| headers.get_all(name))
+        .map(text)
+        .filter(|value| !value.is_empty())
+        .collect()
+}
+
+fn extra(headers: &HeaderMap, prefixes: &[String]) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for prefix in prefixes {
+        for (name, value) in headers {
+            if has_prefix(name.as_str(), prefix) {
+                found
+                    .entry(unescape_key(&name.as_str()[prefix.len()..]))
+                    .or_default()
+                    .push(text(value));
+            }
+        }
+    }
+    found
+}

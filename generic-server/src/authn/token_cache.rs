@@ -1,0 +1,107 @@
+//! Remembers for a moment which tokens were good, so that a busy client costs one verification per ten seconds.
+//!
+//! Tokens are kept as keyed hashes only. Failures are not remembered. Who learns that a token's object went may [`TokenCache::clear`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use ring::hmac;
+use ring::rand::SystemRandom;
+
+use super::{TokenAuthenticator, TokenVerdict};
+use crate::request::User;
+
+/// Upstream's `TokenSuccessCacheTTL`.
+const LIFETIME: Duration = Duration::from_secs(10);
+/// Beyond this many, those whose time is over go; if that does not help, all.
+const MOST: usize = 16 * 1024;
+
+type Key = [u8; 32];
+
+#[derive(Clone)]
+struct Remembered {
+    until: Instant,
+    user: User,
+    audiences: Vec<String>,
+}
+
+/// A cache before other token authenticators.
+pub struct TokenCache {
+    inner: Arc<dyn TokenAuthenticator>,
+    key: hmac::Key,
+    known: Mutex<HashMap<Key, Remembered>>,
+}
+
+impl std::fmt::Debug for TokenCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenCache")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TokenCache {
+    /// A cache before `inner`.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn new(inner: Arc<dyn TokenAuthenticator>) -> Result<Arc<Self>, ring::error::Unspecified> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?;
+        Ok(Arc::new(TokenCache {
+            inner,
+            key,
+            known: Mutex::default(),
+        }))
+    }
+
+    /// Forgets everything: a service account, or an object that a token is bound to, has gone.
+    pub fn clear(&self) {
+        self.known.lock().clear();
+    }
+
+    fn key(&self, token: &str, audiences: &[String]) -> Key {
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(token.as_bytes());
+        for audience in audiences {
+            // No token or audience holds a zero byte that could shift the border.
+            context.update(&[0]);
+            context.update(audience.as_bytes());
+        }
+        let mut key = [0; 32];
+        key.copy_from_slice(context.sign().as_ref());
+        key
+    }
+}
+
+#[async_trait::async_trait]
+impl TokenAuthenticator for TokenCache {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
+        let key = self.key(token, audiences);
+        let now = Instant::now();
+        if let Some(hit) = self.known.lock().get(&key).filter(|hit| hit.until > now) {
+            return TokenVerdict::User(hit.user.clone(), hit.audiences.clone());
+        }
+        let verdict = self.inner.authenticate_token(token, audiences).await;
+        if let TokenVerdict::User(user, audiences) = &verdict {
+            let mut known = self.known.lock();
+            if known.len() >= MOST {
+                known.retain(|_, hit| hit.until > now);
+            }
+            if known.len() >= MOST {
+                known.clear();
+            }
+            let (user, audiences) = (user.clone(), audiences.clone());
+            known.insert(
+                key,
+                Remembered {
+                    until: now + LIFETIME,
+                    user,
+                    audiences,
+                },
+            );
+        }
+        verdict
+    }
+}

@@ -1,0 +1,86 @@
+//! May they: authorizers say allow, deny or no opinion about attributes.
+
+use crate::request::{RequestInfo, User};
+
+pub mod rbac;
+pub mod union;
+
+pub use rbac::Rbac;
+pub use union::{AlwaysAllow, AlwaysDeny, Privileged, Union};
+
+/// What is asked for. Borrowed: nothing is copied to decide.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes<'a> {
+    /// Who asks.
+    pub user: &'a User,
+    /// The verb.
+    pub verb: &'a str,
+    /// Whether it is about a resource; else `path` counts.
+    pub is_resource: bool,
+    /// The API group.
+    pub group: &'a str,
+    /// The version.
+    pub version: &'a str,
+    /// The resource.
+    pub resource: &'a str,
+    /// The subresource, or empty.
+    pub subresource: &'a str,
+    /// The namespace, or empty.
+    pub namespace: &'a str,
+    /// The name, or empty.
+    pub name: &'a str,
+    /// The path of a request that is not about a resource.
+    pub path: &'a str,
+}
+
+impl<'a> Attributes<'a> {
+    /// Of a request.
+    pub fn of(user: &'a User, info: &'a RequestInfo) -> Self {
+        Attributes {
+            user,
+            verb: &info.verb,
+            is_resource: info.is_resource,
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: &info.name,
+            path: &info.path,
+        }
+    }
+}
+
+/// An authorizer's answer; the text is the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Yes.
+    Allow(String),
+    /// No, and no other authorizer is asked.
+    Deny(String),
+    /// Somebody else may know.
+    NoOpinion(String),
+}
+
+/// A rule that holds for a user, for SelfSubjectRulesReview.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResolvedRules {
+    /// Resource rules as `authorization.k8s.io/v1` has them.
+    pub resource_rules: Vec<serde_json::Value>,
+    /// Non-resource rules.
+    pub non_resource_rules: Vec<serde_json::Value>,
+    /// Whether more rules may hold.
+    pub incomplete: bool,
+    /// Why they are incomplete.
+    pub evaluation_error: String,
+}
+
+/// Decides. Reads only snapshots in memory, except for webhooks.
+#[async_trait::async_trait]
+pub trait Authorizer: Send + Sync + std::fmt::Debug {
+    /// Decides about one request.
+    async fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
+
+    /// The rules that hold for a user in a namespace.
+    async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules;
+}

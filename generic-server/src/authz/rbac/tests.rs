@@ -1,0 +1,310 @@
+use serde_json::json;
+
+use super::*;
+
+fn role(name: &str, namespace: &str, rules: Value) -> Value {
+    json!({"metadata": {"name": name, "namespace": namespace}, "rules": rules})
+}
+
+fn binding(name: &str, namespace: &str, role_kind: &str, role: &str, subjects: Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        "subjects": subjects,
+    })
+}
+
+fn user(name: &str, groups: &[&str]) -> User {
+    User {
+        name: name.into(),
+        groups: groups.iter().map(|g| (*g).to_string()).collect(),
+        ..User::default()
+    }
+}
+
+/// `verb group resource[/subresource] [name]` in a namespace, or `verb /path`.
+fn ask(rbac: &Rbac, user: &User, namespace: &str, what: &str) -> Decision {
+    let words: Vec<&str> = what.split(' ').collect();
+    let base = Attributes {
+        user,
+        verb: words[0],
+        is_resource: false,
+        group: "",
+        version: "v1",
+        resource: "",
+        subresource: "",
+        namespace,
+        name: words.get(3).copied().unwrap_or_default(),
+        path: words[1],
+    };
+    if words[1].starts_with('/') {
+        return rbac.index().decide(&base);
+    }
+    let group = if words[1] == "core" { "" } else { words[1] };
+    let (resource, subresource) = words[2].split_once('/').unwrap_or((words[2], ""));
+    rbac.index().decide(&Attributes {
+        is_resource: true,
+        group,
+        resource,
+        subresource,
+        path: "",
+        ..base
+    })
+}
+
+fn sample() -> Arc<Rbac> {
+    let rbac = Rbac::new();
+    rbac.replace(
+        Kind::ClusterRole,
+        [
+            &role("reader", "", json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "pods/log"]}])),
+            &role("scaler", "", json!([{"verbs": ["update"], "apiGroups": ["*"], "resources": ["*/scale"]}])),
+            &role("named", "", json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["s"]}])),
+            &role("paths", "", json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/logs/*"]}])),
+            &role("admin", "", json!([
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+                {"verbs": ["*"], "nonResourceURLs": ["*"]}
+            ])),
+        ],
+    );
+    rbac.replace(
+        Kind::Role,
+        [&role(
+            "local",
+            "a",
+            json!([{"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps"]}]),
+        )],
+    );
+    rbac.replace(
+        Kind::ClusterRoleBinding,
+        [
+            &binding(
+                "everyone",
+                "",
+                "ClusterRole",
+                "paths",
+                json!([{"kind": "Group", "name": "system:authenticated"}]),
+            ),
+            &binding(
+                "scale",
+                "",
+                "ClusterRole",
+                "scaler",
+                json!([{"kind": "User", "name": "jane"}]),
+            ),
+            &binding(
+                "dangling",
+                "",
+                "ClusterRole",
+                "gone",
+                json!([{"kind": "User", "name": "bob"}]),
+            ),
+            &binding(
+                "root",
+                "",
+                "ClusterRole",
+                "admin",
+                json!([{"kind": "Group", "name": "ops"}]),
+            ),
+        ],
+    );
+    rbac.replace(
+        Kind::RoleBinding,
+        [
+            &binding(
+                "read",
+                "a",
+                "ClusterRole",
+                "reader",
+                json!([
+                    {"kind": "User", "name": "jane"}, {"kind": "ServiceAccount", "name": "bot"}
+                ]),
+            ),
+            &binding(
+                "names",
+                "a",
+                "ClusterRole",
+                "named",
+                json!([{"kind": "User", "name": "jane"}]),
+            ),
+            &binding(
+                "own",
+                "a",
+                "Role",
+                "local",
+                json!([{"kind": "ServiceAccount", "name": "bot", "namespace": "b"}]),
+            ),
+        ],
+    );
+    rbac
+}
+
+#[test]
+fn rules_as_upstream_reads_them() {
+    let rbac = sample();
+    let jane = user("jane", &["system:authenticated"]);
+    let check = |user: &User, namespace: &str, what: &str, allowed: bool| {
+        let got = ask(&rbac, user, namespace, what);
+        assert_eq!(
+            matches!(got, Decision::Allow(_)),
+            allowed,
+            "{} {namespace} {what}: {got:?}",
+            user.name
+        );
+    };
+    check(&jane, "a", "get core pods", true);
+    check(&jane, "a", "get core pods/log", true);
+    check(&jane, "a", "get core pods/exec", false);
+    check(&jane, "a", "delete core pods", false);
+    check(&jane, "b", "get core pods", false);
+    check(&jane, "", "list core pods", false);
+    check(&jane, "b", "update apps deployments/scale", true);
+    check(&jane, "b", "update apps deployments", false);
+    check(&jane, "a", "get core secrets s", true);
+    check(&jane, "a", "get core secrets t", false);
+    check(&jane, "a", "list core secrets", false);
+    check(&jane, "", "get /healthz", true);
+    check(&jane, "", "get /healthz/ping", false);
+    check(&jane, "", "get /logs/x/y", true);
+    check(&jane, "", "get /logs", false);
+    check(
+        &user("system:serviceaccount:a:bot", &[]),
+        "a",
+        "get core pods",
+        true,
+    );
+    check(
+        &user("system:serviceaccount:b:bot", &[]),
+        "a",
+        "get core pods",
+        false,
+    );
+    check(
+        &user("system:serviceaccount:b:bot", &[]),
+        "a",
+        "update core configmaps",
+        true,
+    );
+    check(&user("root", &["ops"]), "x", "anything any things/sub", true);
+    check(&user("root", &["ops"]), "", "post /any", true);
+}
+
+#[test]
+fn reasons() {
+    let rbac = sample();
+    let allowed = ask(&rbac, &user("jane", &[]), "a", "get core pods");
+    let by = r#"RBAC: allowed by RoleBinding "read/a" of ClusterRole "reader" to User "jane""#;
+    assert_eq!(allowed, Decision::Allow(by.into()));
+    let by = r#"RBAC: allowed by RoleBinding "own/a" of Role "local" to ServiceAccount "bot/b""#;
+    let bot = user("system:serviceaccount:b:bot", &[]);
+    assert_eq!(
+        ask(&rbac, &bot, "a", "get core configmaps"),
+        Decision::Allow(by.into())
+    );
+    let refused = ask(&rbac, &user("bob", &[]), "a", "get core pods");
+    let why = r#"RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found"#;
+    assert_eq!(refused, Decision::NoOpinion(why.into()));
+    assert_eq!(
+        ask(&rbac, &user("eve", &[]), "a", "get core pods"),
+        Decision::NoOpinion(String::new())
+    );
+}
+
+#[test]
+fn changes_take_effect_one_by_one() {
+    let rbac = sample();
+    let jane = user("jane", &[]);
+    let may = |what: &str| matches!(ask(&rbac, &jane, "a", what), Decision::Allow(_));
+    rbac.apply([Change::delete(Kind::RoleBinding, "a", "read")]);
+    assert!(!may("get core pods") && may("get core secrets s"));
+    let again = binding(
+        "read",
+        "a",
+        "ClusterRole",
+        "reader",
+        json!([{"kind": "User", "name": "jane"}]),
+    );
+    rbac.apply([Change::put(Kind::RoleBinding, &again)]);
+    assert!(may("get core pods"));
+    let other = binding(
+        "read",
+        "a",
+        "ClusterRole",
+        "reader",
+        json!([{"kind": "User", "name": "joe"}]),
+    );
+    rbac.apply([Change::put(Kind::RoleBinding, &other)]);
+    assert!(!may("get core pods"));
+    rbac.apply([
+        Change::put(Kind::RoleBinding, &again),
+        Change::delete(Kind::ClusterRole, "", "reader"),
+    ]);
+    assert!(!may("get core pods"));
+}
+
+#[test]
+fn covering() {
+    let rule = |value: Value| PolicyRule::read(&value);
+    let owner = [
+        rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "*/scale"]})),
+        rule(json!({"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["x"]})),
+        rule(json!({"verbs": ["get"], "nonResourceURLs": ["/logs/*"]})),
+    ];
+    let check = |servant: Value, missing: usize| {
+        assert_eq!(
+            covers(&owner, &[rule(servant.clone())]).len(),
+            missing,
+            "{servant}"
+        );
+    };
+    check(
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}),
+        0,
+    );
+    check(
+        json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}),
+        1,
+    );
+    check(
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["things/scale"]}),
+        0,
+    );
+    check(
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["y"]}),
+        0,
+    );
+    check(
+        json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["a"]}),
+        1,
+    );
+    check(
+        json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["a"], "resourceNames": ["x"]}),
+        0,
+    );
+    check(
+        json!({"verbs": ["get"], "nonResourceURLs": ["/logs/x", "/logs/*", "/other"]}),
+        1,
+    );
+}
+
+#[test]
+fn escalation_is_refused_in_upstreams_words() {
+    let rbac = sample();
+    let jane = user("jane", &["g1", "g2"]);
+    let wanted = PolicyRule::read_all(&role(
+        "r",
+        "",
+        json!([
+            {"verbs": ["get", "delete", "watch"], "apiGroups": [""], "resources": ["pods"]},
+            {"verbs": ["get"], "nonResourceURLs": ["/x"]}
+        ]),
+    ));
+    let why = escalation::confirm(&rbac, &jane, "a", &wanted).unwrap_err();
+    assert_eq!(
+        why,
+        "user \"jane\" (groups=[\"g1\" \"g2\"]) is attempting to grant RBAC permissions not currently held:\n\
+         {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\" \"watch\"]}\n\
+         {NonResourceURLs:[\"/x\"], Verbs:[\"get\"]}"
+    );
+    escalation::confirm(&rbac, &user("root", &["ops"]), "a", &wanted).unwrap();
+}

@@ -1,0 +1,511 @@
+//! The handler chain: everything between a connection and the servers behind it, in one order, in this file.
+//!
+//! A request goes through [`Chain::serve`], then `received`, then `identified`, then `permitted`: each function is a stretch of
+//! the way whose order is written down where it happens, and each layer lives in a file of [`crate::filters`]. Callable without a
+//! socket. Mirrors upstream's `DefaultBuildHandlerChain`. It decides nothing about kinds: that is the delegate's.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use http::{HeaderValue, Method, StatusCode, header};
+
+use crate::authn::{Authenticator, Verdict};
+use crate::authz::{Attributes, Authorizer, Decision};
+use crate::delegate::{Delegate, Handled};
+use crate::filters::audit::{AuditSink, NoAudit, Record, Stage};
+use crate::filters::cors::Cors;
+use crate::filters::max_in_flight::{Admit, MaxInFlight};
+use crate::filters::{
+    self, audit, authentication, authorization, deadline, headers, impersonation, long_running,
+};
+use crate::lifecycle::Lifecycle;
+use crate::metrics::{AuthenticationResult, AuthorizationResult, Labels, Metrics};
+use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty};
+use crate::request_info::{self, InfoError};
+use crate::serve::{ConnectionInfo, Handler};
+
+/// Answers one path outside the API: health, metrics, version, documents.
+#[async_trait::async_trait]
+pub trait Endpoint: Send + Sync + std::fmt::Debug {
+    /// Answers; the request is authorized.
+    async fn serve(&self, authorized: &Authorized, request: Request) -> Response;
+}
+
+/// The endpoints by path.
+#[derive(Debug, Default, Clone)]
+pub struct Endpoints {
+    exact: HashMap<String, Arc<dyn Endpoint>>,
+    below: Vec<(String, Arc<dyn Endpoint>)>,
+}
+
+impl Endpoints {
+    /// Serves exactly this path.
+    pub fn add(&mut self, path: &str, endpoint: Arc<dyn Endpoint>) {
+        self.exact.insert(path.to_string(), endpoint);
+    }
+
+    /// Serves this path and everything below it.
+    pub fn add_below(&mut self, path: &str, endpoint: Arc<dyn Endpoint>) {
+        self.exact.insert(path.to_string(), endpoint.clone());
+        self.below.push((format!("{path}/"), endpoint));
+    }
+
+    /// The paths that are served exactly, sorted: for the index at `/`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> = self.exact.keys().cloned().collect();
+        paths.sort();
+        paths
+    }
+
+    fn find(&self, path: &str) -> Option<&Arc<dyn Endpoint>> {
+        let below = || {
+            self.below
+                .iter()
+                .find(|(prefix, _)| path.starts_with(prefix.as_str()))
+        };
+        self.exact
+            .get(path)
+            .or_else(|| below().map(|(_, endpoint)| endpoint))
+    }
+}
+
+/// What a chain is made of.
+#[derive(Debug)]
+pub struct ChainConfig {
+    /// Who asks.
+    pub authenticator: Arc<dyn Authenticator>,
+    /// May they.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Who answers.
+    pub delegate: Arc<dyn Delegate>,
+    /// Paths outside the API; they come before the delegate.
+    pub endpoints: Endpoints,
+    /// The server's life.
+    pub lifecycle: Lifecycle,
+    /// Where requests are counted.
+    pub metrics: Arc<Metrics>,
+    /// Where requests are recorded.
+    pub audit: Arc<dyn AuditSink>,
+    /// When requests may run.
+    pub admit: Arc<dyn Admit>,
+    /// Which origins browsers may ask from.
+    pub cors: Cors,
+    /// `--request-timeout`.
+    pub request_timeout: Duration,
+    /// `--goaway-chance`.
+    pub goaway_chance: f64,
+    /// `--strict-transport-security-directives`, joined by `; `.
+    pub hsts: Option<HeaderValue>,
+    /// `--shutdown-send-retry-after`.
+    pub shutdown_send_retry_after: bool,
+    /// Configured front-proxy headers (`--requestheader-*`): names, then prefixes. The standard ones are always known.
+    pub front_proxy_headers: (Vec<String>, Vec<String>),
+}
+
+impl ChainConfig {
+    /// Upstream's defaults around these.
+    pub fn new(
+        authenticator: Arc<dyn Authenticator>,
+        authorizer: Arc<dyn Authorizer>,
+        delegate: Arc<dyn Delegate>,
+    ) -> Self {
+        ChainConfig {
+            authenticator,
+            authorizer,
+            delegate,
+            endpoints: Endpoints::default(),
+            lifecycle: Lifecycle::new(),
+            metrics: Metrics::new(),
+            audit: Arc::new(NoAudit),
+            admit: Arc::new(MaxInFlight::new(400, 200)),
+            cors: Cors::default(),
+            request_timeout: Duration::from_secs(60),
+            goaway_chance: 0.0,
+            hsts: None,
+            shutdown_send_retry_after: false,
+            front_proxy_headers: (Vec::new(), Vec::new()),
+        }
+    }
+}
+
+/// The chain of a server.
+#[derive(Debug)]
+pub struct Chain(ChainConfig, impersonation::Impersonation);
+
+/// Makes a chain.
+pub fn build(config: ChainConfig) -> Arc<Chain> {
+    Arc::new(Chain(config, impersonation::Impersonation::default()))
+}
+
+impl Handler for Chain {
+    fn handle(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        Box::pin(async move { self.serve(request).await })
+    }
+}
+
+/// Facts about a request that every later layer may need.
+struct Facts {
+    received: Instant,
+    audit_id: HeaderValue,
+    info: RequestInfo,
+    long_running: bool,
+}
+
+impl Chain {
+    /// Answers a request. Never fails and never panics.
+    pub async fn serve(&self, request: Request) -> Response {
+        let received = Instant::now();
+        // 1. Request id: first, so that even a panic's answer and log line carry it.
+        let audit_id = audit::id_of(&request);
+        let (head, method, uri) = (
+            *request.method() == Method::HEAD,
+            request.method().clone(),
+            request.uri().clone(),
+        );
+
+        // 2. Panic recovery: around everything that could.
+        let rest = AssertUnwindSafe(self.received(request, received, audit_id.clone())).catch_unwind();
+        let mut response = rest.await.unwrap_or_else(|_| {
+            self.0.metrics.panics.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(request.id = ?audit_id, %method, path = uri.path(), "a request's handler panicked");
+            let text = "This request caused apiserver to panic. Look in the logs for details.";
+            filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, text)
+        });
+        // An aggregated server may have said it already.
+        response.headers_mut().entry(audit::AUDIT_ID).or_insert(audit_id);
+        if head {
+            response = response.map(|_| empty());
+        }
+        response
+    }
+
+    async fn received(&self, mut request: Request, received: Instant, audit_id: HeaderValue) -> Response {
+        // 3. Request info: what the later layers decide on.
+        let info = match request_info::resolve(request.method(), request.uri()) {
+            Ok(info) => info,
+            Err(InfoError::BadEscape) => {
+                return filters::text_error(StatusCode::BAD_REQUEST, "400 Bad Request");
+            }
+            Err(error) => {
+                let uri = filters::quote(&request.uri().to_string());
+                let text = format!("Internal Server Error: {uri}: failed to create RequestInfo: {error}");
+                return filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, &text);
+            }
+        };
+        let facts = Facts {
+            received,
+            audit_id,
+            long_running: long_running::is(&info),
+            info,
+        };
+        let connection = request.extensions().get::<Arc<ConnectionInfo>>().cloned();
+
+        // 4. Access log: outside everything that answers, so that refusals are in it too.
+        let logged = tracing::enabled!(target: "access", tracing::Level::INFO);
+        let line = logged.then(|| {
+            (
+                request.method().clone(),
+                request.uri().path().to_string(),
+                facts.audit_id.clone(),
+            )
+        });
+
+        // 5. Shutdown gate: before any work is done for a request that a peer could serve.
+        let mut response = if self.is_closed_to(&request, &facts.info) {
+            self.shutting_down(connection.as_deref())
+        } else {
+            // 6. GOAWAY now and then: spreads long-lived HTTP/2 connections over the replicas.
+            if self.0.goaway_chance > 0.0
+                && request.version() == http::Version::HTTP_2
+                && rand::random::<f64>() < self.0.goaway_chance
+                && let Some(connection) = &connection
+            {
+                connection.close_when_idle();
+            }
+            // 7. In-flight accounting and 8. the deadline: around everything that waits. Long-running requests have neither.
+            if facts.long_running {
+                self.identified(request, facts, connection).await
+            } else {
+                let _running = self.0.lifecycle.begin_request();
+                let _counted = self.0.metrics.in_flight(&facts.info.verb);
+                match deadline::of(request.uri().query().unwrap_or_default(), self.0.request_timeout) {
+                    Err(error) => crate::respond::error(&error),
+                    Ok(limit) => {
+                        let until = tokio::time::Instant::from_std(received + limit);
+                        request.extensions_mut().insert(Deadline(received + limit));
+                        let rest = self.identified(request, facts, connection);
+                        tokio::time::timeout_at(until, rest).await.unwrap_or_else(|_| {
+                            self.0.metrics.timeouts.fetch_add(1, Ordering::Relaxed);
+                            deadline::exceeded()
+                        })
+                    }
+                }
+            }
+        };
+
+        // 9. Cache control and HSTS: for every answer that does not say otherwise.
+        headers::cache_control(response.headers_mut());
+        headers::hsts(response.headers_mut(), self.0.hsts.as_ref());
+
+        if let Some((method, path, audit_id)) = line {
+            let context = response.extensions_mut().remove::<Arc<RequestContext>>();
+            tracing::info!(
+                target: "access",
+                code = response.status().as_u16(),
+                request.id = audit_id.to_str().unwrap_or_default(),
+                %method,
+                path,
+                user.name = context.as_ref().map_or("", |c| &c.user.name),
+                user.agent = context.as_ref().map_or("", |c| &c.user_agent),
+                duration_ms = u64::try_from(received.elapsed().as_millis()).unwrap_or(u64::MAX),
+                "request"
+            );
+        }
+        response
+    }
+
+    async fn identified(
+        &self,
+        request: Request,
+        facts: Facts,
+        connection: Option<Arc<ConnectionInfo>>,
+    ) -> Response {
+        // 10. CORS: before authentication, because preflight requests carry no credentials.
+        let origin = self.0.cors.check(&request);
+        if let Some(origin) = origin {
+            let mut response = match origin.preflight(request.method()) {
+                Some(answer) => answer,
+                None => self.authenticated(request, facts, connection).await,
+            };
+            origin.decorate(response.headers_mut());
+            return response;
+        }
+        self.authenticated(request, facts, connection).await
+    }
+
+    async fn authenticated(
+        &self,
+        request: Request,
+        facts: Facts,
+        connection: Option<Arc<ConnectionInfo>>,
+    ) -> Response {
+        let (mut head, body) = request.into_parts();
+        // 11. Authentication: everything below is about somebody.
+        let user = match self.0.authenticator.authenticate(&head).await {
+            Verdict::User(user) => user,
+            refused => {
+                let result = if let Verdict::Failed(why) = refused {
+                    tracing::info!(request.id = ?facts.audit_id, error = why, "unable to authenticate the request");
+                    AuthenticationResult::Error
+                } else {
+                    AuthenticationResult::Failure
+                };
+                self.0.metrics.authenticated(result);
+                limit_unauthenticated(&head, connection.as_deref());
+                return crate::respond::error(&machinery::ApiError::unauthorized());
+            }
+        };
+        self.0.metrics.authenticated(AuthenticationResult::Success);
+        if user.name == crate::authn::anonymous::ANONYMOUS {
+            limit_unauthenticated(&head, connection.as_deref());
+        }
+        let (names, prefixes) = &self.0.front_proxy_headers;
+        authentication::strip_credentials(&mut head.headers, names, prefixes);
+
+        // 12. Impersonation: whoever is acted as is who is audited as acting, admitted and authorized.
+        let mut impersonator = None;
+        let mut acting = user;
+        if impersonation::asked(&head.headers) {
+            let authorizer = &*self.0.authorizer;
+            match self
+                .1
+                .resolve(&mut head.headers, &acting, &facts.info, authorizer)
+                .await
+            {
+                Ok(None) => {}
+                Ok(Some(other)) => impersonator = Some(std::mem::replace(&mut acting, other)),
+                Err(refusal) => return headers::no_sniff(crate::respond::error(&refusal)),
+            }
+        }
+        let context =
+            Arc::new(self.context(acting, &head, facts.info, &facts.audit_id, connection.as_deref()));
+
+        // 13. Audit: as soon as it is known who acts as whom, so that refusals below are recorded.
+        let audited = self.0.audit.enabled();
+        let (method, uri) = (head.method.clone(), head.uri.clone());
+        let record = |stage, code| {
+            if audited {
+                let impersonator = impersonator.as_ref();
+                let record = Record {
+                    context: &context,
+                    impersonator,
+                    method: &method,
+                    uri: &uri,
+                    code,
+                };
+                self.0.audit.record(stage, &record);
+            }
+        };
+        record(Stage::RequestReceived, None);
+        let request = Request::from_parts(head, body);
+        let mut response = self
+            .permitted(request, &context, facts.received, facts.long_running)
+            .await;
+        let stage = if facts.long_running {
+            Stage::ResponseStarted
+        } else {
+            Stage::ResponseComplete
+        };
+        record(stage, Some(response.status().as_u16()));
+        response.extensions_mut().insert(context);
+        response
+    }
+
+    async fn permitted(
+        &self,
+        request: Request,
+        context: &Arc<RequestContext>,
+        received: Instant,
+        long_running: bool,
+    ) -> Response {
+        // 14. Priority and fairness, or the plain limit: knows the user, and spares the authorizers a flood.
+        let permit = match self
+            .0
+            .admit
+            .admit(&context.user, &context.info, long_running)
+            .await
+        {
+            Ok(permit) => permit,
+            Err(refusal) => {
+                self.0.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+                return *refusal;
+            }
+        };
+
+        // 15. Authorization: last before the handler; its proof is what the registry asks for.
+        let attributes = Attributes::of(&context.user, &context.info);
+        match self.0.authorizer.authorize(&attributes).await {
+            Decision::Allow(reason) => {
+                self.0.metrics.authorized(AuthorizationResult::Allowed);
+                context.annotate("authorization.k8s.io/decision", "allow");
+                context.annotate("authorization.k8s.io/reason", reason);
+            }
+            refused => {
+                let (result, reason) = match refused {
+                    Decision::Deny(reason) => (AuthorizationResult::Denied, reason),
+                    Decision::Allow(reason) | Decision::NoOpinion(reason) => {
+                        (AuthorizationResult::NoOpinion, reason)
+                    }
+                };
+                self.0.metrics.authorized(result);
+                context.annotate("authorization.k8s.io/decision", "forbid");
+                context.annotate("authorization.k8s.io/reason", reason.clone());
+                return headers::no_sniff(crate::respond::error(&authorization::forbidden(
+                    &attributes,
+                    &reason,
+                )));
+            }
+        }
+        let authorized = Authorized::new(context.clone());
+
+        // 16. The handler: an endpoint, else the servers in turn, else 404.
+        let apply = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/apply-patch"));
+        let method = request.method().clone();
+        let query = request.uri().query().unwrap_or_default();
+        let counted = self.0.metrics.request(Labels::of(
+            &context.info,
+            &method,
+            query,
+            apply,
+            &context.user_agent,
+        ));
+        // Begun before the handler runs: a watch counts from when it is asked for.
+        let lasting = long_running.then(|| counted.long_running());
+        let mut response = match self.0.endpoints.find(&context.info.path) {
+            Some(endpoint) => endpoint.serve(&authorized, request).await,
+            None => match self.0.delegate.handle(&authorized, request).await {
+                Handled::Answered(response) => response,
+                Handled::NotMine(_) => filters::not_found(),
+            },
+        };
+
+        // 17. Warnings: whatever the handler had to say, before the head leaves.
+        headers::warnings(response.headers_mut(), &context.take_warnings());
+        counted.done(response.status().as_u16(), received.elapsed());
+        match lasting {
+            Some(lasting) => long_running::bind(response, self.0.lifecycle.end_watches(), (lasting, permit)),
+            None => response,
+        }
+    }
+
+    fn context(
+        &self,
+        user: User,
+        head: &http::request::Parts,
+        info: RequestInfo,
+        audit_id: &HeaderValue,
+        connection: Option<&ConnectionInfo>,
+    ) -> RequestContext {
+        let agent = head
+            .headers
+            .get(header::USER_AGENT)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default();
+        let source = connection.map(|c| c.peer.ip().to_string()).unwrap_or_default();
+        let audit_id = String::from_utf8_lossy(audit_id.as_bytes()).into_owned();
+        RequestContext::new(info, user, audit_id, agent.to_string(), source)
+    }
+
+    /// Health, metrics and the server's own calls are served to the end.
+    fn is_closed_to(&self, request: &Request, info: &RequestInfo) -> bool {
+        if !self.0.shutdown_send_retry_after || !self.0.lifecycle.not_accepting().is_cancelled() {
+            return false;
+        }
+        let own = request
+            .headers()
+            .get(header::USER_AGENT)
+            .is_some_and(|agent| agent.as_bytes().starts_with(b"kube-apiserver/"));
+        let exempt = ["/readyz", "/livez", "/healthz", "/metrics"];
+        !own && !exempt.iter().any(|prefix| info.path.starts_with(prefix))
+    }
+
+    fn shutting_down(&self, connection: Option<&ConnectionInfo>) -> Response {
+        if let Some(connection) = connection {
+            connection.close_when_idle();
+        }
+        let text = "The apiserver is shutting down, please try again later.";
+        let mut response = filters::text_error(StatusCode::TOO_MANY_REQUESTS, text);
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+}
+
+/// When a request's time is over: in its extensions, for handlers that pass it on (webhooks, proxies).
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(pub Instant);
+
+/// HTTP/2 is costly to serve and easy to abuse: who does not say who they are gets one request per connection.
+fn limit_unauthenticated(head: &http::request::Parts, connection: Option<&ConnectionInfo>) {
+    if head.version == http::Version::HTTP_2
+        && let Some(connection) = connection
+    {
+        connection.close_when_idle();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,486 @@
+//! The chain in process: one `check` per rule, no sockets.
+
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::authn::anonymous::Anonymous;
+use crate::authn::bearer::Bearer;
+use crate::authn::request_header::{RequestHeader, RequestHeaderOptions};
+use crate::authn::token_cache::TokenCache;
+use crate::authn::token_file::TokenFile;
+use crate::authn::union::{Authentication, TokenUnion};
+use crate::authn::x509::{ClientAuthorities, X509};
+use crate::authz::rbac::Kind;
+use crate::authz::{Privileged, Rbac, Union};
+use crate::pki::{Pki, ServingNames, certificates};
+use crate::request::{Body, full};
+
+const TOKENS: &str = "t-root,root,u0,system:masters\nt-jane,jane,u1,\"dev,qa\"\nt-ops,ops,u2\n";
+
+/// Answers by path: `panic` panics, `hang` never answers, `warn` warns; anything else tells who asks.
+#[derive(Debug)]
+struct Backend;
+
+#[async_trait::async_trait]
+impl Delegate for Backend {
+    async fn handle(&self, authorized: &Authorized, request: Request) -> Handled {
+        match authorized.info().resource.as_str() {
+            "panics" => panic!("as asked"),
+            "hangs" => std::future::pending().await,
+            "elsewhere" => return Handled::NotMine(request),
+            "warns" => {
+                authorized.context().warn("careful");
+                authorized.context().warn("careful");
+            }
+            _ => {}
+        }
+        let user = authorized.user();
+        let headers: Vec<&str> = request.headers().keys().map(http::HeaderName::as_str).collect();
+        let told = json!({"user": user.name, "groups": user.groups, "uid": user.uid, "extra": user.extra, "headers": headers});
+        Handled::Answered(Response::new(full(told.to_string())))
+    }
+}
+
+#[derive(Debug)]
+struct Ping;
+
+#[async_trait::async_trait]
+impl Endpoint for Ping {
+    async fn serve(&self, _authorized: &Authorized, _request: Request) -> Response {
+        Response::new(full("pong"))
+    }
+}
+
+fn rbac() -> Arc<Rbac> {
+    let role = |name: &str, rules: Value| json!({"metadata": {"name": name}, "rules": rules});
+    let bind = |name: &str, user: &str| {
+        json!({
+            "metadata": {"name": name},
+            "roleRef": {"kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "User", "name": user}],
+        })
+    };
+    let rbac = Rbac::new();
+    rbac.replace(
+        Kind::ClusterRole,
+        [
+            &role("imp", json!([
+                {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["joe"]},
+                {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["groups"], "resourceNames": ["g1"]},
+            ])),
+            &role("con", json!([
+                {"verbs": ["impersonate:user-info"], "apiGroups": ["authentication.k8s.io"], "resources": ["users"]},
+                {"verbs": ["impersonate-on:user-info:list"], "apiGroups": [""], "resources": ["pods"]},
+            ])),
+        ],
+    );
+    rbac.replace(
+        Kind::ClusterRoleBinding,
+        [&bind("imp", "ops"), &bind("con", "jane")],
+    );
+    rbac
+}
+
+struct Fixture {
+    chain: Arc<Chain>,
+    pki: Pki,
+}
+
+fn fixture(change: impl FnOnce(&mut ChainConfig)) -> Fixture {
+    let pki = Pki::in_memory(&ServingNames::default()).unwrap();
+    let trust = |pem: &str| Arc::new(ClientAuthorities::new(&certificates(pem).unwrap()).unwrap());
+    let tokens = TokenFile::parse(TOKENS, "tokens", vec!["api".into()]).unwrap();
+    let tokens = TokenCache::new(Arc::new(TokenUnion(vec![Arc::new(tokens)]))).unwrap();
+    let proxies = RequestHeader::new(
+        trust(&pki.front_proxy_ca.certificate),
+        RequestHeaderOptions {
+            allowed_names: vec!["front-proxy-client".into()],
+            ..RequestHeaderOptions::default()
+        },
+    );
+    let ways: Vec<Arc<dyn Authenticator>> = vec![
+        Arc::new(proxies),
+        Arc::new(X509::new(trust(&pki.ca.certificate))),
+        Arc::new(Bearer(tokens)),
+    ];
+    let authenticator = Arc::new(Authentication::new(ways, Some(Anonymous::default())));
+    let authorizer = Arc::new(Union(vec![Arc::new(Privileged::default()), rbac()]));
+    let mut config = ChainConfig::new(authenticator, authorizer, Arc::new(Backend));
+    config.endpoints.add("/ping", Arc::new(Ping));
+    change(&mut config);
+    Fixture {
+        chain: build(config),
+        pki,
+    }
+}
+
+fn request(method: &str, uri: &str, headers: &[(&str, &str)]) -> Request {
+    let mut builder = http::Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(empty()).unwrap()
+}
+
+async fn read(response: Response) -> (http::response::Parts, Value) {
+    let (head, body): (_, Body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let value =
+        serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned().into());
+    (head, value)
+}
+
+impl Fixture {
+    async fn ask(&self, method: &str, uri: &str, headers: &[(&str, &str)]) -> (http::response::Parts, Value) {
+        read(self.chain.serve(request(method, uri, headers)).await).await
+    }
+
+    /// The status code and message of a refusal, or the user of an answer.
+    async fn outcome(&self, uri: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let (head, body) = self.ask("GET", uri, headers).await;
+        let text = body["message"]
+            .as_str()
+            .or(body["user"].as_str())
+            .or(body.as_str());
+        (head.status.as_u16(), text.unwrap_or_default().to_string())
+    }
+}
+
+const ROOT: (&str, &str) = ("authorization", "Bearer t-root");
+const JANE: (&str, &str) = ("authorization", "Bearer t-jane");
+const OPS: (&str, &str) = ("authorization", "Bearer t-ops");
+
+#[tokio::test]
+async fn refusals_in_upstreams_words() {
+    let f = fixture(|_| {});
+    let forbidden = |text: &str| (403, text.to_string());
+    let pods = "/api/v1/namespaces/a/pods";
+    assert_eq!(f.outcome(pods, &[ROOT]).await, (200, "root".into()));
+    assert_eq!(
+        f.outcome(pods, &[JANE]).await,
+        forbidden(
+            r#"pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "a""#
+        )
+    );
+    assert_eq!(
+        f.outcome("/apis/apps/v1/deployments/x/scale", &[]).await,
+        forbidden(
+            r#"deployments.apps "x" is forbidden: User "system:anonymous" cannot get resource "deployments/scale" in API group "apps" at the cluster scope"#
+        )
+    );
+    assert_eq!(
+        f.outcome("/foo%3Cb%3E", &[JANE]).await,
+        forbidden(r#"forbidden: User "jane" cannot get path "/foo&lt;b&gt;""#)
+    );
+    for bad in ["Bearer nope", "bearer a.b.c"] {
+        assert_eq!(
+            f.outcome(pods, &[("authorization", bad)]).await,
+            (401, "Unauthorized".into()),
+            "{bad}"
+        );
+    }
+    for other in ["Bearer", "Basic YTpi", "Token t-root", "Bearer  t-root"] {
+        let (code, text) = f.outcome(pods, &[("authorization", other)]).await;
+        assert!(
+            code == 403 && text.contains("system:anonymous"),
+            "{other}: {code} {text}"
+        );
+    }
+    assert_eq!(f.outcome("/api/v1/watch", &[ROOT]).await, (
+        500,
+        "Internal Server Error: \"/api/v1/watch\": failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch\n".into()
+    ));
+    assert_eq!(f.outcome("/api/v1/pods/%zz", &[ROOT]).await.0, 400);
+    assert_eq!(
+        f.outcome("/api/v1/elsewhere", &[ROOT]).await,
+        (404, "404 page not found\n".into())
+    );
+    assert_eq!(f.outcome("/ping", &[ROOT]).await, (200, "pong".into()));
+    assert_eq!(
+        f.outcome("/api/v1/pods?timeout=3x", &[ROOT]).await,
+        (
+            400,
+            "invalid timeout specified in the request URL - time: unknown unit \"x\" in duration \"3x\""
+                .into()
+        )
+    );
+}
+
+#[tokio::test]
+async fn headers_of_every_answer() {
+    let f = fixture(|c| c.hsts = Some(HeaderValue::from_static("max-age=1")));
+    for (uri, credentials) in [
+        ("/api/v1/pods", ROOT),
+        ("/api/v1/pods", JANE),
+        ("/api/v1/panics", ROOT),
+    ] {
+        let (head, _) = f.ask("GET", uri, &[credentials, ("audit-id", "mine")]).await;
+        assert_eq!(head.headers["audit-id"], "mine", "{uri}");
+    }
+    let (head, body) = f
+        .ask(
+            "GET",
+            "/api/v1/warns",
+            &[ROOT, ("x-remote-user", "eve"), ("x-keep", "y")],
+        )
+        .await;
+    assert_eq!(head.headers["cache-control"], "no-cache, private");
+    assert_eq!(head.headers["strict-transport-security"], "max-age=1");
+    assert_eq!(head.headers["audit-id"].len(), 36);
+    let warnings: Vec<_> = head.headers.get_all("warning").iter().collect();
+    assert_eq!(warnings, ["299 - \"careful\""]);
+    assert_eq!(
+        body["headers"],
+        json!(["x-keep"]),
+        "credentials do not reach the handler"
+    );
+    let (_, body) = f.ask("HEAD", "/api/v1/pods", &[ROOT]).await;
+    assert_eq!(body, "");
+}
+
+#[tokio::test]
+async fn panics_are_answered() {
+    let f = fixture(|_| {});
+    let text = "This request caused apiserver to panic. Look in the logs for details.\n";
+    assert_eq!(f.outcome("/api/v1/panics", &[ROOT]).await, (500, text.into()));
+    assert_eq!(f.chain.0.metrics.panics.load(Ordering::Relaxed), 1);
+    assert_eq!(f.chain.0.lifecycle.running(), 0);
+    assert_eq!(f.outcome("/api/v1/pods", &[ROOT]).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_spare_what_lasts() {
+    let f = fixture(|_| {});
+    let text = "Timeout: request did not complete within the allotted timeout";
+    assert_eq!(
+        f.outcome("/api/v1/hangs?timeout=1s", &[ROOT]).await,
+        (504, text.into())
+    );
+    assert_eq!(f.outcome("/api/v1/hangs", &[ROOT]).await.0, 504);
+    let watch = f.chain.serve(request("GET", "/api/v1/hangs?watch=1", &[ROOT]));
+    let waited = tokio::time::timeout(Duration::from_secs(3600), watch).await;
+    assert!(waited.is_err(), "a watch has no deadline");
+}
+
+#[tokio::test]
+async fn one_too_many() {
+    let f = fixture(|c| c.admit = Arc::new(MaxInFlight::new(1, 1)));
+    let info = request_info::resolve(&Method::GET, &"/api/v1/pods".parse().unwrap()).unwrap();
+    let jane = User {
+        name: "jane".into(),
+        ..User::default()
+    };
+    let held = f.chain.0.admit.admit(&jane, &info, false).await.unwrap();
+    let (head, body) = f.ask("GET", "/api/v1/pods", &[JANE]).await;
+    assert_eq!(head.status, 429);
+    assert_eq!(head.headers["retry-after"], "1");
+    assert_eq!(body, "Too many requests, please try again later.\n");
+    assert_eq!(
+        f.outcome("/api/v1/pods", &[ROOT]).await.0,
+        200,
+        "administrators always get an answer"
+    );
+    assert_eq!(
+        f.ask("POST", "/api/v1/pods", &[JANE]).await.0.status,
+        403,
+        "writes are counted apart"
+    );
+    drop(held);
+    assert_eq!(f.outcome("/api/v1/pods", &[JANE]).await.0, 403);
+}
+
+#[tokio::test]
+async fn closing_down() {
+    let f = fixture(|c| c.shutdown_send_retry_after = true);
+    f.chain.0.lifecycle.not_accepting().cancel();
+    let (head, body) = f.ask("GET", "/api/v1/pods", &[ROOT]).await;
+    assert_eq!(head.status, 429);
+    assert_eq!(head.headers["retry-after"], "5");
+    assert_eq!(body, "The apiserver is shutting down, please try again later.\n");
+    assert_eq!(
+        f.outcome("/readyz", &[ROOT]).await.0,
+        200,
+        "health is asked to the end"
+    );
+
+    let f = fixture(|_| {});
+    let watch = f
+        .chain
+        .serve(request("GET", "/api/v1/pods?watch=1", &[ROOT]))
+        .await;
+    f.chain.0.lifecycle.end_watches().cancel();
+    let (_, body) = read(watch).await;
+    assert_eq!(body["user"], "root", "what was there before the end is sent");
+}
+
+#[tokio::test]
+async fn impersonation() {
+    let f = fixture(|_| {});
+    let pods = "/api/v1/namespaces/a/pods";
+    let (_, body) = f
+        .ask(
+            "GET",
+            pods,
+            &[
+                ROOT,
+                ("impersonate-user", "joe"),
+                ("impersonate-group", "g1"),
+                ("impersonate-group", "system:masters"),
+                ("impersonate-uid", "u-1"),
+                ("impersonate-extra-acme.com%2fproject", "p1"),
+            ],
+        )
+        .await;
+    let expected = json!({
+        "user": "joe", "groups": ["g1", "system:masters", "system:authenticated"], "uid": "u-1",
+        "extra": {"acme.com/project": ["p1"]}, "headers": []
+    });
+    assert_eq!(body, expected);
+    assert_eq!(
+        f.outcome(pods, &[ROOT, ("impersonate-group", "g1")]).await,
+        (
+            400,
+            "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"g1\"}, Extra:map[string][]string(nil)} without impersonating a user name".into()
+        )
+    );
+
+    let refused = |text: &str| (403, text.to_string());
+    let on = |user: &str, mode: &str| {
+        refused(&format!(
+            "pods is forbidden: User \"{user}\" cannot impersonate-on:{mode}:list resource \"pods\" in API group \"\" in the namespace \"a\""
+        ))
+    };
+    assert_eq!(
+        f.outcome(pods, &[("impersonate-user", "joe")]).await,
+        on("system:anonymous", "user-info")
+    );
+    let bot = ("impersonate-user", "system:serviceaccount:a:bot");
+    assert_eq!(f.outcome(pods, &[JANE, bot]).await, on("jane", "serviceaccount"));
+    // Constrained: jane may be anybody while listing pods, and nothing else.
+    let as_joe = refused(
+        r#"pods is forbidden: User "joe" cannot list resource "pods" in API group "" in the namespace "a""#,
+    );
+    assert_eq!(
+        f.outcome(pods, &[JANE, ("impersonate-user", "joe")]).await,
+        as_joe
+    );
+    let watch = f
+        .outcome("/api/v1/pods?watch=1", &[JANE, ("impersonate-user", "joe")])
+        .await;
+    assert!(
+        watch.1.contains("cannot impersonate-on:user-info:watch"),
+        "{}",
+        watch.1
+    );
+
+    // Legacy: refusals follow what worked last.
+    assert_eq!(
+        f.outcome(pods, &[OPS, ("impersonate-user", "ann")]).await,
+        on("ops", "user-info")
+    );
+    assert_eq!(f.outcome(pods, &[OPS, ("impersonate-user", "joe")]).await, as_joe);
+    assert_eq!(
+        f.outcome(pods, &[OPS, ("impersonate-user", "ann")]).await,
+        refused(
+            r#"users "ann" is forbidden: User "ops" cannot impersonate resource "users" in API group "" at the cluster scope"#
+        )
+    );
+    assert_eq!(
+        f.outcome(
+            pods,
+            &[OPS, ("impersonate-user", "joe"), ("impersonate-group", "g2")]
+        )
+        .await,
+        refused(
+            r#"groups "g2" is forbidden: User "ops" cannot impersonate resource "groups" in API group "" at the cluster scope"#
+        )
+    );
+}
+
+#[tokio::test]
+async fn front_proxies() {
+    let f = fixture(|_| {});
+    let ask = async |certificate: &str, headers: &[(&str, &str)]| {
+        let mut request = request("GET", "/api/v1/pods", headers);
+        let shown = certificates(certificate).unwrap();
+        let connection = ConnectionInfo::new("127.0.0.1:1".parse().unwrap(), shown);
+        request.extensions_mut().insert(Arc::new(connection));
+        let (head, body) = read(f.chain.serve(request).await).await;
+        (head.status.as_u16(), body)
+    };
+    let says = [
+        ("x-remote-user", "eve"),
+        ("x-remote-uid", "u9"),
+        ("x-remote-group", "system:masters"),
+        ("x-remote-extra-acme%2fx", "1"),
+    ];
+    let (code, body) = ask(&f.pki.front_proxy_client.certificate, &says).await;
+    assert_eq!(
+        (code, &body["user"], &body["uid"]),
+        (200, &json!("eve"), &json!("u9"))
+    );
+    assert_eq!(body["groups"], json!(["system:masters", "system:authenticated"]));
+    assert_eq!(body["extra"], json!({"acme/x": ["1"]}));
+    assert_eq!(body["headers"], json!([]));
+
+    // An ordinary client's headers count for nothing, even an administrator's.
+    let (code, body) = ask(&f.pki.admin.certificate, &says).await;
+    assert_eq!((code, &body["user"]), (200, &json!("kubernetes-admin")));
+    // A proxy that is not on the list is not believed.
+    let other = f.pki.front_proxy_ca.client("other-proxy", "").unwrap();
+    assert_eq!(ask(&other.certificate, &says).await.0, 401);
+    // Without a certificate they are just headers.
+    assert!(
+        f.outcome("/api/v1/pods", &says)
+            .await
+            .1
+            .contains("system:anonymous")
+    );
+}
+
+#[tokio::test]
+async fn websocket_tokens() {
+    let f = fixture(|_| {});
+    let token = "base64url.bearer.authorization.k8s.io.dC1yb290";
+    let base = [("upgrade", "websocket"), ("connection", "Upgrade")];
+    let ask = async |protocols: &str| {
+        let headers = [base[0], base[1], ("sec-websocket-protocol", protocols)];
+        f.outcome("/api/v1/pods", &headers).await
+    };
+    assert_eq!(
+        ask(&format!("v4.channel.k8s.io, {token}")).await,
+        (200, "root".into())
+    );
+    assert_eq!(ask(token).await.0, 401);
+    assert_eq!(ask(&format!("a, {token}, {token}")).await.0, 401);
+    assert_eq!(ask("a, base64url.bearer.authorization.k8s.io.!").await.0, 401);
+    assert_eq!(ask("a").await.0, 403);
+}
+
+#[tokio::test]
+async fn browsers_from_elsewhere() {
+    let f = fixture(|c| c.cors = Cors::new(&["^https://good\\.example$".into()]).unwrap());
+    let (head, _) = f
+        .ask("OPTIONS", "/api/v1/pods", &[("origin", "https://good.example")])
+        .await;
+    assert_eq!(head.status, 204);
+    assert_eq!(
+        head.headers["access-control-allow-origin"],
+        "https://good.example"
+    );
+    let (head, _) = f
+        .ask("GET", "/api/v1/pods", &[ROOT, ("origin", "https://good.example")])
+        .await;
+    assert_eq!(
+        (
+            head.status.as_u16(),
+            head.headers.contains_key("access-control-allow-origin")
+        ),
+        (200, true)
+    );
+    let (head, _) = f
+        .ask("GET", "/api/v1/pods", &[ROOT, ("origin", "https://bad.example")])
+        .await;
+    assert!(!head.headers.contains_key("access-control-allow-origin"));
+}

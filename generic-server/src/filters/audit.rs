@@ -1,0 +1,70 @@
+//! Auditing: the seam to audit backends, and the `Audit-Id` header.
+
+use std::fmt::Debug;
+
+use http::{HeaderValue, Method, Uri};
+
+use crate::request::{Request, RequestContext, User};
+
+/// The header that carries a request's id.
+pub(crate) const AUDIT_ID: &str = "audit-id";
+
+/// Where a request is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The chain knows who asks; nothing was done yet.
+    RequestReceived,
+    /// The head of a long-running answer is sent.
+    ResponseStarted,
+    /// The answer is complete.
+    ResponseComplete,
+    /// The handler panicked.
+    Panic,
+}
+
+/// What is known of the request at a stage.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// The request; its user is the one after impersonation, its annotations are those so far.
+    pub context: &'a RequestContext,
+    /// Who really asked, when somebody is impersonated.
+    pub impersonator: Option<&'a User>,
+    /// The method.
+    pub method: &'a Method,
+    /// The path and query.
+    pub uri: &'a Uri,
+    /// The status code, once there is one.
+    pub code: Option<u16>,
+}
+
+/// Takes audit records. Must not block: a backend that is behind sheds.
+pub trait AuditSink: Send + Sync + Debug {
+    /// Whether anything is recorded at all; asked once per request.
+    fn enabled(&self) -> bool;
+    /// Takes a record.
+    fn record(&self, stage: Stage, record: &Record<'_>);
+}
+
+/// Records nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoAudit;
+
+impl AuditSink for NoAudit {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn record(&self, _stage: Stage, _record: &Record<'_>) {}
+}
+
+/// The client's id for the request as it is, or a new one.
+pub(crate) fn id_of(request: &Request) -> HeaderValue {
+    match request.headers().get(AUDIT_ID) {
+        Some(given) if !given.is_empty() => given.clone(),
+        _ => {
+            let id = uuid::Uuid::new_v4();
+            let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+            HeaderValue::from_str(id.hyphenated().encode_lower(&mut text)).expect("a UUID is ASCII")
+        }
+    }
+}

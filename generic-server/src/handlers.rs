@@ -1,0 +1,256 @@
+//! The verbs: from an authorized request about a served resource to an answer. One file per verb, each thin.
+
+mod body;
+mod create;
+mod delete;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod get;
+pub(crate) mod list;
+mod options;
+pub(crate) mod output;
+mod patch;
+mod scale;
+mod table;
+mod update;
+pub mod watch;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use http::request::Parts;
+use machinery::ApiError;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::admission::AdmissionChain;
+use crate::authz::Authorizer;
+use crate::handlers::options::WriteOptions;
+use crate::negotiate::Negotiated;
+use crate::registry::managed::Writer;
+use crate::registry::strategy::Strategy;
+use crate::registry::write::WriteCall;
+use crate::request::{Authorized, Body, Request, Response};
+use crate::resource::{Backend, Scope, ServedResource, Subresource, SubresourceCall};
+
+/// What all handlers of a server share.
+#[derive(Debug, Clone)]
+pub struct ServeEnv {
+    /// The server's admission chain.
+    pub admission: AdmissionChain,
+    /// Asked again where a request turns out to need more than its verb (a PUT that creates).
+    pub authorizer: Arc<dyn Authorizer>,
+    /// The largest request body, in bytes (upstream: 3 MiB).
+    pub max_body: usize,
+}
+
+/// A request being handled, taken apart.
+struct Call<'a> {
+    resource: &'a Arc<ServedResource>,
+    env: &'a ServeEnv,
+    authorized: &'a Authorized,
+    head: Parts,
+    /// Behind a lock only so that a call may be shared between threads: it is taken once.
+    body: Mutex<Option<Body>>,
+}
+
+/// Answers a request about a resource, whatever the verb; errors are Statuses. The request's information names the verb, the
+/// namespace, the name and the subresource.
+///
+/// Boxed: this is the seam between the chain and the resource handlers, where the type of all that is inside is forgotten.
+pub fn serve<'a>(
+    resource: &'a Arc<ServedResource>,
+    env: &'a ServeEnv,
+    authorized: &'a Authorized,
+    request: Request,
+) -> BoxFuture<'a, Response> {
+    Box::pin(async move {
+        if let Some(warning) = &resource.deprecation_warning {
+            authorized.context().warn(warning.clone());
+        }
+        let accept = crate::negotiate::error_form(request.uri(), request.headers());
+        match dispatch(resource, env, authorized, request).await {
+            Ok(response) => response,
+            Err(error) => crate::respond::negotiated(&error, accept),
+        }
+    })
+}
+
+async fn dispatch(
+    resource: &Arc<ServedResource>,
+    env: &ServeEnv,
+    authorized: &Authorized,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let info = authorized.info();
+    check_path(resource, authorized, &request)?;
+    if !info.subresource.is_empty() {
+        return subresource(resource, env, authorized, request).await;
+    }
+    let verb = info.verb.as_str();
+    let reads = matches!(verb, "get" | "list" | "watch");
+    if !resource.verbs.contains(&verb) || (reads && request.method() != http::Method::GET) {
+        return Err(ApiError::method_not_allowed());
+    }
+    if resource.scope == Scope::Namespaced && info.namespace.is_empty() {
+        // Across namespaces there are only lists and watches.
+        match verb {
+            "list" | "watch" => {}
+            _ if info.name.is_empty() => return Err(ApiError::method_not_allowed()),
+            _ => return Err(ApiError::no_such_path()),
+        }
+    }
+    let (head, body) = request.into_parts();
+    let call = Call {
+        resource,
+        env,
+        authorized,
+        head,
+        body: Mutex::new(Some(body)),
+    };
+    match (verb, &resource.backend) {
+        ("create", Backend::Virtual(backend)) => create::virtual_create(&call, &**backend).await,
+        ("get", Backend::Virtual(backend)) => {
+            let negotiated = call.negotiate()?;
+            let object = backend.get(authorized, &info.namespace, &info.name).await?;
+            call.answer(&negotiated, object, http::StatusCode::OK)
+        }
+        ("list", Backend::Virtual(backend)) => {
+            let items = backend.list(authorized, &info.namespace).await?;
+            list::of_values(resource, authorized, &call.head, items)
+        }
+        ("get", _) => get::handle(resource, authorized, &call.head).await,
+        ("list", _) => list::handle(resource, authorized, &call.head).await,
+        ("watch", _) => watch::handle(resource, authorized, &call.head).await,
+        ("create", _) => create::handle(&call, &*resource.strategy, "").await,
+        ("update", _) => update::handle(&call, &*resource.strategy, "").await,
+        ("patch", _) => patch::handle(&call, &*resource.strategy, "").await,
+        ("delete", _) => delete::handle(&call).await,
+        ("deletecollection", _) => delete::collection(&call).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// What upstream's routes rule out: methods that a path of this shape does not have.
+fn check_path(resource: &ServedResource, authorized: &Authorized, request: &Request) -> Result<(), ApiError> {
+    let info = authorized.info();
+    let namespaced = resource.scope == Scope::Namespaced;
+    if !namespaced && !info.namespace.is_empty() && resource.names.kind.as_ref() != "Namespace" {
+        return Err(ApiError::no_such_path());
+    }
+    let named = !info
+        .parts
+        .get(1)
+        .map(String::as_str)
+        .unwrap_or_default()
+        .is_empty();
+    let everywhere = namespaced && info.namespace.is_empty();
+    let fits = match info.verb.as_str() {
+        "list" | "watch" => true,
+        "create" => !everywhere && (!named || !info.subresource.is_empty()),
+        "deletecollection" => !everywhere,
+        _ => !everywhere && named,
+    };
+    if fits && request.method() != http::Method::HEAD {
+        Ok(())
+    } else {
+        Err(ApiError::method_not_allowed())
+    }
+}
+
+async fn subresource(
+    resource: &Arc<ServedResource>,
+    env: &ServeEnv,
+    authorized: &Authorized,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let info = authorized.info();
+    let Some(subresource) = resource.subresource(&info.subresource) else {
+        return Err(ApiError::no_such_path());
+    };
+    if let Subresource::Connect(handler) = subresource {
+        let call = SubresourceCall {
+            authorized,
+            resource,
+            admission: &env.admission,
+            namespace: &info.namespace,
+            name: &info.name,
+        };
+        return handler.handle(call, request).await;
+    }
+    let (head, body) = request.into_parts();
+    let call = Call {
+        resource,
+        env,
+        authorized,
+        head,
+        body: Mutex::new(Some(body)),
+    };
+    match (info.verb.as_str(), subresource) {
+        ("get", Subresource::View(_)) => get::handle(resource, authorized, &call.head).await,
+        ("update", Subresource::View(strategy)) => {
+            update::handle(&call, &**strategy, &info.subresource).await
+        }
+        ("patch", Subresource::View(strategy)) => patch::handle(&call, &**strategy, &info.subresource).await,
+        ("get", Subresource::Scale(paths)) => scale::get(&call, paths).await,
+        ("update", Subresource::Scale(paths)) => scale::update(&call, paths).await,
+        ("patch", Subresource::Scale(paths)) => scale::patch(&call, paths).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+impl<'a> Call<'a> {
+    fn namespace(&self) -> &'a str {
+        &self.authorized.info().namespace
+    }
+
+    fn name(&self) -> &'a str {
+        &self.authorized.info().name
+    }
+
+    fn negotiate(&self) -> Result<Negotiated, ApiError> {
+        crate::negotiate::negotiate(&self.head, self.resource)
+    }
+
+    fn answer(
+        &self,
+        negotiated: &Negotiated,
+        object: Value,
+        code: http::StatusCode,
+    ) -> Result<Response, ApiError> {
+        output::object(self.resource, negotiated, output::Source::Value(object), code)
+    }
+
+    fn writer<'b>(
+        &'b self,
+        strategy: &'b dyn Strategy,
+        subresource: &'b str,
+        options: &'b WriteOptions,
+    ) -> Writer<'b> {
+        Writer {
+            resource: self.resource,
+            strategy,
+            subresource,
+            authorized: self.authorized,
+            named: &options.field_manager,
+        }
+    }
+
+    fn write<'b>(
+        &'b self,
+        strategy: &'b dyn Strategy,
+        subresource: &'b str,
+        options: &'b WriteOptions,
+    ) -> WriteCall<'b> {
+        WriteCall {
+            resource: self.resource,
+            strategy,
+            admission: &self.env.admission,
+            authorized: self.authorized,
+            namespace: self.namespace(),
+            subresource,
+            dry_run: options.dry_run,
+            options: Some(&options.object),
+        }
+    }
+}

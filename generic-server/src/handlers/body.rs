@@ -1,0 +1,492 @@
+//! Request bodies: read within bounds, decoded by the kind's rules, strict faults reported as the client asked.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::{Bytes, BytesMut};
+use http::header;
+use http_body_util::BodyExt;
+use machinery::codec::{self, DecodeError, Decoded, StrictError};
+use machinery::field::go_quote;
+use machinery::schema::{self, KindSchema, Node, NodeId, Schema, SchemaRef, custom as custom_schema};
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, GroupVersion, meta};
+use serde_json::Value;
+
+use super::Call;
+use super::options::{FieldValidation, WriteOptions};
+use super::patch::Patch;
+use crate::resource::Decoding;
+
+/// The encodings of bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+/// The whole body. 413 past the limit, as soon as it is passed.
+pub(super) async fn bytes(call: &Call<'_>) -> Result<Bytes, ApiError> {
+    let body = call.body.lock().take();
+    let Some(body) = body else { return Ok(Bytes::new()) };
+    read(body, call.env.max_body).await
+}
+
+/// Reads a body of at most `limit` bytes.
+pub(crate) async fn read(mut body: crate::request::Body, limit: usize) -> Result<Bytes, ApiError> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::bad_request("unable to read the request body"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + rest.len() + data.len() > limit {
+            return Err(ApiError::too_large(format_args!("limit is {limit}")));
+        }
+        // Most bodies come in one piece, which is passed on without a copy.
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&std::mem::take(&mut first));
+            rest.extend_from_slice(&data);
+        }
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+fn encoding(call: &Call<'_>) -> Result<Encoding, ApiError> {
+    let sent = call
+        .head
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    let media = sent.split(';').next().unwrap_or_default().trim();
+    let builtin = matches!(call.resource.decoding, Decoding::Builtin(_));
+    match media {
+        "" | "application/json" => Ok(Encoding::Json),
+        "application/yaml" => Ok(Encoding::Yaml),
+        "application/vnd.kubernetes.protobuf" if builtin => Ok(Encoding::Protobuf),
+        _ => Err(ApiError::unsupported_media_type(crate::negotiate::types_of(
+            call.resource,
+        ))),
+    }
+}
+
+/// JSON without a schema: the value and its duplicate fields.
+pub(super) fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    codec::json::decode(bytes)
+        .map(texts)
+        .map_err(|error| error.to_string())
+}
+
+/// YAML, the same.
+pub(super) fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    codec::yaml::decode(bytes)
+        .map(texts)
+        .map_err(|error| error.to_string())
+}
+
+/// CBOR, the same.
+pub(super) fn cbor(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    codec::json::decode(bytes)
+        .map(texts)
+        .map_err(|error| error.to_string())
+}
+
+fn texts(decoded: Decoded) -> (Value, Vec<String>) {
+    (
+        decoded.value,
+        decoded.strict.iter().map(StrictError::to_string).collect(),
+    )
+}
+
+/// `strict decoding error: a, b`.
+pub(super) fn strict_text(errors: &[String]) -> String {
+    format!("strict decoding error: {}", errors.join(", "))
+}
+
+/// The object of a create or update, of the resource's kind at its version.
+pub(super) async fn object(call: &Call<'_>, options: &WriteOptions) -> Result<Value, ApiError> {
+    let encoding = encoding(call)?;
+    let bytes = bytes(call).await?;
+    let gvk = &call.resource.gvk;
+    let target = Target {
+        api_version: &gvk.api_version(),
+        kind: &gvk.kind,
+        custom: call.resource.custom,
+    };
+    match &call.resource.decoding {
+        Decoding::Builtin(schema) => decode_typed(call, encoding, &bytes, Some(schema), &target, options),
+        Decoding::Custom(schema) => custom(call, encoding, &bytes, Some(schema), &target, options),
+        Decoding::Unstructured => custom(call, encoding, &bytes, None, &target, options),
+    }
+}
+
+/// An object of another, built-in type (a Scale).
+pub(super) async fn typed(
+    call: &Call<'_>,
+    schema: Option<&KindSchema>,
+    api_version: &str,
+    kind: &str,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    let encoding = encoding(call)?;
+    let bytes = bytes(call).await?;
+    decode_typed(
+        call,
+        encoding,
+        &bytes,
+        schema,
+        &Target {
+            api_version,
+            kind,
+            custom: false,
+        },
+        options,
+    )
+}
+
+/// What a body must be.
+struct Target<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    custom: bool,
+}
+
+impl Target<'_> {
+    /// Upstream's words for bytes that are not what they should be.
+    fn refuse(&self, error: &str, sent_kind: &str, sent_version: &str, bytes: &[u8]) -> ApiError {
+        let kind = self.kind;
+        if sent_kind.is_empty() {
+            let must = if self.custom { "Unstructured" } else { kind };
+            return ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {must}): {error} ({})",
+                summary(bytes)
+            ));
+        }
+        let version = GroupVersion::parse(sent_version)
+            .map(|gv| gv.version.to_string())
+            .unwrap_or_default();
+        ApiError::bad_request(format!(
+            "{sent_kind} in version {} cannot be handled as a {kind}: {error}",
+            go_quote(&version)
+        ))
+    }
+
+    /// `apiVersion` and `kind` are filled in when absent, else they must match.
+    fn check(&self, object: &mut Value, bytes: &[u8]) -> Result<(), ApiError> {
+        let (sent_version, sent_kind) = (
+            meta::api_version(object).to_string(),
+            meta::kind(object).to_string(),
+        );
+        if !sent_kind.is_empty() && sent_kind != self.kind {
+            let gv = GroupVersion::parse(&sent_version);
+            let shown = gv
+                .map(|gv| format!("{}/{}", gv.group, gv.version))
+                .unwrap_or_default();
+            let error = format!(
+                "no kind {} is registered for version {}",
+                go_quote(&sent_kind),
+                go_quote(shown.trim_start_matches('/'))
+            );
+            return Err(self.refuse(&error, &sent_kind, &sent_version, bytes));
+        }
+        if !sent_version.is_empty() && sent_version != self.api_version {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({sent_version}) does not match the expected API version ({})",
+                self.api_version
+            )));
+        }
+        if let Some(map) = object.as_object_mut() {
+            map.insert("apiVersion".into(), self.api_version.into());
+            map.insert("kind".into(), self.kind.into());
+        }
+        Ok(())
+    }
+}
+
+/// The first bytes, for an error: text when it looks like JSON, else hexadecimal.
+fn summary(bytes: &[u8]) -> String {
+    const MAX: usize = 30;
+    if bytes.is_empty() {
+        return "<empty>".into();
+    }
+    let (head, more) = if bytes.len() > MAX {
+        (&bytes[..MAX], " ...")
+    } else {
+        (bytes, "")
+    };
+    if bytes[0] == b'{' {
+        return format!("{}{more}", String::from_utf8_lossy(head));
+    }
+    let hex: String = head.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{hex}{more}")
+}
+
+fn decode_typed(
+    call: &Call<'_>,
+    encoding: Encoding,
+    bytes: &[u8],
+    schema: Option<&KindSchema>,
+    target: &Target<'_>,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    let Some(schema) = schema.map(KindSchema::root) else {
+        return Err(ApiError::internal(format_args!(
+            "no schema for kind {}",
+            target.kind
+        )));
+    };
+    let refuse = |error: DecodeError| {
+        let (version, kind) = match encoding {
+            Encoding::Json => codec::json::interpret(bytes).unwrap_or_default(),
+            _ => Default::default(),
+        };
+        target.refuse(&error.to_string(), &kind, &version, bytes)
+    };
+    let decoded = match encoding {
+        Encoding::Json => codec::json::decode_typed(bytes, schema),
+        Encoding::Yaml => yaml_typed(bytes, schema),
+        Encoding::Protobuf => codec::protobuf::decode(schema, bytes).map(|value| Decoded {
+            value,
+            strict: Vec::new(),
+        }),
+    };
+    let mut decoded = decoded.map_err(refuse)?;
+    target.check(&mut decoded.value, bytes)?;
+    report(call, options.validation, &decoded.strict, |text| {
+        target.refuse(
+            text,
+            meta::kind(&decoded.value),
+            meta::api_version(&decoded.value),
+            bytes,
+        )
+    })?;
+    Ok(decoded.value)
+}
+
+/// YAML of a built-in type.
+fn yaml_typed(bytes: &[u8], schema: SchemaRef<'_>) -> Result<Decoded, DecodeError> {
+    let mut parsed = codec::yaml::decode(bytes)?;
+    let mut decoded = codec::typed::decode_builtin(schema, parsed.value)?;
+    parsed.strict.append(&mut decoded.strict);
+    Ok(Decoded {
+        value: decoded.value,
+        strict: parsed.strict,
+    })
+}
+
+/// Strict faults: an error, warnings or nothing, as the client asked.
+fn report(
+    call: &Call<'_>,
+    validation: FieldValidation,
+    strict: &[StrictError],
+    refuse: impl FnOnce(&str) -> ApiError,
+) -> Result<(), ApiError> {
+    match validation {
+        _ if strict.is_empty() => Ok(()),
+        FieldValidation::Ignore => Ok(()),
+        FieldValidation::Warn => {
+            strict
+                .iter()
+                .for_each(|error| call.authorized.context().warn(error.to_string()));
+            Ok(())
+        }
+        FieldValidation::Strict => Err(refuse(&codec::strict_message(strict))),
+    }
+}
+
+fn custom(
+    call: &Call<'_>,
+    encoding: Encoding,
+    bytes: &[u8],
+    schema: Option<&KindSchema>,
+    target: &Target<'_>,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    let decoded = match encoding {
+        Encoding::Json => codec::json::decode(bytes),
+        Encoding::Yaml => codec::yaml::decode(bytes),
+        Encoding::Protobuf => {
+            return Err(ApiError::unsupported_media_type(crate::negotiate::types_of(
+                call.resource,
+            )));
+        }
+    };
+    let mut decoded = decoded.map_err(|error| target.refuse(&error.to_string(), "", "", bytes))?;
+    if !decoded.value.is_object() {
+        return Err(target.refuse("expected object", "", "", bytes));
+    }
+    if meta::kind(&decoded.value).is_empty() {
+        return Err(target.refuse("Object 'Kind' is missing", "", "", bytes));
+    }
+    if meta::api_version(&decoded.value) == target.api_version && meta::kind(&decoded.value) != target.kind {
+        return Err(other_kind(call, &decoded.value, target.kind));
+    }
+    target.check(&mut decoded.value, bytes)?;
+    shape(schema, &mut decoded)
+        .map_err(|error| target.refuse(&error.to_string(), target.kind, target.api_version, bytes))?;
+    report(call, options.validation, &decoded.strict, |text| {
+        target.refuse(text, target.kind, target.api_version, bytes)
+    })?;
+    Ok(decoded.value)
+}
+
+/// An object of another kind of the group is refused as upstream's validation does, in that kind's name.
+fn other_kind(call: &Call<'_>, object: &Value, wanted: &str) -> ApiError {
+    let sent = meta::kind(object);
+    let fault = FieldError::invalid_str(&FieldPath::new("kind"), sent, format!("must be {wanted}"));
+    let kind = GroupKind::new(&call.resource.gvk.group, sent);
+    ApiError::invalid(&kind, meta::name(object), &[fault])
+}
+
+/// Prunes and defaults a custom object; its metadata, and that of objects embedded in it, is read as built-in metadata is.
+fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Result<(), DecodeError> {
+    static ANYTHING: LazyLock<KindSchema> = LazyLock::new(|| {
+        let arena = Schema {
+            nodes: vec![Node::default()],
+            root: Some(NodeId(0)),
+        };
+        KindSchema::new(Arc::new(arena), NodeId(0))
+    });
+    let mut unknown = Vec::new();
+    if let Some(schema) = schema {
+        unknown = custom_schema::prune(schema.root(), &mut decoded.value, true);
+        custom_schema::prune_nulls(schema.root(), &mut decoded.value);
+    }
+    let root = schema.unwrap_or(&*ANYTHING).root();
+    let metadata = custom_schema::coerce_metadata(root, &mut decoded.value, true, false)
+        .map_err(|error| DecodeError::Type(error.to_string()))?;
+    let (own, embedded): (Vec<_>, Vec<_>) = metadata
+        .into_iter()
+        .partition(|path| path.starts_with("metadata."));
+    let unknown = own.into_iter().chain(unknown).chain(embedded);
+    decoded.strict.extend(unknown.map(StrictError::Unknown));
+    if let Some(schema) = schema {
+        custom_schema::default(schema.root(), &mut decoded.value);
+    }
+    Ok(())
+}
+
+/// An object that apply has merged, read back as the resource's kind.
+pub(super) fn reread(call: &Call<'_>, merged: Value) -> Result<Value, ApiError> {
+    let mut decoded = Decoded {
+        value: merged,
+        strict: Vec::new(),
+    };
+    let done = match &call.resource.decoding {
+        Decoding::Builtin(schema) => {
+            codec::typed::decode_builtin(schema.root(), decoded.value).map(|reread| reread.value)
+        }
+        Decoding::Custom(schema) => shape(Some(schema), &mut decoded).map(|()| decoded.value),
+        Decoding::Unstructured => Ok(decoded.value),
+    };
+    done.map_err(|error| ApiError::raw_internal(error.to_string()))
+}
+
+/// The object that a patch made, read back as the resource's kind.
+pub(super) fn patched(
+    call: &Call<'_>,
+    patched: Value,
+    patch: &Patch,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    match &call.resource.decoding {
+        Decoding::Builtin(schema) => patched_as(call, patched, Some(schema), patch, options),
+        Decoding::Custom(_) | Decoding::Unstructured => {
+            let before = patched.clone();
+            let mut decoded = Decoded {
+                value: patched,
+                strict: duplicates(patch),
+            };
+            shape(call.resource.schema(), &mut decoded)
+                .map_err(|error| patch.invalid(&before, &error.to_string()))?;
+            report(call, options.validation, &decoded.strict, |text| {
+                patch.invalid(&before, text)
+            })?;
+            Ok(decoded.value)
+        }
+    }
+}
+
+/// The object that a patch made, read back as a built-in type.
+pub(super) fn patched_as(
+    call: &Call<'_>,
+    patched: Value,
+    schema: Option<&KindSchema>,
+    patch: &Patch,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    let Some(schema) = schema else {
+        return Err(ApiError::internal("no schema for the patched kind"));
+    };
+    let shown = || patched.clone();
+    let mut decoded = codec::typed::decode_builtin(schema.root(), patched.clone())
+        .map_err(|error| patch.invalid(&shown(), &error.to_string()))?;
+    let mut strict = duplicates(patch);
+    strict.append(&mut decoded.strict);
+    report(call, options.validation, &strict, |text| {
+        patch.invalid(&shown(), text)
+    })?;
+    Ok(decoded.value)
+}
+
+fn duplicates(patch: &Patch) -> Vec<StrictError> {
+    patch
+        .strict
+        .iter()
+        .map(|text| StrictError::Other(text.clone()))
+        .collect()
+}
+
+/// The options of a deletion in its body, when there is one.
+pub(super) async fn delete_options(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
+    let bytes = bytes(call).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let Some(schema) = schema::builtin().by_type_name("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")
+    else {
+        return Err(ApiError::internal("no schema for DeleteOptions"));
+    };
+    let sent = call
+        .head
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    let decoded = match sent.split(';').next().unwrap_or_default().trim() {
+        "" | "application/json" => codec::json::decode_typed(&bytes, schema.root()),
+        "application/yaml" => yaml_typed(&bytes, schema.root()),
+        "application/vnd.kubernetes.protobuf" => {
+            codec::protobuf::decode(schema.root(), &bytes).map(|value| Decoded {
+                value,
+                strict: Vec::new(),
+            })
+        }
+        _ => return Err(ApiError::unsupported_media_type(crate::negotiate::BUILTIN_TYPES)),
+    };
+    let object = decoded
+        .map_err(|error| ApiError::bad_request(error.to_string()))?
+        .value;
+    let kind = meta::kind(&object);
+    if !kind.is_empty() && kind != "DeleteOptions" {
+        return Err(ApiError::bad_request(
+            "decoded object cannot be converted to DeleteOptions",
+        ));
+    }
+    Ok(Some(object))
+}
+
+/// How Go's `%+v` prints a decoded JSON object.
+pub(super) fn go_map(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let parts: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_map(v))).collect();
+            format!("map[{}]", parts.join(" "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(go_map).collect::<Vec<_>>().join(" ")),
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".into(),
+        other => other.to_string(),
+    }
+}

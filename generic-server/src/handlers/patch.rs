@@ -1,0 +1,250 @@
+//! PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+//!
+//! A patch is applied to the live object as it is served, read back through the kind's decoder, and then goes the way of
+//! an update. When the patch names no resourceVersion it is applied anew to whatever a faster writer left.
+
+use bytes::Bytes;
+use http::{StatusCode, header};
+use machinery::patch::{self, PatchError};
+use machinery::schema::SchemaRef;
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, meta};
+use serde_json::Value;
+
+use super::options::{FieldValidation, WriteOptions};
+use super::{Call, body, output, update};
+use crate::registry::strategy::Strategy;
+use crate::registry::write::{self, UpdateRules};
+use crate::request::Response;
+use crate::resource::Decoding;
+
+/// The most operations of a JSON patch.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// The kinds of patches, by media type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+    ApplyYaml,
+    ApplyCbor,
+}
+
+const BUILTIN_TYPES: &[(&str, PatchType)] = &[
+    ("application/json-patch+json", PatchType::Json),
+    ("application/merge-patch+json", PatchType::Merge),
+    ("application/strategic-merge-patch+json", PatchType::Strategic),
+    ("application/apply-patch+yaml", PatchType::ApplyYaml),
+    ("application/apply-patch+cbor", PatchType::ApplyCbor),
+];
+const CUSTOM_TYPES: &[(&str, PatchType)] = &[
+    ("application/json-patch+json", PatchType::Json),
+    ("application/merge-patch+json", PatchType::Merge),
+    ("application/apply-patch+yaml", PatchType::ApplyYaml),
+];
+
+impl PatchType {
+    /// What the request's media type means for this resource, or 415 with what it takes.
+    pub(super) fn of(call: &Call<'_>) -> Result<Self, ApiError> {
+        let sent = call
+            .head
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default();
+        let sent = sent.split(';').next().unwrap_or_default();
+        let types = match call.resource.decoding {
+            Decoding::Builtin(_) => BUILTIN_TYPES,
+            Decoding::Custom(_) | Decoding::Unstructured => CUSTOM_TYPES,
+        };
+        let found = types
+            .iter()
+            .find(|(name, _)| *name == sent)
+            .map(|(_, kind)| *kind);
+        found.ok_or_else(|| match call.resource.decoding {
+            // Upstream's router refuses these before the handler sees them, in words of its own.
+            Decoding::Builtin(_) => {
+                ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+                    .with_details(machinery::status::Details::default())
+            }
+            Decoding::Custom(_) | Decoding::Unstructured => {
+                ApiError::unsupported_media_type(&types.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+            }
+        })
+    }
+
+    pub(super) fn is_apply(self) -> bool {
+        matches!(self, PatchType::ApplyYaml | PatchType::ApplyCbor)
+    }
+}
+
+/// Patches an object, or the part of it that the subresource is.
+pub(super) async fn handle(
+    call: &Call<'_>,
+    strategy: &dyn Strategy,
+    subresource: &str,
+) -> Result<Response, ApiError> {
+    let kind = PatchType::of(call)?;
+    let negotiated = call.negotiate()?;
+    let bytes = body::bytes(call).await?;
+    let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
+    let patch = Patch::parse(call, kind, bytes, &options)?;
+    let rules = UpdateRules {
+        force_create: kind.is_apply(),
+        retry: patch.resource_version().is_none(),
+        create_check: Some(&*call.env.authorizer),
+        ..UpdateRules::default()
+    };
+    let write = call.write(strategy, subresource, &options);
+    let mut transform = |live: Option<&Value>| {
+        let mut object = match live {
+            None if !kind.is_apply() => {
+                return Err(ApiError::not_found(
+                    &call.resource.gvr.group_resource(),
+                    call.name(),
+                ));
+            }
+            live if kind.is_apply() => {
+                let force = options.force.unwrap_or_default();
+                let merged = call
+                    .writer(strategy, subresource, &options)
+                    .apply(live, &patch.value, force)?;
+                body::reread(call, merged)?
+            }
+            live => {
+                let live = live.unwrap_or(&Value::Null);
+                let patched = patch.apply(live, call.resource.schema().map(|s| s.root()))?;
+                let mut object = body::patched(call, patched, &patch, &options)?;
+                strategy.default(&mut object);
+                call.writer(strategy, subresource, &options)
+                    .book(Some(live), &mut object);
+                object
+            }
+        };
+        if live.is_none() && !meta::uid(&object).is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                meta::uid(&object)
+            );
+            return Err(ApiError::conflict(
+                &call.resource.gvr.group_resource(),
+                call.name(),
+                why,
+            ));
+        }
+        strategy.default(&mut object);
+        update::check_name(call, &mut object)?;
+        Ok(object)
+    };
+    let (stored, created) = write::update(&write, call.name(), &rules, &mut transform).await?;
+    let code = if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    output::object(call.resource, &negotiated, output::Source::Stored(stored), code)
+}
+
+/// A patch, read.
+#[derive(Debug)]
+pub(super) struct Patch {
+    pub(super) kind: PatchType,
+    pub(super) value: Value,
+    /// Fields given twice in the patch itself.
+    pub(super) strict: Vec<String>,
+}
+
+impl Patch {
+    pub(super) fn parse(
+        call: &Call<'_>,
+        kind: PatchType,
+        bytes: Bytes,
+        options: &WriteOptions,
+    ) -> Result<Self, ApiError> {
+        let (value, mut strict) = match kind {
+            PatchType::ApplyYaml => body::yaml(&bytes)
+                .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?,
+            PatchType::ApplyCbor => body::cbor(&bytes)
+                .map_err(|error| ApiError::bad_request(format!("error decoding CBOR: {error}")))?,
+            _ => body::json(&bytes).map_err(|error| match (kind, options.validation) {
+                (PatchType::Strategic, _) | (_, FieldValidation::Ignore) => ApiError::bad_request(error),
+                _ => ApiError::bad_request(format!("error decoding patch: {error}")),
+            })?,
+        };
+        if let (PatchType::Json, Value::Array(operations)) = (kind, &value)
+            && operations.len() > MAX_OPERATIONS
+        {
+            return Err(ApiError::too_large(format_args!(
+                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                operations.len()
+            )));
+        }
+        if options.validation == FieldValidation::Ignore {
+            strict.clear();
+        }
+        if kind == PatchType::Json {
+            strict
+                .iter_mut()
+                .for_each(|error| *error = format!("json patch {error}"));
+        }
+        if kind.is_apply() && !strict.is_empty() {
+            let text = body::strict_text(&strict);
+            if options.validation == FieldValidation::Strict {
+                return Err(ApiError::bad_request(format!(
+                    "error strict decoding YAML: {text}"
+                )));
+            }
+            call.authorized.context().warn(text);
+            strict.clear();
+        }
+        Ok(Patch { kind, value, strict })
+    }
+
+    /// The resourceVersion that the patch itself asks for.
+    fn resource_version(&self) -> Option<&str> {
+        match self.kind {
+            PatchType::Json => self.value.as_array()?.iter().find_map(|operation| {
+                let path = operation.get("path")?.as_str()?;
+                (path == "/metadata/resourceVersion")
+                    .then(|| operation.get("value")?.as_str())
+                    .flatten()
+            }),
+            _ => Some(meta::resource_version(&self.value)).filter(|v| !v.is_empty()),
+        }
+    }
+
+    /// The patched object, not yet decoded.
+    pub(super) fn apply(&self, live: &Value, schema: Option<SchemaRef<'_>>) -> Result<Value, ApiError> {
+        let patched = match (self.kind, schema) {
+            (PatchType::Json, _) => patch::json::apply(live, &self.value),
+            (PatchType::Strategic, Some(schema)) => patch::strategic::apply(live, &self.value, schema),
+            _ => patch::merge::apply(live, &self.value),
+        };
+        patched.map_err(refused)
+    }
+
+    /// The refusal of a patched object that does not decode, or has faults that strict validation does not let pass.
+    pub(super) fn invalid(&self, patched: &Value, error: &str) -> ApiError {
+        let shown = match self.kind {
+            PatchType::Strategic => body::go_map(&self.value),
+            _ => patched.to_string(),
+        };
+        let fault = FieldError::invalid_str(&FieldPath::new("patch"), &shown, error);
+        ApiError::invalid(&GroupKind::new("", ""), "", &[fault])
+    }
+}
+
+/// A patch that cannot be applied, as upstream answers it.
+fn refused(error: PatchError) -> ApiError {
+    match error {
+        PatchError::BadRequest(text) => ApiError::bad_request(text),
+        PatchError::Unprocessable(_) => ApiError::new(
+            422,
+            Reason::Invalid,
+            "the server rejected our request due to an error in our request",
+        )
+        .with_details(machinery::status::Details::default()),
+        PatchError::TooLarge(text) => ApiError::too_large(text),
+        PatchError::Internal(text) => ApiError::raw_internal(text),
+    }
+}

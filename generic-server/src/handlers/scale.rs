@@ -1,0 +1,214 @@
+//! The `scale` subresource: `autoscaling/v1, Kind=Scale` over paths of the parent.
+
+use std::sync::LazyLock;
+
+use http::StatusCode;
+use machinery::schema::KindSchema;
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta};
+use serde_json::{Map, Value, json};
+
+use super::options::WriteOptions;
+use super::patch::{Patch, PatchType};
+use super::{Call, body, output};
+use crate::registry::write::{self, Preconditions, UpdateRules};
+use crate::request::Response;
+use crate::resource::{ScalePaths, ServedResource};
+
+static SCHEMA: LazyLock<Option<KindSchema>> =
+    LazyLock::new(|| machinery::schema::builtin().kind("autoscaling", "v1", "Scale"));
+
+fn at<'v>(object: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(object, |value, key| value.get(key))
+}
+
+/// The scale of an object.
+fn of(resource: &ServedResource, object: &Value, paths: &ScalePaths) -> Result<Value, ApiError> {
+    let replicas = |path: &[String]| at(object, path).and_then(Value::as_i64);
+    let wish = replicas(&paths.spec_replicas);
+    if wish.is_none() && resource.custom {
+        let dotted = paths.spec_replicas.join(".");
+        return Err(ApiError::internal(format_args!(
+            "the spec replicas field \".{dotted}\" does not exist"
+        )));
+    }
+    let mut spec = Map::new();
+    if let Some(wish) = wish.filter(|n| *n != 0) {
+        spec.insert("replicas".into(), wish.into());
+    }
+    let mut status = Map::new();
+    status.insert(
+        "replicas".into(),
+        replicas(&paths.status_replicas).unwrap_or_default().into(),
+    );
+    let selector = paths.selector.as_ref().and_then(|path| at(object, path));
+    let selector = match selector {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Object(_)) => selector
+            .and_then(|s| machinery::selector::label::LabelSelector::from_value(s).ok())
+            .map(|s| s.to_string())
+            .unwrap_or_default(),
+        _ => String::new(),
+    };
+    if !selector.is_empty() {
+        status.insert("selector".into(), selector.into());
+    }
+    let mut metadata = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = meta::metadata(object).and_then(|m| m.get(key)) {
+            metadata.insert(key.into(), value.clone());
+        }
+    }
+    Ok(
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": spec, "status": status}),
+    )
+}
+
+/// Reads the scale.
+pub(super) async fn get(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
+    let negotiated = call.negotiate()?;
+    let store = call.resource.store().ok_or_else(ApiError::method_not_allowed)?;
+    let entry = store.get(call.namespace(), call.name()).await?;
+    let scale = of(call.resource, &write::served(call.resource, &entry)?, paths)?;
+    output::object(
+        call.resource,
+        &negotiated,
+        output::Source::Other(scale),
+        StatusCode::OK,
+    )
+}
+
+/// Replaces the scale.
+pub(super) async fn update(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
+    let options = WriteOptions::parse(call.head.uri.query(), "UpdateOptions", false)?;
+    let scale = body::typed(call, SCHEMA.as_ref(), "autoscaling/v1", "Scale", &options).await?;
+    let name = meta::name(&scale);
+    if name != call.name() {
+        let message = if name.is_empty() {
+            format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                call.name()
+            )
+        } else {
+            format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                call.name()
+            )
+        };
+        return Err(ApiError::bad_request(message));
+    }
+    write(call, paths, &options, &mut |_, _| Ok(scale.clone()), None).await
+}
+
+/// Patches the scale.
+pub(super) async fn patch(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
+    let kind = PatchType::of(call)?;
+    let bytes = body::bytes(call).await?;
+    let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
+    let patch = Patch::parse(call, kind, bytes, &options)?;
+    let schema = SCHEMA.as_ref().map(|s| s.root());
+    let apply = kind.is_apply().then(|| patch.value.clone());
+    let mut make = |scale: &Value, call: &Call<'_>| {
+        if kind.is_apply() {
+            return Ok(patch.value.clone());
+        }
+        let patched = patch.apply(scale, schema)?;
+        body::patched_as(call, patched, SCHEMA.as_ref(), &patch, &options)
+    };
+    write(call, paths, &options, &mut make, apply.as_ref()).await
+}
+
+type Make<'m> = dyn FnMut(&Value, &Call<'_>) -> Result<Value, ApiError> + Send + 'm;
+
+async fn write(
+    call: &Call<'_>,
+    paths: &ScalePaths,
+    options: &WriteOptions,
+    make: &mut Make<'_>,
+    apply: Option<&Value>,
+) -> Result<Response, ApiError> {
+    let negotiated = call.negotiate()?;
+    let resource = call.resource;
+    let strategy = &*resource.strategy;
+    let mut rules = UpdateRules {
+        retry: true,
+        ..UpdateRules::default()
+    };
+    let write = call.write(strategy, "scale", options);
+    let group = resource.gvr.group_resource();
+    let mut transform = |live: Option<&Value>| {
+        let Some(live) = live else {
+            return Err(ApiError::not_found(&group, call.name()));
+        };
+        let scale = make(&of(resource, live, paths)?, call)?;
+        // The strategy of a custom resource judges the value where it is in the object.
+        if !resource.custom {
+            validate(&scale)?;
+        }
+        let uid = meta::uid(&scale);
+        if !uid.is_empty() && uid != meta::uid(live) {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                meta::uid(live)
+            );
+            return Err(ApiError::conflict(&group, call.name(), why));
+        }
+        let version = meta::resource_version(&scale);
+        if !version.is_empty() && version != meta::resource_version(live) {
+            return Err(ApiError::modified(&group, call.name()));
+        }
+        let mut object = live.clone();
+        let wish = meta::dig(&scale, &["spec", "replicas"])
+            .and_then(Value::as_i64)
+            .unwrap_or_default();
+        set(&mut object, &paths.spec_replicas, wish.into());
+        let applied = apply.map(|patch| (patch, options.force.unwrap_or_default()));
+        let writer = call.writer(strategy, "scale", options);
+        writer.book_scale(live, &mut object, &paths.spec_replicas, applied)?;
+        Ok(object)
+    };
+    rules.preconditions = Preconditions::default();
+    let (stored, _) = write::update(&write, call.name(), &rules, &mut transform).await?;
+    let scale = of(resource, &stored.value(resource)?, paths)?;
+    output::object(
+        resource,
+        &negotiated,
+        output::Source::Other(scale),
+        StatusCode::OK,
+    )
+}
+
+fn set(object: &mut Value, path: &[String], value: Value) {
+    let Some((last, parents)) = path.split_last() else {
+        return;
+    };
+    let mut at = object;
+    for key in parents {
+        let Some(map) = at.as_object_mut() else { return };
+        at = map
+            .entry(key.as_str())
+            .or_insert_with(|| Value::Object(Map::new()));
+    }
+    if let Some(map) = at.as_object_mut() {
+        map.insert(last.clone(), value);
+    }
+}
+
+fn validate(scale: &Value) -> Result<(), ApiError> {
+    let replicas = meta::dig(scale, &["spec", "replicas"])
+        .cloned()
+        .unwrap_or(Value::from(0));
+    if replicas.as_i64().is_some_and(|n| n >= 0) {
+        return Ok(());
+    }
+    let spec = FieldPath::new("spec");
+    let fault = FieldError::invalid(
+        &spec.child("replicas"),
+        &replicas,
+        "must be greater than or equal to 0",
+    );
+    Err(ApiError::invalid(
+        &GroupKind::new("autoscaling", "Scale"),
+        meta::name(scale),
+        &[fault],
+    ))
+}

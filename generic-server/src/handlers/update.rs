@@ -1,0 +1,72 @@
+//! PUT.
+
+use http::StatusCode;
+use machinery::{ApiError, meta};
+use serde_json::Value;
+
+use super::{Call, body, options::WriteOptions, output};
+use crate::registry::managed;
+use crate::registry::strategy::Strategy;
+use crate::registry::write::{self, Preconditions, UpdateRules};
+use crate::request::Response;
+
+/// Replaces an object, or the part of it that the subresource is.
+pub(super) async fn handle(
+    call: &Call<'_>,
+    strategy: &dyn Strategy,
+    subresource: &str,
+) -> Result<Response, ApiError> {
+    let negotiated = call.negotiate()?;
+    let options = WriteOptions::parse(call.head.uri.query(), "UpdateOptions", false)?;
+    let mut object = body::object(call, &options).await?;
+    strategy.default(&mut object);
+    check_name(call, &mut object)?;
+    managed::dedup_owners(call.authorized, &mut object, false);
+    let uid = meta::uid(&object);
+    let rules = UpdateRules {
+        preconditions: Preconditions {
+            uid: (!uid.is_empty()).then(|| uid.to_string()),
+            resource_version: None,
+        },
+        retry: meta::resource_version(&object).is_empty(),
+        create_check: Some(&*call.env.authorizer),
+        ..UpdateRules::default()
+    };
+    let write = call.write(strategy, subresource, &options);
+    let mut transform = |live: Option<&Value>| {
+        let mut object = object.clone();
+        call.writer(strategy, subresource, &options)
+            .book(live, &mut object);
+        Ok(object)
+    };
+    let (stored, created) = write::update(&write, call.name(), &rules, &mut transform).await?;
+    let code = if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    output::object(call.resource, &negotiated, output::Source::Stored(stored), code)
+}
+
+/// The object's name must be the one in the URL.
+pub(super) fn check_name(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let (name, namespace) = (call.name(), call.namespace());
+    let own = meta::name(object);
+    if own.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if own != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({own}) does not match the name on the URL ({name})"
+        )));
+    }
+    let own = meta::namespace(object);
+    if call.resource.scope == crate::resource::Scope::Namespaced && !own.is_empty() && own != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! WATCH: the shared frames of a resource's events, filtered per watcher.
+//!
+//! A watch is a body that pulls. It owns a position in the cache's events, a timer and a filter; an event is encoded once per
+//! form, whoever watches. Mirrors `endpoints/handlers/watch.go` and the cacher's `cache_watcher.go`.
+
+mod body;
+mod form;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderValue, header};
+use http_body_util::BodyExt;
+use machinery::ApiError;
+use tokio::time::Instant;
+
+use crate::negotiate::{Media, negotiate_stream};
+use crate::registry::ObjectStore;
+use crate::registry::cache::{Entry, Feed};
+use crate::registry::list::{ListOptions, Selection, parse_version};
+use crate::request::{Authorized, Response, full};
+use crate::resource::ServedResource;
+use body::WatchBody;
+use form::Form;
+
+/// The least time that a watch without `timeoutSeconds` lives; the most is twice that (`--min-request-timeout`).
+const MIN_TIMEOUT: u64 = 1800;
+
+/// What a watch begins with.
+struct Beginning {
+    /// Objects that are told as ADDED first, and the revision that they are of.
+    initial: Vec<Arc<Entry>>,
+    /// A bookmark says that the initial events are complete.
+    announce: bool,
+    feed: Feed,
+}
+
+/// Answers a watch: a stream of events that ends with its time, or when the watcher is too slow. (The chain ends it with the server.)
+pub(crate) async fn handle(
+    resource: &Arc<ServedResource>,
+    authorized: &Authorized,
+    head: &Parts,
+) -> Result<Response, ApiError> {
+    let negotiated = negotiate_stream(head, resource)?;
+    let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
+    let info = authorized.info();
+    let options = ListOptions::parse(head.uri.query(), resource, info, true)?;
+    if negotiated.media == Media::Yaml {
+        return Err(ApiError::not_acceptable(&[
+            "application/json;stream=watch",
+            "application/vnd.kubernetes.protobuf;stream=watch",
+        ]));
+    }
+    let selection = options.selection(store, &info.namespace);
+    // The cache is there, or the failure is a plain one; whatever goes wrong later is told in the stream, as upstream has it.
+    store.cache().await?;
+    let form = Form::new(resource.clone(), &negotiated);
+    // A version that is no number is upstream's bare 500.
+    parse_version(&options.version).map_err(ApiError::raw_internal)?;
+    let timeout = match options.timeout {
+        None | Some(0) => Duration::from_secs(rand::random_range(MIN_TIMEOUT..2 * MIN_TIMEOUT)),
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
+    };
+    let body = match begin(store, &selection, &options).await {
+        Err(error) => full(form.error(&error)),
+        Ok(beginning) => {
+            let deadline = Instant::now() + timeout;
+            WatchBody::new(form, selection, beginning, options.bookmarks, deadline).boxed_unsync()
+        }
+    };
+    let mut response = Response::new(body);
+    let content_type = HeaderValue::from_static(negotiated.media.stream_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+/// Where the watch begins.
+async fn begin(
+    store: &ObjectStore,
+    selection: &Selection,
+    options: &ListOptions,
+) -> Result<Beginning, ApiError> {
+    let cache = store.cache().await?;
+    let revision = parse_version(&options.version).map_err(ApiError::raw_internal)?;
+    let interest = selection.interest(store);
+    let (initial, after) = match (options.send_initial_events, options.version.as_str()) {
+        (Some(true), version) => {
+            let snapshot = match version {
+                "" => cache.fresh().await?,
+                "0" => cache.snapshot(),
+                _ => cache.wait_for(revision).await?,
+            };
+            let initial = selection.of(&snapshot, None).cloned().collect();
+            (initial, snapshot.revision)
+        }
+        (_, "") => (Vec::new(), cache.fresh().await?.revision),
+        (_, "0") => (Vec::new(), cache.current()),
+        _ => (Vec::new(), revision),
+    };
+    let announce = options.send_initial_events == Some(true) && options.bookmarks;
+    let feed = cache.feed(after, interest).await?;
+    Ok(Beginning {
+        initial,
+        announce,
+        feed,
+    })
+}

@@ -1,0 +1,246 @@
+//! The body of a watch.
+//!
+//! It goes through: initial objects -> their bookmark -> events, with bookmarks in between -> end. It ends at its deadline, or
+//! when the feed is over.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Frame;
+use machinery::ApiError;
+use storage::Revision;
+use tokio::time::{Instant, Sleep};
+
+use super::Beginning;
+use super::form::Form;
+use crate::registry::cache::{Change, ChangeKind, Entry, Feed};
+use crate::registry::list::Selection;
+use crate::request::BoxError;
+
+/// How often a watcher is told how far it is, and how long before its end it is told so for the last time.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Frames are joined up to this size: fewer, larger writes.
+const JOIN: usize = 64 * 1024;
+
+pub(super) struct WatchBody {
+    form: Form,
+    selection: Selection,
+    initial: std::vec::IntoIter<Arc<Entry>>,
+    /// The bookmark after the initial objects is still to be sent; the revision that they are of.
+    announce: Option<Revision>,
+    feed: Feed,
+    /// Events taken from the feed and not sent yet.
+    taken: std::collections::VecDeque<Arc<Change>>,
+    scratch: Vec<Arc<Change>>,
+    deadline: Instant,
+    next_bookmark: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+    /// The next event describes the columns.
+    headers: bool,
+    ended: bool,
+}
+
+impl WatchBody {
+    pub(super) fn new(
+        form: Form,
+        selection: Selection,
+        beginning: Beginning,
+        bookmarks: bool,
+        deadline: Instant,
+    ) -> Self {
+        let Beginning {
+            initial,
+            announce,
+            feed,
+        } = beginning;
+        let mut body = WatchBody {
+            headers: form.has_headers(),
+            form,
+            selection,
+            announce: announce.then(|| feed.after()),
+            initial: initial.into_iter(),
+            feed,
+            taken: std::collections::VecDeque::new(),
+            scratch: Vec::new(),
+            deadline,
+            next_bookmark: None,
+            timer: Box::pin(tokio::time::sleep_until(deadline)),
+            ended: false,
+        };
+        if bookmarks {
+            body.schedule_bookmark();
+        }
+        body
+    }
+
+    /// A minute from now, or shortly before the end; not at all when that is past.
+    fn schedule_bookmark(&mut self) {
+        let now = Instant::now();
+        let before_end = self.deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(now);
+        self.next_bookmark = Some((now + BOOKMARK_EVERY).min(before_end)).filter(|at| *at > now);
+        self.timer.as_mut().reset(
+            self.next_bookmark
+                .map_or(self.deadline, |at| at.min(self.deadline)),
+        );
+    }
+
+    /// The initial objects that fit in a piece, and their bookmark after the last.
+    fn initial_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+        if self.initial.len() == 0 && self.announce.is_none() {
+            return Ok(None);
+        }
+        let mut piece = Vec::new();
+        while piece.len() < JOIN {
+            let Some(entry) = self.initial.next() else { break };
+            let headers = std::mem::take(&mut self.headers);
+            self.form
+                .write_event(&mut piece, ChangeKind::Added, &entry, headers)?;
+        }
+        if self.initial.len() == 0
+            && let Some(revision) = self.announce.take()
+        {
+            let headers = std::mem::take(&mut self.headers);
+            piece.extend_from_slice(&self.form.bookmark(revision, true, headers)?);
+        }
+        Ok(Some(piece.into()))
+    }
+
+    /// The frame of a change, when it concerns this watcher.
+    fn frame(&mut self, change: &Change) -> Result<Option<Bytes>, ApiError> {
+        let now = change.kind != ChangeKind::Deleted && self.selection.matches(&change.entry);
+        let before = change
+            .previous
+            .as_ref()
+            .is_some_and(|p| self.selection.matches(p));
+        let kind = match (before, now) {
+            (false, false) => return Ok(None),
+            (false, true) => ChangeKind::Added,
+            (true, true) => ChangeKind::Modified,
+            (true, false) => ChangeKind::Deleted,
+        };
+        if self.headers {
+            self.headers = false;
+            let left = match (kind, change.kind, &change.previous) {
+                (ChangeKind::Deleted, ChangeKind::Added | ChangeKind::Modified, Some(previous)) => {
+                    Some(Arc::new(previous.at_revision(change.revision)))
+                }
+                _ => None,
+            };
+            return self
+                .form
+                .event(kind, left.as_ref().unwrap_or(&change.entry), true)
+                .map(Some);
+        }
+        self.form.shared(change, kind).map(Some)
+    }
+
+    /// The frames of what was taken, joined as far as they are small. One alone is sent as the shared bytes it is.
+    fn taken_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let mut alone: Option<Bytes> = None;
+        let mut joined: Vec<u8> = Vec::new();
+        while let Some(change) = self.taken.pop_front() {
+            let Some(frame) = self.frame(&change)? else {
+                continue;
+            };
+            match alone.take() {
+                None if joined.is_empty() => alone = Some(frame),
+                None => joined.extend_from_slice(&frame),
+                Some(first) => {
+                    joined.extend_from_slice(&first);
+                    joined.extend_from_slice(&frame);
+                }
+            }
+            if alone.as_ref().map_or(joined.len(), Bytes::len) >= JOIN {
+                break;
+            }
+        }
+        Ok(alone.or_else(|| (!joined.is_empty()).then(|| joined.into())))
+    }
+
+    /// Everything there is up to now, and a bookmark that says so.
+    fn bookmark_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let Ok(revision) = self.feed.drain(&mut self.scratch) else {
+            self.ended = true;
+            return Ok(None);
+        };
+        self.taken.extend(self.scratch.drain(..));
+        let mut piece = Vec::new();
+        while let Some(more) = self.taken_piece()? {
+            piece.extend_from_slice(&more);
+        }
+        let headers = std::mem::take(&mut self.headers);
+        piece.extend_from_slice(&self.form.bookmark(revision, false, headers)?);
+        self.schedule_bookmark();
+        Ok(Some(piece.into()))
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ApiError>> {
+        loop {
+            if self.ended {
+                return Poll::Ready(Ok(None));
+            }
+            if let Some(piece) = self.initial_piece()? {
+                return Poll::Ready(Ok(Some(piece)));
+            }
+            if let Some(piece) = self.taken_piece()? {
+                return Poll::Ready(Ok(Some(piece)));
+            }
+            // Before the events, so that a stream of them cannot hold off the end.
+            if self.timer.as_mut().poll(cx).is_ready() {
+                let now = Instant::now();
+                if now >= self.deadline {
+                    return Poll::Ready(Ok(None));
+                }
+                if self.next_bookmark.is_some_and(|at| now >= at) {
+                    match self.bookmark_piece()? {
+                        Some(piece) => return Poll::Ready(Ok(Some(piece))),
+                        None => continue,
+                    }
+                }
+                self.timer.as_mut().reset(self.deadline);
+                continue;
+            }
+            match self.feed.poll(cx, &mut self.scratch) {
+                Poll::Pending => return Poll::Pending,
+                // The client comes back with the version it has and is told then whether that is too old.
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(None)),
+                Poll::Ready(Ok(())) => self.taken.extend(self.scratch.drain(..)),
+            }
+        }
+    }
+}
+
+impl http_body::Body for WatchBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        match std::task::ready!(this.poll_piece(cx)) {
+            Ok(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+            Ok(None) => {
+                this.ended = true;
+                Poll::Ready(None)
+            }
+            Err(error) => {
+                // An object that cannot be converted: the watcher has to know that it misses something.
+                this.ended = true;
+                Poll::Ready(Some(Ok(Frame::data(this.form.error(&error)))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+}

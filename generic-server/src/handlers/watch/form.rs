@@ -1,0 +1,191 @@
+//! How a watch's events are written. Watches of the same form give the same bytes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use machinery::ApiError;
+use serde_json::{Value, json};
+use storage::Revision;
+
+use crate::handlers::output::{self, json};
+use crate::handlers::table::{self, RowOf};
+use crate::negotiate::{IncludeObject, Media, Negotiated, View};
+use crate::registry::cache::{Change, ChangeKind, Entry};
+use crate::resource::ServedResource;
+
+/// The annotation of the bookmark that ends the initial events (KEP-3157).
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// The form of a watch's events.
+#[derive(Debug)]
+pub(super) struct Form {
+    resource: Arc<ServedResource>,
+    view: View,
+    media: Media,
+    /// Identifies the form among all watchers of the resource, whatever version they watch.
+    id: u64,
+    head: Vec<u8>,
+}
+
+impl Form {
+    pub(super) fn new(resource: Arc<ServedResource>, negotiated: &Negotiated) -> Self {
+        let view = match negotiated.view {
+            // No event is a list: upstream falls back to the object.
+            View::PartialList(_) => View::Object,
+            view => view,
+        };
+        let mut hasher = DefaultHasher::new();
+        (&resource.gvk, view, negotiated.media).hash(&mut hasher);
+        if !output::plain(&resource) || matches!(view, View::Table(..)) {
+            // What a converter or convertor makes may change with its definition: frames of another one are not ours.
+            Arc::as_ptr(&resource).hash(&mut hasher);
+        }
+        Form {
+            head: output::typed_head(&resource),
+            id: hasher.finish(),
+            resource,
+            view,
+            media: negotiated.media,
+        }
+    }
+
+    /// The event of an object, without sharing: initial events and the first one of a Table watch, which has the headers.
+    pub(super) fn event(
+        &self,
+        kind: ChangeKind,
+        entry: &Arc<Entry>,
+        headers: bool,
+    ) -> Result<Bytes, ApiError> {
+        let mut out = Vec::with_capacity(entry.json.len() + 64);
+        self.write_event(&mut out, kind, entry, headers)?;
+        Ok(out.into())
+    }
+
+    /// The same, appended.
+    pub(super) fn write_event(
+        &self,
+        out: &mut Vec<u8>,
+        kind: ChangeKind,
+        entry: &Arc<Entry>,
+        headers: bool,
+    ) -> Result<(), ApiError> {
+        if self.media == Media::Protobuf {
+            let mut object = Vec::new();
+            self.write_object(&mut object, entry, headers)?;
+            return self.frame(out, kind.as_str(), &object);
+        }
+        open(out, kind.as_str());
+        self.write_object(out, entry, headers)?;
+        close(out);
+        Ok(())
+    }
+
+    /// The object as it is viewed, as JSON.
+    fn write_object(&self, out: &mut Vec<u8>, entry: &Arc<Entry>, headers: bool) -> Result<(), ApiError> {
+        let plain = output::plain_at(&self.resource, entry.revision);
+        match self.view {
+            View::Table(version, include) => {
+                let row = if plain {
+                    RowOf::Entry(entry.clone())
+                } else {
+                    RowOf::Value(output::served(&self.resource, entry)?)
+                };
+                let table = table::single_with(&self.resource, None, version, include, &row, headers)?;
+                out.extend_from_slice(&table);
+            }
+            View::Partial(version) if plain => json::partial(out, version, entry.metadata()),
+            View::Partial(version) => {
+                json::partial_of(out, version, &output::served(&self.resource, entry)?);
+            }
+            _ if plain => {
+                out.extend_from_slice(&self.head);
+                out.extend_from_slice(entry.untyped());
+            }
+            _ => json::write_object(out, &output::served(&self.resource, entry)?),
+        }
+        Ok(())
+    }
+
+    /// An event of an object that is there as JSON, in the form's encoding.
+    fn frame(&self, out: &mut Vec<u8>, kind: &str, object: &[u8]) -> Result<(), ApiError> {
+        if self.media == Media::Protobuf {
+            let object = output::protobuf::of_json(object)?;
+            out.extend_from_slice(&machinery::codec::protobuf::encode_watch_frame(kind, &object));
+        } else {
+            open(out, kind);
+            out.extend_from_slice(object);
+            close(out);
+        }
+        Ok(())
+    }
+
+    /// The event that a change is to a watcher, encoded by the first that asks. `kind` is the change as the watcher sees it.
+    pub(super) fn shared(&self, change: &Change, kind: ChangeKind) -> Result<Bytes, ApiError> {
+        let slot = (self.id << 2) | kind as u64;
+        change.frame(slot, || match (kind, change.kind, &change.previous) {
+            // It left what the watcher selects: its last state in there, with this event's version.
+            (ChangeKind::Deleted, ChangeKind::Added | ChangeKind::Modified, Some(previous)) => {
+                self.event(kind, &Arc::new(previous.at_revision(change.revision)), false)
+            }
+            _ => self.event(kind, &change.entry, false),
+        })
+    }
+
+    /// A bookmark. `end` marks the end of the initial events.
+    pub(super) fn bookmark(&self, revision: Revision, end: bool, headers: bool) -> Result<Bytes, ApiError> {
+        let mut object = json!({"metadata": {"resourceVersion": revision.to_string()}});
+        if end {
+            object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+        }
+        let mut text = Vec::with_capacity(256);
+        match self.view {
+            View::Table(version, include) => {
+                // The annotation has to get through even when no objects are wanted.
+                let include = match include {
+                    IncludeObject::None if end => IncludeObject::Metadata,
+                    other => other,
+                };
+                let row = RowOf::Value(self.typed(object));
+                text = table::single_with(&self.resource, None, version, include, &row, headers)?;
+            }
+            View::Partial(version) => json::partial_of(&mut text, version, &object),
+            _ => json::write_object(&mut text, &self.typed(object)),
+        }
+        let mut out = Vec::with_capacity(text.len() + 64);
+        self.frame(&mut out, "BOOKMARK", &text)?;
+        Ok(out.into())
+    }
+
+    fn typed(&self, mut object: Value) -> Value {
+        object["kind"] = (*self.resource.gvk.kind).into();
+        object["apiVersion"] = self.resource.gvk.api_version().into();
+        object
+    }
+
+    /// An error, after which the stream ends.
+    pub(super) fn error(&self, error: &ApiError) -> Bytes {
+        let mut out = Vec::with_capacity(256);
+        let status = json::status(&error.to_value());
+        if let Err(error) = self.frame(&mut out, "ERROR", &status) {
+            // A Status has a message; without one the end of the stream has to do.
+            tracing::error!(%error, "an error event cannot be encoded");
+        }
+        out.into()
+    }
+
+    /// Whether the first event differs from the later ones.
+    pub(super) fn has_headers(&self) -> bool {
+        matches!(self.view, View::Table(..))
+    }
+}
+
+fn open(out: &mut Vec<u8>, kind: &str) {
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+}
+
+fn close(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"}\n");
+}

@@ -1,0 +1,451 @@
+//! `/livez`, `/readyz` and `/healthz`: named checks, in order, in upstream's plain text. And `/version`.
+//!
+//! Checks are cheap questions about state that others keep; nothing is probed while a request waits. Start-up work takes a
+//! [`Hook`] and finishes it, so that readiness tells what is still missing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::{HeaderValue, StatusCode, header};
+use parking_lot::RwLock;
+
+use crate::chain::{Endpoint, Endpoints};
+use crate::filters::{not_found, quote, text_error};
+use crate::lifecycle::Lifecycle;
+use crate::request::{Authorized, Request, Response, full};
+use crate::request_info::query_pairs;
+
+/// Which documents a check is part of. `/healthz` has all of them but `shutdown`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// `/livez`, `/readyz` and `/healthz`.
+    Everywhere,
+    /// `/livez` and `/healthz`.
+    Live,
+    /// `/readyz` alone.
+    Ready,
+}
+
+type Question = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+struct Check {
+    name: String,
+    part: Part,
+    ask: Question,
+}
+
+/// The checks of a server.
+pub struct Health {
+    checks: RwLock<Vec<Check>>,
+    lifecycle: Lifecycle,
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health")
+            .field("checks", &self.checks.read().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Start-up work that readiness waits for; finishing it is what makes its check pass.
+#[derive(Debug, Clone, Default)]
+pub struct Hook(Arc<AtomicBool>);
+
+impl Hook {
+    /// The work is done.
+    pub fn finish(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Health {
+    /// With the checks that every server has.
+    pub fn new(lifecycle: Lifecycle) -> Arc<Self> {
+        let health = Health {
+            checks: RwLock::default(),
+            lifecycle,
+        };
+        health.add("ping", Part::Everywhere, || Ok(()));
+        health.add("log", Part::Everywhere, || Ok(()));
+        Arc::new(health)
+    }
+
+    /// Adds a check. Its text when it fails goes to the log and to who may ask for the check by name.
+    pub fn add(&self, name: &str, part: Part, ask: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.checks.write().push(Check {
+            name: name.to_string(),
+            part,
+            ask: Box::new(ask),
+        });
+    }
+
+    /// Adds start-up work: `poststarthook/NAME` fails until the hook is finished.
+    pub fn hook(&self, name: &str) -> Hook {
+        self.hook_named(&format!("poststarthook/{name}"))
+    }
+
+    /// The same under its full name.
+    pub fn hook_named(&self, name: &str) -> Hook {
+        let hook = Hook::default();
+        let done = hook.clone();
+        self.add(name, Part::Everywhere, move || {
+            if done.0.load(Ordering::Acquire) {
+                Ok(())
+            } else {
+                Err("not finished".into())
+            }
+        });
+        hook
+    }
+
+    /// Serves the three documents.
+    pub fn install(self: &Arc<Self>, endpoints: &mut Endpoints) {
+        for name in ["livez", "readyz", "healthz"] {
+            let document = Document {
+                health: self.clone(),
+                name,
+            };
+            endpoints.add_below(&format!("/{name}"), Arc::new(document));
+        }
+    }
+
+    /// Whether everything that readiness asks for holds.
+    pub fn is_ready(&self) -> bool {
+        let checks = self.checks.read();
+        let mut wanted = checks.iter().filter(|check| check.part != Part::Live);
+        !self.lifecycle.shutdown_asked() && wanted.all(|check| (check.ask)().is_ok())
+    }
+}
+
+#[derive(Debug)]
+struct Document {
+    health: Arc<Health>,
+    name: &'static str,
+}
+
+#[async_trait::async_trait]
+impl Endpoint for Document {
+    async fn serve(&self, authorized: &Authorized, request: Request) -> Response {
+        let prefix = self.name.len() + 2;
+        match authorized.info().path.get(prefix..) {
+            None => self.whole(request.uri().query().unwrap_or_default()),
+            Some(check) => self.one(check),
+        }
+    }
+}
+
+impl Document {
+    fn has(&self, check: &Check) -> bool {
+        match check.part {
+            Part::Everywhere => true,
+            Part::Live => self.name != "readyz",
+            Part::Ready => self.name == "readyz",
+        }
+    }
+
+    fn shutdown(&self) -> Option<Result<(), String>> {
+        (self.name == "readyz").then(|| {
+            if self.health.lifecycle.shutdown_asked() {
+                Err("process is shutting down".into())
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    fn whole(&self, query: &str) -> Response {
+        let mut excluded: Vec<(String, bool)> = Vec::new();
+        let mut verbose = false;
+        for (key, value) in query_pairs(query) {
+            match &*key {
+                "exclude" => excluded.push((value.into_owned(), false)),
+                "verbose" => verbose = true,
+                _ => {}
+            }
+        }
+        let mut out = String::new();
+        let mut failed = false;
+        let name = self.name;
+        let mut ask = |check: &str, outcome: &dyn Fn() -> Result<(), String>| {
+            if let Some((_, known)) = excluded.iter_mut().find(|(e, _)| e == check) {
+                *known = true;
+                out.push_str(&format!("[+]{check} excluded: ok\n"));
+                return;
+            }
+            match outcome() {
+                Ok(()) => out.push_str(&format!("[+]{check} ok\n")),
+                Err(why) => {
+                    tracing::info!(check.name = check, error = why, "{name} check failed");
+                    failed = true;
+                    out.push_str(&format!("[-]{check} failed: reason withheld\n"));
+                }
+            }
+        };
+        for check in self.health.checks.read().iter().filter(|check| self.has(check)) {
+            ask(&check.name, &*check.ask);
+        }
+        if let Some(outcome) = self.shutdown() {
+            ask("shutdown", &|| outcome.clone());
+        }
+        let mut unknown: Vec<String> = excluded
+            .iter()
+            .filter(|(_, known)| !known)
+            .map(|(e, _)| quote(e))
+            .collect();
+        if !unknown.is_empty() {
+            unknown.sort();
+            unknown.dedup();
+            let unknown = unknown.join(",");
+            out.push_str(&format!(
+                "warn: some health checks cannot be excluded: no matches for {unknown}\n"
+            ));
+        }
+        if failed {
+            return text_error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &format!("{out}{name} check failed"),
+            );
+        }
+        if name == "readyz" {
+            self.health.lifecycle.set_ready();
+        }
+        if verbose {
+            out.push_str(&format!("{name} check passed\n"));
+            passed(out)
+        } else {
+            passed("ok".into())
+        }
+    }
+
+    fn one(&self, name: &str) -> Response {
+        let checks = self.health.checks.read();
+        let found = checks
+            .iter()
+            .find(|check| check.name == name && self.has(check))
+            .map(|check| (check.ask)());
+        let found = found.or_else(|| if name == "shutdown" { self.shutdown() } else { None });
+        match found {
+            None => not_found(),
+            Some(Ok(())) => {
+                let mut response = passed("ok".into());
+                response.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
+                response
+            }
+            Some(Err(why)) => text_error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &format!("internal server error: {why}"),
+            ),
+        }
+    }
+}
+
+fn passed(text: String) -> Response {
+    let mut response = Response::new(full(text));
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+/// `/version`: what this server is compatible with.
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    major: &'static str,
+    minor: &'static str,
+    emulation_major: &'static str,
+    emulation_minor: &'static str,
+    min_compatibility_major: &'static str,
+    min_compatibility_minor: &'static str,
+    git_version: String,
+    git_commit: &'static str,
+    git_tree_state: &'static str,
+    build_date: &'static str,
+    go_version: &'static str,
+    compiler: &'static str,
+    platform: String,
+}
+
+impl Default for Version {
+    fn default() -> Self {
+        Version {
+            major: "1",
+            minor: "36",
+            emulation_major: "1",
+            emulation_minor: "36",
+            min_compatibility_major: "1",
+            min_compatibility_minor: "35",
+            git_version: concat!("v1.36.2+rust", env!("CARGO_PKG_VERSION")).into(),
+            git_commit: "",
+            git_tree_state: "",
+            build_date: "1970-01-01T00:00:00Z",
+            go_version: "",
+            compiler: "rustc",
+            platform: format!("{}/{}", std::env::consts::OS, go_arch()),
+        }
+    }
+}
+
+fn go_arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Serves a JSON document that does not change, to GET and at its path alone.
+#[derive(Debug)]
+pub struct StaticJson(bytes::Bytes);
+
+fn accepts_json(request: &Request) -> bool {
+    let mut given = request.headers().get_all(header::ACCEPT).iter().peekable();
+    given.peek().is_none()
+        || given.filter_map(|value| value.to_str().ok()).any(|value| {
+            value.is_empty()
+                || ["*/*", "application/*", "application/json"]
+                    .iter()
+                    .any(|kind| value.contains(kind))
+        })
+}
+
+impl StaticJson {
+    /// A document, compact.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn new(document: &serde_json::Value) -> Result<Arc<Self>, serde_json::Error> {
+        Ok(Arc::new(StaticJson(serde_json::to_vec(document)?.into())))
+    }
+
+    /// `/version`.
+    ///
+    /// # Errors
+    /// Never in practice: the document is plain strings.
+    pub fn version() -> Result<Arc<Self>, serde_json::Error> {
+        Ok(Arc::new(StaticJson(
+            serde_json::to_vec_pretty(&Version::default())?.into(),
+        )))
+    }
+}
+
+#[async_trait::async_trait]
+impl Endpoint for StaticJson {
+    async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
+        if request.method() != http::Method::GET {
+            return crate::respond::error(&machinery::ApiError::method_not_allowed());
+        }
+        if !accepts_json(&request) {
+            return crate::respond::error(&machinery::ApiError::not_acceptable(&["application/json"]));
+        }
+        let mut response = Response::new(full(self.0.clone()));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+}
+
+/// Serves `/metrics`.
+#[async_trait::async_trait]
+impl Endpoint for crate::metrics::Metrics {
+    async fn serve(&self, _authorized: &Authorized, _request: Request) -> Response {
+        let mut response = Response::new(full(self.render()));
+        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::request::empty;
+
+    async fn ask(health: &Arc<Health>, name: &'static str, uri: &str) -> (u16, String) {
+        let document = Document {
+            health: health.clone(),
+            name,
+        };
+        let request: Request = http::Request::get(uri).body(empty()).unwrap();
+        let info = crate::RequestInfo {
+            path: request.uri().path().into(),
+            ..crate::RequestInfo::default()
+        };
+        let context = crate::RequestContext::new(
+            info,
+            crate::User::system(),
+            String::new(),
+            String::new(),
+            String::new(),
+        );
+        let response = document.serve(&Authorized::new(Arc::new(context)), request).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn documents() {
+        let life = Lifecycle::new();
+        let health = Health::new(life.clone());
+        health.add("informer-sync", Part::Ready, || Ok(()));
+        let hook = health.hook("rbac/bootstrap-roles");
+        let failed = "[+]ping ok\n[+]log ok\n[-]poststarthook/rbac/bootstrap-roles failed: reason withheld\nlivez check failed\n";
+        assert_eq!(ask(&health, "livez", "/livez").await, (500, failed.into()));
+        let one = ask(&health, "livez", "/livez/poststarthook/rbac/bootstrap-roles").await;
+        assert_eq!(one, (500, "internal server error: not finished\n".into()));
+        let excluded = ask(
+            &health,
+            "livez",
+            "/livez?exclude=poststarthook/rbac/bootstrap-roles&exclude=x",
+        )
+        .await;
+        assert_eq!(excluded, (200, "ok".into()));
+        let text = ask(
+            &health,
+            "livez",
+            "/livez?verbose&exclude=poststarthook/rbac/bootstrap-roles&exclude=x",
+        )
+        .await
+        .1;
+        assert_eq!(
+            text,
+            "[+]ping ok\n[+]log ok\n[+]poststarthook/rbac/bootstrap-roles excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"x\"\nlivez check passed\n"
+        );
+
+        assert!(!health.is_ready());
+        hook.finish();
+        assert!(health.is_ready());
+        assert!(!life.has_been_ready());
+        assert_eq!(ask(&health, "readyz", "/readyz").await, (200, "ok".into()));
+        assert!(life.has_been_ready());
+        assert_eq!(
+            ask(&health, "readyz", "/readyz?verbose").await.1,
+            "[+]ping ok\n[+]log ok\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\nreadyz check passed\n"
+        );
+        assert_eq!(ask(&health, "livez", "/livez/informer-sync").await.0, 404);
+        assert_eq!(
+            ask(&health, "livez", "/livez/").await,
+            (404, "404 page not found\n".into())
+        );
+        assert_eq!(
+            ask(&health, "readyz", "/readyz/shutdown").await,
+            (200, "ok".into())
+        );
+
+        life.ask_to_end();
+        assert_eq!(ask(&health, "livez", "/livez").await.0, 200);
+        assert_eq!(ask(&health, "readyz", "/readyz").await.0, 500);
+        assert_eq!(ask(&health, "readyz", "/readyz/shutdown").await.0, 500);
+    }
+}

@@ -1,0 +1,34 @@
+//! The library that every API server of this project is built on: listening, the handler chain, who may do what, routing,
+//! the verbs, admission, the registry with its cached object store, discovery and OpenAPI.
+//!
+//! It knows no kind: a server brings [`resource::ServedResource`]s, each a schema, a [`registry::strategy::Strategy`] and an
+//! [`registry::ObjectStore`], and gets every verb, discovery and documentation from it. `docs/architecture.md` has the map.
+#![warn(missing_docs)]
+
+pub mod admission;
+pub mod authn;
+pub mod authz;
+pub mod chain;
+pub mod client;
+pub mod delegate;
+pub mod delegated;
+pub mod discovery;
+pub mod filters;
+pub mod handlers;
+pub mod health;
+pub mod lifecycle;
+pub mod metrics;
+pub mod negotiate;
+pub mod openapi;
+pub mod pki;
+pub mod registry;
+pub mod request;
+pub mod request_info;
+pub mod resource;
+pub mod respond;
+pub mod serve;
+pub mod server;
+pub mod spawn;
+
+pub use machinery::ApiError;
+pub use request::{Authorized, Body, Request, RequestContext, RequestInfo, Response, User};

@@ -1,0 +1,644 @@
+//! `/metrics` in the Prometheus text format, with upstream's names where they mean the same.
+//!
+//! Request series are found by hash without allocating and updated by atomics: a request pays for one look-up. Other modules
+//! add theirs through [`Collect`]. Not here: what is measured in storage, which reports through a collector too.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+use crate::request::RequestInfo;
+
+/// Upstream's buckets of `apiserver_request_duration_seconds`.
+const BUCKETS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+];
+/// Names in paths are the client's: beyond this many series everything new is counted as `other`.
+const MAX_SERIES: usize = 4096;
+
+/// Writes metrics of its own.
+pub trait Collect: Send + Sync + std::fmt::Debug {
+    /// Appends families, by [`family`] and [`sample`].
+    fn collect(&self, out: &mut String);
+}
+
+/// All metrics of a server.
+#[derive(Debug)]
+pub struct Metrics {
+    requests: RwLock<HashMap<u64, Vec<Arc<Series>>>>,
+    hasher: RandomState,
+    started: std::time::SystemTime,
+    collectors: RwLock<Vec<Arc<dyn Collect>>>,
+    /// Failed TLS handshakes.
+    pub tls_handshake_errors: Arc<AtomicU64>,
+    /// Requests whose handler panicked.
+    pub panics: AtomicU64,
+    /// Requests ended by their deadline.
+    pub timeouts: AtomicU64,
+    /// Requests refused for too many in flight.
+    pub rejected: AtomicU64,
+    in_flight: [AtomicI64; 2],
+    authentications: [AtomicU64; 3],
+    authorizations: [AtomicU64; 3],
+}
+
+/// How authentication ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AuthenticationResult {
+    Success,
+    Failure,
+    Error,
+}
+
+/// How authorization ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AuthorizationResult {
+    Allowed,
+    Denied,
+    NoOpinion,
+}
+
+/// What a request is counted under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Labels<'a> {
+    verb: &'a str,
+    dry_run: &'a str,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    scope: &'a str,
+    client: &'a str,
+}
+
+impl<'a> Labels<'a> {
+    /// Of a request.
+    pub(crate) fn of(
+        info: &'a RequestInfo,
+        head: &'a http::Method,
+        query: &str,
+        apply: bool,
+        agent: &'a str,
+    ) -> Self {
+        let scope = if !info.name.is_empty() || info.verb == "create" {
+            "resource"
+        } else if !info.namespace.is_empty() {
+            "namespace"
+        } else if info.is_resource {
+            "cluster"
+        } else {
+            ""
+        };
+        let connect = info.is_resource
+            && matches!(
+                &*info.subresource,
+                "proxy" | "exec" | "attach" | "portforward" | "log"
+            );
+        let verb = match &*info.verb {
+            _ if connect => "CONNECT",
+            "watch" => "WATCH",
+            "list" => "LIST",
+            "deletecollection" => "DELETECOLLECTION",
+            "patch" if apply => "APPLY",
+            _ => match *head {
+                http::Method::GET | http::Method::HEAD => "GET",
+                http::Method::POST => "POST",
+                http::Method::PUT => "PUT",
+                http::Method::PATCH => "PATCH",
+                http::Method::DELETE => "DELETE",
+                _ => "other",
+            },
+        };
+        let dry_run = match query
+            .contains("dryRun")
+            .then(|| crate::request_info::query_value(query, "dryRun"))
+        {
+            Some(Some(value)) if value == "All" => "All",
+            Some(Some(_)) => "invalid",
+            _ => "",
+        };
+        let known = [
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "cluster-policy-controller",
+        ];
+        let name = agent.split_once('/').map_or("", |(name, _)| name);
+        let client = if known.contains(&name) { name } else { "" };
+        // Upstream counts paths outside the API under their first segment as a subresource.
+        let subresource = if info.is_resource {
+            &*info.subresource
+        } else {
+            known_path(&info.path)
+        };
+        Labels {
+            verb,
+            dry_run,
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource,
+            scope,
+            client,
+        }
+    }
+
+    fn other(self) -> Self {
+        Labels {
+            group: "",
+            version: "",
+            resource: "other",
+            subresource: "",
+            ..self
+        }
+    }
+}
+
+fn known_path(path: &str) -> &str {
+    for known in [
+        "/livez",
+        "/readyz",
+        "/healthz",
+        "/metrics",
+        "/version",
+        "/openapi/v2",
+        "/openapi/v3",
+    ] {
+        if path.starts_with(known) {
+            return known;
+        }
+    }
+    ""
+}
+
+#[derive(Debug)]
+struct Series {
+    labels: [Box<str>; 8],
+    codes: RwLock<Vec<(u16, AtomicU64)>>,
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    sum_micros: AtomicU64,
+    running: AtomicI64,
+}
+
+/// One request's series. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Counted(Arc<Series>);
+
+/// Counts a long-running request until dropped.
+#[derive(Debug)]
+pub(crate) struct LongRunning(Arc<Series>);
+
+impl Drop for LongRunning {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Counted {
+    /// Counts the answer.
+    pub(crate) fn done(&self, code: u16, took: Duration) {
+        let series = &*self.0;
+        let seconds = took.as_secs_f64();
+        let bucket = BUCKETS
+            .iter()
+            .position(|b| seconds <= *b)
+            .unwrap_or(BUCKETS.len());
+        series.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        series.sum_micros.fetch_add(micros, Ordering::Relaxed);
+        {
+            let codes = series.codes.read();
+            if let Some((_, count)) = codes.iter().find(|(known, _)| *known == code) {
+                count.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+        let mut codes = series.codes.write();
+        match codes.iter().find(|(known, _)| *known == code) {
+            Some((_, count)) => {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            None => codes.push((code, AtomicU64::new(1))),
+        }
+    }
+
+    /// Counts a long-running request for as long as the guard lives.
+    pub(crate) fn long_running(&self) -> LongRunning {
+        self.0.running.fetch_add(1, Ordering::Relaxed);
+        LongRunning(self.0.clone())
+    }
+}
+
+/// Counts a request in flight until dropped.
+#[derive(Debug)]
+pub(crate) struct InFlight<'a>(&'a AtomicI64);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            requests: RwLock::default(),
+            hasher: RandomState::new(),
+            started: std::time::SystemTime::now(),
+            collectors: RwLock::default(),
+            tls_handshake_errors: Arc::default(),
+            panics: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            in_flight: Default::default(),
+            authentications: Default::default(),
+            authorizations: Default::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Metrics of a new server, all zero.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Adds what another module measures.
+    pub fn register(&self, collector: Arc<dyn Collect>) {
+        self.collectors.write().push(collector);
+    }
+
+    pub(crate) fn authenticated(&self, result: AuthenticationResult) {
+        self.authentications[result as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn authorized(&self, result: AuthorizationResult) {
+        self.authorizations[result as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn in_flight(&self, verb: &str) -> InFlight<'_> {
+        let kind = usize::from(!matches!(verb, "get" | "list" | "watch"));
+        self.in_flight[kind].fetch_add(1, Ordering::Relaxed);
+        InFlight(&self.in_flight[kind])
+    }
+
+    /// The series of a request.
+    pub(crate) fn request(&self, labels: Labels<'_>) -> Counted {
+        let key = self.hash(&labels);
+        if let Some(found) = find(&self.requests.read(), key, &labels) {
+            return Counted(found);
+        }
+        let mut all = self.requests.write();
+        if let Some(found) = find(&all, key, &labels) {
+            return Counted(found);
+        }
+        let (key, labels) = if all.len() < MAX_SERIES {
+            (key, labels)
+        } else {
+            let other = labels.other();
+            let key = self.hash(&other);
+            if let Some(found) = find(&all, key, &other) {
+                return Counted(found);
+            }
+            (key, other)
+        };
+        let series = Arc::new(Series {
+            labels: values(&labels).map(Box::from),
+            codes: RwLock::default(),
+            buckets: Default::default(),
+            sum_micros: AtomicU64::new(0),
+            running: AtomicI64::new(0),
+        });
+        all.entry(key).or_default().push(series.clone());
+        Counted(series)
+    }
+
+    fn hash(&self, labels: &Labels<'_>) -> u64 {
+        self.hasher.hash_one(labels)
+    }
+
+    /// The whole document.
+    pub fn render(&self) -> String {
+        let mut out = String::with_capacity(64 * 1024);
+        self.render_requests(&mut out);
+        let count = |c: &AtomicU64| c.load(Ordering::Relaxed).to_string();
+        family(
+            &mut out,
+            "apiserver_current_inflight_requests",
+            "gauge",
+            "Number of requests being served, by kind.",
+        );
+        for (kind, value) in ["readOnly", "mutating"].into_iter().zip(&self.in_flight) {
+            let labels = [("request_kind", kind)];
+            sample(
+                &mut out,
+                "apiserver_current_inflight_requests",
+                &labels,
+                value.load(Ordering::Relaxed),
+            );
+        }
+        family(
+            &mut out,
+            "authentication_attempts",
+            "counter",
+            "Authentications by result.",
+        );
+        for (result, value) in ["success", "failure", "error"]
+            .into_iter()
+            .zip(&self.authentications)
+        {
+            sample(
+                &mut out,
+                "authentication_attempts",
+                &[("result", result)],
+                count(value),
+            );
+        }
+        family(
+            &mut out,
+            "authorization_attempts_total",
+            "counter",
+            "Authorizations by result.",
+        );
+        for (result, value) in ["allowed", "denied", "no-opinion"]
+            .into_iter()
+            .zip(&self.authorizations)
+        {
+            sample(
+                &mut out,
+                "authorization_attempts_total",
+                &[("result", result)],
+                count(value),
+            );
+        }
+        for (name, help, value) in [
+            (
+                "apiserver_tls_handshake_errors_total",
+                "Failed TLS handshakes.",
+                &*self.tls_handshake_errors,
+            ),
+            (
+                "apiserver_request_panics_total",
+                "Requests whose handler panicked.",
+                &self.panics,
+            ),
+            (
+                "apiserver_request_timeouts_total",
+                "Requests ended by their deadline.",
+                &self.timeouts,
+            ),
+            (
+                "apiserver_dropped_requests_total",
+                "Requests refused with 429.",
+                &self.rejected,
+            ),
+        ] {
+            family(&mut out, name, "counter", help);
+            sample(&mut out, name, &[], count(value));
+        }
+        process(&mut out, self.started);
+        for collector in self.collectors.read().iter() {
+            collector.collect(&mut out);
+        }
+        out
+    }
+
+    fn render_requests(&self, out: &mut String) {
+        let mut all: Vec<Arc<Series>> = self.requests.read().values().flatten().cloned().collect();
+        all.sort_by(|a, b| a.labels.cmp(&b.labels));
+        const NAMES: [&str; 8] = [
+            "verb",
+            "dry_run",
+            "group",
+            "version",
+            "resource",
+            "subresource",
+            "scope",
+            "system_client",
+        ];
+        let labels = |series: &Series, more: &[(&str, &str)], wanted: &[usize]| {
+            let mut text = String::new();
+            let own = wanted.iter().map(|i| (NAMES[*i], &*series.labels[*i]));
+            let component = [("component", "apiserver")];
+            for (name, value) in own.chain(component).chain(more.iter().copied()) {
+                push_label(&mut text, name, value);
+            }
+            text
+        };
+        let name = "apiserver_request_total";
+        family(out, name, "counter", "Requests by verb, resource and answer.");
+        for series in &all {
+            for (code, count) in series.codes.read().iter() {
+                let code = code.to_string();
+                let labels = labels(series, &[("code", &code)], &[0, 1, 2, 3, 4, 5, 6, 7]);
+                let _ = writeln!(out, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
+            }
+        }
+        let name = "apiserver_request_duration_seconds";
+        family(out, name, "histogram", "How long requests took, in seconds.");
+        // Clients that share everything but their name share a histogram.
+        let mut rest = all.as_slice();
+        while let Some(first) = rest.first() {
+            let same = rest
+                .iter()
+                .take_while(|s| s.labels[..7] == first.labels[..7])
+                .count();
+            let (group, others) = rest.split_at(same);
+            rest = others;
+            let mut running = 0;
+            for (index, bound) in BUCKETS.iter().map(Some).chain([None]).enumerate() {
+                running += group
+                    .iter()
+                    .map(|s| s.buckets[index].load(Ordering::Relaxed))
+                    .sum::<u64>();
+                let bound = bound.map_or("+Inf".to_string(), f64::to_string);
+                let labels = labels(first, &[("le", &bound)], &[0, 1, 2, 3, 4, 5, 6]);
+                let _ = writeln!(out, "{name}_bucket{{{labels}}} {running}");
+            }
+            let micros: u64 = group.iter().map(|s| s.sum_micros.load(Ordering::Relaxed)).sum();
+            let labels = labels(first, &[], &[0, 1, 2, 3, 4, 5, 6]);
+            let sum = Duration::from_micros(micros).as_secs_f64();
+            let _ = writeln!(
+                out,
+                "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {running}"
+            );
+        }
+        let name = "apiserver_longrunning_requests";
+        family(out, name, "gauge", "Long-running requests being served.");
+        for series in &all {
+            let running = series.running.load(Ordering::Relaxed);
+            if running != 0 {
+                let labels = labels(series, &[], &[0, 2, 3, 4, 5, 6]);
+                let _ = writeln!(out, "{name}{{{labels}}} {running}");
+            }
+        }
+    }
+}
+
+fn values<'a>(labels: &Labels<'a>) -> [&'a str; 8] {
+    [
+        labels.verb,
+        labels.dry_run,
+        labels.group,
+        labels.version,
+        labels.resource,
+        labels.subresource,
+        labels.scope,
+        labels.client,
+    ]
+}
+
+fn find(all: &HashMap<u64, Vec<Arc<Series>>>, key: u64, labels: &Labels<'_>) -> Option<Arc<Series>> {
+    let wanted = values(labels);
+    let same = |series: &&Arc<Series>| series.labels.iter().zip(wanted).all(|(a, b)| **a == *b);
+    all.get(&key)?.iter().find(same).cloned()
+}
+
+/// Begins a family: its help and type.
+pub fn family(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// Writes one sample.
+pub fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    out.push_str(name);
+    if !labels.is_empty() {
+        let mut text = String::new();
+        for (label, value) in labels {
+            push_label(&mut text, label, value);
+        }
+        let _ = write!(out, "{{{text}}}");
+    }
+    let _ = writeln!(out, " {value}");
+}
+
+fn push_label(text: &mut String, name: &str, value: &str) {
+    if !text.is_empty() {
+        text.push(',');
+    }
+    let _ = write!(text, "{name}=\"");
+    for c in value.chars() {
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+}
+
+/// What the operating system knows of the process; on other systems than Linux only the start time.
+fn process(out: &mut String, started: std::time::SystemTime) {
+    let since = started
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64();
+    family(
+        out,
+        "process_start_time_seconds",
+        "gauge",
+        "Start time since the epoch in seconds.",
+    );
+    sample(out, "process_start_time_seconds", &[], since);
+    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+        for (key, name, help) in [
+            (
+                "VmRSS:",
+                "process_resident_memory_bytes",
+                "Resident memory in bytes.",
+            ),
+            (
+                "VmSize:",
+                "process_virtual_memory_bytes",
+                "Virtual memory in bytes.",
+            ),
+        ] {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            if let Some(kib) = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()) {
+                family(out, name, "gauge", help);
+                sample(out, name, &[], kib * 1024);
+            }
+        }
+    }
+    if let Ok(stat) = std::fs::read_to_string("/proc/self/stat") {
+        // Fields after the command's closing bracket; user and system time are the 14th and 15th of all, in hundredths.
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        if let (Some(user), Some(system)) = (fields.get(11), fields.get(12))
+            && let (Ok(user), Ok(system)) = (user.parse::<u32>(), system.parse::<u32>())
+        {
+            family(
+                out,
+                "process_cpu_seconds_total",
+                "counter",
+                "User and system time in seconds.",
+            );
+            let seconds = (f64::from(user) + f64::from(system)) / 100.0;
+            sample(out, "process_cpu_seconds_total", &[], seconds);
+        }
+    }
+    if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
+        family(out, "process_open_fds", "gauge", "Open file descriptors.");
+        sample(out, "process_open_fds", &[], descriptors.count());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(metrics: &Metrics, path: &str, code: u16) {
+        let method = http::Method::GET;
+        let info = crate::request_info::resolve(&method, &path.parse().unwrap()).unwrap();
+        let labels = Labels::of(&info, &method, "", false, "kubectl/v1");
+        metrics.request(labels).done(code, Duration::from_millis(7));
+    }
+
+    #[test]
+    fn requests_are_counted_by_what_they_ask() {
+        let metrics = Metrics::default();
+        count(&metrics, "/api/v1/namespaces/a/pods", 200);
+        count(&metrics, "/api/v1/namespaces/b/pods", 200);
+        count(&metrics, "/api/v1/pods", 403);
+        let text = metrics.render();
+        let namespaced = "verb=\"LIST\",dry_run=\"\",group=\"\",version=\"v1\",resource=\"pods\",subresource=\"\",scope=\"namespace\"";
+        assert!(
+            text.contains(&format!(
+                "apiserver_request_total{{{namespaced},system_client=\"\",component=\"apiserver\",code=\"200\"}} 2\n"
+            )),
+            "{text}"
+        );
+        for line in [
+            format!(
+                "apiserver_request_duration_seconds_bucket{{{namespaced},component=\"apiserver\",le=\"0.005\"}} 0\n"
+            ),
+            format!(
+                "apiserver_request_duration_seconds_bucket{{{namespaced},component=\"apiserver\",le=\"+Inf\"}} 2\n"
+            ),
+            format!("apiserver_request_duration_seconds_count{{{namespaced},component=\"apiserver\"}} 2\n"),
+        ] {
+            assert!(text.contains(&line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn series_are_bounded() {
+        let metrics = Metrics::default();
+        for n in 0..MAX_SERIES + 50 {
+            count(&metrics, &format!("/apis/g{n}/v1/things"), 404);
+        }
+        assert!(metrics.requests.read().len() <= MAX_SERIES + 1);
+        assert!(metrics.render().contains("resource=\"other\""));
+    }
+}

@@ -1,0 +1,387 @@
+//! What form an answer takes: media type, view (the object, a Table, metadata alone), pretty or not, compressed or not.
+//!
+//! Decided once per request from its head, before anything is done for it. Mirrors `endpoints/handlers/negotiation` of
+//! k8s.io/apiserver and, for built-in kinds, the coarser look that go-restful takes at `Accept` before that.
+
+mod accept;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Uri, header};
+use machinery::ApiError;
+
+use crate::handlers::output;
+use crate::request::Response;
+use crate::resource::ServedResource;
+use accept::Clause;
+
+/// What built-in kinds are offered in, as 406 and 415 list it.
+pub(crate) const BUILTIN_TYPES: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
+/// The same with the streaming forms, for lists and watches.
+const STREAM_TYPES: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
+
+/// The media types that bodies of a resource can have, as messages list them.
+pub(crate) fn types_of(_resource: &ServedResource) -> &'static [&'static str] {
+    // Custom kinds refuse protobuf, yet upstream's message names it.
+    BUILTIN_TYPES
+}
+
+/// How an answer is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Media {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+impl Media {
+    /// In the order in which wildcards choose.
+    const ALL: [Media; 3] = [Media::Json, Media::Yaml, Media::Protobuf];
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// Of a watch.
+    pub(crate) fn stream_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+
+    fn subtype(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Yaml => "yaml",
+            Self::Protobuf => "vnd.kubernetes.protobuf",
+        }
+    }
+}
+
+/// The version of `meta.k8s.io` that a view is made in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum MetaVersion {
+    V1,
+    V1Beta1,
+}
+
+impl MetaVersion {
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What a Table's rows carry of their object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+/// What of the object is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum View {
+    /// The object itself.
+    Object,
+    /// `as=Table`.
+    Table(MetaVersion, IncludeObject),
+    /// `as=PartialObjectMetadata`.
+    Partial(MetaVersion),
+    /// `as=PartialObjectMetadataList`.
+    PartialList(MetaVersion),
+}
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Negotiated {
+    pub(crate) media: Media,
+    pub(crate) view: View,
+    pub(crate) pretty: bool,
+    /// The client takes gzip; bodies above the threshold are sent so.
+    pub(crate) gzip: bool,
+}
+
+/// The form of an error: never a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ErrorForm {
+    pub(crate) media: Media,
+    pub(crate) pretty: bool,
+}
+
+/// What is asked about, as far as it decides what is on offer.
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    custom: bool,
+    stream: bool,
+}
+
+/// The form of an answer about a resource. 406 in upstream's words when nothing fits; 400 for a bad `includeObject`.
+pub(crate) fn negotiate(head: &Parts, resource: &ServedResource) -> Result<Negotiated, ApiError> {
+    of(
+        head,
+        Offer {
+            custom: resource.custom,
+            stream: false,
+        },
+    )
+}
+
+/// The same for lists and watches, which offer streams too.
+pub(crate) fn negotiate_stream(head: &Parts, resource: &ServedResource) -> Result<Negotiated, ApiError> {
+    of(
+        head,
+        Offer {
+            custom: resource.custom,
+            stream: true,
+        },
+    )
+}
+
+fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
+    let accept = text(&head.headers, header::ACCEPT);
+    if !offer.custom && !accept::produces(accept, if offer.stream { STREAM_TYPES } else { BUILTIN_TYPES }) {
+        let offers = if offer.stream { STREAM_TYPES } else { BUILTIN_TYPES };
+        let message = format!(
+            "406: Not Acceptable\n\nAvailable representations: {}",
+            offers.join(", ")
+        );
+        return Err(ApiError::not_acceptable(offers)
+            .with_message(message)
+            .with_details(machinery::status::Details::default()));
+    }
+    let Some((media, view, pretty)) = choose(accept, |media, view| match view {
+        View::Object => output::encodes(media) && !(offer.custom && media == Media::Protobuf),
+        View::Table(..) => media != Media::Protobuf,
+        View::Partial(_) | View::PartialList(_) => output::encodes(media),
+    }) else {
+        return Err(ApiError::not_acceptable(BUILTIN_TYPES));
+    };
+    let view = match view {
+        View::Table(version, _) => View::Table(version, include_object(&head.uri)?),
+        view => view,
+    };
+    Ok(Negotiated {
+        media,
+        view,
+        pretty: pretty || wants_pretty(&head.uri, &head.headers),
+        gzip: takes_gzip(&head.headers),
+    })
+}
+
+/// The form of an error. What cannot be negotiated is indented JSON, as upstream has it.
+pub(crate) fn error_form(uri: &Uri, headers: &HeaderMap) -> ErrorForm {
+    let plain = |media, view| view == View::Object && output::encodes(media);
+    match choose(text(headers, header::ACCEPT), plain) {
+        Some((media, _, pretty)) => ErrorForm {
+            media,
+            pretty: pretty || wants_pretty(uri, headers),
+        },
+        None => ErrorForm {
+            media: Media::Json,
+            pretty: true,
+        },
+    }
+}
+
+/// The first media type that the client likes best and `allowed` lets it have, with the view and whether it asked for indentation.
+fn choose(accept: &str, allowed: impl Fn(Media, View) -> bool) -> Option<(Media, View, bool)> {
+    if accept.is_empty() {
+        return Some((Media::Json, View::Object, false));
+    }
+    for clause in accept::parse(accept) {
+        let Some(view) = view_of(&clause) else { continue };
+        let matching = Media::ALL.into_iter().find(|media| {
+            let kind =
+                clause.kind == "application" && (clause.subtype == media.subtype() || clause.subtype == "*");
+            (kind || (clause.kind == "*" && clause.subtype == "*"))
+                && (clause
+                    .param("stream")
+                    .is_none_or(|s| s == "watch" && *media != Media::Yaml))
+                && allowed(*media, view)
+        });
+        if let Some(media) = matching {
+            return Some((media, view, clause.param("pretty") == Some("1")));
+        }
+    }
+    None
+}
+
+/// The view that a clause asks for; `None` when there is none such.
+fn view_of(clause: &Clause<'_>) -> Option<View> {
+    let (kind, group, version) = (clause.param("as"), clause.param("g"), clause.param("v"));
+    if kind.is_none() && group.is_none() && version.is_none() {
+        return Some(View::Object);
+    }
+    if clause.param("sv").is_some_and(|v| !v.is_empty() && v != "v1") || group != Some("meta.k8s.io") {
+        return None;
+    }
+    let version = match version? {
+        "v1" => MetaVersion::V1,
+        "v1beta1" => MetaVersion::V1Beta1,
+        _ => return None,
+    };
+    match kind? {
+        "Table" => Some(View::Table(version, IncludeObject::Metadata)),
+        "PartialObjectMetadata" => Some(View::Partial(version)),
+        "PartialObjectMetadataList" => Some(View::PartialList(version)),
+        _ => None,
+    }
+}
+
+fn include_object(uri: &Uri) -> Result<IncludeObject, ApiError> {
+    match query_value(uri.query(), "includeObject").as_deref() {
+        None | Some("" | "Metadata") => Ok(IncludeObject::Metadata),
+        Some("Object") => Ok(IncludeObject::Object),
+        Some("None") => Ok(IncludeObject::None),
+        Some(other) => Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+            machinery::field::go_quote(other)
+        ))),
+    }
+}
+
+/// `pretty` in the query, else whether the client is one that people look at.
+pub(crate) fn wants_pretty(uri: &Uri, headers: &HeaderMap) -> bool {
+    let asked = uri.query().filter(|q| q.contains("pretty"));
+    if let Some(value) = query_value(asked, "pretty").filter(|v| !v.is_empty()) {
+        return matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True");
+    }
+    let agent = text(headers, header::USER_AGENT);
+    ["curl", "Wget", "Mozilla/5.0"]
+        .iter()
+        .any(|known| agent.starts_with(known))
+}
+
+/// Whether the client names gzip among the encodings it takes (a quality makes it another token, as upstream reads it).
+pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
+    text(headers, header::ACCEPT_ENCODING)
+        .split(',')
+        .any(|token| token.trim() == "gzip")
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers
+        .get(name)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default()
+}
+
+/// The first value of a query parameter, decoded.
+pub(crate) fn query_value(query: Option<&str>, name: &str) -> Option<String> {
+    query_pairs(query)
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value)
+}
+
+/// The decoded pairs of a query.
+pub(crate) fn query_pairs(query: Option<&str>) -> impl Iterator<Item = (String, String)> + '_ {
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&spaced)
+            .decode_utf8_lossy()
+            .into_owned()
+    };
+    let pairs = query
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty());
+    pairs.map(move |pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(key), decode(value))
+    })
+}
+
+/// Whether a client takes plain JSON for a document that has no other form.
+pub(crate) fn takes_json(headers: &HeaderMap) -> bool {
+    let accept = text(headers, header::ACCEPT);
+    accept.is_empty()
+        || accept::parse(accept).any(|clause| {
+            matches!(clause.kind, "application" | "*") && matches!(clause.subtype, "json" | "*")
+        })
+}
+
+/// The form of a document that is no resource (discovery, versions).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DocumentForm {
+    Json,
+    Yaml,
+    Protobuf,
+    /// `as=APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    AggregatedDiscovery,
+}
+
+/// The form of a document; `aggregated` says that the aggregated form is on offer. 406 when nothing fits.
+pub(crate) fn document(headers: &HeaderMap, aggregated: bool) -> Result<DocumentForm, ApiError> {
+    let accept = text(headers, header::ACCEPT);
+    if aggregated {
+        let mut clauses = accept::parse(accept);
+        let is_aggregated = |clause: &Clause<'_>| {
+            clause.kind == "application"
+                && clause.subtype == "json"
+                && clause.param("g") == Some("apidiscovery.k8s.io")
+                && clause.param("v") == Some("v2")
+                && clause.param("as") == Some("APIGroupDiscoveryList")
+        };
+        let plain = |clause: &Clause<'_>| clause.param("as").is_none();
+        if clauses
+            .find(|c| is_aggregated(c) || plain(c))
+            .is_some_and(|c| is_aggregated(&c))
+        {
+            return Ok(DocumentForm::AggregatedDiscovery);
+        }
+    }
+    match choose(accept, |media, view| {
+        view == View::Object && output::encodes(media)
+    }) {
+        Some((Media::Json, ..)) => Ok(DocumentForm::Json),
+        Some((Media::Yaml, ..)) => Ok(DocumentForm::Yaml),
+        Some((Media::Protobuf, ..)) => Ok(DocumentForm::Protobuf),
+        None => Err(ApiError::not_acceptable(BUILTIN_TYPES)),
+    }
+}
+
+/// Answers a JSON document in a form.
+pub(crate) fn encode_document(head: &Parts, form: DocumentForm, document: &Bytes) -> Response {
+    let media = match form {
+        DocumentForm::Json | DocumentForm::AggregatedDiscovery => Media::Json,
+        DocumentForm::Yaml => Media::Yaml,
+        DocumentForm::Protobuf => Media::Protobuf,
+    };
+    let negotiated = Negotiated {
+        media,
+        view: View::Object,
+        pretty: wants_pretty(&head.uri, &head.headers),
+        gzip: takes_gzip(&head.headers),
+    };
+    output::document(&negotiated, document)
+}
+
+/// A body that is ready, compressed when it is large and the client takes that. The caller sets the content type.
+pub(crate) fn maybe_gzip(headers: &HeaderMap, body: Bytes) -> Response {
+    output::bytes(body, takes_gzip(headers))
+}

@@ -1,0 +1,159 @@
+//! Certificate authorities and what they issue.
+
+use std::fmt;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+use time::{Duration, OffsetDateTime};
+
+use super::PkiError;
+
+/// How long an authority lasts.
+const AUTHORITY_LIFE: Duration = Duration::days(3650);
+/// How long a certificate lasts.
+const CERTIFICATE_LIFE: Duration = Duration::days(365);
+/// Certificates begin this long ago, for clocks that are behind.
+const SKEW: Duration = Duration::minutes(5);
+
+/// A certificate with its key, in PEM.
+#[derive(Clone)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key, PKCS#8.
+    pub key: String,
+}
+
+impl fmt::Debug for Issued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the key.
+        f.debug_struct("Issued").finish_non_exhaustive()
+    }
+}
+
+/// A certificate authority.
+pub struct Authority {
+    /// Its certificate, in PEM.
+    pub certificate: String,
+    /// Its private key, in PEM.
+    pub(super) key: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+/// A new ECDSA P-256 private key, PKCS#8 in PEM.
+pub(super) fn generate_key() -> Result<String, PkiError> {
+    Ok(KeyPair::generate().map_err(issue)?.serialize_pem())
+}
+
+/// The public half of a private key, in PEM.
+pub(super) fn public_key(key: &str) -> Result<String, PkiError> {
+    Ok(KeyPair::from_pem(key).map_err(issue)?.public_key_pem())
+}
+
+fn issue(error: rcgen::Error) -> PkiError {
+    PkiError::Issue(error.to_string())
+}
+
+fn params(
+    names: &[String],
+    common_name: &str,
+    organization: &str,
+    life: Duration,
+) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::new(names)
+        .map_err(|e| PkiError::Issue(format!("one of the names {} is unusable: {e}", names.join(", "))))?;
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, common_name);
+    if !organization.is_empty() {
+        subject.push(DnType::OrganizationName, organization);
+    }
+    params.distinguished_name = subject;
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - SKEW;
+    params.not_after = now + life;
+    Ok(params)
+}
+
+impl Authority {
+    /// A new one, for ten years.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn generate(common_name: &str) -> Result<Self, PkiError> {
+        let key = KeyPair::generate().map_err(issue)?;
+        let mut params = params(&[], common_name, "", AUTHORITY_LIFE)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        let certificate = params.self_signed(&key).map_err(issue)?.pem();
+        Ok(Authority {
+            certificate,
+            key: key.serialize_pem(),
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// One from its PEM texts.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn load(certificate: &str, key: &str) -> Result<Self, PkiError> {
+        let pair = KeyPair::from_pem(key).map_err(issue)?;
+        let issuer = Issuer::from_ca_cert_pem(certificate, pair).map_err(issue)?;
+        Ok(Authority {
+            certificate: certificate.into(),
+            key: key.into(),
+            issuer,
+        })
+    }
+
+    /// A server certificate for these names, for a year.
+    ///
+    /// # Errors
+    /// When a name is neither a DNS name nor an address.
+    pub fn server(&self, common_name: &str, names: &[String]) -> Result<Issued, PkiError> {
+        let mut params = params(names, common_name, "", CERTIFICATE_LIFE)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// A client certificate: the user, and one group or none, for a year.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn client(&self, user: &str, group: &str) -> Result<Issued, PkiError> {
+        self.client_for(user, group, CERTIFICATE_LIFE)
+    }
+
+    pub(crate) fn client_for(&self, user: &str, group: &str, life: Duration) -> Result<Issued, PkiError> {
+        let mut params = params(&[], user, group, life)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Issued, PkiError> {
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(issue)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(issue)?.pem();
+        Ok(Issued {
+            certificate,
+            key: key.serialize_pem(),
+        })
+    }
+}

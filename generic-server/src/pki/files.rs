@@ -1,0 +1,283 @@
+//! A [`Pki`] in a directory: which files there are, when they still fit, and how they are written.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::Path;
+
+use time::{Duration, OffsetDateTime};
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::X509Certificate;
+
+use super::authority::{Authority, Issued, generate_key, public_key};
+use super::{Pki, PkiError, ServingNames, certificates};
+
+/// What is valid for less than this is issued anew.
+const RENEW_BEFORE: Duration = Duration::days(30);
+
+pub(super) fn open(directory: &Path, names: &ServingNames) -> Result<Pki, PkiError> {
+    make_directory(directory)?;
+    let ca = authority(directory, "ca", "kubernetes")?;
+    let front_proxy_ca = authority(directory, "front-proxy-ca", "front-proxy-ca")?;
+    let wanted = names.all();
+    let serving = issued(directory, "apiserver", &ca, Some(&wanted), || {
+        ca.server("kube-apiserver", &wanted)
+    })?;
+    let front_proxy_client = issued(directory, "front-proxy-client", &front_proxy_ca, None, || {
+        front_proxy_ca.client("front-proxy-client", "")
+    })?;
+    let admin = issued(directory, "admin", &ca, None, || {
+        ca.client("kubernetes-admin", "system:masters")
+    })?;
+    let service_account_key = key(directory)?;
+    Ok(Pki {
+        ca,
+        front_proxy_ca,
+        serving,
+        front_proxy_client,
+        admin,
+        service_account_key,
+    })
+}
+
+fn authority(directory: &Path, name: &str, common_name: &str) -> Result<Authority, PkiError> {
+    let (certificate_path, key_path) = paths(directory, name);
+    if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
+        let content = |problem: String| PkiError::Content {
+            path: certificate_path.clone(),
+            problem,
+        };
+        if lasts(&certificate).map_err(content)? {
+            let pair = Issued { certificate, key };
+            pair.certified_key()
+                .map_err(|e| content(format!("does not fit its key ({e})")))?;
+            return Authority::load(&pair.certificate, &pair.key)
+                .map_err(|e| content(format!("is unusable ({e})")));
+        }
+        tracing::warn!(path = %certificate_path.display(), "a certificate authority nears its end and is made anew");
+    }
+    let made = Authority::generate(common_name)?;
+    // The key first: a certificate is only there when its key is.
+    write(&key_path, made.key.as_bytes())?;
+    write(&certificate_path, made.certificate.as_bytes())?;
+    Ok(made)
+}
+
+fn issued(
+    directory: &Path,
+    name: &str,
+    by: &Authority,
+    names: Option<&[String]>,
+    make: impl FnOnce() -> Result<Issued, PkiError>,
+) -> Result<Issued, PkiError> {
+    let (certificate_path, key_path) = paths(directory, name);
+    if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
+        let pair = Issued { certificate, key };
+        // Whatever is wrong with it, a new one is right.
+        if pair.certified_key().is_ok() && fits(&pair.certificate, by, names) {
+            return Ok(pair);
+        }
+        tracing::info!(path = %certificate_path.display(), "a certificate is issued anew");
+    }
+    let made = make()?;
+    write(&key_path, made.key.as_bytes())?;
+    write(&certificate_path, made.certificate.as_bytes())?;
+    Ok(made)
+}
+
+fn key(directory: &Path) -> Result<String, PkiError> {
+    let path = directory.join("sa.key");
+    let key = match read(&path)? {
+        Some(key) => key,
+        None => {
+            let key = generate_key()?;
+            write(&path, key.as_bytes())?;
+            key
+        }
+    };
+    let public = public_key(&key).map_err(|e| PkiError::Content {
+        path: path.clone(),
+        problem: format!("is no usable private key ({e})"),
+    })?;
+    write(&directory.join("sa.pub"), public.as_bytes())?;
+    Ok(key)
+}
+
+fn paths(directory: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+    (
+        directory.join(format!("{name}.crt")),
+        directory.join(format!("{name}.key")),
+    )
+}
+
+fn with_parsed<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T, String> {
+    let der = certificates(pem).map_err(|e| e.to_string())?;
+    let first = der.first().ok_or("holds no certificate")?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(first)
+        .map_err(|e| format!("holds an unreadable certificate ({e})"))?;
+    Ok(look(&parsed))
+}
+
+/// Whether a certificate is valid for long enough.
+fn lasts(pem: &str) -> Result<bool, String> {
+    let limit = (OffsetDateTime::now_utc() + RENEW_BEFORE).unix_timestamp();
+    with_parsed(pem, |c| c.validity().not_after.timestamp() > limit)
+}
+
+/// Whether a certificate is valid for long enough, of this authority and for exactly these names.
+fn fits(pem: &str, by: &Authority, names: Option<&[String]>) -> bool {
+    let authority_key = with_parsed(&by.certificate, |c| {
+        c.iter_extensions().find_map(|e| match e.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+            _ => None,
+        })
+    });
+    let Ok(Some(authority_key)) = authority_key else {
+        return false;
+    };
+    let same = with_parsed(pem, |c| {
+        let signed_by = c.iter_extensions().any(|e| match e.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(id) => {
+                id.key_identifier.as_ref().is_some_and(|id| id.0 == authority_key)
+            }
+            _ => false,
+        });
+        signed_by && names.is_none_or(|names| alternative_names(c) == names)
+    });
+    matches!((lasts(pem), same), (Ok(true), Ok(true)))
+}
+
+fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    if let Ok(Some(extension)) = certificate.subject_alternative_name() {
+        for name in &extension.value.general_names {
+            match name {
+                GeneralName::DNSName(dns) => names.push((*dns).to_string()),
+                GeneralName::IPAddress(bytes) => {
+                    if let Ok(v4) = <[u8; 4]>::try_from(*bytes) {
+                        names.push(IpAddr::from(v4).to_string());
+                    } else if let Ok(v6) = <[u8; 16]>::try_from(*bytes) {
+                        names.push(IpAddr::from(v6).to_string());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+fn read(path: &Path) -> Result<Option<String>, PkiError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("read", path)(error)),
+    }
+}
+
+/// Writes a file that only the owner may read, all or nothing.
+pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), PkiError> {
+    if fs::read(path).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".new");
+    let fresh = path.with_file_name(name);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&fresh).map_err(failed("write", path))?;
+    file.write_all(content)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&fresh, path))
+        .map_err(failed("write", path))
+}
+
+fn make_directory(path: &Path) -> Result<(), PkiError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path).map_err(failed("create", path))
+}
+
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> PkiError + 'a {
+    move |source| PkiError::File {
+        action,
+        path: path.to_path_buf(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(extra: &str) -> ServingNames {
+        ServingNames {
+            extra: vec![extra.into()],
+            service_ips: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+            domain: String::new(),
+        }
+    }
+
+    #[test]
+    fn kept_and_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pki");
+        let first = open(&path, &names("a.example")).unwrap();
+        let again = open(&path, &names("a.example")).unwrap();
+        assert_eq!(first.serving.certificate, again.serving.certificate);
+        assert_eq!(first.ca.certificate, again.ca.certificate);
+        assert_eq!(first.service_account_key, again.service_account_key);
+
+        let renamed = open(&path, &names("b.example")).unwrap();
+        assert_ne!(first.serving.certificate, renamed.serving.certificate);
+        assert_eq!(first.admin.certificate, renamed.admin.certificate);
+
+        fs::remove_file(path.join("ca.crt")).unwrap();
+        let other = open(&path, &names("b.example")).unwrap();
+        assert_ne!(
+            other.admin.certificate, renamed.admin.certificate,
+            "of the old authority"
+        );
+        assert_eq!(
+            other.front_proxy_client.certificate,
+            renamed.front_proxy_client.certificate
+        );
+
+        // A pair that does not fit (a crash between two files) is replaced.
+        fs::copy(path.join("sa.key"), path.join("admin.key")).unwrap();
+        let mended = open(&path, &names("b.example")).unwrap();
+        mended.admin.certified_key().unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn for_the_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let pki = open(dir.path(), &names("a.example")).unwrap();
+        pki.write_kubeconfig(&dir.path().join("admin.kubeconfig"), "https://127.0.0.1:1")
+            .unwrap();
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{}", entry.path().display());
+        }
+    }
+
+    #[test]
+    fn broken_files_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path(), &names("a.example")).unwrap();
+        fs::write(dir.path().join("sa.key"), "nonsense").unwrap();
+        let error = open(dir.path(), &names("a.example")).unwrap_err().to_string();
+        assert!(error.contains("sa.key") && error.contains("remove it"), "{error}");
+        fs::write(dir.path().join("ca.crt"), "nonsense").unwrap();
+        let error = open(dir.path(), &names("a.example")).unwrap_err().to_string();
+        assert!(error.contains("ca.crt` holds no certificate"), "{error}");
+    }
+}

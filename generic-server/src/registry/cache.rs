@@ -1,0 +1,651 @@
+//! The watch cache: one resource's objects as immutable snapshots of final JSON, and its recent events, shared by all readers.
+//!
+//! Fed by a [`storage::WatchSink`]. With an in-process engine a write is in the newest snapshot before it is acknowledged.
+//! It is not a policy: what a list or watch request may ask is in `registry::list` and `handlers::watch`.
+//!
+//! Invariants:
+//! - A snapshot is complete up to its revision, and its revision never goes back.
+//! - Every event after a snapshot's revision is in the ring (or the ring says that it no longer is): a reader that takes a
+//!   snapshot and then a [`Feed`] after its revision misses nothing and sees nothing twice.
+//! - Readers pull. Nothing is queued per watcher, so a slow one costs nothing and is ended when the ring has moved past it.
+//! - The snapshot is swapped before the event is offered: who has seen an event finds it in every later read.
+
+mod entry;
+mod feed;
+mod interest;
+mod prepare;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use machinery::{ApiError, GroupResource};
+use parking_lot::Mutex;
+use storage::{Event, EventKind, RangeRequest, Revision, StorageError, Store, WatchHandle, WatchSink};
+
+pub use entry::Entry;
+pub use feed::{Feed, FeedEnd};
+pub use interest::Interest;
+pub use prepare::{JsonCodec, Prepared, ProtobufCodec, StorageCodec};
+
+use crate::registry::errors::{from_storage, too_large};
+use crate::registry::store::StoreConfig;
+use interest::Interests;
+use prepare::Expected;
+use ring::Ring;
+
+/// How long a reader waits for a revision before it is told that it asks too much (upstream's figure).
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Objects per request of the first read.
+const PAGE: usize = 10_000;
+/// Snapshots kept for pages of lists, and for how long (upstream's compaction interval is what clients are used to).
+const RETAINED: usize = 32;
+const RETAINED_FOR: Duration = Duration::from_secs(300);
+
+/// All objects at one revision. Cheap to clone, never changes.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// The revision that this is complete up to.
+    pub revision: Revision,
+    /// By storage key.
+    pub objects: imbl::OrdMap<Arc<str>, Arc<Entry>>,
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It changed.
+    Modified,
+    /// It is gone; the entry is its last state, with the deletion's revision.
+    Deleted,
+}
+
+impl ChangeKind {
+    /// The wire form: `ADDED`, `MODIFIED`, `DELETED`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// One event, shared by all watchers.
+#[derive(Debug)]
+pub struct Change {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The state after (for `Deleted` the last state, with the deletion's revision as resourceVersion).
+    pub entry: Arc<Entry>,
+    /// The state before.
+    pub previous: Option<Arc<Entry>>,
+    /// The event's revision.
+    pub revision: Revision,
+    /// The event on the wire, as watchers of the same form share it: by form, encoded by the first that needs it.
+    frames: Mutex<Vec<(u64, Bytes)>>,
+}
+
+impl Change {
+    fn new(
+        kind: ChangeKind,
+        entry: Arc<Entry>,
+        previous: Option<Arc<Entry>>,
+        revision: Revision,
+    ) -> Arc<Self> {
+        Arc::new(Change {
+            kind,
+            entry,
+            previous,
+            revision,
+            frames: Mutex::default(),
+        })
+    }
+
+    /// The encoded event of a form, made once. `form` identifies version, media type and view; watchers of one form give the
+    /// same bytes.
+    pub fn frame<E>(&self, form: u64, encode: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+        let known = |frames: &[(u64, Bytes)]| frames.iter().find(|(f, _)| *f == form).map(|(_, b)| b.clone());
+        // Encoding happens under the lock: a second watcher waits for the first one's bytes rather than making its own.
+        let mut frames = self.frames.lock();
+        if let Some(bytes) = known(&frames) {
+            return Ok(bytes);
+        }
+        let bytes = encode()?;
+        frames.push((form, bytes.clone()));
+        Ok(bytes)
+    }
+
+    /// Nobody is likely to ask for the encoded event again.
+    fn forget_frames(&self) {
+        *self.frames.lock() = Vec::new();
+    }
+
+    /// About what it keeps in memory that nothing else does.
+    fn weight(&self) -> usize {
+        self.entry.json.len() + self.previous.as_ref().map_or(0, |p| p.json.len()) + 256
+    }
+}
+
+/// One resource's cache.
+pub struct ObjectCache {
+    engine: Arc<dyn Store>,
+    config: StoreConfig,
+    codec: Arc<dyn StorageCodec>,
+    newest: ArcSwap<Snapshot>,
+    /// The newest revision whose events have all been offered to feeds.
+    offered: tokio::sync::watch::Sender<Revision>,
+    ring: Ring,
+    interests: Interests,
+    /// Writes of this process under way, by key.
+    expected: Mutex<HashMap<Arc<str>, Vec<Arc<Expected>>>>,
+    retained: Mutex<VecDeque<(Instant, Arc<Snapshot>)>>,
+    /// Ends the engine's watch when the cache is dropped or starts anew.
+    feeding: Mutex<Option<WatchHandle>>,
+    /// Whether the engine's watch is alive. While it is not, the newest snapshot vouches for nothing newer than itself.
+    following: tokio::sync::watch::Sender<bool>,
+    /// A sweep is under way.
+    sweeping: AtomicBool,
+    /// Where restarts and sweeps run: engines call from threads of their own.
+    runtime: tokio::runtime::Handle,
+}
+
+impl fmt::Debug for ObjectCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let newest = self.newest.load();
+        f.debug_struct("ObjectCache")
+            .field("prefix", &self.config.prefix)
+            .field("revision", &newest.revision)
+            .field("objects", &newest.objects.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ObjectCache {
+    /// Reads all objects under the config's prefix and follows the engine from there on. When the engine ends the watch later,
+    /// the cache starts anew by itself; until then reads answer as old as it is (consistent ones wait or fail).
+    pub async fn start(
+        engine: Arc<dyn Store>,
+        config: &StoreConfig,
+        codec: Arc<dyn StorageCodec>,
+    ) -> Result<Arc<Self>, StorageError> {
+        let cache = Arc::new(ObjectCache {
+            engine,
+            config: config.clone(),
+            codec,
+            newest: ArcSwap::default(),
+            offered: tokio::sync::watch::Sender::default(),
+            ring: Ring::default(),
+            interests: Interests::default(),
+            expected: Mutex::default(),
+            retained: Mutex::default(),
+            feeding: Mutex::default(),
+            following: tokio::sync::watch::Sender::new(false),
+            sweeping: AtomicBool::new(false),
+            runtime: tokio::runtime::Handle::current(),
+        });
+        cache.load().await?;
+        Ok(cache)
+    }
+
+    /// The newest snapshot: as old as the cache is.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.newest.load_full()
+    }
+
+    /// The newest revision whose events feeds can have seen.
+    pub fn offered(&self) -> Revision {
+        *self.offered.borrow()
+    }
+
+    /// What the store was told at birth.
+    pub fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
+    /// A snapshot no older than any write acknowledged before the call. 504 when the engine's state does not arrive in time.
+    pub async fn fresh(&self) -> Result<Arc<Snapshot>, ApiError> {
+        if !*self.following.borrow() {
+            self.wait_until_following().await?;
+        }
+        if let Some(published) = self.engine.published() {
+            return Ok(self.at_least(published));
+        }
+        let revision = self
+            .engine
+            .fresh_for(&self.watch_prefix())
+            .await
+            .map_err(|error| self.failure(&error))?;
+        self.wait_for(revision).await
+    }
+
+    /// A snapshot of at least this revision; 504 with the cause ResourceVersionTooLarge when it does not come in time.
+    pub async fn wait_for(&self, revision: Revision) -> Result<Arc<Snapshot>, ApiError> {
+        let newest = self.newest.load_full();
+        if newest.revision >= revision {
+            return Ok(newest);
+        }
+        if !*self.following.borrow() {
+            self.wait_until_following().await?;
+        }
+        let mut offered = self.offered.subscribe();
+        let reached = async {
+            // An engine in process tells its sinks of nothing but events: ask it now and then how far it is.
+            let mut every = tokio::time::interval(Duration::from_millis(50));
+            while self.current() < revision {
+                tokio::select! {
+                    _ = offered.changed() => {}
+                    _ = every.tick() => {}
+                }
+            }
+        };
+        // Late or not, the state below tells.
+        let _ = tokio::time::timeout(PATIENCE, reached).await;
+        let newest = self.at_least(self.current());
+        if newest.revision >= revision {
+            Ok(newest)
+        } else {
+            Err(too_large(revision.0, newest.revision.0))
+        }
+    }
+
+    /// The newest revision that the cache is known to be complete up to.
+    pub fn current(&self) -> Revision {
+        let published = match *self.following.borrow() {
+            true => self.engine.published(),
+            false => None,
+        };
+        published.unwrap_or_default().max(self.offered())
+    }
+
+    async fn wait_until_following(&self) -> Result<(), ApiError> {
+        let mut following = self.following.subscribe();
+        match tokio::time::timeout(PATIENCE, following.wait_for(|f| *f)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(ApiError::server_timeout(&self.config.resource, "list", 2)),
+        }
+    }
+
+    /// The newest snapshot, which is known to be complete up to `published`.
+    fn at_least(&self, published: Revision) -> Arc<Snapshot> {
+        let newest = self.newest.load_full();
+        if newest.revision >= published {
+            return newest;
+        }
+        Arc::new(Snapshot {
+            revision: published,
+            objects: newest.objects.clone(),
+        })
+    }
+
+    /// Keeps a snapshot for a while: the next page of a list will ask for it.
+    pub fn retain(self: &Arc<Self>, snapshot: &Arc<Snapshot>) {
+        let mut retained = self.retained.lock();
+        while retained.len() >= RETAINED {
+            retained.pop_front();
+        }
+        if !retained.iter().any(|(_, s)| s.revision == snapshot.revision) {
+            retained.push_back((Instant::now(), snapshot.clone()));
+        }
+        drop(retained);
+        self.schedule_sweep();
+    }
+
+    /// Ends every feed once it has handed out what there is, and those that begin later: the kind is no longer served.
+    pub fn end_feeds(&self) {
+        self.ring.close();
+        self.interests.wake_all();
+    }
+
+    /// Makes sure that what is kept for a while goes when that is over, even if nothing happens here any more.
+    fn schedule_sweep(self: &Arc<Self>) {
+        if self.sweeping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let cache = Arc::downgrade(self);
+        self.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(ring::YOUNG).await;
+                let Some(cache) = cache.upgrade() else { return };
+                // Said before looking: what is kept from now on schedules a sweep of its own.
+                cache.sweeping.store(false, Ordering::Release);
+                let now = Instant::now();
+                let mut retained = cache.retained.lock();
+                retained.retain(|(at, _)| now.duration_since(*at) <= RETAINED_FOR);
+                let more = !retained.is_empty();
+                drop(retained);
+                if !(cache.ring.sweep() || more) || cache.sweeping.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// The state at exactly this revision: a kept snapshot, else what the engine still has. 410 when it has been compacted,
+    /// 504 when it lies ahead.
+    pub async fn exactly(self: &Arc<Self>, revision: Revision) -> Result<Arc<Snapshot>, ApiError> {
+        let newest = self.newest.load_full();
+        if newest.revision == revision {
+            return Ok(newest);
+        }
+        if newest.revision < revision {
+            let reached = self.wait_for(revision).await?;
+            if reached.revision == revision {
+                return Ok(reached);
+            }
+            // Nothing has happened here since `newest`: the same objects, at the revision that was asked for.
+            if self.newest.load().revision == newest.revision {
+                return Ok(Arc::new(Snapshot {
+                    revision,
+                    objects: newest.objects.clone(),
+                }));
+            }
+        }
+        let kept = self
+            .retained
+            .lock()
+            .iter()
+            .find(|(_, s)| s.revision == revision)
+            .map(|(_, s)| s.clone());
+        if let Some(snapshot) = kept {
+            return Ok(snapshot);
+        }
+        let loaded = self
+            .read(Some(revision))
+            .await
+            .map_err(|error| self.failure(&error))?;
+        let loaded = Arc::new(loaded);
+        self.retain(&loaded);
+        Ok(loaded)
+    }
+
+    /// Announces a write, so that its event does not have to be read back. The announcement ends when dropped.
+    pub fn expect(self: &Arc<Self>, prepared: Prepared) -> Pending {
+        let expected = Arc::new(Expected {
+            prepared,
+            entry: OnceLock::new(),
+        });
+        self.expected
+            .lock()
+            .entry(expected.prepared.key().clone())
+            .or_default()
+            .push(expected.clone());
+        Pending {
+            cache: self.clone(),
+            expected,
+        }
+    }
+
+    /// Nobody watches it and it holds nothing: it can go, and come back on next use.
+    pub fn idle(&self) -> bool {
+        self.newest.load().objects.is_empty() && self.interests.is_empty()
+    }
+
+    fn failure(&self, error: &StorageError) -> ApiError {
+        from_storage(error, &self.config.resource, "list")
+    }
+
+    fn resource(&self) -> &GroupResource {
+        &self.config.resource
+    }
+
+    fn watch_prefix(&self) -> String {
+        format!("{}/", self.config.prefix)
+    }
+
+    /// All objects at a revision (the newest), page by page.
+    async fn read(&self, at: Option<Revision>) -> Result<Snapshot, StorageError> {
+        let mut at = at;
+        let mut start = None;
+        let mut objects = imbl::OrdMap::new();
+        loop {
+            let page = self
+                .engine
+                .range(RangeRequest {
+                    prefix: self.watch_prefix(),
+                    start: start.take(),
+                    limit: PAGE,
+                    at,
+                    count_only: false,
+                })
+                .await?;
+            let revision = *at.get_or_insert(page.revision);
+            let full = page.kvs.len() >= PAGE;
+            for kv in page.kvs {
+                if full {
+                    // The smallest key after this one.
+                    start = Some(format!("{}\0", kv.key));
+                }
+                match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
+                    Ok(prepared) => {
+                        objects.insert(kv.key, Arc::new(prepared.finish(kv.mod_revision)));
+                    }
+                    // One damaged object must not take the whole resource down; it is not served.
+                    Err(error) => {
+                        tracing::error!(resource.gvr = %self.resource(), key = %kv.key, %error, "an object cannot be read");
+                    }
+                }
+            }
+            if !full {
+                return Ok(Snapshot { revision, objects });
+            }
+        }
+    }
+
+    /// Reads everything and starts to follow. Feeds of an earlier life end.
+    async fn load(self: &Arc<Self>) -> Result<(), StorageError> {
+        let snapshot = self.read(None).await?;
+        let revision = snapshot.revision;
+        self.newest.store(Arc::new(snapshot));
+        self.ring.reset(revision);
+        self.interests.wake_all();
+        self.offered.send_if_modified(|now| advance(now, revision));
+        let sink = Arc::new(Sink {
+            cache: Arc::downgrade(self),
+        });
+        let handle = self.engine.watch(&self.watch_prefix(), revision, sink).await?;
+        *self.feeding.lock() = Some(handle);
+        self.following.send_replace(true);
+        Ok(())
+    }
+
+    /// Takes over one batch of the engine's events.
+    fn apply(self: &Arc<Self>, revision: Revision, events: &[Event]) {
+        let newest = self.newest.load_full();
+        let mut objects = newest.objects.clone();
+        let mut changes = Vec::with_capacity(events.len());
+        for event in events {
+            if let Some(change) = self.change(event, objects.get(&event.kv.key).cloned()) {
+                match change.kind {
+                    ChangeKind::Deleted => objects.remove(&event.kv.key),
+                    _ => objects.insert(change.entry.key.clone(), change.entry.clone()),
+                };
+                changes.push(change);
+            }
+        }
+        let revision = revision.max(newest.revision);
+        self.newest.store(Arc::new(Snapshot { revision, objects }));
+        let first = self.ring.push(&changes);
+        self.offered.send_if_modified(|now| advance(now, revision));
+        self.interests.offer(first, &changes);
+        if self.ring.is_long() {
+            self.schedule_sweep();
+        }
+    }
+
+    fn progress(&self, revision: Revision) {
+        let newest = self.newest.load_full();
+        if revision > newest.revision {
+            self.newest.store(Arc::new(Snapshot {
+                revision,
+                objects: newest.objects.clone(),
+            }));
+            self.offered.send_if_modified(|now| advance(now, revision));
+        }
+    }
+
+    /// What an event of the engine means. `previous` is the object's state before, if it is known.
+    fn change(&self, event: &Event, previous: Option<Arc<Entry>>) -> Option<Arc<Change>> {
+        let kv = &event.kv;
+        let previous = previous.or_else(|| {
+            let before = event.prev.as_ref()?;
+            let prepared =
+                Prepared::from_stored(&self.config, &before.key, &before.value, &*self.codec).ok()?;
+            Some(Arc::new(prepared.finish(before.mod_revision)))
+        });
+        match event.kind {
+            EventKind::Put => match self.entry(event) {
+                Ok(entry) => {
+                    let kind = match previous {
+                        Some(_) => ChangeKind::Modified,
+                        None => ChangeKind::Added,
+                    };
+                    Some(Change::new(kind, entry, previous, kv.mod_revision))
+                }
+                Err(error) => {
+                    tracing::error!(resource.gvr = %self.resource(), key = %kv.key, %error, "an object cannot be read");
+                    None
+                }
+            },
+            EventKind::Delete => {
+                let previous = previous?;
+                let entry = Arc::new(previous.at_revision(kv.mod_revision));
+                Some(Change::new(
+                    ChangeKind::Deleted,
+                    entry,
+                    Some(previous),
+                    kv.mod_revision,
+                ))
+            }
+        }
+    }
+
+    /// The entry of a put: the one announced, when this process wrote it.
+    fn entry(&self, event: &Event) -> Result<Arc<Entry>, StorageError> {
+        let kv = &event.kv;
+        let expected = self.expected.lock().get(&kv.key).and_then(|list| {
+            let ours = |e: &&Arc<Expected>| e.prepared.stored() == &kv.value && e.entry.get().is_none();
+            list.iter().find(ours).cloned()
+        });
+        match expected {
+            Some(expected) => {
+                // Equal bytes of another writer give an equal entry; `Pending::finish` compares the revision.
+                let entry = expected
+                    .entry
+                    .get_or_init(|| Arc::new(expected.prepared.finish(kv.mod_revision)));
+                Ok(entry.clone())
+            }
+            None => {
+                let prepared = Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec)?;
+                Ok(Arc::new(prepared.finish(kv.mod_revision)))
+            }
+        }
+    }
+
+    /// After the engine has ended the watch: starts anew, however long that takes.
+    async fn restart(cache: Weak<Self>) {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            // Only held while it is used: a cache that nobody needs any more ends this.
+            let Some(strong) = cache.upgrade() else { return };
+            match strong.load().await {
+                Ok(()) => return,
+                // While it stops, a server closes its store under its caches; a store that is away is in every answer anyway.
+                Err(error) if matches!(error, StorageError::Unavailable { .. }) => {
+                    tracing::debug!(resource.gvr = %strong.resource(), %error, "the cache cannot be filled");
+                }
+                Err(error) => {
+                    tracing::warn!(resource.gvr = %strong.resource(), %error, "the cache cannot be filled");
+                }
+            }
+            drop(strong);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+}
+
+fn advance(now: &mut Revision, to: Revision) -> bool {
+    let newer = to > *now;
+    if newer {
+        *now = to;
+    }
+    newer
+}
+
+/// A write announced to the cache.
+#[derive(Debug)]
+pub struct Pending {
+    cache: Arc<ObjectCache>,
+    expected: Arc<Expected>,
+}
+
+impl Pending {
+    /// The entry of the write, once it is committed at `revision`: the cache's own, when its event has arrived.
+    pub fn finish(self, revision: Revision) -> Arc<Entry> {
+        match self.expected.entry.get() {
+            Some(entry) if entry.revision == revision => entry.clone(),
+            // A write that changed nothing, or an engine whose event is still to come.
+            _ => {
+                let cached = self
+                    .cache
+                    .snapshot()
+                    .objects
+                    .get(self.expected.prepared.key())
+                    .cloned();
+                match cached {
+                    Some(entry) if entry.revision == revision => entry,
+                    _ => Arc::new(self.expected.prepared.finish(revision)),
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut expected = self.cache.expected.lock();
+        let key = self.expected.prepared.key();
+        if let Some(list) = expected.get_mut(key) {
+            list.retain(|e| !Arc::ptr_eq(e, &self.expected));
+            if list.is_empty() {
+                expected.remove(key);
+            }
+        }
+    }
+}
+
+/// Where the engine delivers. Knows the cache weakly: a cache that nobody uses ends its watch by being dropped.
+struct Sink {
+    cache: Weak<ObjectCache>,
+}
+
+impl WatchSink for Sink {
+    fn events(&self, revision: Revision, events: &[Event]) {
+        if let Some(cache) = self.cache.upgrade() {
+            cache.apply(revision, events);
+        }
+    }
+
+    fn progress(&self, revision: Revision) {
+        if let Some(cache) = self.cache.upgrade() {
+            cache.progress(revision);
+        }
+    }
+
+    fn closed(&self, error: StorageError) {
+        let Some(cache) = self.cache.upgrade() else { return };
+        cache.following.send_replace(false);
+        tracing::info!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache starts anew");
+        cache.runtime.spawn(ObjectCache::restart(self.cache.clone()));
+    }
+}

@@ -1,0 +1,266 @@
+//! The recent events of a resource, numbered without gaps. Watchers read them by number, as slowly as they like.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use storage::Revision;
+
+use super::Change;
+
+/// Events are kept up to this many and this many bytes...
+const MOST: usize = 100_000;
+const MOST_BYTES: usize = 64 << 20;
+/// ...and old ones only while there are few: who comes later is served from the engine's log.
+const FEW: usize = 1_000;
+pub(super) const YOUNG: Duration = Duration::from_secs(150);
+/// Only the newest events keep their encoded frames: who is further behind encodes anew.
+const FRAMED: usize = 512;
+/// Numbers begin high, so that older events can be put in front.
+const FIRST: u64 = 1 << 40;
+
+#[derive(Debug)]
+struct Slot {
+    at: Instant,
+    change: Arc<Change>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Rises when the cache starts anew: positions of an earlier life are void.
+    life: u64,
+    /// Nothing will follow: readers end when they have read all.
+    closed: bool,
+    slots: VecDeque<Slot>,
+    /// The number of the first slot.
+    start: u64,
+    /// Every event after this revision is in the slots.
+    after: Revision,
+    bytes: usize,
+    limits: Limits,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            life: 0,
+            closed: false,
+            slots: VecDeque::new(),
+            start: FIRST,
+            after: Revision(0),
+            bytes: 0,
+            limits: Limits::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    count: usize,
+    bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            count: MOST,
+            bytes: MOST_BYTES,
+        }
+    }
+}
+
+/// The ring. Reads share its lock; the one writer holds it for the push of a batch only.
+#[derive(Debug, Default)]
+pub(super) struct Ring(RwLock<State>);
+
+/// Where a reader stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) life: u64,
+    /// The number of the next event.
+    pub(super) next: u64,
+}
+
+/// The reader's position is no longer there: it was too slow, or the cache has started anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overrun;
+
+/// The ring does not reach back far enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// The ring's first event.
+    pub(super) first: Position,
+    /// Every event after this revision is in the ring.
+    pub(super) after: Revision,
+}
+
+impl State {
+    fn pop(&mut self) -> Option<Revision> {
+        let slot = self.slots.pop_front()?;
+        self.bytes -= slot.change.weight();
+        self.start += 1;
+        Some(slot.change.revision)
+    }
+
+    /// Lets go of what is too much or too old.
+    fn trim(&mut self, now: Instant) {
+        let too_much = |state: &State| {
+            let old = state
+                .slots
+                .front()
+                .is_some_and(|s| now.duration_since(s.at) > YOUNG);
+            state.slots.len() > state.limits.count
+                || (state.bytes > state.limits.bytes && state.slots.len() > 1)
+                || (state.slots.len() > FEW && old)
+        };
+        while too_much(self) {
+            let Some(revision) = self.pop() else { break };
+            self.after = revision;
+        }
+        // A revision's events are complete or missing as a whole.
+        while self
+            .slots
+            .front()
+            .is_some_and(|s| s.change.revision == self.after)
+        {
+            self.pop();
+        }
+    }
+}
+
+impl Ring {
+    /// Where a reader begins that has seen everything up to `revision`.
+    pub(super) fn seek(&self, revision: Revision) -> Result<Position, Gap> {
+        let state = self.0.read();
+        let position = |next| Position {
+            life: state.life,
+            next,
+        };
+        if revision < state.after {
+            return Err(Gap {
+                first: position(state.start),
+                after: state.after,
+            });
+        }
+        let skip = state
+            .slots
+            .partition_point(|slot| slot.change.revision <= revision);
+        Ok(position(state.start + skip as u64))
+    }
+
+    /// Appends; gives the number of the first.
+    pub(super) fn push(&self, changes: &[Arc<Change>]) -> u64 {
+        let at = Instant::now();
+        let mut state = self.0.write();
+        let first = state.start + state.slots.len() as u64;
+        for change in changes {
+            state.bytes += change.weight();
+            state.slots.push_back(Slot {
+                at,
+                change: change.clone(),
+            });
+        }
+        let framed = state.slots.len().saturating_sub(FRAMED);
+        for slot in state.slots.range(framed.saturating_sub(changes.len())..framed) {
+            slot.change.forget_frames();
+        }
+        state.trim(at);
+        first
+    }
+
+    /// Puts the events that fill a gap in front of the others, so that the next reader finds them here. False when the ring has
+    /// moved on meanwhile or has no room.
+    pub(super) fn fill(&self, gap: Gap, after: Revision, changes: &VecDeque<Arc<Change>>) -> bool {
+        let at = Instant::now();
+        let mut state = self.0.write();
+        let weight: usize = changes.iter().map(|c| c.weight()).sum();
+        let room = state.slots.len() + changes.len() <= state.limits.count / 2
+            && state.bytes + weight <= state.limits.bytes / 2;
+        let moved = state.life != gap.first.life || state.start != gap.first.next || state.after != gap.after;
+        if moved || !room {
+            return false;
+        }
+        for change in changes.iter().rev() {
+            state.slots.push_front(Slot {
+                at,
+                change: change.clone(),
+            });
+        }
+        state.start -= changes.len() as u64;
+        state.bytes += weight;
+        state.after = after;
+        true
+    }
+
+    /// Lets go of what has become too old; true when there may be more to let go of later.
+    pub(super) fn sweep(&self) -> bool {
+        let mut state = self.0.write();
+        state.trim(Instant::now());
+        let (used, held) = (state.slots.len(), state.slots.capacity());
+        if held > 4 * used.max(64) {
+            state.slots.shrink_to(used);
+        }
+        state.slots.len() > FEW
+    }
+
+    /// Whether a sweep would have something to do some time.
+    pub(super) fn is_long(&self) -> bool {
+        self.0.read().slots.len() > FEW
+    }
+
+    /// Nothing will follow.
+    pub(super) fn close(&self) {
+        self.0.write().closed = true;
+    }
+
+    /// Copies up to `limit` events from a position on into `out`, those that `wanted` takes; moves the position. True when the
+    /// end was reached and more may come.
+    pub(super) fn read(
+        &self,
+        position: &mut Position,
+        limit: usize,
+        mut wanted: impl FnMut(&Change) -> bool,
+        out: &mut Vec<Arc<Change>>,
+    ) -> Result<bool, Overrun> {
+        let state = self.0.read();
+        if position.life != state.life {
+            return Err(Overrun);
+        }
+        let skip = position.next.checked_sub(state.start).ok_or(Overrun)?;
+        let skip = usize::try_from(skip).map_err(|_| Overrun)?;
+        // Bounds the time under the lock, whatever the filter lets through.
+        let batch = state.slots.range(skip.min(state.slots.len())..).take(limit);
+        let mut seen = 0;
+        for slot in batch {
+            seen += 1;
+            if wanted(&slot.change) {
+                out.push(slot.change.clone());
+            }
+        }
+        if seen == 0 && state.closed {
+            return Err(Overrun);
+        }
+        position.next += seen;
+        // At the end of a closed ring the next read has to tell.
+        Ok(!state.closed && position.next >= state.start + state.slots.len() as u64)
+    }
+
+    /// Empties it: every event after `revision` will follow.
+    pub(super) fn reset(&self, revision: Revision) {
+        let mut state = self.0.write();
+        let end = state.start + state.slots.len() as u64;
+        *state = State {
+            life: state.life + 1,
+            start: end,
+            after: revision,
+            limits: state.limits,
+            ..State::default()
+        };
+    }
+
+    #[cfg(test)]
+    pub(super) fn limit(&self, count: usize) {
+        self.0.write().limits.count = count;
+    }
+}

@@ -1,0 +1,333 @@
+//! What a list or watch asks for, and lists: options, selectors, resource versions, pages.
+//!
+//! The matrix of resourceVersion, resourceVersionMatch, limit and continue is upstream's
+//! (`k8s.io/apiserver/pkg/storage/cacher/delegator` and `docs/reference/using-api/api-concepts`); the answers all come from
+//! snapshots of the cache. Encoding is elsewhere.
+
+mod options;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use machinery::selector::{FieldSelector, LabelSelector};
+use machinery::{ApiError, Reason};
+use storage::Revision;
+
+pub(crate) use options::ListOptions;
+
+use crate::registry::ObjectStore;
+use crate::registry::cache::{Entry, Interest, Snapshot};
+use token::Token;
+
+/// A resourceVersion as clients write it; empty and `0` are zero. The error is upstream's text.
+pub(crate) fn parse_version(text: &str) -> Result<Revision, String> {
+    if text.is_empty() {
+        return Ok(Revision(0));
+    }
+    // Rust takes a plus sign, Go does not.
+    let parsed = if text.starts_with('+') {
+        "x".parse()
+    } else {
+        text.parse::<u64>()
+    };
+    parsed.map(Revision).map_err(|error| {
+        let why = match error.kind() {
+            std::num::IntErrorKind::PosOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        let shown = machinery::field::go_quote(text);
+        format!("resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
+    })
+}
+
+/// The newest state that is no older than a resourceVersion that a client named: any for zero.
+pub(crate) async fn read_version(store: &ObjectStore, revision: Revision) -> Result<Arc<Snapshot>, ApiError> {
+    let cache = store.cache().await?;
+    match revision {
+        Revision(0) => Ok(cache.snapshot()),
+        revision => cache.wait_for(revision).await,
+    }
+}
+
+/// Where a requirement of a field selector looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Name,
+    Namespace,
+    /// The index in the store's list.
+    Indexed(usize),
+    /// The kind has no such field: the empty string.
+    Absent,
+}
+
+/// Which objects are asked for: selectors resolved against a store, and the part of the key space they can be in.
+#[derive(Debug, Clone)]
+pub(crate) struct Selection {
+    labels: LabelSelector,
+    fields: Box<[(Field, Box<str>, bool)]>,
+    /// The prefix of keys, with its final slash; or a whole key.
+    keys: Keys,
+}
+
+#[derive(Debug, Clone)]
+enum Keys {
+    Under(String),
+    One(Box<str>, String),
+}
+
+impl Selection {
+    /// The objects of a namespace (all when empty) that the selectors take.
+    pub(crate) fn new(
+        store: &ObjectStore,
+        namespace: &str,
+        labels: LabelSelector,
+        fields: &FieldSelector,
+    ) -> Self {
+        let config = store.config();
+        let resolve = |name: &str| match name {
+            "metadata.name" => Field::Name,
+            "metadata.namespace" => Field::Namespace,
+            other => config
+                .fields
+                .iter()
+                .position(|f| f.name == other)
+                .map_or(Field::Absent, Field::Indexed),
+        };
+        let tests = fields.requirements().iter();
+        let tests = tests
+            .map(|r| (resolve(&r.field), r.value.clone(), r.negated))
+            .collect();
+        let exact = |field: &str| fields.requires_exact_match(field).unwrap_or_default();
+        let namespace = match (config.namespaced, namespace) {
+            (false, _) => "",
+            (true, "") => exact("metadata.namespace"),
+            (true, named) => named,
+        };
+        let under = match namespace {
+            "" => format!("{}/", config.prefix),
+            namespace => format!("{}/{namespace}/", config.prefix),
+        };
+        let name = exact("metadata.name");
+        let keys = if !name.is_empty() && (!config.namespaced || !namespace.is_empty()) {
+            Keys::One(store.key(namespace, name).into(), under)
+        } else {
+            Keys::Under(under)
+        };
+        Selection {
+            labels,
+            fields: tests,
+            keys,
+        }
+    }
+
+    /// No selector narrows it: counts of what is left can be told.
+    fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether an object is asked for.
+    pub(crate) fn matches(&self, entry: &Entry) -> bool {
+        let in_scope = match &self.keys {
+            Keys::Under(prefix) => entry.key.starts_with(prefix.as_str()),
+            Keys::One(key, _) => *entry.key == **key,
+        };
+        in_scope && self.selects(entry)
+    }
+
+    fn selects(&self, entry: &Entry) -> bool {
+        self.fields.iter().all(|(field, value, negated)| {
+            let found = match field {
+                Field::Name => entry.name(),
+                Field::Namespace => entry.namespace(),
+                Field::Indexed(index) => entry.field(*index),
+                Field::Absent => "",
+            };
+            (found == &**value) != *negated
+        }) && self.labels.matches(entry)
+    }
+
+    /// What can concern a watcher of this at most.
+    pub(crate) fn interest(&self, store: &ObjectStore) -> Interest {
+        if let Keys::One(key, _) = &self.keys {
+            return Interest::Key(key.clone());
+        }
+        let indexed = self
+            .fields
+            .iter()
+            .find_map(|(field, value, negated)| match field {
+                Field::Indexed(index) if !negated => Some(Interest::Field(*index, value.clone())),
+                _ => None,
+            });
+        if let Some(interest) = indexed {
+            return interest;
+        }
+        let all = store.config().prefix.len() + 1;
+        match &self.keys {
+            Keys::Under(prefix) if prefix.len() > all => {
+                Interest::Namespace(prefix[all..].trim_end_matches('/').into())
+            }
+            _ => Interest::All,
+        }
+    }
+
+    /// The key prefix that continue tokens are relative to.
+    fn prefix(&self) -> &str {
+        match &self.keys {
+            Keys::Under(prefix) | Keys::One(_, prefix) => prefix,
+        }
+    }
+
+    /// The objects asked for, in key order, from a key on.
+    pub(crate) fn of<'s>(
+        &'s self,
+        snapshot: &'s Snapshot,
+        from: Option<&str>,
+    ) -> impl Iterator<Item = &'s Arc<Entry>> {
+        self.scope(snapshot, from).filter(|entry| self.selects(entry))
+    }
+
+    /// All objects in scope, whether selected or not.
+    fn scope<'s>(
+        &'s self,
+        snapshot: &'s Snapshot,
+        from: Option<&str>,
+    ) -> impl Iterator<Item = &'s Arc<Entry>> {
+        let (one, under) = match &self.keys {
+            Keys::One(key, _) => (snapshot.objects.get(&**key), None),
+            Keys::Under(prefix) => {
+                let start = from.filter(|f| *f > prefix.as_str()).unwrap_or(prefix);
+                // The byte after the slash ends the prefix.
+                let end = format!("{}0", prefix.trim_end_matches('/'));
+                let range = (Bound::Included(start), Bound::Excluded(end.as_str()));
+                (None, Some(snapshot.objects.range::<_, str>(range)))
+            }
+        };
+        one.into_iter()
+            .chain(under.into_iter().flatten().map(|(_, entry)| entry))
+    }
+}
+
+/// What a list found.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// In key order.
+    pub(crate) entries: Vec<Arc<Entry>>,
+    /// The list's resourceVersion.
+    pub(crate) revision: Revision,
+    /// Where the next page begins; empty on the last one.
+    pub(crate) next: String,
+    /// How many follow, where that can be said.
+    pub(crate) remaining: Option<u64>,
+}
+
+/// Lists.
+pub(crate) async fn list(
+    store: &ObjectStore,
+    selection: &Selection,
+    options: &ListOptions,
+) -> Result<Page, ApiError> {
+    let cache = store.cache().await?;
+    let mut token = None;
+    let snapshot = if !options.token.is_empty() {
+        let given = Token::decode(&options.token)
+            .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?;
+        if !matches!(options.version.as_str(), "" | "0") {
+            let message = "specifying resource version is not allowed when using continue";
+            return Err(ApiError::bad_request(message));
+        }
+        let given = token.insert(given);
+        match given.revision() {
+            // The state of the first page.
+            Some(revision) => cache
+                .exactly(revision)
+                .await
+                .map_err(|error| expired_page(error, given))?,
+            // The client took the offer to go on with whatever is there now.
+            None => cache.fresh().await?,
+        }
+    } else {
+        let bad = |why: String| ApiError::bad_request(format!("invalid resource version: {why}"));
+        let revision = parse_version(&options.version).map_err(bad)?;
+        let exactly = match options.version_match.as_str() {
+            "Exact" => true,
+            "NotOlderThan" => false,
+            // The old way to ask for a state: a version and a limit.
+            _ => options.limit > 0 && revision > Revision(0),
+        };
+        match (options.version.as_str(), exactly) {
+            ("", _) => cache.fresh().await?,
+            (_, true) => cache.exactly(revision).await?,
+            (_, false) => read_version(store, revision).await?,
+        }
+    };
+    // `0` means "whatever is at hand", which is all of it.
+    let limit = match usize::try_from(options.limit) {
+        Ok(limit) if limit > 0 && options.version != "0" => limit,
+        _ => usize::MAX,
+    };
+    let from = token
+        .as_ref()
+        .map(|t| format!("{}{}", selection.prefix(), t.start()));
+    let page = cut(selection, &snapshot, from.as_deref(), limit, token.as_ref());
+    if !page.next.is_empty() {
+        cache.retain(&snapshot);
+    }
+    Ok(page)
+}
+
+/// The selected objects up to a limit, and what is to be said of the rest.
+fn cut(
+    selection: &Selection,
+    snapshot: &Snapshot,
+    from: Option<&str>,
+    limit: usize,
+    token: Option<&Token>,
+) -> Page {
+    let mut selected = selection.of(snapshot, from);
+    let entries: Vec<Arc<Entry>> = selected.by_ref().take(limit).cloned().collect();
+    let mut page = Page {
+        entries,
+        revision: snapshot.revision,
+        next: String::new(),
+        remaining: None,
+    };
+    let Some(last) = page.entries.last().filter(|_| page.entries.len() == limit) else {
+        return page;
+    };
+    let start = format!(
+        "{}\0",
+        last.key.strip_prefix(selection.prefix()).unwrap_or_default()
+    );
+    let rest = format!("{}\0", last.key);
+    // As upstream: another page is promised when anything follows in scope, selected or not.
+    if selection.scope(snapshot, Some(&rest)).next().is_none() {
+        return page;
+    }
+    let mut next = Token::at(snapshot.revision, start);
+    if selection.is_everything() {
+        // Counting the rest of a huge collection for each page would make listing it quadratic: the token remembers.
+        let known = token
+            .filter(|t| t.revision() == Some(snapshot.revision))
+            .and_then(Token::left);
+        let left = match known {
+            Some(left) => left.saturating_sub(page.entries.len() as u64),
+            None => selection.scope(snapshot, Some(&rest)).count() as u64,
+        };
+        next = next.with_left(left);
+        page.remaining = Some(left);
+    }
+    page.next = next.encode();
+    page
+}
+
+/// A page's state is gone: the offer to go on without it.
+fn expired_page(error: ApiError, token: &Token) -> ApiError {
+    if error.reason() != Reason::Expired {
+        return error;
+    }
+    const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+    ApiError::expired(INCONSISTENT).with_continue(Token::unpinned(token.start()).encode())
+}

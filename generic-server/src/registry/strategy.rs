@@ -1,0 +1,243 @@
+//! What is special about a kind. Everything has a default, so a plain kind is a few lines.
+
+use std::fmt::Debug;
+
+use machinery::{ApiError, FieldError, GroupVersionKind};
+use serde_json::Value;
+
+use crate::request::Authorized;
+
+/// What a strategy is told about the write it looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteContext<'a> {
+    /// Who asks, and how (warnings go to `authorized.context().warn`).
+    pub authorized: &'a Authorized,
+    /// The namespace, or empty.
+    pub namespace: &'a str,
+    /// The kind being written.
+    pub gvk: &'a GroupVersionKind,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+}
+
+/// What happens to dependents when a delete names no propagation policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultPropagation {
+    /// They are collected in the background.
+    Background,
+    /// They are orphaned (jobs and replication controllers, with a warning for the former).
+    Orphan,
+    /// The kind has no part in garbage collection (`DELETE` with options about it is ignored).
+    Unsupported,
+}
+
+/// A field that a field selector may name, besides `metadata.name` and `metadata.namespace`.
+#[derive(Debug, Clone)]
+pub struct SelectableField {
+    /// As written in selectors: `spec.nodeName`.
+    pub name: std::borrow::Cow<'static, str>,
+    /// Its value in an object, as a string (empty when absent).
+    pub value: FieldValue,
+}
+
+/// Where a selectable field's value comes from.
+#[derive(Debug, Clone)]
+pub enum FieldValue {
+    /// The scalar at this path of keys; absent reads as the empty string.
+    Path(Box<[std::borrow::Cow<'static, str>]>),
+    /// Computed.
+    Compute(fn(&Value) -> String),
+}
+
+impl SelectableField {
+    /// A field whose selector name is its path: `spec.nodeName`.
+    pub fn path(name: &'static str) -> Self {
+        SelectableField {
+            name: name.into(),
+            value: FieldValue::Path(name.split('.').map(std::borrow::Cow::Borrowed).collect()),
+        }
+    }
+
+    /// The value in an object.
+    pub fn of(&self, object: &Value) -> String {
+        match &self.value {
+            FieldValue::Compute(f) => f(object),
+            FieldValue::Path(path) => match path.iter().try_fold(object, |v, k| v.get(&**k)) {
+                Some(Value::String(s)) => s.clone(),
+                None | Some(Value::Null) => String::new(),
+                Some(other) => other.to_string(),
+            },
+        }
+    }
+}
+
+/// How a name is judged: gives the faults in upstream's words. The flag says that `generateName` is meant (a prefix).
+pub type NameRule = fn(&str, bool) -> Vec<String>;
+
+/// How long an object may take to go (upstream's graceful deletion).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grace {
+    /// At once.
+    Immediate,
+    /// The object is marked with this many seconds and deleted by somebody else (the kubelet), or shortened later.
+    Seconds(i64),
+}
+
+/// What is special about a kind, or about one of its subresources that write the whole object (`status`).
+///
+/// Methods are called in this order for a create: `default`, (mutating admission), `prepare_for_create`, `validate_create`,
+/// `warnings_on_create`, (validating admission); for an update `default`, (mutating admission), `prepare_for_update`,
+/// `validate_update`, `warnings_on_update`, (validating admission). Objects are of the served version. They are pure: what needs
+/// the store or allocates is a [`WriteHooks`].
+pub trait Strategy: Send + Sync + Debug {
+    /// Fills in defaults that the schema does not state. Runs on what clients send and on what was stored by older versions.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Judges names; upstream's usual rule is a DNS subdomain.
+    fn name_rule(&self) -> NameRule {
+        crate::registry::strategy::subdomain_name
+    }
+
+    /// Clears what clients may not set on create (status, generation 1, ...).
+    fn prepare_for_create(&self, _ctx: &WriteContext<'_>, _object: &mut Value) {}
+
+    /// Faults of a new object. Metadata has been checked already.
+    fn validate_create(&self, _ctx: &WriteContext<'_>, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Warnings for a new object.
+    fn warnings_on_create(&self, _ctx: &WriteContext<'_>, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Copies from `old` what this write may not touch (status for a spec write, spec for a status write) and moves generation.
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, _object: &mut Value, _old: &Value) {}
+
+    /// Faults of a changed object. Metadata has been checked already.
+    fn validate_update(&self, _ctx: &WriteContext<'_>, _object: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Warnings for a changed object.
+    fn warnings_on_update(&self, _ctx: &WriteContext<'_>, _object: &Value, _old: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Brings the object to its stored form after validation.
+    fn canonicalize(&self, _object: &mut Value) {}
+
+    /// Shapes an object on its way out (defaults on read, write-only fields). `None` leaves the stored bytes as they are,
+    /// which is what keeps reads cheap: answer `Some` only for kinds that need it.
+    fn decorate(&self) -> Option<&(dyn Fn(&mut Value) + Send + Sync)> {
+        None
+    }
+
+    /// Objects written at this revision or later are stored as [`Strategy::decorate`] would have them, so their bytes are
+    /// served as they are. `None`: none are.
+    fn decorated_since(&self) -> Option<storage::Revision> {
+        None
+    }
+
+    /// PUT creates what is not there.
+    fn allow_create_on_update(&self) -> bool {
+        false
+    }
+
+    /// PUT without resourceVersion overwrites.
+    fn allow_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// What a delete without a policy does to dependents.
+    fn default_propagation(&self) -> DefaultPropagation {
+        DefaultPropagation::Background
+    }
+
+    /// DELETE answers the deleted object rather than a Status.
+    fn returns_deleted_object(&self) -> bool {
+        false
+    }
+
+    /// How a delete that names `asked` seconds of grace (`None` when it names none) goes. Only pods take time.
+    fn grace(&self, _object: &Value, _asked: Option<i64>) -> Grace {
+        Grace::Immediate
+    }
+
+    /// Something of the kind's own, besides `metadata.finalizers`, holds a deletion back (a namespace's `spec.finalizers`).
+    fn held_back(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// Adjusts an object that was just marked for deletion and waits (a namespace's phase).
+    fn mark_deleting(&self, _object: &mut Value) {}
+
+    /// Refuses or adjusts a deletion before anything else (protection of system objects).
+    fn validate_delete(&self, _ctx: &WriteContext<'_>, _object: &Value) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// A kind that is taken apart before it goes marks the object here when its deletion is first asked for (deletion
+    /// timestamp, a finalizer, a condition) and answers true: it is stored like that, and somebody removes it later.
+    fn mark_for_deletion(&self, _object: &mut Value) -> bool {
+        false
+    }
+
+    /// Fields that this write resets, as dotted paths for field ownership (upstream's `GetResetFields`): `["status"]` for the main
+    /// resource, `["spec"]`, `["metadata", ...]` for status.
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Fields that selectors may name.
+    fn selectable_fields(&self) -> Vec<SelectableField> {
+        Vec::new()
+    }
+
+    /// The refusal of a selector for another field, of kinds that have fields of their own.
+    fn unsupported_field(&self, field: &str) -> String {
+        machinery::selector::field::unsupported_field(field)
+    }
+
+    /// What needs the store, allocates, or acts after the commit.
+    fn hooks(&self) -> Option<&dyn WriteHooks> {
+        None
+    }
+}
+
+/// Undoes or completes what a hook began. Dropped without `commit`, it must undo.
+pub trait Finisher: Send + Debug {
+    /// The write is stored.
+    fn commit(self: Box<Self>);
+}
+
+/// What a kind does around its writes that is not pure: allocating cluster IPs, releasing them, cascades.
+#[async_trait::async_trait]
+pub trait WriteHooks: Send + Sync {
+    /// Before validation of a create; may change the object. With `ctx.dry_run` nothing may be kept.
+    async fn begin_create(
+        &self,
+        _ctx: &WriteContext<'_>,
+        _object: &mut Value,
+    ) -> Result<Option<Box<dyn Finisher>>, ApiError> {
+        Ok(None)
+    }
+
+    /// Before validation of an update; may change the object.
+    async fn begin_update(
+        &self,
+        _ctx: &WriteContext<'_>,
+        _object: &mut Value,
+        _old: &Value,
+    ) -> Result<Option<Box<dyn Finisher>>, ApiError> {
+        Ok(None)
+    }
+
+    /// After an object was really removed from the store.
+    async fn after_delete(&self, _ctx: &WriteContext<'_>, _object: &Value) {}
+}
+
+/// The usual rule of names: an RFC 1123 subdomain.
+pub fn subdomain_name(name: &str, prefix: bool) -> Vec<String> {
+    machinery::names::name_is_dns_subdomain(name, prefix)
+}

@@ -1,0 +1,224 @@
+//! Writing as a request does it: admission, strategy, metadata rules, preconditions, dry run, and the retry loop around a
+//! guarded commit. Mirrors upstream's `registry/generic/registry/store.go` with `rest.BeforeCreate/BeforeUpdate/BeforeDelete`.
+//!
+//! Objects in and out are of the served version; the [`crate::resource::Converter`] stands between them and the store.
+//! Handlers call this; so do the server's own controllers, as [`Authorized::system`].
+
+mod collection;
+mod create;
+mod delete;
+mod update;
+
+use std::sync::Arc;
+
+use machinery::time::Timestamp;
+use machinery::{ApiError, FieldError, FieldPath, GroupVersionKind, Reason, meta};
+use serde_json::Value;
+
+use crate::admission::{self, AdmissionChain, Operation};
+use crate::registry::cache::Entry;
+use crate::registry::managed::Writer;
+use crate::registry::store::ObjectStore;
+use crate::registry::strategy::{Strategy, WriteContext};
+use crate::request::Authorized;
+use crate::resource::{Scope, ServedResource};
+
+pub use collection::delete_collection;
+pub use create::create;
+pub use delete::{DeleteOptions, Deleted, delete};
+pub use update::{Preconditions, Transform, UpdateRules, update};
+
+/// A write of one resource: who, what, where and how. Cheap to copy.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteCall<'a> {
+    /// The resource at the version that is written.
+    pub resource: &'a ServedResource,
+    /// Its strategy, or that of the subresource.
+    pub strategy: &'a dyn Strategy,
+    /// The server's admission chain.
+    pub admission: &'a AdmissionChain,
+    /// Who asks.
+    pub authorized: &'a Authorized,
+    /// The namespace, or empty.
+    pub namespace: &'a str,
+    /// The subresource, or empty.
+    pub subresource: &'a str,
+    /// Everything runs, nothing is stored.
+    pub dry_run: bool,
+    /// The request's options as an object, for admission.
+    pub options: Option<&'a Value>,
+}
+
+/// What a write leaves: the object as it is stored, or as it would be.
+#[derive(Debug, Clone)]
+pub enum Stored {
+    /// In the store, in the stored version: its bytes can be sent as they are (or through the converter).
+    Entry(Arc<Entry>),
+    /// Not stored (dry run, or removed by the write), in the served version.
+    Value(Value),
+}
+
+impl Stored {
+    /// The object in the served version, parsed.
+    pub fn value(&self, resource: &ServedResource) -> Result<Value, ApiError> {
+        match self {
+            Stored::Entry(entry) => served(resource, entry),
+            Stored::Value(value) => Ok(value.clone()),
+        }
+    }
+}
+
+/// An entry's object in the served version, parsed, with the strategy's defaults.
+pub fn served(resource: &ServedResource, entry: &Entry) -> Result<Value, ApiError> {
+    let mut object = entry.value();
+    if let Some(converter) = &resource.converter {
+        object = converter.from_stored(object)?;
+    }
+    resource.strategy.default(&mut object);
+    Ok(object)
+}
+
+impl<'a> WriteCall<'a> {
+    /// A write by the server itself, without admission.
+    pub fn internal(
+        resource: &'a ServedResource,
+        authorized: &'a Authorized,
+        none: &'a AdmissionChain,
+        namespace: &'a str,
+    ) -> Self {
+        WriteCall {
+            resource,
+            strategy: &*resource.strategy,
+            admission: none,
+            authorized,
+            namespace,
+            subresource: "",
+            dry_run: false,
+            options: None,
+        }
+    }
+
+    fn store(&self) -> Result<&'a Arc<ObjectStore>, ApiError> {
+        self.resource.store().ok_or_else(ApiError::method_not_allowed)
+    }
+
+    fn context(&self) -> WriteContext<'a> {
+        WriteContext {
+            authorized: self.authorized,
+            namespace: self.namespace,
+            gvk: &self.resource.gvk,
+            dry_run: self.dry_run,
+        }
+    }
+
+    pub(crate) fn attributes<'b>(
+        &'b self,
+        operation: Operation,
+        name: &'b str,
+        old: Option<&'b Value>,
+    ) -> admission::Attributes<'b>
+    where
+        'a: 'b,
+    {
+        admission::Attributes {
+            authorized: self.authorized,
+            operation,
+            gvk: &self.resource.gvk,
+            gvr: &self.resource.gvr,
+            subresource: self.subresource,
+            namespace: self.namespace,
+            name,
+            old,
+            dry_run: self.dry_run,
+            options: self.options,
+        }
+    }
+
+    fn namespaced(&self) -> bool {
+        self.resource.scope == Scope::Namespaced
+    }
+
+    fn into_stored(self, object: Value) -> Result<Value, ApiError> {
+        match &self.resource.converter {
+            Some(converter) => converter.to_stored(object),
+            None => Ok(object),
+        }
+    }
+
+    fn invalid(&self, gvk: &GroupVersionKind, name: &str, errors: &[FieldError]) -> ApiError {
+        ApiError::invalid(&gvk.group_kind(), name, errors)
+    }
+}
+
+/// Books what a controller of the server itself has changed, to the manager that upstream's controllers write as.
+pub fn book_own_write(call: &WriteCall<'_>, live: &Value, object: &mut Value) {
+    let writer = Writer {
+        resource: call.resource,
+        strategy: call.strategy,
+        subresource: call.subresource,
+        authorized: call.authorized,
+        named: "kube-apiserver",
+    };
+    writer.book(Some(live), object);
+}
+
+/// Drops what only the server may say of a new object.
+pub(crate) fn wipe_system_fields(object: &mut Value) {
+    for key in [
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "uid",
+        "selfLink",
+    ] {
+        meta::set(object, key, Value::Null);
+    }
+}
+
+/// What is stored of an object: without what the store itself adds.
+fn without_version(mut object: Value) -> Value {
+    meta::set(&mut object, "resourceVersion", Value::Null);
+    object
+}
+
+/// The namespace of the object must be that of the request; an absent one is filled in.
+pub(crate) fn match_namespace(call: &WriteCall<'_>, object: &mut Value) -> Result<(), ApiError> {
+    let own = meta::namespace(object);
+    let wanted = if call.namespaced() { call.namespace } else { "" };
+    if own == wanted {
+        return Ok(());
+    }
+    if own.is_empty() {
+        meta::set(object, "namespace", wanted);
+        return Ok(());
+    }
+    if wanted.is_empty() {
+        meta::set(object, "namespace", Value::Null);
+        return Ok(());
+    }
+    Err(ApiError::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
+}
+
+/// The resourceVersion of what a client sends, zero when absent. Malformed is a 500, as upstream has it.
+fn sent_version(object: &Value) -> Result<u64, ApiError> {
+    let text = meta::resource_version(object);
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        let shown = machinery::field::go_quote(text);
+        let errors = [FieldError::invalid_str(
+            &FieldPath::new("resourceVersion"),
+            text,
+            format!("strconv.ParseUint: parsing {shown}: invalid syntax"),
+        )];
+        ApiError::new(500, Reason::Unknown, errors[0].to_string())
+    })
+}
+
+/// Now, as metadata has it: RFC 3339 in whole seconds, UTC.
+pub fn now() -> String {
+    Timestamp::now().to_rfc3339()
+}

@@ -1,0 +1,190 @@
+//! What is known of a request, as types that travel with it: [`RequestInfo`], then [`User`], then [`Authorized`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Full, combinators::UnsyncBoxBody};
+use parking_lot::Mutex;
+
+/// Any failure below a body.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The body of requests and responses inside the chain.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// A request inside the chain.
+pub type Request = http::Request<Body>;
+/// A response inside the chain.
+pub type Response = http::Response<Body>;
+
+/// A body of these bytes.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// No body.
+pub fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// What the path, method and query say (upstream's `request.RequestInfo`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// Whether the path is `/api/v1/...` or `/apis/group/version/...` with a resource.
+    pub is_resource: bool,
+    /// The whole path, percent-decoded: what authorization decides on. The raw one is in the request's URI.
+    pub path: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`; for other paths the lower-case method.
+    pub verb: String,
+    /// `api` or `apis`.
+    pub api_prefix: String,
+    /// The API group, empty for core.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The namespace, empty for cluster scope. For `namespaces` themselves the name, as upstream has it.
+    pub namespace: String,
+    /// The resource.
+    pub resource: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The object's name, or empty. A `metadata.name=` field selector of a list or watch sets it too, for authorization.
+    pub name: String,
+    /// What follows the resource in the path, decoded: name, subresource and any more segments.
+    pub parts: Vec<String>,
+    /// The raw field selector of a list, watch or deletecollection.
+    pub field_selector: String,
+    /// The raw label selector of the same.
+    pub label_selector: String,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    /// The user name.
+    pub name: String,
+    /// The uid, or empty.
+    pub uid: String,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// Anything else the authenticator knows.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// The identity of the server's own controllers and loopback calls.
+    pub fn system() -> Self {
+        User {
+            name: "system:apiserver".into(),
+            groups: vec!["system:masters".into()],
+            ..User::default()
+        }
+    }
+
+    /// Whether the user is in a group.
+    pub fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}
+
+/// Everything known of the request being served. Shared by the chain, the handlers and admission.
+#[derive(Debug)]
+pub struct RequestContext {
+    /// What the path says.
+    pub info: RequestInfo,
+    /// Who asks (after impersonation).
+    pub user: User,
+    /// `Audit-Id` of this request.
+    pub audit_id: String,
+    /// The `User-Agent`.
+    pub user_agent: String,
+    /// The client's address, as `ip`.
+    pub source: String,
+    /// When the request arrived.
+    pub received: Instant,
+    warnings: Mutex<Vec<String>>,
+    annotations: Mutex<BTreeMap<String, String>>,
+}
+
+impl RequestContext {
+    /// A context; the chain makes one per request.
+    pub fn new(info: RequestInfo, user: User, audit_id: String, user_agent: String, source: String) -> Self {
+        RequestContext {
+            info,
+            user,
+            audit_id,
+            user_agent,
+            source,
+            received: Instant::now(),
+            warnings: Mutex::default(),
+            annotations: Mutex::default(),
+        }
+    }
+
+    /// Adds a `Warning` header to the answer, once per text; what exceeds upstream's bounds is dropped there.
+    pub fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut warnings = self.warnings.lock();
+        if warnings.len() < 64 && !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    /// The warnings so far, taken out.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock())
+    }
+
+    /// Adds an audit annotation; the first value of a key wins, as upstream has it.
+    pub fn annotate(&self, key: &str, value: impl Into<String>) {
+        self.annotations
+            .lock()
+            .entry(key.to_string())
+            .or_insert_with(|| value.into());
+    }
+
+    /// The audit annotations so far.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        self.annotations.lock().clone()
+    }
+}
+
+/// The proof that a request passed authorization. Registry calls take it, so skipping authorization does not compile.
+#[derive(Debug, Clone)]
+pub struct Authorized(Arc<RequestContext>);
+
+impl Authorized {
+    /// Made by the authorization filter alone.
+    pub(crate) fn new(context: Arc<RequestContext>) -> Self {
+        Authorized(context)
+    }
+
+    /// For the server's own work (controllers, bootstrap): acts as [`User::system`].
+    pub fn system() -> Self {
+        let agent = concat!("kube-apiserver/", env!("CARGO_PKG_VERSION")).to_string();
+        Authorized(Arc::new(RequestContext::new(
+            RequestInfo::default(),
+            User::system(),
+            String::new(),
+            agent,
+            "127.0.0.1".into(),
+        )))
+    }
+
+    /// The request it stands for.
+    pub fn context(&self) -> &Arc<RequestContext> {
+        &self.0
+    }
+
+    /// Who asks.
+    pub fn user(&self) -> &User {
+        &self.0.user
+    }
+
+    /// What is asked.
+    pub fn info(&self) -> &RequestInfo {
+        &self.0.info
+    }
+}

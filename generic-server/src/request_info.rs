@@ -1,0 +1,448 @@
+//! From a method and a path to a [`RequestInfo`]: which verb is asked of which resource.
+//!
+//! Mirrors upstream's `request.RequestInfoFactory`, so that what authorization decides on is what upstream decides on. It does
+//! not know which resources exist. Called once per request by the chain.
+
+use std::borrow::Cow;
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use crate::request::RequestInfo;
+
+/// Why no information could be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InfoError {
+    /// A percent sign is not followed by two hexadecimal digits: 400, as for any request that cannot be read.
+    #[error("invalid URL escape")]
+    BadEscape,
+    /// `/api/v1/watch` or `/proxy` without anything behind it: 500, as upstream has it.
+    #[error("unable to determine kind and namespace from url, {0}")]
+    Incomplete(String),
+}
+
+/// The parameters of a query string, decoded, in order. Malformed escapes are kept as they are.
+pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode_query(key), decode_query(value))
+    })
+}
+
+/// The first value of a query parameter, decoded.
+pub fn query_value<'a>(query: &'a str, key: &str) -> Option<Cow<'a, str>> {
+    query_pairs(query).find(|(k, _)| k == key).map(|(_, v)| v)
+}
+
+fn decode_query(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|b| b == b'+' || b == b'%') {
+        return Cow::Borrowed(text);
+    }
+    let spaced = text.replace('+', " ");
+    Cow::Owned(percent_decode_str(&spaced).decode_utf8_lossy().into_owned())
+}
+
+/// A boolean query parameter as upstream reads it: present and neither `false` nor `0`.
+pub fn query_bool(value: Option<&str>) -> bool {
+    value.is_some_and(|v| !v.eq_ignore_ascii_case("false") && v != "0")
+}
+
+/// Reads method, path and query.
+pub fn resolve(method: &Method, uri: &http::Uri) -> Result<RequestInfo, InfoError> {
+    let path = decode_path(uri.path())?;
+    let query = uri.query().unwrap_or_default();
+    let mut info = RequestInfo {
+        verb: plain_verb(method),
+        ..RequestInfo::default()
+    };
+    let outcome = fill(&mut info, method, &path, query);
+    info.path = path;
+    outcome.map_err(|()| InfoError::Incomplete(uri.to_string()))?;
+    Ok(info)
+}
+
+fn plain_verb(method: &Method) -> String {
+    method.as_str().to_ascii_lowercase()
+}
+
+fn decode_path(path: &str) -> Result<String, InfoError> {
+    if !path.contains('%') {
+        return Ok(path.to_string());
+    }
+    let bytes = path.as_bytes();
+    let bad = bytes.iter().enumerate().any(|(i, b)| {
+        *b == b'%'
+            && !bytes
+                .get(i + 1..i + 3)
+                .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
+    });
+    if bad {
+        return Err(InfoError::BadEscape);
+    }
+    Ok(percent_decode_str(path).decode_utf8_lossy().into_owned())
+}
+
+fn fill(info: &mut RequestInfo, method: &Method, path: &str, query: &str) -> Result<(), ()> {
+    let trimmed = path.trim_matches('/');
+    if trimmed.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<&str> = trimmed.split('/').collect();
+    let mut parts = all.as_slice();
+    if parts.len() < 3 || (parts[0] != "api" && parts[0] != "apis") {
+        return Ok(());
+    }
+    info.api_prefix = parts[0].into();
+    parts = &parts[1..];
+    if info.api_prefix == "apis" {
+        if parts.len() < 3 {
+            return Ok(());
+        }
+        info.group = parts[0].into();
+        parts = &parts[1..];
+    }
+    info.is_resource = true;
+    info.version = parts[0].into();
+    parts = &parts[1..];
+
+    let by_prefix = parts[0] == "proxy" || parts[0] == "watch";
+    if by_prefix {
+        if parts.len() < 2 {
+            return Err(());
+        }
+        info.verb = parts[0].into();
+        parts = &parts[1..];
+    } else {
+        info.verb = match *method {
+            Method::POST => "create",
+            Method::GET | Method::HEAD => "get",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => "",
+        }
+        .into();
+    }
+
+    // `namespaces/NAME/status` is about the namespace; `namespaces/NAME/pods` about pods in it.
+    if parts[0] == "namespaces" && parts.len() > 1 {
+        info.namespace = parts[1].into();
+        if parts.len() > 2 && parts[2] != "status" && parts[2] != "finalize" {
+            parts = &parts[2..];
+        }
+    }
+    info.parts = parts.iter().map(|p| (*p).to_string()).collect();
+    info.resource = parts[0].into();
+    if let Some(name) = parts.get(1) {
+        info.name = (*name).into();
+    }
+    if let Some(subresource) = parts.get(2).filter(|_| info.verb != "proxy") {
+        info.subresource = (*subresource).into();
+    }
+
+    if info.name.is_empty() && info.verb == "get" {
+        let watch = query_value(query, "watch");
+        info.verb = if query_bool(watch.as_deref()) {
+            "watch"
+        } else {
+            "list"
+        }
+        .into();
+        if let Some(name) = selected_name(query) {
+            info.name = name;
+        }
+        // The name of a selector counts for authorization only: the verb stays a list.
+        read_selectors(info, query, by_prefix);
+        return Ok(());
+    }
+    if info.name.is_empty() && info.verb == "delete" {
+        info.verb = "deletecollection".into();
+    }
+    read_selectors(info, query, by_prefix);
+    Ok(())
+}
+
+fn read_selectors(info: &mut RequestInfo, query: &str, by_prefix: bool) {
+    // The old watch paths support selectors inconsistently, so upstream does not authorize on them.
+    if by_prefix || !matches!(&*info.verb, "list" | "watch" | "deletecollection") || query.is_empty() {
+        return;
+    }
+    if let Some(selector) = query_value(query, "fieldSelector") {
+        info.field_selector = selector.into_owned();
+    }
+    if let Some(selector) = query_value(query, "labelSelector") {
+        info.label_selector = selector.into_owned();
+    }
+}
+
+/// The name that a list is narrowed to by `fieldSelector=metadata.name=x`, when all list options are readable.
+fn selected_name(query: &str) -> Option<String> {
+    let selector = query_value(query, "fieldSelector")?;
+    for (key, value) in query_pairs(query) {
+        if (key == "limit" || key == "timeoutSeconds") && value.parse::<i64>().is_err() {
+            return None;
+        }
+    }
+    let mut found = None;
+    for term in split_terms(&selector) {
+        if term.is_empty() {
+            continue;
+        }
+        let at = term.find('=')?;
+        if term[..at].ends_with('!') {
+            continue;
+        }
+        let value = term[at + 1..].strip_prefix('=').unwrap_or(&term[at + 1..]);
+        if &term[..at] == "metadata.name" && found.is_none() {
+            found = Some(unescape(value)?);
+        }
+    }
+    found.filter(|name| name != "." && name != ".." && !name.contains('/') && !name.contains('%'))
+}
+
+/// Splits at commas that no backslash escapes.
+fn split_terms(selector: &str) -> impl Iterator<Item = &str> {
+    let mut escaped = false;
+    selector.split(move |c| {
+        let splits = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        splits
+    })
+}
+
+fn unescape(value: &str) -> Option<String> {
+    if !value.contains('\\') && !value.contains('=') {
+        return Some(value.to_string());
+    }
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next()? {
+                c @ ('\\' | ',' | '=') => out.push(c),
+                _ => return None,
+            },
+            '=' | ',' => return None,
+            c => out.push(c),
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Method, URI, then verb, prefix, group, version, namespace, resource, subresource, name, parts joined.
+    #[track_caller]
+    fn check(method: &str, uri: &str, expected: [&str; 9]) {
+        let info = resolve(&method.parse().unwrap(), &uri.parse().unwrap()).unwrap();
+        let parts = info.parts.join("/");
+        let got = [
+            &*info.verb,
+            &info.api_prefix,
+            &info.group,
+            &info.version,
+            &info.namespace,
+            &info.resource,
+            &info.subresource,
+            &info.name,
+            &parts,
+        ];
+        assert_eq!(got, expected, "{method} {uri}");
+        assert!(info.is_resource);
+    }
+
+    #[test]
+    fn resources() {
+        let list = ["list", "api", "", "v1", "", "pods", "", "", "pods"];
+        check("GET", "/api/v1/pods", list);
+        check("HEAD", "/api/v1/pods/", list);
+        check("GET", "/api/v1/pods?watch=false", list);
+        check("GET", "/api/v1/pods?watch=0", list);
+        for watch in ["watch=1", "watch=true", "watch=abc", "watch", "watch="] {
+            let uri = format!("/api/v1/pods?{watch}");
+            check(
+                "GET",
+                &uri,
+                ["watch", "api", "", "v1", "", "pods", "", "", "pods"],
+            );
+        }
+        check(
+            "GET",
+            "/api/v1/watch/pods",
+            ["watch", "api", "", "v1", "", "pods", "", "", "pods"],
+        );
+        check(
+            "GET",
+            "/api/v1/watch/namespaces/a/pods/b",
+            ["watch", "api", "", "v1", "a", "pods", "", "b", "pods/b"],
+        );
+        check(
+            "GET",
+            "/api/v1/proxy/namespaces/a/pods/b/c",
+            ["proxy", "api", "", "v1", "a", "pods", "", "b", "pods/b/c"],
+        );
+        check(
+            "GET",
+            "/api/v1/namespaces",
+            ["list", "api", "", "v1", "", "namespaces", "", "", "namespaces"],
+        );
+        check(
+            "GET",
+            "/api/v1/namespaces/a",
+            ["get", "api", "", "v1", "a", "namespaces", "", "a", "namespaces/a"],
+        );
+        check(
+            "PUT",
+            "/api/v1/namespaces/a/finalize",
+            [
+                "update",
+                "api",
+                "",
+                "v1",
+                "a",
+                "namespaces",
+                "finalize",
+                "a",
+                "namespaces/a/finalize",
+            ],
+        );
+        check(
+            "GET",
+            "/api/v1/namespaces/a/pods/b?watch=1",
+            ["get", "api", "", "v1", "a", "pods", "", "b", "pods/b"],
+        );
+        check(
+            "POST",
+            "/apis/apps/v1/namespaces/a/deployments",
+            [
+                "create",
+                "apis",
+                "apps",
+                "v1",
+                "a",
+                "deployments",
+                "",
+                "",
+                "deployments",
+            ],
+        );
+        check(
+            "PATCH",
+            "/apis/apps/v1/namespaces/a/deployments/b/scale",
+            [
+                "patch",
+                "apis",
+                "apps",
+                "v1",
+                "a",
+                "deployments",
+                "scale",
+                "b",
+                "deployments/b/scale",
+            ],
+        );
+        check(
+            "DELETE",
+            "/api/v1/namespaces/a/pods",
+            ["deletecollection", "api", "", "v1", "a", "pods", "", "", "pods"],
+        );
+        check(
+            "DELETE",
+            "/api/v1/nodes/a",
+            ["delete", "api", "", "v1", "", "nodes", "", "a", "nodes/a"],
+        );
+        check(
+            "OPTIONS",
+            "/api/v1/nodes",
+            ["", "api", "", "v1", "", "nodes", "", "", "nodes"],
+        );
+        check(
+            "GET",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+            [
+                "get",
+                "apis",
+                "rbac.authorization.k8s.io",
+                "v1",
+                "",
+                "clusterroles",
+                "",
+                "system:node",
+                "clusterroles/system:node",
+            ],
+        );
+        check(
+            "GET",
+            "/api/v1/namespaces/a/services/b/proxy/x/y",
+            [
+                "get",
+                "api",
+                "",
+                "v1",
+                "a",
+                "services",
+                "proxy",
+                "b",
+                "services/b/proxy/x/y",
+            ],
+        );
+    }
+
+    #[test]
+    fn selectors() {
+        let name = |uri: &str| {
+            let info = resolve(&Method::GET, &uri.parse().unwrap()).unwrap();
+            (info.verb, info.name, info.field_selector)
+        };
+        let check = |query: &str, expected: &str| {
+            let got = name(&format!("/api/v1/pods?{query}"));
+            assert_eq!((&*got.0, &*got.1), ("list", expected), "{query}");
+        };
+        check("fieldSelector=metadata.name%3Da", "a");
+        check("fieldSelector=metadata.name==a", "a");
+        check("fieldSelector=spec.nodeName=n,metadata.name=a", "a");
+        check("fieldSelector=metadata.name!=a", "");
+        check("fieldSelector=metadata.name=a%2Fb", "");
+        check("fieldSelector=metadata.name=..", "");
+        check("fieldSelector=metadata.name", "");
+        check("fieldSelector=metadata.name=a&limit=x", "");
+        assert_eq!(name("/api/v1/pods?fieldSelector=a%3Db").2, "a=b");
+        assert_eq!(name("/api/v1/watch/pods?fieldSelector=a%3Db").2, "");
+        assert_eq!(name("/api/v1/pods/x?fieldSelector=a%3Db").2, "");
+    }
+
+    #[test]
+    fn other_paths() {
+        let verb = |method: &str, uri: &str| {
+            let info = resolve(&method.parse().unwrap(), &uri.parse().unwrap()).unwrap();
+            assert!(!info.is_resource, "{uri}");
+            (info.verb, info.path)
+        };
+        for path in [
+            "/",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/readyz/ping",
+            "/foo/a/b/c",
+        ] {
+            assert_eq!(verb("GET", path), ("get".into(), path.into()));
+        }
+        assert_eq!(verb("POST", "/foo%20bar"), ("post".into(), "/foo bar".into()));
+    }
+
+    #[test]
+    fn faults() {
+        let error = |uri: &str| resolve(&Method::GET, &uri.parse().unwrap()).unwrap_err();
+        assert_eq!(
+            error("/api/v1/watch"),
+            InfoError::Incomplete("/api/v1/watch".into())
+        );
+        assert_eq!(error("/api/v1/pods/%zz"), InfoError::BadEscape);
+        assert_eq!(error("/api/v1/pods/%4"), InfoError::BadEscape);
+    }
+}

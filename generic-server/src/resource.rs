@@ -1,0 +1,246 @@
+//! A resource as it is served: one resource at one version, with everything that the handlers need to answer for it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use machinery::schema::KindSchema;
+use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
+use serde_json::Value;
+
+use crate::registry::strategy::Strategy;
+use crate::registry::{Entry, ObjectStore};
+use crate::request::{Authorized, Request, Response};
+
+/// Namespaced or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Objects live in namespaces.
+    Namespaced,
+    /// Objects live in the cluster.
+    Cluster,
+}
+
+/// The names a resource goes by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// `Deployment`.
+    pub kind: Arc<str>,
+    /// `DeploymentList`.
+    pub list_kind: Arc<str>,
+    /// `deployment`.
+    pub singular: Arc<str>,
+    /// `deploy`.
+    pub short: Vec<String>,
+    /// `all`.
+    pub categories: Vec<String>,
+}
+
+/// How bodies of this resource are read.
+#[derive(Debug, Clone)]
+pub enum Decoding {
+    /// A built-in kind: typed strictly by its schema, unknown fields dropped (or reported), protobuf offered.
+    Builtin(KindSchema),
+    /// A custom kind: pruned and defaulted by its structural schema.
+    Custom(KindSchema),
+    /// A custom kind that preserves unknown fields at its root and has no schema to speak of.
+    Unstructured,
+}
+
+/// Converts objects between the served version and the stored one.
+#[async_trait::async_trait]
+pub trait Converter: Send + Sync + Debug {
+    /// Makes ready to convert these entries without waiting: a converter that has to ask somebody asks about all of them at once.
+    /// Lists call it; what was not made ready is waited for where it is converted.
+    async fn prepare(&self, _entries: &[Arc<Entry>]) -> Result<(), ApiError> {
+        Ok(())
+    }
+    /// From the stored version to the served one. `None` from [`Converter::splice`] asks for this.
+    #[expect(
+        clippy::wrong_self_convention,
+        reason = "the converter is not what is converted"
+    )]
+    fn from_stored(&self, object: Value) -> Result<Value, ApiError>;
+    /// From the served version to the stored one.
+    fn to_stored(&self, object: Value) -> Result<Value, ApiError>;
+    /// When the versions differ in `apiVersion` alone: that string, so that stored bytes can be served by replacing it.
+    fn splice(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A column of the Table view. `name|type|format|description|priority` as in `metav1.TableColumnDefinition`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The heading.
+    pub name: String,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub kind: String,
+    /// `name` for the name column, else usually empty.
+    pub format: String,
+    /// For people.
+    pub description: String,
+    /// Zero is always shown.
+    pub priority: i32,
+}
+
+/// Makes Table rows. Every row has one cell per column.
+pub trait TableConvertor: Send + Sync + Debug {
+    /// The columns.
+    fn columns(&self) -> &[Column];
+    /// The cells of one object of the served version.
+    fn cells(&self, object: &Value) -> Vec<Value>;
+}
+
+/// Where objects come from.
+#[derive(Debug, Clone)]
+pub enum Backend {
+    /// The generic registry.
+    Stored(Arc<ObjectStore>),
+    /// Computed: reviews, component statuses, bindings.
+    Virtual(Arc<dyn VirtualResource>),
+}
+
+/// A resource without storage. Implement the verbs it offers.
+#[async_trait::async_trait]
+pub trait VirtualResource: Send + Sync + Debug {
+    /// `create`, `get`, `list`: what is implemented.
+    fn verbs(&self) -> &'static [&'static str];
+
+    /// Answers a create; `object` is decoded and defaulted, not validated.
+    async fn create(
+        &self,
+        _authorized: &Authorized,
+        _namespace: &str,
+        _object: Value,
+        _dry_run: bool,
+    ) -> Result<Value, ApiError> {
+        Err(ApiError::method_not_allowed())
+    }
+
+    /// Answers a get.
+    async fn get(&self, _authorized: &Authorized, _namespace: &str, _name: &str) -> Result<Value, ApiError> {
+        Err(ApiError::method_not_allowed())
+    }
+
+    /// Answers a list: the items; selectors are applied by the caller.
+    async fn list(&self, _authorized: &Authorized, _namespace: &str) -> Result<Vec<Value>, ApiError> {
+        Err(ApiError::method_not_allowed())
+    }
+}
+
+/// A subresource.
+#[derive(Debug, Clone)]
+pub enum Subresource {
+    /// The whole object, read and written with another strategy: `status`, `approval`, `ephemeralcontainers`, `resize`.
+    /// Offers get, patch and update.
+    View(Arc<dyn Strategy>),
+    /// `autoscaling/v1, Kind=Scale` over these paths. Offers get, patch and update.
+    Scale(ScalePaths),
+    /// Anything else: it sees the request.
+    Connect(Arc<dyn SubresourceHandler>),
+}
+
+/// Where a scale's values are in the object. Paths are of object keys: `["spec", "replicas"]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The wish.
+    pub spec_replicas: Vec<String>,
+    /// What is there.
+    pub status_replicas: Vec<String>,
+    /// A string, or a LabelSelector object (built-in kinds).
+    pub selector: Option<Vec<String>>,
+}
+
+/// Answers a subresource that is more than a view of the object.
+#[async_trait::async_trait]
+pub trait SubresourceHandler: Send + Sync + Debug {
+    /// For discovery: the verbs.
+    fn verbs(&self) -> &'static [&'static str];
+    /// For discovery: the kind of its bodies (`policy/v1, Kind=Eviction`).
+    fn kind(&self) -> GroupVersionKind;
+    /// Answers. `call` says which object; errors become Statuses.
+    async fn handle(&self, call: SubresourceCall<'_>, request: Request) -> Result<Response, ApiError>;
+}
+
+/// Which object a subresource is asked of.
+#[derive(Debug, Clone, Copy)]
+pub struct SubresourceCall<'a> {
+    /// The proof, with the whole request information (`info().parts` has what follows the subresource).
+    pub authorized: &'a Authorized,
+    /// The parent resource.
+    pub resource: &'a Arc<ServedResource>,
+    /// The admission chain of the server.
+    pub admission: &'a crate::admission::AdmissionChain,
+    /// The namespace, or empty.
+    pub namespace: &'a str,
+    /// The parent's name.
+    pub name: &'a str,
+}
+
+/// One resource at one version.
+#[derive(Debug)]
+pub struct ServedResource {
+    /// Group, version and resource.
+    pub gvr: GroupVersionResource,
+    /// Group, version and kind.
+    pub gvk: GroupVersionKind,
+    /// Its names.
+    pub names: Names,
+    /// Namespaced or not.
+    pub scope: Scope,
+    /// How bodies are read.
+    pub decoding: Decoding,
+    /// What is special about it.
+    pub strategy: Arc<dyn Strategy>,
+    /// Where its objects are.
+    pub backend: Backend,
+    /// From and to the stored version; `None` when this is it.
+    pub converter: Option<Arc<dyn Converter>>,
+    /// By name, sorted.
+    pub subresources: Vec<(String, Subresource)>,
+    /// The Table view.
+    pub table: Arc<dyn TableConvertor>,
+    /// Verbs of the stored resource, sorted; all eight unless the kind has fewer.
+    pub verbs: &'static [&'static str],
+    /// A warning for every request (deprecated versions).
+    pub deprecation_warning: Option<String>,
+    /// `storageVersionHash` for discovery: base64 of the first 8 bytes of SHA-256 of `group/version/kind`; empty when not stored.
+    pub storage_version_hash: String,
+    /// Whether list answers carry `continue: ""`, as upstream's do for custom resources.
+    pub custom: bool,
+}
+
+/// Every verb of a stored resource, sorted.
+pub const ALL_VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+impl ServedResource {
+    /// A subresource by name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|(n, _)| n == name).map(|(_, s)| s)
+    }
+
+    /// The schema, where there is one.
+    pub fn schema(&self) -> Option<&KindSchema> {
+        match &self.decoding {
+            Decoding::Builtin(schema) | Decoding::Custom(schema) => Some(schema),
+            Decoding::Unstructured => None,
+        }
+    }
+
+    /// The store, for stored resources.
+    pub fn store(&self) -> Option<&Arc<ObjectStore>> {
+        match &self.backend {
+            Backend::Stored(store) => Some(store),
+            Backend::Virtual(_) => None,
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Listening and serving connections: TCP, TLS, HTTP/1.1 and HTTP/2 on one port, and connections in memory.
+//!
+//! It knows nothing of Kubernetes: each request goes to a [`Handler`] (the handler chain) with the connection's facts
+//! ([`ConnectionInfo`]) in its extensions. Connections are tasks owned by the [`Server`]; [`Server::drain`] ends them.
+
+mod connection;
+mod listener;
+mod tls;
+
+pub use connection::{ConnectionInfo, Handler, Server};
+pub use listener::{Listener, bind};
+pub use tls::{SniCertificate, Tls, TlsError, TlsOptions, TlsVersion, certified_key, read_certificates};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The admission plugins that are built in, one file each, in upstream's order. Webhooks and policies are not among them:
+//! the composed server puts those between [`admission_plugins`] and [`late_admission_plugins`].
+
+use std::sync::Arc;
+
+use generic_server::ApiError;
+use generic_server::admission::{AdmissionPlugin, Attributes};
+use machinery::{GroupVersionResource, meta};
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::deps::Deps;
+
+mod certificates;
+mod defaults;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod nodes;
+mod priority;
+mod quota;
+mod service_account;
+
+/// The plugins that run before webhooks and policies.
+pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
+    let client = Client::new(deps.directory.clone());
+    vec![
+        Arc::new(namespace_lifecycle::NamespaceLifecycle(client.clone())),
+        Arc::new(limit_ranger::LimitRanger(client.clone())),
+        Arc::new(service_account::ServiceAccount(client.clone())),
+        Arc::new(nodes::TaintNodesByCondition),
+        Arc::new(priority::Priority(client.clone())),
+        Arc::new(nodes::DefaultTolerationSeconds),
+        Arc::new(defaults::DefaultStorageClass(client.clone())),
+        Arc::new(defaults::StorageObjectInUseProtection),
+        Arc::new(defaults::RuntimeClass(client.clone())),
+        Arc::new(certificates::CertificateApproval(deps.authorizer.clone())),
+        Arc::new(certificates::CertificateSigning(deps.authorizer.clone())),
+        Arc::new(certificates::CertificateSubjectRestriction),
+        Arc::new(defaults::DefaultIngressClass(client)),
+    ]
+}
+
+/// The plugins that run after webhooks and policies: quota counts what is really going to be stored.
+pub fn late_admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
+    vec![Arc::new(quota::ResourceQuota::new(Client::new(
+        deps.directory.clone(),
+    )))]
+}
+
+/// Whether a write is of a resource, by group and name.
+fn is(gvr: &GroupVersionResource, group: &str, resource: &str) -> bool {
+    &*gvr.group == group && &*gvr.resource == resource
+}
+
+/// 403 of an admission plugin.
+fn forbidden(attributes: &Attributes<'_>, object: Option<&Value>, why: impl std::fmt::Display) -> ApiError {
+    let own = object.map(|object| match meta::name(object) {
+        "" => meta::generate_name(object),
+        name => name,
+    });
+    let name = match (attributes.name, own) {
+        ("", Some(own)) if !own.is_empty() => own,
+        ("", _) => "Unknown",
+        (name, _) => name,
+    };
+    ApiError::forbidden(&attributes.gvr.group_resource(), name, why)
+}

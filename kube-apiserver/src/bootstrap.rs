@@ -1,0 +1,248 @@
+//! What a cluster begins with: system namespaces, roles and bindings, flow control, priority classes, the `kubernetes` service
+//! and the facts that extension servers read. Idempotent: what is there stays, what is missing is added, so it runs at every start.
+//!
+//! All objects are written at once, so that they share group commits.
+
+mod rbac;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use generic_server::admission::AdmissionChain;
+use generic_server::registry::Directory;
+use generic_server::registry::write::{self, Preconditions, UpdateRules, WriteCall};
+use generic_server::request::Authorized;
+use machinery::{ApiError, GroupResource, Reason, meta};
+use serde_json::{Value, json};
+
+use crate::net::Cidr;
+
+/// The facts that bootstrap objects state.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Where the stores are.
+    pub directory: Arc<Directory>,
+    /// Where members of the cluster reach this server.
+    pub advertise: (IpAddr, u16),
+    /// The ranges of cluster IPs.
+    pub service_cidrs: Vec<Cidr>,
+    /// CAs of client certificates, PEM.
+    pub client_ca: String,
+    /// CAs of front proxies, PEM.
+    pub front_proxy_ca: String,
+    /// Common names of front proxies; empty for any.
+    pub front_proxy_names: Vec<String>,
+}
+
+/// What happens when an object is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    /// It stays as it is.
+    Keep,
+    /// Missing rules and subjects are added, unless its owner has turned that off.
+    Reconcile,
+    /// These fields are this server's to say.
+    Overwrite,
+}
+
+struct Wanted {
+    resource: GroupResource,
+    object: Value,
+    existing: Existing,
+}
+
+fn wanted(group: &str, resource: &str, object: Value, existing: Existing) -> Wanted {
+    Wanted {
+        resource: GroupResource::new(group, resource),
+        object,
+        existing,
+    }
+}
+
+/// Writes what is missing.
+///
+/// # Errors
+/// The first object that cannot be written; the others may have been.
+pub async fn bootstrap(facts: &Facts) -> Result<(), ApiError> {
+    let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"].map(|name| {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        wanted("", "namespaces", object, Existing::Keep)
+    });
+    let mut all: Vec<Wanted> = namespaces.into();
+    all.extend(rbac::wanted());
+    all.extend(priority_classes());
+    all.extend(flow_control());
+    all.extend(kubernetes_service(facts));
+    all.push(authentication_facts(facts));
+    let authorized = Authorized::system();
+    let none = AdmissionChain::default();
+    try_join_all(
+        all.iter()
+            .map(|wanted| ensure(&facts.directory, &authorized, &none, wanted)),
+    )
+    .await?;
+    Ok(())
+}
+
+async fn ensure(
+    directory: &Directory,
+    authorized: &Authorized,
+    none: &AdmissionChain,
+    wanted: &Wanted,
+) -> Result<(), ApiError> {
+    let Some(registered) = directory.get(&wanted.resource) else {
+        return Err(ApiError::internal(format_args!(
+            "{} is not served",
+            wanted.resource
+        )));
+    };
+    let (namespace, name) = (meta::namespace(&wanted.object), meta::name(&wanted.object));
+    let call = WriteCall::internal(&registered.resource, authorized, none, namespace);
+    let Some(live) = registered.store.find(namespace, name).await? else {
+        let mut object = wanted.object.clone();
+        registered.resource.strategy.default(&mut object);
+        return match write::create(&call, object).await {
+            // Another replica was faster.
+            Err(error) if error.reason() == Reason::AlreadyExists => Ok(()),
+            done => done.map(|_| ()),
+        };
+    };
+    let live = live.value();
+    let Some(_) = change(wanted, &live) else {
+        return Ok(());
+    };
+    let rules = UpdateRules {
+        preconditions: Preconditions::default(),
+        retry: true,
+        ..UpdateRules::default()
+    };
+    let mut transform = |live: Option<&Value>| {
+        let live = live.cloned().unwrap_or_default();
+        Ok(change(wanted, &live).unwrap_or(live))
+    };
+    write::update(&call, name, &rules, &mut transform)
+        .await
+        .map(|_| ())
+}
+
+/// The live object as it should be, when it is not.
+fn change(wanted: &Wanted, live: &Value) -> Option<Value> {
+    let changed = match wanted.existing {
+        Existing::Keep => return None,
+        Existing::Reconcile => rbac::reconcile(&wanted.object, live)?,
+        Existing::Overwrite => {
+            let mut changed = live.clone();
+            for key in ["data", "subsets", "endpoints", "ports"] {
+                if let Some(value) = wanted.object.get(key) {
+                    changed[key] = value.clone();
+                }
+            }
+            changed
+        }
+    };
+    (changed != *live).then_some(changed)
+}
+
+fn priority_classes() -> impl Iterator<Item = Wanted> {
+    let classes = [
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+    ];
+    classes.into_iter().map(|(name, value, description)| {
+        let object = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority",
+        });
+        wanted("scheduling.k8s.io", "priorityclasses", object, Existing::Keep)
+    })
+}
+
+fn flow_control() -> impl Iterator<Item = Wanted> {
+    include_str!("bootstrap/flowcontrol.jsonl").lines().filter_map(|line| {
+        let fact: Value = serde_json::from_str(line).ok()?;
+        let kind = fact.get("kind")?.as_str()?;
+        let object = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": kind,
+            "metadata": {"name": fact.get("name")?, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
+            "spec": fact.get("spec")?,
+        });
+        let resource = if kind == "FlowSchema" { "flowschemas" } else { "prioritylevelconfigurations" };
+        Some(wanted("flowcontrol.apiserver.k8s.io", resource, object, Existing::Keep))
+    })
+}
+
+fn kubernetes_service(facts: &Facts) -> Vec<Wanted> {
+    let (address, port) = (facts.advertise.0.to_string(), facts.advertise.1);
+    let Some(first) = facts.service_cidrs.first() else {
+        return Vec::new();
+    };
+    let cluster_ip = first.nth(1).to_string();
+    let family = if first.is_v6() { "IPv6" } else { "IPv4" };
+    let cidrs: Vec<String> = facts.service_cidrs.iter().map(ToString::to_string).collect();
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "type": "ClusterIP", "clusterIP": cluster_ip, "clusterIPs": [cluster_ip], "ipFamilies": [family],
+            "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        },
+    });
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": if facts.advertise.0.is_ipv6() { "IPv6" } else { "IPv4" },
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    });
+    let cidr = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs},
+    });
+    let mut all = vec![
+        wanted("networking.k8s.io", "servicecidrs", cidr, Existing::Keep),
+        wanted("", "services", service, Existing::Keep),
+    ];
+    // Endpoints may not be in the loopback range: on a machine without another address nobody else comes by them anyway.
+    if !facts.advertise.0.is_loopback() {
+        all.push(wanted("", "endpoints", endpoints, Existing::Overwrite));
+        all.push(wanted(
+            "discovery.k8s.io",
+            "endpointslices",
+            slice,
+            Existing::Overwrite,
+        ));
+    }
+    all
+}
+
+/// What extension servers read to trust this server's front proxy and clients.
+fn authentication_facts(facts: &Facts) -> Wanted {
+    let names = json!(facts.front_proxy_names).to_string();
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+        "data": {
+            "client-ca-file": facts.client_ca,
+            "requestheader-client-ca-file": facts.front_proxy_ca,
+            "requestheader-allowed-names": names,
+            "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+            "requestheader-group-headers": "[\"X-Remote-Group\"]",
+            "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+            "requestheader-username-headers": "[\"X-Remote-User\"]",
+        },
+    });
+    wanted("", "configmaps", object, Existing::Overwrite)
+}

@@ -1,0 +1,206 @@
+//! The roles and bindings of `rbac.txt`, and how they are kept complete on a cluster that has changed them.
+
+use serde_json::{Value, json};
+
+use super::{Existing, Wanted, wanted as want};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+/// Every role and binding.
+pub(super) fn wanted() -> Vec<Wanted> {
+    let mut out: Vec<Wanted> = Vec::new();
+    for line in include_str!("rbac.txt").lines() {
+        if line.starts_with('#') || line.is_empty() {
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["role", name, notes @ ..] => out.push(role(name, notes)),
+            ["bind", name, reference, subjects @ ..] => out.push(binding(name, reference, subjects)),
+            rule => {
+                let Some(last) = out.last_mut() else { continue };
+                if let (Some(rule), Some(rules)) = (
+                    parse_rule(rule),
+                    last.object.get_mut("rules").and_then(Value::as_array_mut),
+                ) {
+                    rules.push(rule);
+                }
+            }
+        }
+    }
+    out
+}
+
+fn list(words: &str) -> Vec<&str> {
+    words
+        .split(',')
+        .map(|word| if word == "core" { "" } else { word })
+        .collect()
+}
+
+fn parse_rule(words: &[&str]) -> Option<Value> {
+    Some(match words {
+        [verbs, "url", urls] => json!({"verbs": list(verbs), "nonResourceURLs": list(urls)}),
+        [verbs, groups, resources] => {
+            json!({"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources)})
+        }
+        [verbs, groups, resources, names] => json!({
+            "verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources), "resourceNames": list(names),
+        }),
+        _ => return None,
+    })
+}
+
+fn metadata(name: &str) -> (Value, bool) {
+    let mut metadata = json!({
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "annotations": {AUTOUPDATE: "true"},
+    });
+    let namespaced = name.split_once('/');
+    match namespaced {
+        Some((namespace, name)) => {
+            metadata["namespace"] = namespace.into();
+            metadata["name"] = name.into();
+        }
+        None => metadata["name"] = name.into(),
+    }
+    (metadata, namespaced.is_some())
+}
+
+fn role(name: &str, notes: &[&str]) -> Wanted {
+    let (mut metadata, namespaced) = metadata(name);
+    let label = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+    for to in notes.iter().filter_map(|note| note.strip_prefix("to-")) {
+        metadata["labels"][label(to)] = "true".into();
+    }
+    let (kind, resource) = if namespaced {
+        ("Role", "roles")
+    } else {
+        ("ClusterRole", "clusterroles")
+    };
+    let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": []});
+    let selectors: Vec<Value> = notes
+        .iter()
+        .filter_map(|note| note.strip_prefix("from-"))
+        .map(|from| json!({"matchLabels": {label(from): "true"}}))
+        .collect();
+    if !selectors.is_empty() {
+        object["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
+    }
+    want(GROUP, resource, object, Existing::Reconcile)
+}
+
+fn binding(name: &str, reference: &str, subjects: &[&str]) -> Wanted {
+    let (metadata, namespaced) = metadata(name);
+    let (kind, resource) = if namespaced {
+        ("RoleBinding", "rolebindings")
+    } else {
+        ("ClusterRoleBinding", "clusterrolebindings")
+    };
+    let (role_kind, role) = reference.split_once('/').unwrap_or(("ClusterRole", reference));
+    let subjects: Vec<Value> = subjects
+        .iter()
+        .filter_map(|subject| {
+            let (kind, name) = subject.split_once(':')?;
+            Some(match kind {
+                "user" => json!({"apiGroup": GROUP, "kind": "User", "name": name}),
+                "group" => json!({"apiGroup": GROUP, "kind": "Group", "name": name}),
+                _ => {
+                    let (namespace, name) = name.split_once('/')?;
+                    json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+                }
+            })
+        })
+        .collect();
+    let mut object = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
+        "roleRef": {"apiGroup": GROUP, "kind": role_kind, "name": role},
+    });
+    if !subjects.is_empty() {
+        object["subjects"] = subjects.into();
+    }
+    want(GROUP, resource, object, Existing::Reconcile)
+}
+
+/// The live object with what is missing added. `None` when its owner has turned updates off.
+pub(super) fn reconcile(wanted: &Value, live: &Value) -> Option<Value> {
+    let annotation = live
+        .pointer("/metadata/annotations")?
+        .get(AUTOUPDATE)
+        .and_then(Value::as_str);
+    if annotation != Some("true") {
+        return None;
+    }
+    let mut changed = live.clone();
+    for key in ["labels", "annotations"] {
+        for (name, value) in wanted.pointer(&format!("/metadata/{key}"))?.as_object()? {
+            if live
+                .pointer(&format!("/metadata/{key}"))
+                .is_none_or(|have| have.get(name).is_none())
+            {
+                changed["metadata"][key][name] = value.clone();
+            }
+        }
+    }
+    // The rules of an aggregated role are the aggregation controller's.
+    let aggregated = wanted.get("aggregationRule").is_some();
+    for key in ["rules", "subjects"] {
+        if aggregated && key == "rules" {
+            continue;
+        }
+        let have = live
+            .get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let items = wanted
+            .get(key)
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let missing: Vec<&Value> = items.iter().filter(|item| !have.contains(item)).collect();
+        if !missing.is_empty() {
+            let all: Vec<Value> = have.iter().chain(missing).cloned().collect();
+            changed[key] = all.into();
+        }
+    }
+    Some(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_whole() {
+        let all = wanted();
+        let count = |kind: &str| all.iter().filter(|w| w.object["kind"] == kind).count();
+        assert_eq!((count("ClusterRole"), count("ClusterRoleBinding")), (70, 51));
+        assert_eq!((count("Role"), count("RoleBinding")), (7, 7));
+        let admin = all
+            .iter()
+            .find(|w| w.object["metadata"]["name"] == "cluster-admin")
+            .expect("cluster-admin");
+        assert_eq!(
+            admin.object["rules"][1],
+            json!({"verbs": ["*"], "nonResourceURLs": ["*"]})
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_added_and_what_is_more_stays() {
+        let all = wanted();
+        let view = all
+            .iter()
+            .find(|w| w.object["metadata"]["name"] == "system:basic-user")
+            .expect("the role");
+        let mut live = view.object.clone();
+        let extra = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+        live["rules"] = json!([extra]);
+        let changed = reconcile(&view.object, &live).expect("may be updated");
+        assert_eq!(changed["rules"].as_array().map(Vec::len), Some(3));
+        live["metadata"]["annotations"][AUTOUPDATE] = "false".into();
+        assert_eq!(reconcile(&view.object, &live), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! The few controllers without which a bare API server feels broken, in process: namespaces end, owned objects go with their
+//! owners, namespaces have a default service account and the cluster's CA, aggregated roles have rules.
+//!
+//! They are an operator's to turn off (`--controllers`), by upstream's names, where the real controller manager runs.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::registry::ObjectStore;
+use generic_server::registry::cache::{Change, Interest};
+
+use crate::client::Client;
+use crate::deps::Deps;
+
+mod garbage;
+mod namespaces;
+mod roles;
+mod service_accounts;
+
+/// How long a controller rests after a failure before it begins anew.
+const REST: Duration = Duration::from_secs(1);
+
+/// A controller, ready to be spawned. Ends only when dropped.
+pub struct Controller {
+    /// Upstream's name, as `--controllers` has it.
+    pub name: &'static str,
+    /// The work.
+    pub run: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// All controllers. `root_ca` is what `kube-root-ca.crt` holds, PEM.
+pub fn controllers(deps: &Deps, root_ca: String) -> Vec<Controller> {
+    let client = Client::new(deps.directory.clone());
+    let make = |name, run| Controller { name, run };
+    vec![
+        make(
+            "namespace-controller",
+            Box::pin(namespaces::run(client.clone())) as Pin<Box<dyn Future<Output = ()> + Send>>,
+        ),
+        make(
+            "serviceaccount-controller",
+            Box::pin(service_accounts::accounts(client.clone())),
+        ),
+        make(
+            "root-ca-certificate-publisher-controller",
+            Box::pin(service_accounts::root_ca(client.clone(), root_ca)),
+        ),
+        make(
+            "clusterrole-aggregation-controller",
+            Box::pin(roles::run(client.clone())),
+        ),
+        make("garbage-collector-controller", Box::pin(garbage::run(client))),
+    ]
+}
+
+/// Follows a store for ever: first everything that is there, then every change. `all` is called with each full state (again
+/// when the follower fell behind), `change` with each change after it. Both are told in order and may take their time.
+async fn follow<A, C, FA, FC>(store: &Arc<ObjectStore>, mut all: A, mut change: C)
+where
+    A: FnMut(Vec<Arc<generic_server::registry::Entry>>) -> FA,
+    C: FnMut(Arc<Change>) -> FC,
+    FA: Future<Output = ()>,
+    FC: Future<Output = ()>,
+{
+    loop {
+        let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
+            tokio::time::sleep(REST).await;
+            continue;
+        };
+        all(snapshot.objects.values().cloned().collect()).await;
+        let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
+            tokio::time::sleep(REST).await;
+            continue;
+        };
+        drop(snapshot);
+        let mut changes = Vec::new();
+        while feed.next(&mut changes).await.is_ok() {
+            for one in changes.drain(..) {
+                change(one).await;
+            }
+        }
+    }
+}

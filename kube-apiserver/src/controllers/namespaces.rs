@@ -1,0 +1,342 @@
+//! Namespace deletion: everything in a terminating namespace is deleted, pods first, what remains is told in conditions, and
+//! when nothing does the `kubernetes` finalizer is taken away. Mirrors upstream's `pkg/controller/namespace/deletion`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use generic_server::ApiError;
+use generic_server::registry::cache::{ChangeKind, Interest};
+use generic_server::registry::write::DeleteOptions;
+use machinery::meta;
+use machinery::time::Timestamp;
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::REST;
+use crate::client::{At, Client, list_of};
+use crate::json::Json;
+
+const NAMESPACES: At<'static> = ("", "namespaces");
+/// How often a namespace that waits for others (pods with grace, finalizers) is looked at again.
+const AGAIN: Duration = Duration::from_millis(250);
+/// How many deletions run at once.
+const ABREAST: usize = 64;
+
+/// Empties terminating namespaces.
+pub(super) async fn run(client: Client) {
+    let mut waiting: BTreeSet<String> = BTreeSet::new();
+    loop {
+        let Ok(store) = client.resource(NAMESPACES).map(|r| r.store) else {
+            tokio::time::sleep(REST).await;
+            continue;
+        };
+        let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
+            tokio::time::sleep(REST).await;
+            continue;
+        };
+        let ending = |entry: &generic_server::registry::Entry| entry.fields().any(|p| p == "Terminating");
+        waiting.extend(
+            snapshot
+                .objects
+                .values()
+                .filter(|e| ending(e))
+                .map(|e| e.name().to_string()),
+        );
+        let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
+            tokio::time::sleep(REST).await;
+            continue;
+        };
+        let mut changes = Vec::new();
+        loop {
+            waiting = sweep(&client, std::mem::take(&mut waiting)).await;
+            let next = feed.next(&mut changes);
+            let ended = if waiting.is_empty() {
+                next.await.is_err()
+            } else {
+                match tokio::time::timeout(AGAIN, next).await {
+                    Ok(done) => done.is_err(),
+                    Err(_) => false,
+                }
+            };
+            for change in changes.drain(..) {
+                let name = change.entry.name();
+                match change.kind {
+                    ChangeKind::Deleted => {
+                        waiting.remove(name);
+                    }
+                    _ if ending(&change.entry) => {
+                        waiting.insert(name.to_string());
+                    }
+                    _ => {}
+                }
+            }
+            if ended {
+                break;
+            }
+        }
+    }
+}
+
+/// Works on every namespace once; gives those that are not done.
+async fn sweep(client: &Client, names: BTreeSet<String>) -> BTreeSet<String> {
+    let mut left = BTreeSet::new();
+    for name in names {
+        match finish(client, &name).await {
+            Ok(true) => {}
+            Ok(false) => {
+                left.insert(name);
+            }
+            Err(error) => {
+                warn!(
+                    namespace = name,
+                    error = error.message(),
+                    "cannot empty a namespace"
+                );
+                left.insert(name);
+            }
+        }
+    }
+    left
+}
+
+/// What is left of a namespace's content.
+#[derive(Debug, Default)]
+struct Remains {
+    /// Instances by resource, `deployments.apps`.
+    resources: BTreeMap<String, usize>,
+    /// Instances by finalizer.
+    finalizers: BTreeMap<String, usize>,
+    /// What could not be deleted.
+    failures: Vec<String>,
+}
+
+/// Deletes what is in a namespace; true when it is gone.
+async fn finish(client: &Client, name: &str) -> Result<bool, ApiError> {
+    let Some(namespace) = client.find(NAMESPACES, "", name).await? else {
+        return Ok(true);
+    };
+    if meta::deletion_timestamp(&namespace).is_none() {
+        return Ok(true);
+    }
+    if !namespace.strings("spec.finalizers").any(|f| f == "kubernetes") {
+        // Others hold it; they take it from here.
+        return Ok(true);
+    }
+    let remains = empty(client, name).await;
+    if remains.resources.is_empty() && remains.failures.is_empty() {
+        client
+            .update(NAMESPACES, "", name, "finalize", |live| {
+                let spec = live.ensure("spec");
+                let rest: Vec<Value> = spec
+                    .list("finalizers")
+                    .iter()
+                    .filter(|f| f.as_str() != Some("kubernetes"))
+                    .cloned()
+                    .collect();
+                spec.put("finalizers", rest);
+                Ok(())
+            })
+            .await?;
+        return Ok(true);
+    }
+    let wanted = conditions(&remains);
+    if !up_to_date(&namespace, &wanted) {
+        client
+            .update(NAMESPACES, "", name, "status", |live| {
+                set_conditions(live, &wanted);
+                Ok(())
+            })
+            .await?;
+    }
+    Ok(false)
+}
+
+/// Deletes everything once and says what is still there. While pods remain nothing else is touched: they may need it to end.
+async fn empty(client: &Client, namespace: &str) -> Remains {
+    let mut remains = Remains::default();
+    let stores = client.directory().all();
+    let mut all: Vec<_> = stores
+        .iter()
+        .filter(|(_, registered)| registered.store.config().namespaced)
+        .collect();
+    all.sort_by_key(|(key, _)| {
+        (
+            !(key.group.is_empty() && &*key.resource == "pods"),
+            key.to_string(),
+        )
+    });
+    for (key, registered) in all {
+        let entries = match list_of(registered, namespace).await {
+            Ok(entries) => entries,
+            Err(error) => {
+                remains.failures.push(error.message().to_string());
+                continue;
+            }
+        };
+        if entries.is_empty() {
+            continue;
+        }
+        let options = DeleteOptions {
+            propagation: Some("Background".into()),
+            ..DeleteOptions::default()
+        };
+        for batch in entries.chunks(ABREAST) {
+            let deletions = batch
+                .iter()
+                .map(|entry| client.delete_of(registered, namespace, entry.name(), &options));
+            for done in join_all(deletions).await {
+                match done {
+                    Ok(Some(deleted)) if !deleted.gone => {
+                        *remains.resources.entry(key.to_string()).or_default() += 1;
+                        for finalizer in meta::finalizers(&deleted.object) {
+                            *remains.finalizers.entry(finalizer.to_string()).or_default() += 1;
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(error) => remains.failures.push(error.message().to_string()),
+                }
+            }
+        }
+        if key.group.is_empty() && &*key.resource == "pods" && !remains.resources.is_empty() {
+            break;
+        }
+    }
+    remains
+}
+
+/// Type, status, reason and message of the conditions of a namespace that is being emptied.
+fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static str, String)> {
+    let mut out = vec![
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            "False",
+            "ResourcesDiscovered",
+            "All resources successfully discovered".to_string(),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".to_string(),
+        ),
+    ];
+    out.push(match remains.failures.is_empty() {
+        true => (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization".to_string(),
+        ),
+        false => (
+            "NamespaceDeletionContentFailure",
+            "True",
+            "ContentDeletionFailed",
+            format!(
+                "Failed to delete all resource types, {} remaining: {}",
+                remains.failures.len(),
+                remains.failures.join(", ")
+            ),
+        ),
+    });
+    let list = |map: &BTreeMap<String, usize>, how: &str| {
+        let items: Vec<String> = map
+            .iter()
+            .map(|(what, n)| format!("{what}{how}{n} resource instances"))
+            .collect();
+        items.join(", ")
+    };
+    out.push(match remains.resources.is_empty() {
+        true => (
+            "NamespaceContentRemaining",
+            "False",
+            "ContentRemoved",
+            "All content successfully removed".to_string(),
+        ),
+        false => (
+            "NamespaceContentRemaining",
+            "True",
+            "SomeResourcesRemain",
+            format!(
+                "Some resources are remaining: {}",
+                list(&remains.resources, ". has ")
+            ),
+        ),
+    });
+    out.push(match remains.finalizers.is_empty() {
+        true => (
+            "NamespaceFinalizersRemaining",
+            "False",
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished".to_string(),
+        ),
+        false => (
+            "NamespaceFinalizersRemaining",
+            "True",
+            "SomeFinalizersRemain",
+            format!(
+                "Some content in the namespace has finalizers remaining: {}",
+                list(&remains.finalizers, " in ")
+            ),
+        ),
+    });
+    out
+}
+
+type Condition = (&'static str, &'static str, &'static str, String);
+
+fn up_to_date(namespace: &Value, wanted: &[Condition]) -> bool {
+    wanted.iter().all(|(kind, status, _, message)| {
+        let list = namespace.list("status.conditions");
+        let found = list.iter().find(|c| c.text("type") == *kind);
+        found.is_some_and(|c| c.text("status") == *status && c.text("message") == message)
+    })
+}
+
+fn set_conditions(namespace: &mut Value, wanted: &[Condition]) {
+    let now = Timestamp::now().to_rfc3339();
+    let status = namespace.ensure("status");
+    let mut list = status.list("conditions").to_vec();
+    for (kind, state, reason, message) in wanted {
+        let mut condition = json!({"type": kind, "status": state, "reason": reason, "message": message,
+            "lastTransitionTime": now});
+        match list.iter_mut().find(|c| c.text("type") == *kind) {
+            Some(old) => {
+                if old.text("status") == *state {
+                    condition.copy_key("lastTransitionTime", old);
+                }
+                *old = condition;
+            }
+            None => list.push(condition),
+        }
+    }
+    status.put("conditions", list);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_remains_is_told_as_upstream_tells_it() {
+        let mut remains = Remains::default();
+        remains.resources.insert("pods".into(), 2);
+        remains.finalizers.insert("example.com/f".into(), 1);
+        let found = conditions(&remains);
+        let message = |kind: &str| {
+            let found = found.iter().find(|c| c.0 == kind);
+            found.map(|c| c.3.clone()).unwrap_or_default()
+        };
+        assert_eq!(
+            message("NamespaceContentRemaining"),
+            "Some resources are remaining: pods. has 2 resource instances"
+        );
+        assert_eq!(
+            message("NamespaceFinalizersRemaining"),
+            "Some content in the namespace has finalizers remaining: example.com/f in 1 resource instances"
+        );
+        let mut namespace = json!({});
+        set_conditions(&mut namespace, &found);
+        assert!(up_to_date(&namespace, &found));
+    }
+}

@@ -1,0 +1,74 @@
+//! What this server is given: the engine, who decides and who knows tokens, and the ranges that services are given addresses from.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::ApiError;
+use generic_server::authn::TokenAuthenticator;
+use generic_server::authz::Authorizer;
+use generic_server::registry::Directory;
+
+use crate::net::Cidr;
+
+/// A token that was made for a service account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedToken {
+    /// The JWT.
+    pub token: String,
+    /// When it ends, RFC 3339.
+    pub expiration: String,
+}
+
+/// What a service account's token is to say.
+#[derive(Debug, Clone, Default)]
+pub struct TokenClaims {
+    /// The service account's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// For whom the token is; empty: the server's own audiences.
+    pub audiences: Vec<String>,
+    /// How long it holds.
+    pub expiration_seconds: i64,
+    /// What the token dies with: kind (`Pod`, `Secret`, `Node`), name and uid.
+    pub bound: Option<(String, String, String)>,
+    /// The node of a bound pod: name and uid.
+    pub node: Option<(String, String)>,
+}
+
+/// Makes service account tokens; the signing key is with whoever implements it.
+#[async_trait::async_trait]
+pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
+    /// The audiences of tokens that name none.
+    fn default_audiences(&self) -> Vec<String>;
+    /// Signs a token. An issuer without a key answers an error.
+    async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError>;
+}
+
+/// What the built-in groups are made from.
+#[derive(Debug, Clone)]
+pub struct Deps {
+    /// Where objects are kept.
+    pub engine: Arc<dyn storage::Store>,
+    /// Values are stored as upstream's protobuf rather than JSON: for an etcd that other servers read.
+    pub protobuf: bool,
+    /// Every store of the process; the built-in ones are registered by [`crate::groups`].
+    pub directory: Arc<Directory>,
+    /// Answers access reviews.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Answers token reviews.
+    pub token_authenticator: Arc<dyn TokenAuthenticator>,
+    /// Makes service account tokens.
+    pub token_issuer: Arc<dyn TokenIssuer>,
+    /// `--service-cluster-ip-range`: one, or one of each family, the first is the default family.
+    pub service_cidrs: Vec<Cidr>,
+    /// `--service-node-port-range`.
+    pub node_ports: RangeInclusive<u16>,
+    /// `--event-ttl`.
+    pub event_ttl: Duration,
+    /// `--bind-address`/`--advertise-address`: where the `kubernetes` service leads, and the port.
+    pub advertise: (std::net::IpAddr, u16),
+}

@@ -1,0 +1,135 @@
+//! Collects field errors in upstream's words. The plain rules (required, enumerations, ranges, immutability, names) are one
+//! call each; what is a kind's own is built from [`FieldError`] directly.
+
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
+
+use crate::json::{Json, same};
+
+/// The text for a value that may not be negative.
+pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
+/// The text for a field that may not change.
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+
+/// The faults found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(Vec<FieldError>);
+
+impl Faults {
+    /// Runs a validation and gives what it found.
+    pub(crate) fn collect(check: impl FnOnce(&mut Faults)) -> Vec<FieldError> {
+        let mut faults = Faults::default();
+        check(&mut faults);
+        faults.0
+    }
+
+    pub(crate) fn push(&mut self, error: FieldError) {
+        self.0.push(error);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn invalid(
+        &mut self,
+        path: &FieldPath<'_>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) {
+        self.0.push(FieldError::invalid(path, &value.into(), detail));
+    }
+
+    /// `invalid` that shows a value that is at hand.
+    pub(crate) fn invalid_value(&mut self, path: &FieldPath<'_>, value: &Value, detail: impl Into<String>) {
+        self.0.push(FieldError::invalid(path, value, detail));
+    }
+
+    pub(crate) fn required(&mut self, path: &FieldPath<'_>, detail: &str) {
+        self.0.push(FieldError::required(path, detail));
+    }
+
+    pub(crate) fn forbidden(&mut self, path: &FieldPath<'_>, detail: impl Into<String>) {
+        self.0.push(FieldError::forbidden(path, detail));
+    }
+
+    pub(crate) fn duplicate(&mut self, path: &FieldPath<'_>, value: impl Into<Value>) {
+        self.0.push(FieldError::duplicate(path, &value.into()));
+    }
+
+    pub(crate) fn unsupported(&mut self, path: &FieldPath<'_>, value: &str, supported: &[&str]) {
+        self.0
+            .push(FieldError::not_supported(path, &Value::from(value), supported));
+    }
+
+    pub(crate) fn too_long(&mut self, path: &FieldPath<'_>, max_bytes: usize) {
+        self.0.push(FieldError::too_long(path, max_bytes));
+    }
+
+    /// A value outside an enumeration; `supported` is sorted as upstream prints it.
+    pub(crate) fn one_of(&mut self, path: &FieldPath<'_>, value: &str, supported: &[&str]) -> bool {
+        let good = supported.contains(&value);
+        if !good {
+            self.unsupported(path, value, supported);
+        }
+        good
+    }
+
+    /// As [`Faults::one_of`], and an empty value is a missing one.
+    pub(crate) fn required_one_of(&mut self, path: &FieldPath<'_>, value: &str, supported: &[&str]) -> bool {
+        if value.is_empty() {
+            self.required(path, "");
+            return false;
+        }
+        self.one_of(path, value, supported)
+    }
+
+    /// A string that must be there.
+    pub(crate) fn need(&mut self, path: &FieldPath<'_>, value: &str) -> bool {
+        if value.is_empty() {
+            self.required(path, "");
+        }
+        !value.is_empty()
+    }
+
+    /// A string judged by a rule that gives texts.
+    pub(crate) fn text(&mut self, path: &FieldPath<'_>, value: &str, texts: Vec<String>) {
+        for text in texts {
+            self.invalid(path, value, text);
+        }
+    }
+
+    /// A number that may not be negative; absent is fine.
+    pub(crate) fn non_negative(&mut self, path: &FieldPath<'_>, value: Option<i64>) {
+        if let Some(value) = value.filter(|value| *value < 0) {
+            self.invalid(path, value, NEGATIVE);
+        }
+    }
+
+    /// A number that must be above zero; absent is fine.
+    pub(crate) fn positive(&mut self, path: &FieldPath<'_>, value: Option<i64>) {
+        if let Some(value) = value.filter(|value| *value <= 0) {
+            self.invalid(path, value, "must be greater than zero");
+        }
+    }
+
+    /// `field is immutable` when the field at `key` changed.
+    pub(crate) fn immutable(&mut self, parent: &FieldPath<'_>, key: &str, new: &Value, old: &Value) {
+        if !same(new.dig(key), old.dig(key)) {
+            self.invalid_value(&parent.child(key), new.dig(key), IMMUTABLE);
+        }
+    }
+
+    /// The same for a key of the whole object.
+    pub(crate) fn immutable_at(&mut self, key: &'static str, new: &Value, old: &Value) {
+        if !same(new.dig(key), old.dig(key)) {
+            self.invalid_value(&FieldPath::new(key), new.dig(key), IMMUTABLE);
+        }
+    }
+
+    /// A fault whose value is shown as this text: a Go struct in its own order.
+    pub(crate) fn shown(&mut self, mut error: FieldError, value: String) {
+        error.value = Some(value);
+        self.0.push(error);
+    }
+}

@@ -1,0 +1,61 @@
+//! The admissionregistration.k8s.io group.
+
+use std::sync::Arc;
+
+use generic_server::resource::ServedResource;
+
+use crate::kind::Builder;
+use crate::table;
+
+mod defaults;
+mod mutating_admission_policy;
+mod mutating_admission_policy_binding;
+mod mutating_webhook_configuration;
+mod validating_admission_policy;
+mod validating_admission_policy_binding;
+mod validating_webhook_configuration;
+mod webhooks;
+
+pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
+    vec![
+        b.kind("mutatingadmissionpolicies", "MutatingAdmissionPolicy")
+            .cluster()
+            .category("api-extensions")
+            .table(&table::MUTATING_POLICY)
+            .rules(&mutating_admission_policy::RULES),
+        b.kind(
+            "mutatingadmissionpolicybindings",
+            "MutatingAdmissionPolicyBinding",
+        )
+        .cluster()
+        .category("api-extensions")
+        .table(&table::POLICY_BINDING)
+        .rules(&mutating_admission_policy_binding::RULES),
+        b.kind("mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
+            .cluster()
+            .category("api-extensions")
+            .table(&table::WEBHOOK_CONFIGURATION)
+            .rules(&mutating_webhook_configuration::RULES),
+        b.kind("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
+            .cluster()
+            .category("api-extensions")
+            .table(&table::VALIDATING_POLICY)
+            .rules(&validating_admission_policy::RULES),
+        b.kind(
+            "validatingadmissionpolicybindings",
+            "ValidatingAdmissionPolicyBinding",
+        )
+        .cluster()
+        .category("api-extensions")
+        .table(&table::POLICY_BINDING)
+        .rules(&validating_admission_policy_binding::RULES),
+        b.kind(
+            "validatingwebhookconfigurations",
+            "ValidatingWebhookConfiguration",
+        )
+        .cluster()
+        .category("api-extensions")
+        .table(&table::WEBHOOK_CONFIGURATION)
+        .rules(&validating_webhook_configuration::RULES),
+    ]
+}

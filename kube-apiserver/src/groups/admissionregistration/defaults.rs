@@ -1,0 +1,60 @@
+//! What webhooks and policies say when they do not say it.
+
+use serde_json::{Value, json};
+
+use crate::json::Json;
+
+fn selectors(object: &mut Value) {
+    object.fill("namespaceSelector", json!({}));
+    object.fill("objectSelector", json!({}));
+}
+
+fn scopes(rules: &mut [Value]) {
+    for rule in rules {
+        rule.fill_text("scope", "*");
+    }
+}
+
+/// The webhooks of a configuration; mutating ones also say when they are called again.
+pub(super) fn webhooks(object: &mut Value, mutating: bool) {
+    for hook in object.list_mut("webhooks") {
+        hook.fill_text("failurePolicy", "Fail");
+        hook.fill_text("matchPolicy", "Equivalent");
+        selectors(hook);
+        hook.fill("timeoutSeconds", 10);
+        if mutating {
+            hook.fill_text("reinvocationPolicy", "Never");
+        }
+        scopes(hook.list_mut("rules"));
+        if let Some(service) = hook.dig_mut("clientConfig.service") {
+            service.fill("port", 443);
+        }
+    }
+}
+
+/// What a policy or the binding of one matches.
+pub(super) fn matching(resources: &mut Value) {
+    if resources.is_null() {
+        return;
+    }
+    resources.fill_text("matchPolicy", "Equivalent");
+    selectors(resources);
+    scopes(resources.list_mut("resourceRules"));
+    scopes(resources.list_mut("excludeResourceRules"));
+}
+
+/// A policy.
+pub(super) fn policy(object: &mut Value) {
+    let spec = object.ensure("spec");
+    spec.fill_text("failurePolicy", "Fail");
+    if let Some(resources) = spec.dig_mut("matchConstraints") {
+        matching(resources);
+    }
+}
+
+/// A binding of a policy.
+pub(super) fn binding(object: &mut Value) {
+    if let Some(resources) = object.dig_mut("spec.matchResources") {
+        matching(resources);
+    }
+}

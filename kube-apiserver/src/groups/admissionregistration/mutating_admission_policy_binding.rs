@@ -1,0 +1,11 @@
+//! MutatingAdmissionPolicyBinding.
+
+use super::defaults::binding;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    generation: &["spec"],
+    unconditional_update: false,
+    default: binding,
+    ..Rules::PLAIN
+};

@@ -1,0 +1,16 @@
+//! ValidatingWebhookConfiguration.
+
+use serde_json::Value;
+
+use super::defaults::webhooks;
+use super::webhooks::validate;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    generation: &["webhooks"],
+    unconditional_update: false,
+    default: |object| webhooks(object, false),
+    validate: |faults, object| validate(faults, object, &Value::Null),
+    validate_update: validate,
+    ..Rules::PLAIN
+};

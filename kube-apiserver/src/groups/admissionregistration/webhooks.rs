@@ -1,0 +1,364 @@
+//! What validating and mutating webhook configurations share: validation of webhooks, rules and clients.
+//! Expressions are not compiled here; a webhook whose conditions do not compile fails by its failure policy.
+
+use machinery::names::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number, qualified_name};
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
+
+use crate::faults::Faults;
+use crate::json::Json;
+
+/// What the stored configuration gets away with, and so its successors do.
+struct Strict {
+    side_effects: bool,
+    versions: bool,
+    names: bool,
+}
+
+const QUIET: [&str; 2] = ["None", "NoneOnDryRun"];
+const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+impl Strict {
+    fn beside(old: &Value) -> Self {
+        let hooks = old.list("webhooks");
+        let mut names: Vec<&str> = hooks.iter().map(|hook| hook.text("name")).collect();
+        names.sort_unstable();
+        Strict {
+            side_effects: hooks.iter().all(|hook| QUIET.contains(&hook.text("sideEffects"))),
+            versions: hooks.iter().all(|hook| {
+                hook.strings("admissionReviewVersions")
+                    .any(|version| VERSIONS.contains(&version))
+            }),
+            names: names.windows(2).all(|pair| pair[0] != pair[1]),
+        }
+    }
+}
+
+/// Checks a configuration; the old one is null on create.
+pub(super) fn validate(faults: &mut Faults, object: &Value, old: &Value) {
+    let strict = Strict::beside(old);
+    let path = FieldPath::new("webhooks");
+    let hooks = object.list("webhooks");
+    for (index, hook) in hooks.iter().enumerate() {
+        let path = path.index(index);
+        webhook(faults, &path, hook, &strict);
+        versions(faults, &path.child("admissionReviewVersions"), hook, &strict);
+        let name = hook.text("name");
+        let before = &hooks[..index];
+        if strict.names && !name.is_empty() && before.iter().any(|hook| hook.text("name") == name) {
+            faults.duplicate(&path.child("name"), name);
+        }
+    }
+}
+
+fn webhook(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &Strict) {
+    if let Some(error) = fully_qualified_name(&path.child("name"), hook.text("name")) {
+        faults.push(error);
+    }
+    let at = path.child("rules");
+    for (index, rule) in hook.list("rules").iter().enumerate() {
+        operations(faults, &at.index(index), rule);
+    }
+    let mut one_of = |key: &str, known: &[&str]| {
+        if hook.has(key) {
+            faults.one_of(&path.child(key), hook.text(key), known);
+        }
+    };
+    one_of("failurePolicy", &["Fail", "Ignore"]);
+    one_of("matchPolicy", &["Equivalent", "Exact"]);
+    let effects: &[&str] = match strict.side_effects {
+        true => &QUIET,
+        false => &["None", "NoneOnDryRun", "Some", "Unknown"],
+    };
+    one_of("sideEffects", effects);
+    if !hook.has("sideEffects") {
+        let text = format!("must specify one of {}", effects.join(", "));
+        faults.required(&path.child("sideEffects"), &text);
+    }
+    if let Some(seconds) = hook.int("timeoutSeconds").filter(|n| !(1..=30).contains(n)) {
+        let text = "the timeout value must be between 1 and 30 seconds";
+        faults.invalid(&path.child("timeoutSeconds"), seconds, text);
+    }
+    for key in ["namespaceSelector", "objectSelector"] {
+        selector(faults, &path.child(key), hook.dig(key));
+    }
+    if hook.has("reinvocationPolicy") {
+        let known = ["IfNeeded", "Never"];
+        faults.one_of(
+            &path.child("reinvocationPolicy"),
+            hook.text("reinvocationPolicy"),
+            &known,
+        );
+    }
+    client(faults, &path.child("clientConfig"), hook.dig("clientConfig"));
+    conditions(
+        faults,
+        &path.child("matchConditions"),
+        hook.list("matchConditions"),
+    );
+}
+
+fn selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
+    for error in validate_label_selector(selector, SelectorChecks::default(), path) {
+        faults.push(error);
+    }
+}
+
+fn versions(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &Strict) {
+    let list: Vec<&str> = hook.strings("admissionReviewVersions").collect();
+    if list.is_empty() {
+        return faults.required(path, "must specify one of v1, v1beta1");
+    }
+    for (index, version) in list.iter().enumerate() {
+        let at = path.index(index);
+        match list[..index].contains(version) {
+            true => faults.invalid(&at, *version, "duplicate version"),
+            false => faults.text(&at, version, dns1035_label(version)),
+        }
+    }
+    if strict.versions && !list.iter().any(|version| VERSIONS.contains(version)) {
+        let shown = hook.dig("admissionReviewVersions");
+        faults.invalid_value(path, shown, "must include at least one of v1, v1beta1");
+    }
+}
+
+/// Checks the names and presence of match conditions.
+fn conditions(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+    const MOST: usize = 64;
+    if list.len() > MOST {
+        faults.push(FieldError::too_many(path, list.len(), MOST));
+    }
+    for (index, condition) in list.iter().enumerate() {
+        let path = path.index(index);
+        faults.need(&path.child("expression"), condition.text("expression").trim());
+        let name = condition.text("name");
+        if faults.need(&path.child("name"), name) {
+            faults.text(&path.child("name"), name, qualified_name(name));
+            if list[..index].iter().any(|other| other.text("name") == name) {
+                faults.duplicate(&path.child("name"), name);
+            }
+        }
+    }
+}
+
+/// Checks operations and what they are on.
+fn operations(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+    let at = path.child("operations");
+    let list: Vec<&str> = rule.strings("operations").collect();
+    if list.is_empty() {
+        faults.required(&at, "");
+    }
+    alone(faults, &at, rule, "operations", "operations");
+    let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    for (index, operation) in list.iter().enumerate() {
+        faults.one_of(&at.index(index), operation, &known);
+    }
+    for (key, what) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
+        let at = path.child(key);
+        if rule.list(key).is_empty() {
+            faults.required(&at, "");
+        }
+        alone(faults, &at, rule, key, what);
+        if key == "apiVersions" {
+            for (index, version) in rule.strings(key).enumerate() {
+                faults.need(&at.index(index), version);
+            }
+        }
+    }
+    resources(faults, &path.child("resources"), rule);
+    if rule.has("scope") {
+        let scopes = ["*", "Cluster", "Namespaced"];
+        faults.one_of(&path.child("scope"), rule.text("scope"), &scopes);
+    }
+}
+
+/// `*` tolerates nothing beside it.
+fn alone(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value, key: &str, what: &str) {
+    if rule.list(key).len() > 1 && rule.strings(key).any(|item| item == "*") {
+        let text = format!("if '*' is present, must not specify other {what}");
+        faults.invalid_value(path, rule.dig(key), text);
+    }
+}
+
+fn resources(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+    let list: Vec<&str> = rule.strings("resources").collect();
+    if list.is_empty() {
+        faults.required(path, "");
+    }
+    let (mut all_of, mut of_all) = (Vec::new(), Vec::new());
+    let mut plain = false;
+    for (index, item) in list.iter().enumerate() {
+        let at = path.index(index);
+        if !faults.need(&at, item) {
+            continue;
+        }
+        let Some((resource, sub)) = item.split_once('/') else {
+            plain = *item != "*";
+            continue;
+        };
+        if all_of.contains(&resource) {
+            let text = format!("if '{resource}/*' is present, must not specify {item}");
+            faults.invalid(&at, *item, text);
+        }
+        if of_all.contains(&sub) {
+            let text = format!("if '*/{sub}' is present, must not specify {item}");
+            faults.invalid(&at, *item, text);
+        }
+        if sub == "*" {
+            all_of.push(resource);
+        }
+        if resource == "*" {
+            of_all.push(sub);
+        }
+    }
+    let shown = rule.dig("resources");
+    if list.len() > 1 && list.contains(&"*/*") {
+        let text = "if '*/*' is present, must not specify other resources";
+        faults.invalid_value(path, shown, text);
+    }
+    if plain && list.contains(&"*") {
+        let text = "if '*' is present, must not specify other resources without subresources";
+        faults.invalid_value(path, shown, text);
+    }
+}
+
+fn client(faults: &mut Faults, path: &FieldPath<'_>, config: &Value) {
+    match (config.has("url"), config.has("service")) {
+        (true, false) => url(faults, &path.child("url"), config.text("url")),
+        (false, true) => service(faults, &path.child("service"), config.dig("service")),
+        _ => faults.required(path, "exactly one of url or service is required"),
+    }
+}
+
+fn url(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (scheme, rest) = match rest.split_once(':') {
+        Some((scheme, rest)) if !scheme.contains('/') => (scheme, rest),
+        _ => ("", rest),
+    };
+    let authority = rest.strip_prefix("//").unwrap_or_default();
+    let authority = authority.split('/').next().unwrap_or_default();
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority),
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme != "https" {
+        let why = format!("'https' is the only allowed URL scheme{FORM}");
+        faults.invalid(path, scheme, why);
+    }
+    if host.is_empty() {
+        faults.invalid(path, host, format!("host must be specified{FORM}"));
+    }
+    if let Some(user) = user {
+        faults.invalid(path, user, "user information is not permitted in the URL");
+    }
+    if !fragment.is_empty() {
+        faults.invalid(path, fragment, "fragments are not permitted in the URL");
+    }
+    if !query.is_empty() {
+        faults.invalid(path, query, "query parameters are not permitted in the URL");
+    }
+}
+
+fn service(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
+    // Upstream hands the two over the wrong way round, so each stands for the other.
+    for (key, shown) in [("namespace", "name"), ("name", "namespace")] {
+        faults.need(&path.child(shown), service.text(key));
+    }
+    let port = service.int("port").unwrap_or_default();
+    let texts = port_number(port);
+    if !texts.is_empty() {
+        let text = format!("port is not valid: {}", texts.join(", "));
+        faults.invalid(&path.child("port"), port, text);
+    }
+    let file = service.text("path");
+    let path = path.child("path");
+    if file.is_empty() || file == "/" {
+        return;
+    }
+    if file == "//" {
+        return faults.invalid(&path, file, "segment[0] may not be empty");
+    }
+    if !file.starts_with('/') {
+        faults.invalid(&path, file, "must start with a '/'");
+    }
+    let steps: String = file.chars().skip(1).collect();
+    let steps = steps.strip_suffix('/').unwrap_or(&steps);
+    for (index, step) in steps.split('/').enumerate() {
+        if step.is_empty() {
+            faults.invalid(&path, file, format!("segment[{index}] may not be empty"));
+            continue;
+        }
+        for text in dns1123_subdomain(step) {
+            faults.invalid(&path, file, format!("segment[{index}]: {text}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::admissionregistration::defaults::webhooks;
+    use serde_json::json;
+
+    fn check(hook: Value, expected: &[&str]) {
+        let mut object = json!({"webhooks": [hook]});
+        webhooks(&mut object, false);
+        let found = Faults::collect(|faults| validate(faults, &object, &Value::Null));
+        let found: Vec<String> = found
+            .iter()
+            .map(|e| format!("{}: {}", e.field, e.body()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn webhooks_say_whom_to_call() {
+        let good = json!({"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://x/y"}});
+        let with = |key: &str, value: Value| {
+            let mut hook = good.clone();
+            hook.put(key, value);
+            hook
+        };
+        check(good.clone(), &[]);
+        check(
+            with("clientConfig", json!({})),
+            &["webhooks[0].clientConfig: Required value: exactly one of url or service is required"],
+        );
+        check(
+            with("clientConfig", json!({"url": "http://x"})),
+            &[
+                r#"webhooks[0].clientConfig.url: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[/path]"#,
+            ],
+        );
+        check(
+            with(
+                "clientConfig",
+                json!({"service": {"name": "s", "namespace": "n", "path": "/a//b"}}),
+            ),
+            &[
+                r#"webhooks[0].clientConfig.service.path: Invalid value: "/a//b": segment[1] may not be empty"#,
+            ],
+        );
+        check(
+            with("admissionReviewVersions", json!(["v9"])),
+            &[
+                r#"webhooks[0].admissionReviewVersions: Invalid value: ["v9"]: must include at least one of v1, v1beta1"#,
+            ],
+        );
+        check(
+            with(
+                "rules",
+                json!([{"operations": ["*", "CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*/*", "pods"]}]),
+            ),
+            &[
+                r#"webhooks[0].rules[0].operations: Invalid value: ["*","CREATE"]: if '*' is present, must not specify other operations"#,
+                r#"webhooks[0].rules[0].resources: Invalid value: ["*/*","pods"]: if '*/*' is present, must not specify other resources"#,
+            ],
+        );
+    }
+}

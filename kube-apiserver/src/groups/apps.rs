@@ -1,0 +1,127 @@
+//! The apps group.
+
+use std::sync::Arc;
+
+use generic_server::resource::ServedResource;
+
+use machinery::FieldPath;
+use machinery::names::percent;
+use serde_json::Value;
+
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::kind::Builder;
+use crate::table;
+
+mod controller_revision;
+mod daemon_set;
+mod deployment;
+mod replica_set;
+mod stateful_set;
+
+pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
+    vec![
+        b.kind("controllerrevisions", "ControllerRevision")
+            .table(&table::CONTROLLER_REVISION)
+            .rules(&controller_revision::RULES),
+        b.kind("daemonsets", "DaemonSet")
+            .short(&["ds"])
+            .category("all")
+            .table(&table::DAEMON_SET)
+            .rules(&daemon_set::RULES),
+        b.kind("deployments", "Deployment")
+            .short(&["deploy"])
+            .category("all")
+            .scale()
+            .table(&table::DEPLOYMENT)
+            .rules(&deployment::RULES),
+        b.kind("replicasets", "ReplicaSet")
+            .short(&["rs"])
+            .category("all")
+            .scale()
+            .table(&table::REPLICA_SET)
+            .rules(&replica_set::RULES),
+        b.kind("statefulsets", "StatefulSet")
+            .short(&["sts"])
+            .category("all")
+            .scale()
+            .table(&table::STATEFUL_SET)
+            .rules(&stateful_set::RULES),
+    ]
+}
+
+/// A number of pods, or a percentage of them.
+pub(crate) fn int_or_percent(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+    match value {
+        Value::String(text) => faults.text(path, text, percent(text)),
+        other => faults.non_negative(path, other.as_i64()),
+    }
+}
+
+/// What [`int_or_percent`] amounts to, without its sign; what is neither counts as zero.
+pub(crate) fn size(value: &Value) -> i64 {
+    match value {
+        Value::String(text) if percent(text).is_empty() => {
+            text.trim_end_matches('%').parse().unwrap_or_default()
+        }
+        Value::String(text) => text.parse().unwrap_or_default(),
+        other => other.as_i64().unwrap_or_default(),
+    }
+}
+
+/// A percentage of at most a hundred.
+pub(crate) fn not_above_hundred(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+    if value.as_str().is_some_and(|text| text.ends_with('%')) && size(value) > 100 {
+        faults.invalid_value(path, value, "must not be greater than 100%");
+    }
+}
+
+/// The counts in the status of a workload: none negative, none above the number of replicas.
+pub(crate) fn counts(faults: &mut Faults, object: &Value, keys: &[&str]) {
+    let path = FieldPath::new("status");
+    let status = object.dig("status");
+    let count = |key: &str| status.int(key).unwrap_or_default();
+    faults.non_negative(
+        &path.child("observedGeneration"),
+        status.int("observedGeneration"),
+    );
+    faults.non_negative(&path.child("replicas"), status.int("replicas"));
+    for key in keys {
+        faults.non_negative(&path.child(key), status.int(key));
+    }
+    for key in ["terminatingReplicas", "collisionCount"] {
+        faults.non_negative(&path.child(key), status.int(key));
+    }
+    for key in keys.iter().filter(|key| **key != "unavailableReplicas") {
+        if count(key) > count("replicas") {
+            faults.invalid(
+                &path.child(key),
+                count(key),
+                "cannot be greater than status.replicas",
+            );
+        }
+    }
+    if count("availableReplicas") > count("readyReplicas") {
+        let text = match keys.contains(&"currentReplicas") {
+            true => "cannot be greater than status.readyReplicas",
+            false => "cannot be greater than readyReplicas",
+        };
+        faults.invalid(&path.child("availableReplicas"), count("availableReplicas"), text);
+    }
+}
+
+/// `status.collisionCount` only rises.
+pub(crate) fn not_decremented(faults: &mut Faults, object: &Value, old: &Value) {
+    let (new, before) = (
+        object.int("status.collisionCount"),
+        old.int("status.collisionCount"),
+    );
+    if before.is_some_and(|before| new.unwrap_or_default() < before) {
+        let path = FieldPath::new("status");
+        faults.invalid(
+            &path.child("collisionCount"),
+            new.unwrap_or_default(),
+            "cannot be decremented",
+        );
+    }
+}

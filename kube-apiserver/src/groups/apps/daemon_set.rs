@@ -1,0 +1,171 @@
+//! DaemonSet.
+
+use machinery::FieldPath;
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use serde_json::{Value, json};
+
+use super::{int_or_percent, not_above_hundred, not_decremented, size};
+use crate::faults::Faults;
+use crate::groups::core::pod_template::{
+    always_running, default_template, parse, selected, validate_template, warnings,
+};
+use crate::json::{Json, same};
+use crate::rules::Rules;
+
+/// Where v1 keeps the internal count of template changes.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    generation: &["spec"],
+    default,
+    prepare_create: |_, object| {
+        let given = template_generation(object).max(1);
+        set_template_generation(object, given);
+    },
+    prepare_update: |_, object, old| {
+        let changed = !same(object.dig("spec.template"), old.dig("spec.template"));
+        set_template_generation(object, template_generation(old) + i64::from(changed));
+    },
+    validate,
+    validate_update: |faults, object, old| {
+        faults.immutable(
+            &FieldPath::new("spec"),
+            "selector",
+            object.dig("spec"),
+            old.dig("spec"),
+        );
+        validate(faults, object);
+    },
+    validate_status: |faults, object, old| {
+        let path = FieldPath::new("status");
+        for key in [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ] {
+            faults.non_negative(&path.child(key), object.dig("status").int(key));
+        }
+        not_decremented(faults, object, old);
+    },
+    warnings: |object, old| {
+        warnings(
+            "spec.template",
+            object.dig("spec.template"),
+            old.dig("spec.template"),
+        )
+    },
+    ..Rules::PLAIN
+};
+
+fn template_generation(object: &Value) -> i64 {
+    object
+        .dig("metadata.annotations")
+        .get(TEMPLATE_GENERATION)
+        .and_then(Value::as_str)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    let metadata = object.ensure("metadata");
+    metadata
+        .ensure("annotations")
+        .put(TEMPLATE_GENERATION, generation.to_string());
+}
+
+fn complete_status(status: &mut Value) {
+    for key in [
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+    ] {
+        status.fill(key, 0);
+    }
+}
+
+fn default(object: &mut Value) {
+    let spec = object.ensure("spec");
+    let strategy = spec.ensure("updateStrategy");
+    strategy.fill_text("type", "RollingUpdate");
+    if strategy.text("type") == "RollingUpdate" {
+        let rolling = strategy.ensure("rollingUpdate");
+        rolling.fill("maxUnavailable", 1);
+        rolling.fill("maxSurge", 0);
+    }
+    spec.fill("revisionHistoryLimit", 10);
+    default_template(spec.ensure("template"));
+    complete_status(object.ensure("status"));
+}
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    let value = spec.dig("selector");
+    let at = path.child("selector");
+    for error in validate_label_selector(value, SelectorChecks::default(), &at) {
+        faults.push(error);
+    }
+    let template_path = path.child("template");
+    let template = spec.dig("template");
+    if let Ok(selector) = parse(value) {
+        selected(faults, &template_path, template, &selector, false);
+    }
+    if !value.is_null() && value.entries("matchLabels").count() + value.list("matchExpressions").len() == 0 {
+        faults.invalid_value(&at, value, "empty selector is invalid for daemonset");
+    }
+    validate_template(faults, &template_path, template);
+    always_running(faults, &template_path, template, "DaemonSet");
+    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    update_strategy(faults, &path.child("updateStrategy"), spec.dig("updateStrategy"));
+    faults.non_negative(
+        &path.child("revisionHistoryLimit"),
+        spec.int("revisionHistoryLimit"),
+    );
+}
+
+fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) {
+    match strategy.text("type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let at = path.child("rollingUpdate");
+            let rolling = strategy.dig("rollingUpdate");
+            if rolling.is_null() {
+                return faults.required(&at, "");
+            }
+            let (unavailable, surge) = (rolling.dig("maxUnavailable"), rolling.dig("maxSurge"));
+            int_or_percent(faults, &at.child("maxUnavailable"), unavailable);
+            int_or_percent(faults, &at.child("maxSurge"), surge);
+            not_above_hundred(faults, &at.child("maxUnavailable"), unavailable);
+            not_above_hundred(faults, &at.child("maxSurge"), surge);
+            match (size(unavailable) != 0, size(surge) != 0) {
+                (true, true) => faults.invalid_value(
+                    &at.child("maxSurge"),
+                    surge,
+                    "may not be set when maxUnavailable is non-zero",
+                ),
+                (false, false) => {
+                    faults.required(&at.child("maxUnavailable"), "cannot be 0 when maxSurge is 0");
+                }
+                _ => {}
+            }
+        }
+        _ => {
+            let mut error =
+                machinery::FieldError::not_supported(path, &json!({}), &["RollingUpdate", "OnDelete"]);
+            error.value = Some(format!(
+                "{{\"Type\":{},\"RollingUpdate\":{}}}",
+                strategy.dig("type"),
+                strategy.dig("rollingUpdate")
+            ));
+            faults.push(error);
+        }
+    }
+}

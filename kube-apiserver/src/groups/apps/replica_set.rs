@@ -1,0 +1,57 @@
+//! ReplicaSet.
+
+use generic_server::registry::strategy::SelectableField;
+use machinery::FieldPath;
+use serde_json::Value;
+
+use super::counts;
+use super::deployment::replicated_template;
+use crate::faults::Faults;
+use crate::groups::core::pod_template::{default_template, warnings};
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    generation: &["spec"],
+    default: |object| {
+        let spec = object.ensure("spec");
+        spec.fill("replicas", 1);
+        default_template(spec.ensure("template"));
+        object.ensure("status").fill("replicas", 0);
+    },
+    validate,
+    validate_update: |faults, object, old| {
+        validate(faults, object);
+        faults.immutable(
+            &FieldPath::new("spec"),
+            "selector",
+            object.dig("spec"),
+            old.dig("spec"),
+        );
+    },
+    validate_status: |faults, object, _| {
+        counts(
+            faults,
+            object,
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+        );
+    },
+    warnings: |object, old| {
+        warnings(
+            "spec.template",
+            object.dig("spec.template"),
+            old.dig("spec.template"),
+        )
+    },
+    fields: || vec![SelectableField::path("status.replicas")],
+    ..Rules::PLAIN
+};
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    faults.non_negative(&path.child("replicas"), spec.int("replicas"));
+    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    replicated_template(faults, &path, spec);
+}

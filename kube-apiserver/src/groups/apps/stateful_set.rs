@@ -1,0 +1,202 @@
+//! StatefulSet.
+
+use machinery::names::dns1123_label;
+use machinery::{FieldError, FieldPath};
+use serde_json::{Value, json};
+
+use super::{counts, int_or_percent, not_above_hundred, not_decremented, size};
+use crate::faults::Faults;
+use crate::groups::core::persistent_volume_claim;
+use crate::groups::core::pod_template::{
+    always_running, default_template, selected, selector, validate_template, warnings,
+};
+use crate::json::{Json, same};
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    generation: &["spec"],
+    default,
+    validate: |faults, object| validate(faults, object, true),
+    validate_update,
+    validate_status: |faults, object, old| {
+        counts(
+            faults,
+            object,
+            &[
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+            ],
+        );
+        not_decremented(faults, object, old);
+    },
+    warnings: |object, old| {
+        warnings(
+            "spec.template",
+            object.dig("spec.template"),
+            old.dig("spec.template"),
+        )
+    },
+    ..Rules::PLAIN
+};
+
+fn default(object: &mut Value) {
+    let spec = object.ensure("spec");
+    spec.fill_text("podManagementPolicy", "OrderedReady");
+    spec.fill("serviceName", "");
+    let strategy = spec.ensure("updateStrategy");
+    if strategy.text("type").is_empty() {
+        strategy.put("type", "RollingUpdate");
+        strategy.fill("rollingUpdate", json!({}));
+    }
+    if strategy.text("type") == "RollingUpdate" && strategy.has("rollingUpdate") {
+        strategy.ensure("rollingUpdate").fill("partition", 0);
+    }
+    let retention = spec.ensure("persistentVolumeClaimRetentionPolicy");
+    retention.fill_text("whenDeleted", "Retain");
+    retention.fill_text("whenScaled", "Retain");
+    spec.fill("replicas", 1);
+    spec.fill("revisionHistoryLimit", 10);
+    default_template(spec.ensure("template"));
+    for claim in spec.list_mut("volumeClaimTemplates") {
+        claim.fill("apiVersion", "v1");
+        claim.fill("kind", "PersistentVolumeClaim");
+        claim.ensure("metadata");
+        (persistent_volume_claim::RULES.default)(claim);
+    }
+    let status = object.ensure("status");
+    status.fill("replicas", 0);
+    status.fill("availableReplicas", 0);
+}
+
+fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
+    validate(faults, object, false);
+    let mut munged = object.dig("spec").clone();
+    for key in [
+        "replicas",
+        "template",
+        "updateStrategy",
+        "minReadySeconds",
+        "ordinals",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+    ] {
+        munged.copy_key(key, old.dig("spec"));
+    }
+    if !same(&munged, old.dig("spec")) {
+        faults.forbidden(
+            &FieldPath::new("spec"),
+            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        );
+    }
+}
+
+fn validate(faults: &mut Faults, object: &Value, new: bool) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    let at = path.child("podManagementPolicy");
+    match spec.text("podManagementPolicy") {
+        "" => faults.required(&at, ""),
+        "OrderedReady" | "Parallel" => {}
+        other => faults.invalid(&at, other, "must be 'OrderedReady' or 'Parallel'"),
+    }
+    update_strategy(faults, &path.child("updateStrategy"), spec.dig("updateStrategy"));
+    let retention = path.child("persistentVolumeClaimRetentionPolicy");
+    for key in ["whenDeleted", "whenScaled"] {
+        faults.one_of(
+            &retention.child(key),
+            spec.dig("persistentVolumeClaimRetentionPolicy").text(key),
+            &["Retain", "Delete"],
+        );
+    }
+    let claims = path.child("volumeClaimTemplates");
+    if new {
+        for (index, claim) in spec.list("volumeClaimTemplates").iter().enumerate() {
+            let at = claims.index(index);
+            persistent_volume_claim::validate_spec(faults, &at.child("spec"), claim.dig("spec"));
+        }
+    }
+    faults.non_negative(&path.child("replicas"), spec.int("replicas"));
+    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    faults.non_negative(&path.child("ordinals.start"), spec.int("ordinals.start"));
+    let service = spec.text("serviceName");
+    if new && !service.is_empty() {
+        faults.text(&path.child("serviceName"), service, dns1123_label(service));
+    }
+    let at = path.child("template");
+    let found = selector(
+        faults,
+        &path.child("selector"),
+        spec.dig("selector"),
+        "statefulset",
+        "",
+    );
+    if let Some(found) = found {
+        let mut template = spec.dig("template").clone();
+        complete(spec, &mut template);
+        selected(faults, &at, &template, &found, true);
+        validate_template(faults, &at, &template);
+    }
+    always_running(faults, &at, spec.dig("template"), "StatefulSet");
+}
+
+/// A template as its pods will be: with the volumes that are made for them.
+fn complete(spec: &Value, template: &mut Value) {
+    let claims: Vec<&str> = spec
+        .list("volumeClaimTemplates")
+        .iter()
+        .map(|c| c.text("metadata.name"))
+        .collect();
+    let pod = template.ensure("spec");
+    pod.take_key("hostname");
+    pod.take_key("subdomain");
+    if claims.is_empty() {
+        return;
+    }
+    let mut volumes: Vec<Value> = claims
+        .iter()
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
+        .collect();
+    let own = pod.list("volumes").iter();
+    volumes.extend(own.filter(|v| !claims.contains(&v.text("name"))).cloned());
+    pod.put("volumes", volumes);
+}
+
+fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) {
+    let rolling = strategy.dig("rollingUpdate");
+    let at = path.child("rollingUpdate");
+    match strategy.text("type") {
+        "" => faults.required(path, ""),
+        "OnDelete" => {
+            if !rolling.is_null() {
+                // Upstream shows the struct, in Go's field names and order.
+                let mut error = FieldError::invalid(
+                    &at,
+                    &Value::Null,
+                    "only allowed for updateStrategy 'RollingUpdate'",
+                );
+                error.value = Some(format!(
+                    "{{\"Partition\":{},\"MaxUnavailable\":{}}}",
+                    rolling.int("partition").unwrap_or_default(),
+                    rolling.dig("maxUnavailable")
+                ));
+                faults.push(error);
+            }
+        }
+        "RollingUpdate" => {
+            faults.non_negative(&at.child("partition"), rolling.int("partition"));
+            let unavailable = rolling.dig("maxUnavailable");
+            if !unavailable.is_null() {
+                let at = at.child("maxUnavailable");
+                int_or_percent(faults, &at, unavailable);
+                if size(unavailable) == 0 {
+                    faults.invalid_value(&at, unavailable, "cannot be 0");
+                }
+                not_above_hundred(faults, &at, unavailable);
+            }
+        }
+        _ => faults.invalid_value(path, strategy, "must be 'RollingUpdate' or 'OnDelete'"),
+    }
+}

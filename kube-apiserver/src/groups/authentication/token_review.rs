@@ -1,0 +1,59 @@
+//! TokenReview: whose token it is, for webhooks and aggregated servers that ask this one.
+
+use std::sync::Arc;
+
+use generic_server::authn::{TokenAuthenticator, TokenVerdict};
+use generic_server::resource::VirtualResource;
+use generic_server::{ApiError, Authorized};
+use serde_json::{Value, json};
+
+use super::user_info;
+use crate::deps::TokenIssuer;
+use crate::json::Json;
+
+/// Asks the server's own token authenticator.
+#[derive(Debug)]
+pub(crate) struct TokenReview {
+    pub(crate) tokens: Arc<dyn TokenAuthenticator>,
+    pub(crate) issuer: Arc<dyn TokenIssuer>,
+}
+
+#[async_trait::async_trait]
+impl VirtualResource for TokenReview {
+    fn verbs(&self) -> &'static [&'static str] {
+        &["create"]
+    }
+
+    async fn create(
+        &self,
+        _authorized: &Authorized,
+        _namespace: &str,
+        mut object: Value,
+        _dry_run: bool,
+    ) -> Result<Value, ApiError> {
+        let token = object.text("spec.token").to_string();
+        if token.is_empty() {
+            return Err(ApiError::bad_request(
+                "token is required for TokenReview in authentication",
+            ));
+        }
+        let audiences: Vec<String> = object.strings("spec.audiences").map(str::to_string).collect();
+        let wanted = match audiences.is_empty() {
+            true => self.issuer.default_audiences(),
+            false => audiences,
+        };
+        let invalid = "invalid bearer token";
+        let status = match self.tokens.authenticate_token(&token, &wanted).await {
+            TokenVerdict::User(user, audiences) => {
+                json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
+            }
+            TokenVerdict::NotMine => json!({"user": {}, "error": invalid}),
+            TokenVerdict::Failed(why) if why.is_empty() || why.starts_with(['[', 'i']) => {
+                json!({"user": {}, "error": if why.is_empty() { invalid } else { &why }})
+            }
+            TokenVerdict::Failed(why) => json!({"user": {}, "error": format!("[{invalid}, {why}]")}),
+        };
+        object.put("status", status);
+        Ok(object)
+    }
+}

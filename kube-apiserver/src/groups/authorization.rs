@@ -1,0 +1,271 @@
+//! The authorization.k8s.io group: may they. The four reviews ask the server's own authorizer.
+
+use std::sync::Arc;
+
+use generic_server::authz::{Attributes, Authorizer, Decision};
+use generic_server::resource::{ServedResource, VirtualResource};
+use generic_server::{ApiError, Authorized, User};
+use machinery::{FieldPath, GroupKind, meta};
+use serde_json::{Map, Value, json};
+
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::kind::Builder;
+use crate::rules::{Kind, Rules};
+use crate::table;
+
+/// Reviews are answered, never stored: they have no rules.
+static RULES: Rules = Rules::PLAIN;
+
+pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
+    let review = |about: About| Review {
+        about,
+        authorizer: b.deps.authorizer.clone(),
+    };
+    vec![
+        b.kind("localsubjectaccessreviews", "LocalSubjectAccessReview")
+            .table(&table::DEFAULT)
+            .computed(Kind::new(&RULES), review(About::Local)),
+        b.kind("selfsubjectaccessreviews", "SelfSubjectAccessReview")
+            .cluster()
+            .table(&table::DEFAULT)
+            .computed(Kind::new(&RULES), review(About::Oneself)),
+        b.kind("selfsubjectrulesreviews", "SelfSubjectRulesReview")
+            .cluster()
+            .table(&table::DEFAULT)
+            .computed(Kind::new(&RULES), review(About::Rules)),
+        b.kind("subjectaccessreviews", "SubjectAccessReview")
+            .cluster()
+            .table(&table::DEFAULT)
+            .computed(Kind::new(&RULES), review(About::Anybody)),
+    ]
+}
+
+/// Which of the reviews.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    /// A named user, anywhere.
+    Anybody,
+    /// A named user in one namespace.
+    Local,
+    /// The client.
+    Oneself,
+    /// All that the client may do.
+    Rules,
+}
+
+#[derive(Debug)]
+struct Review {
+    about: About,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+#[async_trait::async_trait]
+impl VirtualResource for Review {
+    fn verbs(&self) -> &'static [&'static str] {
+        &["create"]
+    }
+
+    async fn create(
+        &self,
+        authorized: &Authorized,
+        namespace: &str,
+        mut object: Value,
+        _dry_run: bool,
+    ) -> Result<Value, ApiError> {
+        if self.about == About::Rules {
+            return self.rules(authorized, object).await;
+        }
+        let faults = Faults::collect(|faults| check(faults, self.about, namespace, &object));
+        if !faults.is_empty() {
+            // Upstream knows only the group here, not the kind.
+            return Err(ApiError::invalid(
+                &GroupKind::new("authorization.k8s.io", ""),
+                "",
+                &faults,
+            ));
+        }
+        let user = match self.about {
+            About::Oneself => authorized.user().clone(),
+            _ => named_user(&object),
+        };
+        if self.about == About::Local {
+            meta::set(&mut object, "namespace", namespace);
+        }
+        let decision = self.authorizer.authorize(&attributes(&user, &object)).await;
+        let mut status = Map::new();
+        let (allowed, denied, reason) = match decision {
+            Decision::Allow(reason) => (true, false, reason),
+            Decision::Deny(reason) => (false, true, reason),
+            Decision::NoOpinion(reason) => (false, false, reason),
+        };
+        status.insert("allowed".into(), allowed.into());
+        if denied {
+            status.insert("denied".into(), true.into());
+        }
+        if !reason.is_empty() {
+            status.insert("reason".into(), reason.into());
+        }
+        if let Some(error) = selector_error(&object) {
+            status.insert("evaluationError".into(), error.into());
+        }
+        object.put("status", status);
+        Ok(object)
+    }
+}
+
+impl Review {
+    async fn rules(&self, authorized: &Authorized, mut object: Value) -> Result<Value, ApiError> {
+        let namespace = object.text("spec.namespace").to_string();
+        if namespace.is_empty() {
+            return Err(ApiError::bad_request("no namespace on request"));
+        }
+        let rules = self.authorizer.rules_for(authorized.user(), &namespace).await;
+        let mut status = json!({
+            "resourceRules": rules.resource_rules,
+            "nonResourceRules": rules.non_resource_rules,
+            "incomplete": rules.incomplete,
+        });
+        if !rules.evaluation_error.is_empty() {
+            status.put("evaluationError", rules.evaluation_error);
+        }
+        object.put("spec", json!({}));
+        object.put("status", status);
+        Ok(object)
+    }
+}
+
+fn check(faults: &mut Faults, about: About, namespace: &str, object: &Value) {
+    let spec = FieldPath::new("spec");
+    let resource = object.dig("spec.resourceAttributes");
+    let other = object.dig("spec.nonResourceAttributes");
+    let exactly = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+    match (resource.is_null(), other.is_null()) {
+        (false, false) => {
+            // The value is shown as upstream's Go type encodes it.
+            let shown = json!({"Path": other.text("path"), "Verb": other.text("verb")});
+            faults.invalid(
+                &spec.child("nonResourceAttributes"),
+                shown,
+                "cannot be specified in combination with resourceAttributes",
+            );
+        }
+        (true, true) => faults.invalid(&spec.child("resourceAttributes"), Value::Null, exactly),
+        _ => {}
+    }
+    if about != About::Oneself && object.text("spec.user").is_empty() && object.list("spec.groups").is_empty()
+    {
+        faults.invalid(
+            &spec.child("user"),
+            "",
+            "at least one of user or group must be specified",
+        );
+    }
+    if about == About::Local && !resource.is_null() && resource.text("namespace") != namespace {
+        faults.invalid(
+            &spec.child("resourceAttributes.namespace"),
+            resource.text("namespace"),
+            "must match metadata.namespace",
+        );
+    }
+    if about == About::Local && !other.is_null() {
+        faults.forbidden(
+            &spec.child("nonResourceAttributes"),
+            "disallowed on this kind of request",
+        );
+    }
+    let metadata = object.object_at("metadata");
+    let strays = metadata.into_iter().flatten().any(|(key, value)| {
+        !value.is_null() && key != "managedFields" && !(about == About::Local && key == "namespace")
+    });
+    if strays {
+        let text = match about {
+            About::Local => "must be empty except for namespace",
+            _ => "must be empty",
+        };
+        faults.invalid_value(&FieldPath::new("metadata"), object.dig("metadata"), text);
+    }
+    for key in ["fieldSelector", "labelSelector"] {
+        let selector = resource.dig(key);
+        if selector.is_null() {
+            continue;
+        }
+        let attributes = spec.child("resourceAttributes");
+        let path = attributes.child(key);
+        let (raw, requirements) = (selector.text("rawSelector"), selector.list("requirements"));
+        if raw.is_empty() && requirements.is_empty() {
+            faults.required(
+                &path.child("requirements"),
+                &format!("when specifying {key}, requirements or rawSelector is required"),
+            );
+        }
+        if !raw.is_empty() && !requirements.is_empty() {
+            faults.invalid(
+                &path.child("rawSelector"),
+                raw,
+                "may not specified at the same time as requirements",
+            );
+        }
+    }
+}
+
+/// What does not parse in the review's selectors is told, not refused.
+fn selector_error(object: &Value) -> Option<String> {
+    let attributes = object.dig("spec.resourceAttributes");
+    let errors: Vec<String> = ["fieldSelector", "labelSelector"]
+        .into_iter()
+        .filter_map(|key| {
+            let requirements = attributes.dig(key).list("requirements");
+            let good = |r: &&Value| matches!(r.text("operator"), "In" | "NotIn" | "Exists" | "DoesNotExist");
+            let how = match requirements.iter().filter(good).count() {
+                n if n == requirements.len() => return None,
+                0 => "ignored",
+                _ => "partially ignored",
+            };
+            Some(format!("spec.resourceAttributes.{key} {how} due to parse error"))
+        })
+        .collect();
+    (!errors.is_empty()).then(|| errors.join("; "))
+}
+
+fn named_user(object: &Value) -> User {
+    User {
+        name: object.text("spec.user").into(),
+        uid: object.text("spec.uid").into(),
+        groups: object.strings("spec.groups").map(str::to_string).collect(),
+        extra: object
+            .entries("spec.extra")
+            .map(|(key, values)| {
+                let values = values.as_array().into_iter().flatten();
+                let values = values.filter_map(Value::as_str).map(str::to_string).collect();
+                (key.to_lowercase(), values)
+            })
+            .collect(),
+    }
+}
+
+fn attributes<'a>(user: &'a User, object: &'a Value) -> Attributes<'a> {
+    let resource = object.dig("spec.resourceAttributes");
+    let other = object.dig("spec.nonResourceAttributes");
+    let is_resource = !resource.is_null();
+    Attributes {
+        user,
+        verb: if is_resource {
+            resource.text("verb")
+        } else {
+            other.text("verb")
+        },
+        is_resource,
+        group: resource.text("group"),
+        version: if is_resource && resource.text("version").is_empty() {
+            "*"
+        } else {
+            resource.text("version")
+        },
+        resource: resource.text("resource"),
+        subresource: resource.text("subresource"),
+        namespace: resource.text("namespace"),
+        name: resource.text("name"),
+        path: other.text("path"),
+    }
+}

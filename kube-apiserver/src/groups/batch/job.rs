@@ -1,0 +1,681 @@
+//! Job.
+
+use generic_server::registry::strategy::{DefaultPropagation, FieldValue, SelectableField, WriteContext};
+use machinery::names::dns1123_label;
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use machinery::{FieldError, FieldPath, Map, meta};
+use serde_json::{Value, json};
+
+use crate::faults::Faults;
+use crate::groups::core::pod_template;
+use crate::groups::core::pod_template::{default_template, parse, validate_template};
+use crate::json::{Json, same};
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    generation: &["spec"],
+    propagation: DefaultPropagation::Orphan,
+    default: |object| {
+        default_job_spec(object.ensure("spec"));
+        let labels = object.dig("spec.template.metadata.labels").clone();
+        if labels.is_object() && object.entries("metadata.labels").next().is_none() {
+            object.ensure("metadata").put("labels", labels);
+        }
+        object.ensure("status");
+    },
+    prepare_create: |_: &WriteContext<'_>, object| generate_selector(object),
+    validate,
+    validate_update,
+    validate_status,
+    warnings: |object, old| {
+        let mut out = Vec::new();
+        if old.is_null() {
+            out.extend(name_warning(object));
+        }
+        out.extend(spec_warnings("spec", object.dig("spec"), old.dig("spec")));
+        out
+    },
+    fields: || {
+        vec![SelectableField {
+            name: "status.successful".into(),
+            value: FieldValue::Compute(|job| job.int("status.succeeded").unwrap_or_default().to_string()),
+        }]
+    },
+    ..Rules::PLAIN
+};
+
+/// The name of a job or cron job becomes part of host names.
+pub(super) fn name_warning(object: &Value) -> Option<String> {
+    let texts = dns1123_label(meta::name(object));
+    (!texts.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            texts.join(" ")
+        )
+    })
+}
+
+/// Warnings for the specification of a job at `path`.
+pub(super) fn spec_warnings(path: &str, spec: &Value, old: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let (completions, parallelism) = (spec.int("completions"), spec.int("parallelism"));
+    if spec.text("completionMode") == "Indexed"
+        && completions.is_some_and(|n| n > 100_000)
+        && parallelism.is_some_and(|n| n > 10_000)
+    {
+        out.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 100000 and a parallelism higher than 10000, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        ));
+    }
+    out.extend(pod_template::warnings(
+        &format!("{path}.template"),
+        spec.dig("template"),
+        old.dig("template"),
+    ));
+    out
+}
+
+/// Fills in the specification of a job; those of cron jobs are completed less.
+fn default_job_spec(spec: &mut Value) {
+    if !spec.has("completions") && !spec.has("parallelism") {
+        spec.put("completions", 1);
+    }
+    spec.fill("parallelism", 1);
+    let limit = if spec.has("backoffLimitPerIndex") {
+        i64::from(i32::MAX)
+    } else {
+        6
+    };
+    spec.fill("backoffLimit", limit);
+    spec.fill("completionMode", "NonIndexed");
+    spec.fill("suspend", false);
+    let replacement = if spec.has("podFailurePolicy") {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
+    spec.fill("podReplacementPolicy", replacement);
+    spec.fill("manualSelector", false);
+    default_template_of(spec);
+}
+
+/// What a job's template and failure policy get, in jobs and cron jobs alike.
+pub(super) fn default_template_of(spec: &mut Value) {
+    for rule in spec.list_mut("podFailurePolicy.rules") {
+        for pattern in rule.list_mut("onPodConditions") {
+            pattern.fill_text("status", "True");
+        }
+    }
+    default_template(spec.ensure("template"));
+}
+
+/// Makes a job's pods its own: labels with its uid, and a selector for it.
+fn generate_selector(job: &mut Value) {
+    if job.flag("spec.manualSelector") {
+        return;
+    }
+    let (uid, name) = (meta::uid(job).to_string(), meta::name(job).to_string());
+    // Labels that the job was given for want of its own are the template's, and stay so.
+    let shared = same(
+        job.dig("metadata.labels"),
+        job.dig("spec.template.metadata.labels"),
+    ) && job.has("metadata.labels");
+    let spec = job.ensure("spec");
+    let labels = spec.ensure("template").ensure("metadata").ensure("labels");
+    for key in ["job-name", "batch.kubernetes.io/job-name"] {
+        labels.fill(key, name.as_str());
+    }
+    for key in ["controller-uid", "batch.kubernetes.io/controller-uid"] {
+        labels.fill(key, uid.as_str());
+    }
+    let labels = labels.clone();
+    let selector = spec.ensure("selector").ensure("matchLabels");
+    selector.fill("batch.kubernetes.io/controller-uid", uid);
+    if shared {
+        job.ensure("metadata").put("labels", labels);
+    }
+}
+
+fn validate(faults: &mut Faults, job: &Value) {
+    generated_selector(faults, job);
+    validate_spec(faults, &FieldPath::new("spec"), job.dig("spec"), true);
+    let completions = job.int("spec.completions").unwrap_or_default();
+    if job.text("spec.completionMode") == "Indexed" && completions > 0 {
+        let host = format!("{}-{}", meta::name(job), completions - 1);
+        if !dns1123_label(&host).is_empty() {
+            faults.invalid(
+                &FieldPath::new("metadata.name"),
+                meta::name(job),
+                format!("will not able to create pod with invalid DNS label: {host}"),
+            );
+        }
+    }
+}
+
+fn generated_selector(faults: &mut Faults, job: &Value) {
+    let selector = job.dig("spec.selector");
+    if job.flag("spec.manualSelector") || selector.is_null() {
+        return;
+    }
+    let (uid, name) = (meta::uid(job), meta::name(job));
+    let mut expected = Map::new();
+    let path = FieldPath::new("spec.template.metadata");
+    for (key, value) in [
+        ("controller-uid", uid),
+        ("job-name", name),
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", name),
+    ] {
+        expected.insert(key.into(), value.into());
+        let labels = job.dig("spec.template.metadata.labels");
+        let at = path.child("labels");
+        match labels.get(key).and_then(Value::as_str) {
+            None => faults.required(&at.key(key), &format!("must be '{value}'")),
+            Some(actual) if actual != value => {
+                faults.invalid_value(&at.key(key), labels, format!("must be '{value}'"));
+            }
+            Some(_) => {}
+        }
+    }
+    if parse(selector).is_ok_and(|s| !s.matches(&expected)) {
+        faults.invalid_value(
+            &FieldPath::new("spec.selector"),
+            selector,
+            "`selector` not auto-generated",
+        );
+    }
+}
+
+/// Checks the specification of a job; `own`: of a job, not of a cron job's template.
+pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, own: bool) {
+    for key in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ] {
+        faults.non_negative(&path.child(key), spec.int(key));
+    }
+    if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
+        faults.required(
+            &path.child("backoffLimitPerIndex"),
+            "when maxFailedIndexes is specified",
+        );
+    }
+    if let Some(manager) = spec.dig("managedBy").as_str() {
+        let at = path.child("managedBy");
+        match manager.split_once('/') {
+            Some((domain, rest)) if !rest.is_empty() => {
+                faults.text(&at, domain, machinery::names::dns1123_subdomain(domain));
+            }
+            _ => faults.invalid(
+                &at,
+                manager,
+                "must be a domain-prefixed path (such as \"acme.io/foo\")",
+            ),
+        }
+        if manager.len() > 63 {
+            faults.too_long(&at, 63);
+        }
+    }
+    indexed(faults, path, spec);
+    failure_policy(faults, &path.child("podFailurePolicy"), spec);
+    success_policy(faults, &path.child("successPolicy"), spec);
+    let at = path.child("podReplacementPolicy");
+    if spec.has("podReplacementPolicy") {
+        let allowed: &[&str] = match spec.has("podFailurePolicy") {
+            true => &["Failed"],
+            false => &["Failed", "TerminatingOrFailed"],
+        };
+        faults.one_of(&at, spec.text("podReplacementPolicy"), allowed);
+    }
+    let template = path.child("template");
+    validate_template(faults, &template, spec.dig("template"));
+    let at = template.child("spec");
+    let at = at.child("restartPolicy");
+    match spec.text("template.spec.restartPolicy") {
+        "Always" | "" => faults.required(&at, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if spec.has("podFailurePolicy") => faults.invalid(
+            &at,
+            "OnFailure",
+            "only \"Never\" is supported when podFailurePolicy is specified",
+        ),
+        "OnFailure" | "Never" => {}
+        other => faults.unsupported(&at, other, &["OnFailure", "Never"]),
+    }
+    if !own {
+        return;
+    }
+    let at = path.child("selector");
+    let selector = spec.dig("selector");
+    if selector.is_null() {
+        faults.required(&at, "");
+    } else {
+        for error in validate_label_selector(selector, SelectorChecks::default(), &at) {
+            faults.push(error);
+        }
+    }
+    if let Ok(selector) = parse(selector) {
+        pod_template::selected(faults, &template, spec.dig("template"), &selector, false);
+    }
+}
+
+fn indexed(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let mode = spec.text("completionMode");
+    let (completions, parallelism) = (spec.int("completions"), spec.int("parallelism"));
+    let failed = spec.int("maxFailedIndexes");
+    if spec.has("completionMode") {
+        faults.one_of(&path.child("completionMode"), mode, &["NonIndexed", "Indexed"]);
+    }
+    if mode == "Indexed" {
+        if completions.is_none() {
+            faults.required(&path.child("completions"), "when completion mode is Indexed");
+        }
+        if let Some(n) = parallelism.filter(|n| *n > 100_000) {
+            faults.invalid(
+                &path.child("parallelism"),
+                n,
+                "must be less than or equal to 100000 when completion mode is Indexed",
+            );
+        }
+        let at = path.child("maxFailedIndexes");
+        if let (Some(completions), Some(failed)) = (completions, failed)
+            && failed > completions
+        {
+            faults.invalid(&at, failed, "must be less than or equal to completions");
+        }
+        if let Some(n) = failed.filter(|n| *n > 100_000) {
+            faults.invalid(&at, n, "must be less than or equal to 100000");
+        }
+        if completions.is_some_and(|n| n > 100_000) && spec.has("backoffLimitPerIndex") {
+            let text = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index";
+            if failed.is_none() {
+                faults.required(&at, "must be specified when completions is above 100000");
+            }
+            if let Some(n) = parallelism.filter(|n| *n > 10_000) {
+                faults.invalid(&path.child("parallelism"), n, text);
+            }
+            if let Some(n) = failed.filter(|n| *n > 10_000) {
+                faults.invalid(&at, n, text);
+            }
+        }
+    } else if matches!(mode, "" | "NonIndexed") {
+        for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if let Some(n) = spec.int(key) {
+                faults.invalid(&path.child(key), n, "requires indexed completion mode");
+            }
+        }
+    }
+}
+
+fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let policy = spec.dig("podFailurePolicy");
+    if policy.is_null() {
+        return;
+    }
+    let rules = path.child("rules");
+    let list = policy.list("rules");
+    if list.len() > 20 {
+        faults.push(FieldError::too_many(&rules, list.len(), 20));
+    }
+    let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
+    for (index, rule) in list.iter().enumerate() {
+        let at = rules.index(index);
+        let action = rule.text("action");
+        match action {
+            "" => faults.required(
+                &at.child("action"),
+                "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]",
+            ),
+            "FailIndex" if !spec.has("backoffLimitPerIndex") => faults.invalid(
+                &at.child("action"),
+                action,
+                "requires the backoffLimitPerIndex to be set",
+            ),
+            _ => {
+                faults.one_of(&at.child("action"), action, &actions);
+            }
+        }
+        let codes = rule.dig("onExitCodes");
+        let conditions = rule.list("onPodConditions");
+        if !codes.is_null() {
+            exit_codes(faults, &at.child("onExitCodes"), codes, spec);
+        }
+        let patterns = at.child("onPodConditions");
+        if conditions.len() > 20 {
+            faults.push(FieldError::too_many(&patterns, conditions.len(), 20));
+        }
+        for (index, pattern) in conditions.iter().enumerate() {
+            let at = patterns.index(index);
+            let kind = pattern.text("type");
+            faults.text(&at.child("type"), kind, machinery::names::qualified_name(kind));
+            faults.one_of(
+                &at.child("status"),
+                pattern.text("status"),
+                &["False", "True", "Unknown"],
+            );
+        }
+        let mut both = FieldError::invalid(&at, &Value::Null, "");
+        both.value = None;
+        if !codes.is_null() && !conditions.is_empty() {
+            both.detail = "specifying both OnExitCodes and OnPodConditions is not supported".into();
+            faults.push(both);
+        } else if codes.is_null() && conditions.is_empty() {
+            both.detail = "specifying one of OnExitCodes and OnPodConditions is required".into();
+            faults.push(both);
+        }
+    }
+}
+
+fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, spec: &Value) {
+    let operator = codes.text("operator");
+    if operator.is_empty() {
+        faults.required(&path.child("operator"), "valid values: [\"In\" \"NotIn\"]");
+    } else {
+        faults.one_of(&path.child("operator"), operator, &["In", "NotIn"]);
+    }
+    if let Some(name) = codes.dig("containerName").as_str() {
+        let known = ["containers", "initContainers"].iter().any(|list| {
+            let containers = spec.dig("template.spec").list(list);
+            containers.iter().any(|c| c.text("name") == name)
+        });
+        if !known {
+            faults.invalid(
+                &path.child("containerName"),
+                name,
+                "must be one of the container or initContainer names in the pod template",
+            );
+        }
+    }
+    let at = path.child("values");
+    let values: Vec<i64> = codes.list("values").iter().filter_map(Value::as_i64).collect();
+    if values.is_empty() {
+        faults.invalid(&at, json!([]), "at least one value is required");
+    } else if values.len() > 255 {
+        faults.push(FieldError::too_many(&at, values.len(), 255));
+    }
+    for (index, value) in values.iter().enumerate() {
+        if operator == "In" && *value == 0 {
+            faults.invalid(&at.index(index), *value, "must not be 0 for the In operator");
+        }
+        if values[..index].contains(value) {
+            faults.duplicate(&at.index(index), *value);
+        }
+    }
+    if !values.is_sorted() {
+        faults.invalid_value(&at, codes.dig("values"), "must be ordered");
+    }
+}
+
+fn success_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let policy = spec.dig("successPolicy");
+    if policy.is_null() {
+        return;
+    }
+    if spec.text("completionMode") != "Indexed" {
+        return faults.invalid_value(path, policy, "requires indexed completion mode");
+    }
+    let rules = path.child("rules");
+    let list = policy.list("rules");
+    if list.is_empty() {
+        faults.required(
+            &rules,
+            "at least one rules must be specified when the successPolicy is specified",
+        );
+    }
+    if list.len() > 20 {
+        faults.push(FieldError::too_many(&rules, list.len(), 20));
+    }
+    let completions = spec.int("completions").unwrap_or_default();
+    for (index, rule) in list.iter().enumerate() {
+        let at = rules.index(index);
+        let indexes = rule.dig("succeededIndexes").as_str();
+        let count = rule.int("succeededCount");
+        if indexes.is_none() && count.is_none() {
+            faults.required(
+                &at,
+                "at least one of succeededCount or succeededIndexes must be specified",
+            );
+        }
+        let mut total = 0;
+        if let Some(text) = indexes {
+            match indexes_in(text, completions) {
+                Ok(n) => total = n,
+                Err(why) => faults.invalid(
+                    &at.child("succeededIndexes"),
+                    text,
+                    format!("error parsing succeededIndexes: {why}"),
+                ),
+            }
+        }
+        if let Some(count) = count {
+            let at = at.child("succeededCount");
+            faults.non_negative(&at, Some(count));
+            if count > completions {
+                faults.invalid(
+                    &at,
+                    count,
+                    format!(
+                        "must be less than or equal to {completions} (the number of specified completions)"
+                    ),
+                );
+            }
+            if indexes.is_some() && count > total {
+                faults.invalid(
+                    &at,
+                    count,
+                    format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"),
+                );
+            }
+        }
+    }
+}
+
+/// How many indexes `0-3,5` names.
+fn indexes_in(text: &str, completions: i64) -> Result<i64, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let mut total = 0;
+    let mut last: Option<i64> = None;
+    for interval in text.split(',') {
+        let limits: Vec<&str> = interval.split('-').collect();
+        if limits.len() > 2 {
+            return Err(format!(
+                "the fragment \"{interval}\" violates the requirement that an index interval can have at most two parts separated by '-'"
+            ));
+        }
+        let parse = |s: &str| -> Result<i64, String> {
+            s.parse::<i64>()
+                .map_err(|_| format!("cannot convert string to integer for index: \"{s}\""))
+        };
+        let first = parse(limits[0])?;
+        let end = match limits.get(1) {
+            Some(end) => parse(end)?,
+            None => first,
+        };
+        for index in [first, end] {
+            if index >= completions {
+                return Err(format!("too large index: \"{index}\""));
+            }
+        }
+        if last.is_some_and(|last| last >= first) {
+            return Err(format!(
+                "non-increasing order, previous: {}, current: {first}",
+                last.unwrap_or_default()
+            ));
+        }
+        if limits.len() == 2 && first >= end {
+            return Err(format!("non-increasing order, previous: {first}, current: {end}"));
+        }
+        total += end - first + 1;
+        last = Some(end);
+    }
+    Ok(total)
+}
+
+fn validate_update(faults: &mut Faults, job: &Value, old: &Value) {
+    let path = FieldPath::new("spec");
+    let (spec, before) = (job.dig("spec"), old.dig("spec"));
+    validate_spec(faults, &path, spec, true);
+    let elastic = spec.text("completionMode") == "Indexed"
+        && spec.int("completions") == spec.int("parallelism")
+        && before.int("completions") == before.int("parallelism");
+    if !elastic {
+        faults.immutable(&path, "completions", spec, before);
+    }
+    faults.immutable(&path, "selector", spec, before);
+    template_update(faults, &path, job, old);
+    for key in [
+        "completionMode",
+        "podFailurePolicy",
+        "backoffLimitPerIndex",
+        "managedBy",
+        "successPolicy",
+    ] {
+        faults.immutable(&path, key, spec, before);
+    }
+}
+
+/// A template may change where it says how to schedule, while a job that has not begun is suspended.
+fn template_update(faults: &mut Faults, path: &FieldPath<'_>, job: &Value, old: &Value) {
+    let (new, mut before) = (job.dig("spec.template"), old.dig("spec.template").clone());
+    let suspended = old.flag("spec.suspend");
+    if suspended && !old.has("status.startTime") {
+        let spec = before.ensure("spec");
+        for key in ["nodeSelector", "tolerations", "schedulingGates"] {
+            spec.copy_key(key, new.dig("spec"));
+        }
+        match new.dig("spec.affinity.nodeAffinity").clone() {
+            Value::Null => {
+                if let Some(affinity) = spec.dig_mut("affinity") {
+                    affinity.take_key("nodeAffinity");
+                }
+            }
+            affinity => spec.ensure("affinity").put("nodeAffinity", affinity),
+        }
+        let metadata = before.ensure("metadata");
+        for key in ["annotations", "labels"] {
+            metadata.copy_key(key, new.dig("metadata"));
+        }
+    }
+    if !suspended {
+        if !same(new, &before) {
+            faults.invalid_value(&path.child("template"), new, crate::faults::IMMUTABLE);
+        }
+        return;
+    }
+    for list in ["containers", "initContainers"] {
+        let from = new.dig("spec").list(list).to_vec();
+        if let Some(spec) = before.dig_mut("spec") {
+            for (container, from) in spec.list_mut(list).iter_mut().zip(&from) {
+                if container.text("name") == from.text("name") {
+                    container.copy_key("resources", from);
+                }
+            }
+        }
+    }
+    if !same(new.dig("spec"), before.dig("spec")) {
+        faults.invalid_value(
+            &path.child("template.spec"),
+            new.dig("spec"),
+            crate::faults::IMMUTABLE,
+        );
+    }
+}
+
+fn validate_status(faults: &mut Faults, job: &Value, old: &Value) {
+    let path = FieldPath::new("status");
+    let status = job.dig("status");
+    for key in ["active", "succeeded", "failed", "ready", "terminating"] {
+        faults.non_negative(&path.child(key), status.int(key));
+    }
+    let is = |object: &Value, kind: &str| {
+        let list = object.list("status.conditions");
+        list.iter()
+            .any(|c| c.text("type") == kind && c.text("status") == "True")
+    };
+    let conditions = path.child("conditions");
+    let mut condition = |text: &str| {
+        let mut error = FieldError::invalid(&conditions, &Value::Null, text);
+        error.value = None;
+        faults.push(error);
+    };
+    let (complete, failed) = (is(job, "Complete"), is(job, "Failed"));
+    if complete && failed {
+        condition("cannot set Complete=True and Failed=true conditions");
+    }
+    if complete && is(job, "FailureTarget") {
+        condition("cannot set Complete=True and FailureTarget=true conditions");
+    }
+    if failed && !is(job, "FailureTarget") {
+        condition("cannot set Failed=True condition without the FailureTarget=true condition");
+    }
+    if complete && !is(job, "SuccessCriteriaMet") {
+        condition("cannot set Complete=True condition without the SuccessCriteriaMet=true condition");
+    }
+    for kind in ["Failed", "Complete", "FailureTarget"] {
+        if is(old, kind) && !is(job, kind) {
+            condition(&format!("cannot disable the terminal {kind}=True condition"));
+        }
+    }
+    let completed = status.has("completionTime");
+    if completed && !complete {
+        faults.invalid_value(
+            &path.child("completionTime"),
+            status.dig("completionTime"),
+            "cannot set completionTime when there is no Complete=True condition",
+        );
+    }
+    if complete && !completed {
+        faults.required(
+            &path.child("completionTime"),
+            "completionTime is required for Complete jobs",
+        );
+    }
+    let finished = complete || failed;
+    let active = status.int("active").unwrap_or_default();
+    if finished && active > 0 {
+        faults.invalid(
+            &path.child("active"),
+            active,
+            "active>0 is invalid for finished job",
+        );
+    }
+    if finished && !status.has("startTime") {
+        faults.required(&path.child("startTime"), "startTime is required for finished job");
+    }
+    if let Some(ready) = status.int("ready").filter(|ready| *ready > active) {
+        faults.invalid(
+            &path.child("ready"),
+            ready,
+            "cannot set more ready pods than active",
+        );
+    }
+    for (key, text) in [
+        ("failed", "cannot decrease the failed counter"),
+        ("succeeded", "cannot decrease the succeeded counter"),
+    ] {
+        let (new, before) = (
+            status.int(key).unwrap_or_default(),
+            old.dig("status").int(key).unwrap_or_default(),
+        );
+        if new < before {
+            faults.invalid(&path.child(key), new, text);
+        }
+    }
+    if old.has("status.startTime")
+        && status.dig("startTime") != old.dig("status.startTime")
+        && !job.flag("spec.suspend")
+    {
+        faults.invalid_value(
+            &path.child("startTime"),
+            status.dig("startTime"),
+            "field is immutable for unsuspended job once set",
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! The certificates.k8s.io group.
+
+use std::sync::Arc;
+
+use generic_server::resource::ServedResource;
+
+use crate::kind::Builder;
+use crate::table;
+
+mod certificate_signing_request;
+
+pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
+    vec![
+        b.kind("certificatesigningrequests", "CertificateSigningRequest")
+            .cluster()
+            .short(&["csr"])
+            .table(&table::CSR)
+            .rules(&certificate_signing_request::RULES),
+    ]
+}

@@ -1,0 +1,68 @@
+//! Endpoints.
+
+use machinery::FieldPath;
+use machinery::names::{dns1123_label, port_number};
+use serde_json::Value;
+
+use super::service::endpoint_ip;
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    create_on_update: true,
+    default: |object| {
+        for subset in object.list_mut("subsets") {
+            for port in subset.list_mut("ports") {
+                port.fill_text("protocol", "TCP");
+            }
+        }
+    },
+    validate,
+    validate_update: |faults, object, _| validate(faults, object),
+    ..Rules::PLAIN
+};
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("subsets");
+    for (index, subset) in object.list("subsets").iter().enumerate() {
+        let path = path.index(index);
+        let (ready, not_ready) = (subset.list("addresses"), subset.list("notReadyAddresses"));
+        if ready.is_empty() && not_ready.is_empty() {
+            faults.required(&path, "must specify `addresses` or `notReadyAddresses`");
+        }
+        for (key, addresses) in [("addresses", ready), ("notReadyAddresses", not_ready)] {
+            let path = path.child(key);
+            for (index, address) in addresses.iter().enumerate() {
+                let path = path.index(index);
+                endpoint_ip(faults, &path.child("ip"), address.text("ip"));
+                let host = address.text("hostname");
+                if !host.is_empty() {
+                    faults.text(&path.child("hostname"), host, dns1123_label(host));
+                }
+            }
+        }
+        let ports = subset.list("ports");
+        for (index, port) in ports.iter().enumerate() {
+            let at = path.child("ports");
+            let path = at.index(index);
+            let name = port.text("name");
+            if name.is_empty() {
+                if ports.len() > 1 {
+                    faults.required(&path.child("name"), "");
+                }
+            } else {
+                faults.text(&path.child("name"), name, dns1123_label(name));
+            }
+            let number = port.int("port").unwrap_or_default();
+            for text in port_number(number) {
+                faults.invalid(&path.child("port"), number, text);
+            }
+            faults.required_one_of(
+                &path.child("protocol"),
+                port.text("protocol"),
+                &["SCTP", "TCP", "UDP"],
+            );
+        }
+    }
+}

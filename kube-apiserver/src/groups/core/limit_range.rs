@@ -1,0 +1,199 @@
+//! LimitRange.
+
+use std::collections::BTreeSet;
+
+use machinery::FieldPath;
+use machinery::names::qualified_name;
+use machinery::quantity::Quantity;
+use serde_json::Value;
+
+use super::pod_spec::{STANDARD, overcommit_allowed, resource_name};
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::quantity::amount;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    create_on_update: true,
+    default: |object| {
+        for limit in object.list_mut("spec.limits") {
+            fill_in(limit);
+        }
+    },
+    validate,
+    validate_update: |faults, object, _| validate(faults, object),
+    ..Rules::PLAIN
+};
+
+/// Containers: defaults follow the maximum, default requests follow the defaults, and the minimum after that.
+fn fill_in(limit: &mut Value) {
+    if limit.text("type") != "Container" {
+        return;
+    }
+    for key in ["default", "defaultRequest"] {
+        limit.ensure(key);
+    }
+    for (to, from) in [
+        ("default", "max"),
+        ("defaultRequest", "default"),
+        ("defaultRequest", "min"),
+    ] {
+        let source = limit.dig(from).clone();
+        let target = limit.ensure(to);
+        for (name, value) in source.as_object().into_iter().flatten() {
+            target.fill(name, value.clone());
+        }
+    }
+    for key in ["default", "defaultRequest"] {
+        if limit.entries(key).next().is_none() {
+            limit.take_key(key);
+        }
+    }
+}
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec.limits");
+    let mut kinds: Vec<&str> = Vec::new();
+    for (index, limit) in object.list("spec.limits").iter().enumerate() {
+        let path = path.index(index);
+        let kind = limit.text("type");
+        limit_type(faults, &path.child("type"), kind);
+        if kinds.contains(&kind) {
+            faults.duplicate(&path.child("type"), kind);
+        }
+        kinds.push(kind);
+        item(faults, &path, limit, kind);
+    }
+}
+
+fn limit_type(faults: &mut Faults, path: &FieldPath<'_>, kind: &str) {
+    let texts = qualified_name(kind);
+    if !texts.is_empty() {
+        return faults.text(path, kind, texts);
+    }
+    if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
+        faults.invalid(path, kind, "must be a standard limit type or fully qualified");
+    }
+}
+
+/// A resource's name; `path` is where it is used.
+fn name(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, name: &str) {
+    if matches!(kind, "Pod" | "Container") {
+        return resource_name(faults, path, name);
+    }
+    standard_name(faults, path, name);
+}
+
+/// A name that is standard or has a prefix.
+pub(super) fn standard_name(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
+    let texts = qualified_name(name);
+    if !texts.is_empty() {
+        return faults.text(path, name, texts);
+    }
+    if !name.contains('/') && !STANDARD.contains(&name) && !name.starts_with("hugepages-") {
+        faults.invalid(path, name, "must be a standard resource type or fully qualified");
+    }
+}
+
+fn item(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, kind: &str) {
+    let pod = kind == "Pod";
+    let mut names = BTreeSet::new();
+    for key in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        let at = path.child(key);
+        if pod && key.starts_with("default") {
+            if limit.entries(key).next().is_some() {
+                faults.forbidden(&at, "may not be specified when `type` is 'Pod'");
+            }
+            continue;
+        }
+        if key == "maxLimitRequestRatio"
+            && kind == "PersistentVolumeClaim"
+            && limit.dig("min").text("storage").is_empty()
+            && limit.dig("max").text("storage").is_empty()
+        {
+            faults.required(
+                &path.child("limits"),
+                "either minimum or maximum storage value is required, but neither was provided",
+            );
+        }
+        for (resource, _) in limit.entries(key) {
+            name(faults, &at.key(resource), kind, resource);
+            names.insert(resource);
+        }
+    }
+    for name in names {
+        amounts(faults, path, limit, name, pod);
+    }
+}
+
+/// Checks that the amounts of one resource agree.
+fn amounts(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, name: &str, pod: bool) {
+    let get = |key: &str| limit.dig(key).get(name).and_then(amount);
+    let (min, max) = (get("min"), get("max"));
+    let (default, request) = match pod {
+        true => (None, None),
+        false => (get("default"), get("defaultRequest")),
+    };
+    let mut above = |low: &Option<Quantity>,
+                     high: &Option<Quantity>,
+                     key: &str,
+                     shown: &Option<Quantity>,
+                     low_name: &str,
+                     high_name: &str| {
+        let (Some(low), Some(high), Some(shown)) = (low, high, shown) else {
+            return;
+        };
+        if low > high {
+            let text = format!("{low_name} value {low} is greater than {high_name} value {high}");
+            faults.invalid(&path.child(key).key(name), shown.to_string(), text);
+        }
+    };
+    above(&min, &max, "min", &min, "min", "max");
+    above(
+        &min,
+        &request,
+        "defaultRequest",
+        &request,
+        "min",
+        "default request",
+    );
+    above(
+        &request,
+        &max,
+        "defaultRequest",
+        &request,
+        "default request",
+        "max",
+    );
+    above(
+        &request,
+        &default,
+        "defaultRequest",
+        &request,
+        "default request",
+        "default limit",
+    );
+    above(&min, &default, "default", &min, "min", "default");
+    above(&default, &max, "default", &max, "default", "max");
+    if let Some(ratio) = get("maxLimitRequestRatio") {
+        let path = path.child("maxLimitRequestRatio");
+        let at = path.key(name);
+        if ratio.milli_value() < 1000 {
+            faults.invalid(&at, ratio.to_string(), format!("ratio {ratio} is less than 1"));
+        }
+        if let (Some(min), Some(max)) = (&min, &max) {
+            let most = max.as_f64() / min.as_f64();
+            if ratio.as_f64() > most {
+                let text = format!("ratio {ratio} is greater than max/min = {most:.6}");
+                faults.invalid(&at, ratio.to_string(), text);
+            }
+        }
+    }
+    if let (Some(default), Some(request)) = (&default, &request)
+        && !overcommit_allowed(name)
+        && default != request
+    {
+        let text = format!("default value {default} must equal to defaultRequest value {request} in {name}");
+        faults.invalid(&path.child("defaultRequest").key(name), request.to_string(), text);
+    }
+}

@@ -1,0 +1,200 @@
+//! Namespace. Its `spec.finalizers` hold its deletion back, apart from `metadata.finalizers`; the namespace controller takes the
+//! `kubernetes` one away through `finalize` when nothing is left in it.
+
+use generic_server::registry::strategy::{
+    DefaultPropagation, NameRule, SelectableField, Strategy, WriteContext,
+};
+use machinery::{FieldError, FieldPath, meta, names};
+use serde_json::{Value, json};
+
+const LABEL: &str = "kubernetes.io/metadata.name";
+/// The finalizer that every namespace begins with.
+pub(crate) const FINALIZER: &str = "kubernetes";
+
+fn default(object: &mut Value) {
+    let name = meta::name(object).to_string();
+    if !name.is_empty()
+        && let Some(metadata) = meta::metadata_mut(object)
+    {
+        let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+        if !labels.is_object() {
+            *labels = json!({});
+        }
+        labels[LABEL] = name.into();
+    }
+    for key in ["spec", "status"] {
+        if !object.get(key).is_some_and(Value::is_object) {
+            object[key] = json!({});
+        }
+    }
+    if meta::dig_str(object, &["status", "phase"]).is_empty() {
+        object["status"]["phase"] = "Active".into();
+    }
+}
+
+fn spec_finalizers(object: &Value) -> &[Value] {
+    let list = meta::dig(object, &["spec", "finalizers"]).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn mark(object: &mut Value) {
+    object["status"]["phase"] = "Terminating".into();
+    // A namespace has no grace: the mark is its timestamp alone.
+    meta::set(object, "deletionGracePeriodSeconds", Value::Null);
+}
+
+fn finalizer_faults(object: &Value) -> Vec<FieldError> {
+    let spec = FieldPath::new("spec");
+    let path = spec.child("finalizers");
+    let mut errors = Vec::new();
+    for name in spec_finalizers(object).iter().filter_map(Value::as_str) {
+        for fault in names::qualified_name(name) {
+            errors.push(FieldError::invalid_str(&path, name, fault));
+        }
+        if !name.contains('/') && name != FINALIZER {
+            errors.push(FieldError::invalid_str(
+                &path,
+                name,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
+        }
+    }
+    errors
+}
+
+/// Namespaces.
+#[derive(Debug)]
+pub(crate) struct Namespaces;
+
+impl Strategy for Namespaces {
+    fn default(&self, object: &mut Value) {
+        default(object);
+    }
+
+    fn name_rule(&self) -> NameRule {
+        names::name_is_dns_label
+    }
+
+    fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
+        object["status"] = json!({"phase": "Active"});
+        let mut finalizers = spec_finalizers(object).to_vec();
+        if !finalizers.iter().any(|f| f == FINALIZER) {
+            finalizers.push(FINALIZER.into());
+        }
+        object["spec"]["finalizers"] = finalizers.into();
+        default(object);
+    }
+
+    fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
+        finalizer_faults(object)
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object["spec"] = old.get("spec").cloned().unwrap_or_else(|| json!({}));
+        object["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
+        default(object);
+    }
+
+    fn default_propagation(&self) -> DefaultPropagation {
+        DefaultPropagation::Background
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+
+    fn held_back(&self, object: &Value) -> bool {
+        !spec_finalizers(object).is_empty()
+    }
+
+    fn mark_deleting(&self, object: &mut Value) {
+        mark(object);
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+
+    fn selectable_fields(&self) -> Vec<SelectableField> {
+        fields()
+    }
+}
+
+pub(crate) fn fields() -> Vec<SelectableField> {
+    vec![SelectableField::path("status.phase")]
+}
+
+/// `namespaces/status`.
+#[derive(Debug)]
+pub(crate) struct Status;
+
+impl Strategy for Status {
+    fn default(&self, object: &mut Value) {
+        default(object);
+    }
+
+    fn name_rule(&self) -> NameRule {
+        names::name_is_dns_label
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object["spec"] = old.get("spec").cloned().unwrap_or_else(|| json!({}));
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, _old: &Value) -> Vec<FieldError> {
+        let phase = meta::dig_str(object, &["status", "phase"]);
+        let status = FieldPath::new("status");
+        let terminating = meta::deletion_timestamp(object).is_some();
+        match (terminating, phase) {
+            (false, "Active") | (true, "Terminating") => Vec::new(),
+            (false, _) => vec![FieldError::invalid_str(
+                &status.child("Phase"),
+                phase,
+                "may only be 'Active' if `deletionTimestamp` is empty",
+            )],
+            (true, _) => vec![FieldError::invalid_str(
+                &status.child("Phase"),
+                phase,
+                "may only be 'Terminating' if `deletionTimestamp` is not empty",
+            )],
+        }
+    }
+
+    fn held_back(&self, object: &Value) -> bool {
+        Namespaces.held_back(object)
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["spec"]
+    }
+}
+
+/// `namespaces/finalize`.
+#[derive(Debug)]
+pub(crate) struct Finalize;
+
+impl Strategy for Finalize {
+    fn default(&self, object: &mut Value) {
+        default(object);
+    }
+
+    fn name_rule(&self) -> NameRule {
+        names::name_is_dns_label
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, _old: &Value) -> Vec<FieldError> {
+        finalizer_faults(object)
+    }
+
+    fn held_back(&self, object: &Value) -> bool {
+        Namespaces.held_back(object)
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+}

@@ -1,0 +1,185 @@
+//! Node. Kubelets register with their status.
+
+use generic_server::registry::strategy::{FieldValue, SelectableField};
+use machinery::names::ip::{cidr_warnings, parse_cidr_sloppy, validate_cidr_legacy};
+use machinery::names::label_value;
+use machinery::names::object_meta::validate_label_name;
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
+
+use super::pod_spec::{quantity_value, taint_effect};
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    created_with_status: true,
+    default,
+    prepare_create: |_, object| {
+        object.ensure("spec").take_key("configSource");
+        if let Some(status) = object.dig_mut("status") {
+            status.take_key("config");
+        }
+    },
+    validate: |faults, object| {
+        taints(faults, object);
+        resources(faults, object);
+        networks(faults, object);
+    },
+    validate_update: |faults, object, old| update(faults, object, old),
+    validate_status: |faults, object, old| update(faults, object, old),
+    warnings: |object, _| warnings(object),
+    fields: || {
+        vec![SelectableField {
+            name: "spec.unschedulable".into(),
+            value: FieldValue::Compute(|node| node.flag("spec.unschedulable").to_string()),
+        }]
+    },
+    ..Rules::PLAIN
+};
+
+/// Fields that upstream's type always writes, and what can be allocated where only the capacity is said.
+fn default(object: &mut Value) {
+    object.ensure("spec");
+    let status = object.ensure("status");
+    if status.has("capacity") && !status.has("allocatable") {
+        let capacity = status.dig("capacity").clone();
+        status.put("allocatable", capacity);
+    }
+    status
+        .ensure("daemonEndpoints")
+        .ensure("kubeletEndpoint")
+        .fill("Port", 0);
+    let info = status.ensure("nodeInfo");
+    for key in [
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ] {
+        info.fill(key, "");
+    }
+}
+
+fn taints(faults: &mut Faults, object: &Value) {
+    // Upstream looks for them under metadata.
+    let path = FieldPath::new("metadata.taints");
+    let taints = object.list("spec.taints");
+    for (index, taint) in taints.iter().enumerate() {
+        let path = path.index(index);
+        let (key, value, effect) = (taint.text("key"), taint.text("value"), taint.text("effect"));
+        for error in validate_label_name(key, &path.child("key")) {
+            faults.push(error);
+        }
+        let texts = label_value(value);
+        if !texts.is_empty() {
+            faults.invalid(&path.child("value"), value, texts.join(";"));
+        }
+        match effect {
+            "" => faults.required(&path.child("effect"), ""),
+            effect => taint_effect(faults, &path.child("effect"), effect),
+        }
+        let same = |other: &Value| other.text("key") == key && other.text("effect") == effect;
+        if taints[..index].iter().any(same) {
+            let mut error = FieldError::duplicate(&path, taint);
+            error.detail = "taints must be unique by key and effect pair".into();
+            faults.push(error);
+        }
+    }
+}
+
+fn resources(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("status");
+    for key in ["capacity", "allocatable"] {
+        let path = path.child(key);
+        for (name, amount) in object.dig("status").entries(key) {
+            quantity_value(faults, &path.child(name), name, amount);
+        }
+    }
+}
+
+fn networks(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec.podCIDRs");
+    let list: Vec<&str> = object.strings("spec.podCIDRs").collect();
+    for (index, cidr) in list.iter().enumerate() {
+        for error in validate_cidr_legacy(&path.index(index), cidr, false, &[]) {
+            faults.push(error);
+        }
+    }
+    let families: Vec<bool> = list
+        .iter()
+        .filter_map(|cidr| parse_cidr_sloppy(cidr))
+        .map(|cidr| cidr.ip.is_ipv4())
+        .collect();
+    if list.len() > 2 || matches!(families[..], [first, second] if first == second) {
+        let text = "may specify no more than one CIDR for each IP family";
+        faults.invalid_value(&path, object.dig("spec.podCIDRs"), text);
+    }
+}
+
+fn update(faults: &mut Faults, object: &Value, old: &Value) {
+    resources(faults, object);
+    let path = FieldPath::new("status.addresses");
+    let addresses = object.list("status.addresses");
+    for (index, address) in addresses.iter().enumerate() {
+        if addresses[..index].contains(address) {
+            faults.duplicate(&path.index(index), address.clone());
+        }
+    }
+    let path = FieldPath::new("spec");
+    let (spec, before) = (object.dig("spec"), old.dig("spec"));
+    if !before.list("podCIDRs").is_empty() && before.dig("podCIDRs") != spec.dig("podCIDRs") {
+        let text = "node updates may not change podCIDR except from \"\" to valid";
+        faults.forbidden(&path.child("podCIDRs"), text);
+    }
+    let provider = before.text("providerID");
+    if !provider.is_empty() && provider != spec.text("providerID") {
+        let text = "node updates may not change providerID except from \"\" to valid";
+        faults.forbidden(&path.child("providerID"), text);
+    }
+    taints(faults, object);
+    if spec.text("externalID") != before.text("externalID") {
+        faults.forbidden(&path.child("externalID"), "may not be updated");
+    }
+}
+
+fn warnings(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    if object.has("spec.configSource") {
+        found.push("spec.configSource: the feature is removed".to_string());
+    }
+    if !object.text("spec.externalID").is_empty() {
+        let text = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+        found.push(text.to_string());
+    }
+    let path = FieldPath::new("spec.podCIDRs");
+    for (index, cidr) in object.strings("spec.podCIDRs").enumerate() {
+        found.extend(cidr_warnings(&path.index(index), cidr));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn taints_are_unique_and_addresses_too() {
+        let node = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}]}});
+        let found = Faults::collect(|faults| (RULES.validate)(faults, &node));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].field, "metadata.taints[1]");
+        let address = json!({"type": "InternalIP", "address": "10.0.0.1"});
+        let node = json!({"status": {"addresses": [address, address]}});
+        let found = Faults::collect(|faults| (RULES.validate_status)(faults, &node, &json!({})));
+        assert_eq!(found[0].field, "status.addresses[1]");
+    }
+}

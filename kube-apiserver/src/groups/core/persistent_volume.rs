@@ -1,0 +1,317 @@
+//! PersistentVolume.
+
+use machinery::names::{dns1123_subdomain, name_is_dns_subdomain};
+use machinery::time::Timestamp;
+use machinery::{FieldError, FieldPath};
+use serde_json::{Value, json};
+
+use super::pod_spec::{csi_driver, no_backsteps, node_selector, volume_source};
+use crate::faults::{Faults, IMMUTABLE};
+use crate::json::{Json, same};
+use crate::quantity::amount;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    returns_deleted: true,
+    default: |object| {
+        let spec = object.ensure("spec");
+        spec.fill_text("persistentVolumeReclaimPolicy", "Retain");
+        spec.fill("volumeMode", "Filesystem");
+        if let Some(path) = spec.dig_mut("hostPath") {
+            path.fill("type", "");
+        }
+        if let Some(iscsi) = spec.dig_mut("iscsi") {
+            iscsi.fill_text("iscsiInterface", "default");
+        }
+        if let Some(rbd) = spec.dig_mut("rbd") {
+            rbd.fill_text("pool", "rbd");
+            rbd.fill_text("user", "admin");
+            rbd.fill_text("keyring", "/etc/ceph/keyring");
+        }
+        if let Some(disk) = spec.dig_mut("azureDisk") {
+            disk.fill("cachingMode", "ReadWrite");
+            disk.fill("kind", "Shared");
+            disk.fill("fsType", "ext4");
+            disk.fill("readOnly", false);
+        }
+        if let Some(scale) = spec.dig_mut("scaleIO") {
+            scale.fill_text("storageMode", "ThinProvisioned");
+            scale.fill_text("fsType", "xfs");
+        }
+        object.ensure("status").fill_text("phase", "Pending");
+    },
+    prepare_create: |_, object| {
+        let now = Timestamp::now().to_rfc3339();
+        object.ensure("status").put("lastPhaseTransitionTime", now);
+    },
+    validate: |faults, object| validate_spec(faults, &FieldPath::new("spec"), object.dig("spec")),
+    validate_update,
+    warnings: |object, _| match object.text("spec.persistentVolumeReclaimPolicy") {
+        "Recycle" => vec![RECYCLE.to_string()],
+        _ => Vec::new(),
+    },
+    ..Rules::PLAIN
+};
+
+const RECYCLE: &str = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
+
+/// How volumes may be mounted.
+const ACCESS_MODES: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
+
+/// The keys that say where a volume is, in the order they are looked at.
+const SOURCES: &[&str] = &[
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+];
+
+/// Checks the access modes of a volume or claim.
+pub(super) fn access_modes(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let path = path.child("accessModes");
+    let (mut alone, mut others) = (false, false);
+    for mode in spec.strings("accessModes") {
+        let known = faults.one_of(&path, mode, &ACCESS_MODES);
+        match mode {
+            "ReadWriteOncePod" => alone = true,
+            _ => others |= known,
+        }
+    }
+    if alone && others {
+        faults.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+/// Checks `volumeMode`, when it is there.
+pub(super) fn volume_mode(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    if spec.has("volumeMode") {
+        let modes = ["Block", "Filesystem"];
+        faults.one_of(&path.child("volumeMode"), spec.text("volumeMode"), &modes);
+    }
+}
+
+/// Checks the name of a class, when it is there.
+pub(super) fn class(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, key: &str) {
+    let name = spec.text(key);
+    if !name.is_empty() {
+        let texts = name_is_dns_subdomain(name, false);
+        faults.text(&path.child(key), name, texts);
+    }
+}
+
+/// An amount above zero.
+pub(super) fn positive(faults: &mut Faults, path: &FieldPath<'_>, raw: &Value) -> bool {
+    let Some(quantity) = amount(raw) else { return true };
+    if quantity.signum() <= 0 {
+        faults.invalid(path, quantity.to_string(), "must be greater than zero");
+    }
+    quantity.signum() > 0
+}
+
+fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    if spec.list("accessModes").is_empty() {
+        faults.required(&path.child("accessModes"), "");
+    }
+    access_modes(faults, path, spec);
+    capacity(faults, &path.child("capacity"), spec.dig("capacity"));
+    let policy = spec.text("persistentVolumeReclaimPolicy");
+    let policy_path = path.child("persistentVolumeReclaimPolicy");
+    if !policy.is_empty() {
+        faults.one_of(&policy_path, policy, &["Delete", "Recycle", "Retain"]);
+    }
+    if spec.has("nodeAffinity") {
+        let at = path.child("nodeAffinity");
+        match spec.dig("nodeAffinity.required") {
+            Value::Null => faults.required(&at.child("required"), "must specify required node constraints"),
+            required => node_selector(faults, &at.child("required"), required),
+        }
+    }
+    let mut one = false;
+    for key in SOURCES.iter().filter(|key| spec.has(key)) {
+        let at = path.child(key);
+        if one {
+            let at = path.child(if *key == "cephfs" { "cephFS" } else { key });
+            faults.forbidden(&at, "may not specify more than 1 volume type");
+            continue;
+        }
+        one = true;
+        source(faults, &at, key, spec.dig(key));
+        if *key == "local" && !spec.has("nodeAffinity") {
+            let text = "Local volume requires node affinity";
+            faults.required(&path.child("nodeAffinity"), text);
+        }
+    }
+    if !one {
+        faults.required(path, "must specify a volume type");
+    }
+    if spec.text("hostPath.path") == "/" && policy == "Recycle" {
+        faults.forbidden(&policy_path, "may not be 'recycle' for a hostPath mount of '/'");
+    }
+    class(faults, path, spec, "storageClassName");
+    volume_mode(faults, path, spec);
+    if spec.has("volumeAttributesClassName") {
+        let key = "volumeAttributesClassName";
+        if spec.text(key).is_empty() {
+            faults.required(&path.child(key), "an empty string is disallowed");
+        }
+        class(faults, path, spec, key);
+        if !spec.has("csi") {
+            let text = "has to be specified when using volumeAttributesClassName";
+            faults.required(&path.child("csi"), text);
+        }
+    }
+}
+
+fn capacity(faults: &mut Faults, path: &FieldPath<'_>, capacity: &Value) {
+    let count = capacity.as_object().map_or(0, serde_json::Map::len);
+    if count == 0 {
+        faults.required(path, "");
+    }
+    if count != 1 || capacity.get("storage").is_none() {
+        faults.push(FieldError::not_supported(path, capacity, &["storage"]));
+    }
+    for (name, raw) in capacity.as_object().into_iter().flatten() {
+        let at = path.key(name);
+        if let Some(quantity) = amount(raw).filter(|quantity| quantity.signum() < 0) {
+            faults.invalid(&at, quantity.value(), "must be a valid resource quantity");
+        }
+        positive(faults, &at, raw);
+    }
+}
+
+/// Checks where a volume is; what pods can name too is judged as it is there.
+fn source(faults: &mut Faults, path: &FieldPath<'_>, key: &str, source: &Value) {
+    match key {
+        "local" => {
+            faults.need(&path.child("path"), source.text("path"));
+            no_backsteps(faults, &path.child("path"), source.text("path"));
+        }
+        "csi" => {
+            csi_driver(faults, &path.child("driver"), source.text("driver"));
+            faults.need(&path.child("volumeHandle"), source.text("volumeHandle"));
+            for key in [
+                "controllerPublishSecretRef",
+                "controllerExpandSecretRef",
+                "nodePublishSecretRef",
+                "nodeExpandSecretRef",
+            ] {
+                if source.has(key) {
+                    secret(faults, &path.child(key), source.dig(key));
+                }
+            }
+        }
+        _ => volume_source(faults, path, key, source),
+    }
+}
+
+fn secret(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value) {
+    for key in ["name", "namespace"] {
+        let text = reference.text(key);
+        if faults.need(&path.child(key), text) {
+            let texts = match key {
+                "name" => dns1123_subdomain(text),
+                _ => machinery::names::dns1123_label(text),
+            };
+            faults.text(&path.child(key), text, texts);
+        }
+    }
+}
+
+fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
+    let (spec, before) = (object.dig("spec"), old.dig("spec"));
+    validate_spec(faults, &FieldPath::new("spec"), spec);
+    let sources = |spec: &Value| -> Value {
+        let mut found = json!({});
+        for key in SOURCES {
+            found.copy_key(key, spec);
+        }
+        found
+    };
+    let (mut new_source, old_source) = (sources(spec), sources(before));
+    if !before.has("csi.controllerExpandSecretRef")
+        && let Some(csi) = new_source.dig_mut("csi")
+    {
+        csi.take_key("controllerExpandSecretRef");
+    }
+    if !same(&new_source, &old_source) {
+        let text = "spec.persistentvolumesource is immutable after creation";
+        faults.forbidden(&FieldPath::new("spec.persistentvolumesource"), text);
+    }
+    if !same(spec.dig("volumeMode"), before.dig("volumeMode")) {
+        faults.invalid_value(&FieldPath::new("volumeMode"), spec.dig("volumeMode"), IMMUTABLE);
+    }
+    let key = "volumeAttributesClassName";
+    if before.has(key) && !spec.has(key) {
+        let text = "update from non-nil value to nil is forbidden";
+        faults.forbidden(&FieldPath::new("spec").child(key), text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(mut spec: Value, expected: &[&str]) {
+        let mut object = json!({"spec": spec.take()});
+        (RULES.default)(&mut object);
+        let found = Faults::collect(|faults| (RULES.validate)(faults, &object));
+        let found: Vec<String> = found
+            .iter()
+            .map(|e| format!("{}: {}", e.field, e.body()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn one_source_and_one_capacity() {
+        let base = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
+        let with = |key: &str, value: Value| {
+            let mut spec = base.clone();
+            spec.put(key, value);
+            spec
+        };
+        check(with("hostPath", json!({"path": "/a"})), &[]);
+        check(
+            base.clone(),
+            &["spec: Required value: must specify a volume type"],
+        );
+        check(
+            with("local", json!({"path": "/a"})),
+            &["spec.nodeAffinity: Required value: Local volume requires node affinity"],
+        );
+        check(
+            json!({"accessModes": ["X"], "hostPath": {"path": "/a/../b"}, "nfs": {}}),
+            &[
+                r#"spec.accessModes: Unsupported value: "X": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod""#,
+                "spec.capacity: Required value",
+                r#"spec.capacity: Unsupported value: null: supported values: "storage""#,
+                r#"spec.hostPath.path: Invalid value: "/a/../b": must not contain '..'"#,
+                "spec.nfs: Forbidden: may not specify more than 1 volume type",
+            ],
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! PersistentVolumeClaim.
+
+use machinery::FieldPath;
+use machinery::names::{dns1123_subdomain, name_is_dns_label, qualified_name};
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use serde_json::{Value, json};
+
+use super::persistent_volume::{access_modes, class, positive, volume_mode};
+use super::pod_spec::quantity_value;
+use crate::faults::{Faults, IMMUTABLE};
+use crate::json::{Json, same};
+use crate::quantity::amount;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    returns_deleted: true,
+    default: |object| {
+        let spec = object.ensure("spec");
+        spec.fill("volumeMode", "Filesystem");
+        spec.fill("resources", json!({}));
+        object.ensure("status").fill_text("phase", "Pending");
+    },
+    // A source said in one way is said in the other too.
+    prepare_create: |_, object| {
+        let spec = object.ensure("spec");
+        if spec.has("dataSource") && !spec.has("dataSourceRef") {
+            let source = spec.dig("dataSource").clone();
+            spec.put("dataSourceRef", source);
+        } else if spec.has("dataSourceRef")
+            && !spec.has("dataSource")
+            && spec.text("dataSourceRef.namespace").is_empty()
+        {
+            let mut source = spec.dig("dataSourceRef").clone();
+            source.take_key("namespace");
+            spec.put("dataSource", source);
+        }
+    },
+    validate: |faults, object| validate_spec(faults, &FieldPath::new("spec"), object.dig("spec")),
+    validate_update,
+    validate_status,
+    ..Rules::PLAIN
+};
+
+/// Checks the specification of a claim or of a template of one.
+pub(crate) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    if spec.list("accessModes").is_empty() {
+        let text = "at least 1 access mode is required";
+        faults.required(&path.child("accessModes"), text);
+    }
+    if spec.has("selector") {
+        let at = path.child("selector");
+        for error in validate_label_selector(spec.dig("selector"), SelectorChecks::default(), &at) {
+            faults.push(error);
+        }
+    }
+    access_modes(faults, path, spec);
+    let resources = path.child("resources");
+    let at = resources.key("storage");
+    match spec.dig("resources.requests.storage") {
+        Value::Null => faults.required(&at, ""),
+        raw => {
+            if positive(faults, &at, raw) {
+                quantity_value(faults, &at, "storage", raw);
+            }
+        }
+    }
+    class(faults, path, spec, "storageClassName");
+    volume_mode(faults, path, spec);
+    for key in ["dataSource", "dataSourceRef"] {
+        if spec.has(key) {
+            data_source(faults, &path.child(key), spec.dig(key));
+        }
+    }
+    sources_agree(faults, path, spec);
+    class(faults, path, spec, "volumeAttributesClassName");
+}
+
+fn data_source(faults: &mut Faults, path: &FieldPath<'_>, source: &Value) {
+    for key in ["name", "kind"] {
+        faults.need(&path.child(key), source.text(key));
+    }
+    let (group, kind) = (source.text("apiGroup"), source.text("kind"));
+    if group.is_empty() {
+        if kind != "PersistentVolumeClaim" {
+            let text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            faults.invalid(path, kind, text);
+        }
+    } else {
+        faults.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
+    }
+    let namespace = source.text("namespace");
+    if !namespace.is_empty() {
+        let texts = name_is_dns_label(namespace, false);
+        faults.text(&path.child("namespace"), namespace, texts);
+    }
+}
+
+fn sources_agree(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let (old_way, new_way) = (spec.dig("dataSource"), spec.dig("dataSourceRef"));
+    if old_way.is_null() || new_way.is_null() {
+        return;
+    }
+    let shown = path.child("dataSource").to_string();
+    if !new_way.text("namespace").is_empty() {
+        faults.invalid(
+            path,
+            shown,
+            "may not be specified when dataSourceRef.namespace is specified",
+        );
+    } else if ["apiGroup", "kind", "name"]
+        .iter()
+        .any(|key| old_way.dig(key) != new_way.dig(key))
+    {
+        faults.invalid(path, shown, "must match dataSourceRef");
+    }
+}
+
+/// What is left to compare of a claim's specification when what may change is made the same.
+fn fixed_part(object: &Value, old: &Value) -> Value {
+    let mut spec = object.dig("spec").clone();
+    let before = old.dig("spec");
+    if before.text("volumeName").is_empty() {
+        spec.copy_key("volumeName", before);
+    }
+    if spec.has("storageClassName") && !before.has("storageClassName") {
+        spec.copy_key("storageClassName", before);
+    }
+    if object.text("status.phase") == "Bound" {
+        spec.copy_key("volumeAttributesClassName", before);
+        let sizes = before.dig("resources.requests");
+        if let Some(requests) = spec.dig_mut("resources.requests") {
+            requests.copy_key("storage", sizes);
+        }
+    }
+    spec
+}
+
+fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
+    validate_spec(faults, &FieldPath::new("spec"), object.dig("spec"));
+    let path = FieldPath::new("spec");
+    if !same(&fixed_part(object, old), old.dig("spec")) {
+        let text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        faults.forbidden(&path, text);
+    }
+    let size = |object: &Value| amount(object.dig("spec.resources.requests.storage"));
+    if let (Some(new), Some(before)) = (size(object), size(old))
+        && new < before
+        && amount(old.dig("status.capacity.storage")).is_some_and(|capacity| new <= capacity)
+    {
+        let path = FieldPath::new("spec.resources.requests.storage");
+        faults.forbidden(&path, "field can not be less than status.capacity");
+    }
+    let mode = object.dig("spec.volumeMode");
+    if !same(mode, old.dig("spec.volumeMode")) {
+        faults.invalid_value(&FieldPath::new("volumeMode"), mode, IMMUTABLE);
+    }
+    let key = "volumeAttributesClassName";
+    if old.has("status.currentVolumeAttributesClassName") && object.dig("spec").text(key).is_empty() {
+        let what = if object.dig("spec").has(key) {
+            "empty string"
+        } else {
+            "nil"
+        };
+        if !same(object.dig("spec").dig(key), old.dig("spec").dig(key)) {
+            let text = format!(
+                "update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
+            );
+            faults.forbidden(&path.child(key), text);
+        }
+    }
+}
+
+fn validate_status(faults: &mut Faults, object: &Value, _old: &Value) {
+    const STATES: [&str; 5] = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let path = FieldPath::new("status");
+    let status = object.dig("status");
+    let at = path.child("capacity");
+    for (name, raw) in status.entries("capacity") {
+        not_negative(faults, &at.key(name), raw);
+    }
+    let at = path.child("allocatedResourceStatuses");
+    for (name, state) in status.entries("allocatedResourceStatuses") {
+        resource_key(faults, &at, name);
+        if !STATES.contains(&state.as_str().unwrap_or_default()) {
+            faults.unsupported(&at, name, &STATES);
+        }
+    }
+    let at = path.child("allocatedResources");
+    for (name, raw) in status.entries("allocatedResources") {
+        if resource_key(faults, &at, name) {
+            not_negative(faults, &at.key(name), raw);
+        }
+    }
+}
+
+fn not_negative(faults: &mut Faults, path: &FieldPath<'_>, raw: &Value) {
+    if let Some(quantity) = amount(raw).filter(|quantity| quantity.signum() < 0) {
+        faults.invalid(path, quantity.value(), "must be a valid resource quantity");
+    }
+}
+
+/// A resource a claim can hold: storage, or one with a domain of its own.
+fn resource_key(faults: &mut Faults, path: &FieldPath<'_>, name: &str) -> bool {
+    let before = faults.len();
+    faults.text(path, name, qualified_name(name));
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    if faults.len() == before && native && name != "storage" {
+        faults.unsupported(path, name, &["storage"]);
+    }
+    faults.len() == before
+}

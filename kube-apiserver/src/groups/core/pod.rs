@@ -1,0 +1,790 @@
+//! Pod, and the views of it: status, ephemeral containers, resize.
+
+use generic_server::registry::strategy::{FieldValue, Grace, SelectableField, Strategy, WriteContext};
+use machinery::names::{dns1123_label, dns1123_subdomain, in_range};
+use machinery::time::Timestamp;
+use machinery::{FieldError, FieldPath, meta};
+use serde_json::{Value, json};
+
+use super::pod_spec::{self, Whose};
+use crate::faults::{Faults, IMMUTABLE};
+use crate::json::{Json, same};
+use crate::resources::amounts;
+
+/// Marks a pod that mirrors a static one.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Pods themselves.
+#[derive(Debug)]
+pub(crate) struct Pods;
+
+/// `pods/status`.
+#[derive(Debug)]
+pub(crate) struct PodStatus;
+
+/// `pods/ephemeralcontainers`.
+#[derive(Debug)]
+pub(crate) struct EphemeralContainers;
+
+/// `pods/resize`.
+#[derive(Debug)]
+pub(crate) struct Resize;
+
+impl Strategy for Pods {
+    fn default(&self, object: &mut Value) {
+        pod_spec::default_pod(object);
+        object.ensure("status");
+    }
+
+    fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
+        meta::set(object, "generation", 1);
+        let qos = qos_class(object);
+        let mut status = json!({"phase": "Pending", "qosClass": qos});
+        if !object.list("spec.schedulingGates").is_empty() {
+            status.put(
+                "conditions",
+                json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null,
+                    "lastTransitionTime": Timestamp::now().to_rfc3339(),
+                    "message": "Scheduling is blocked due to non-empty scheduling gates"}]),
+            );
+        }
+        object.put("status", status);
+        merge_label_keys(object);
+    }
+
+    fn validate_create(&self, _ctx: &WriteContext<'_>, pod: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| {
+            metadata_and_spec(faults, pod);
+            let spec = FieldPath::new("spec");
+            if !pod.list("spec.ephemeralContainers").is_empty() {
+                faults.forbidden(&spec.child("ephemeralContainers"), "cannot be set on create");
+            }
+            if !pod.text("spec.nodeName").is_empty() && !pod.list("spec.schedulingGates").is_empty() {
+                faults.forbidden(
+                    &spec.child("nodeName"),
+                    "cannot be set until all schedulingGates have been cleared",
+                );
+            }
+        })
+    }
+
+    fn warnings_on_create(&self, _ctx: &WriteContext<'_>, pod: &Value) -> Vec<String> {
+        let mut out = Vec::new();
+        let texts = dns1123_label(meta::name(pod));
+        if !texts.is_empty() {
+            out.push(format!(
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+                texts.join(" ")
+            ));
+        }
+        out.extend(pod_spec::warnings("", pod));
+        out
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object.copy_key("status", old);
+        generation(object, old);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| update(faults, pod, old))
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        true
+    }
+
+    fn grace(&self, pod: &Value, asked: Option<i64>) -> Grace {
+        let unscheduled = pod.text("spec.nodeName").is_empty();
+        let finished = matches!(pod.text("status.phase"), "Succeeded" | "Failed");
+        let seconds = match asked.or_else(|| pod.int("spec.terminationGracePeriodSeconds")) {
+            _ if unscheduled || finished => 0,
+            Some(seconds) if seconds < 0 => 1,
+            Some(seconds) => seconds,
+            None => 0,
+        };
+        Grace::Seconds(seconds)
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+
+    fn selectable_fields(&self) -> Vec<SelectableField> {
+        let mut fields: Vec<SelectableField> = [
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ]
+        .into_iter()
+        .map(SelectableField::path)
+        .collect();
+        fields.push(SelectableField {
+            name: "spec.hostNetwork".into(),
+            value: FieldValue::Compute(|pod| pod.flag("spec.hostNetwork").to_string()),
+        });
+        fields.push(SelectableField {
+            name: "status.podIPs".into(),
+            value: FieldValue::Compute(|pod| {
+                let ips = pod.list("status.podIPs");
+                ips.first().map_or("", |ip| ip.text("ip")).to_string()
+            }),
+        });
+        fields
+    }
+}
+
+impl Strategy for PodStatus {
+    fn default(&self, object: &mut Value) {
+        Pods.default(object);
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object.copy_key("spec", old);
+        let old_meta = old.dig("metadata");
+        let metadata = object.ensure("metadata");
+        for key in ["deletionTimestamp", "ownerReferences", "generation"] {
+            metadata.copy_key(key, old_meta);
+        }
+        let qos = old.dig("status.qosClass").clone();
+        let status = object.ensure("status");
+        if status.text("qosClass").is_empty() && !qos.is_null() {
+            status.put("qosClass", qos);
+        }
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| status(faults, pod, old))
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]
+    }
+}
+
+impl Strategy for EphemeralContainers {
+    fn default(&self, object: &mut Value) {
+        Pods.default(object);
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        let wanted = object.dig("spec.ephemeralContainers").clone();
+        let mut new = old.clone();
+        let meta_keys = ["name", "namespace", "uid", "resourceVersion", "managedFields"];
+        let asked = object.dig("metadata").clone();
+        let metadata = new.ensure("metadata");
+        for key in meta_keys {
+            metadata.copy_key(key, &asked);
+        }
+        let spec = new.ensure("spec");
+        match wanted.is_null() {
+            true => {
+                spec.take_key("ephemeralContainers");
+            }
+            false => spec.put("ephemeralContainers", wanted),
+        }
+        *object = new;
+        generation(object, old);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| {
+            metadata_and_spec(faults, pod);
+            if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
+                faults.forbidden(
+                    &FieldPath::new(""),
+                    "static pods do not support ephemeral containers",
+                );
+                return;
+            }
+            let spec = FieldPath::new("spec");
+            let path = spec.child("ephemeralContainers");
+            for before in old.list("spec.ephemeralContainers") {
+                let name = before.text("name");
+                let now = pod
+                    .list("spec.ephemeralContainers")
+                    .iter()
+                    .find(|c| c.text("name") == name);
+                match now {
+                    None => faults.forbidden(
+                        &path,
+                        format!("existing ephemeral containers \"{name}\" may not be removed\n"),
+                    ),
+                    Some(now) if !same(now, before) => faults.forbidden(
+                        &path,
+                        format!("existing ephemeral containers \"{name}\" may not be changed\n"),
+                    ),
+                    Some(_) => {}
+                }
+            }
+        })
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+}
+
+impl Strategy for Resize {
+    fn default(&self, object: &mut Value) {
+        Pods.default(object);
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        let asked = object.clone();
+        let mut new = old.clone();
+        let metadata = new.ensure("metadata");
+        for key in ["name", "namespace", "uid", "resourceVersion", "managedFields"] {
+            metadata.copy_key(key, asked.dig("metadata"));
+        }
+        for list in ["containers", "initContainers"] {
+            let path = format!("spec.{list}");
+            for container in new.list_mut(&path) {
+                let name = container.text("name").to_string();
+                let from = asked.list(&path).iter().find(|c| c.text("name") == name);
+                if let Some(from) = from {
+                    container.copy_key("resources", from);
+                    container.copy_key("resizePolicy", from);
+                }
+            }
+        }
+        *object = new;
+        generation(object, old);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| resize(faults, pod, old))
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+}
+
+fn generation(object: &mut Value, old: &Value) {
+    let changed = !same(object.dig("spec"), old.dig("spec"));
+    let next = meta::generation(old) + i64::from(changed);
+    meta::set(
+        object,
+        "generation",
+        if next == 0 { Value::Null } else { next.into() },
+    );
+}
+
+/// `Guaranteed`, `Burstable` or `BestEffort`, from cpu and memory of all containers.
+pub(crate) fn qos_class(pod: &Value) -> &'static str {
+    let spec = pod.dig("spec");
+    let own = spec.dig("resources");
+    let mut sources: Vec<&Value> = Vec::new();
+    if own.has("limits") || own.has("requests") {
+        sources.push(own);
+    } else {
+        for list in ["containers", "initContainers"] {
+            sources.extend(spec.list(list).iter().map(|c| c.dig("resources")));
+        }
+    }
+    let (mut any, mut guaranteed) = (false, true);
+    for resources in sources {
+        let (limits, requests) = (
+            amounts(resources.dig("limits")),
+            amounts(resources.dig("requests")),
+        );
+        for name in ["cpu", "memory"] {
+            let limit = limits.get(name).filter(|q| q.signum() > 0);
+            let request = requests.get(name).filter(|q| q.signum() > 0);
+            any |= limit.is_some() || request.is_some();
+            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// Terms with `matchLabelKeys` select by the pod's own values of these labels.
+fn merge_label_keys(pod: &mut Value) {
+    let labels = pod.dig("metadata.labels").clone();
+    let merge = |term: &mut Value| {
+        for (kind, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+            let keys: Vec<String> = term.strings(kind).map(str::to_string).collect();
+            for key in keys {
+                let Some(value) = labels.get(&key).cloned() else {
+                    continue;
+                };
+                if !term.has("labelSelector") {
+                    continue;
+                }
+                let selector = term.ensure("labelSelector");
+                let mut expressions = selector.list("matchExpressions").to_vec();
+                expressions.push(json!({"key": key, "operator": operator, "values": [value]}));
+                selector.put("matchExpressions", expressions);
+            }
+        }
+    };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        for term in pod.list_mut(&format!(
+            "spec.affinity.{kind}.requiredDuringSchedulingIgnoredDuringExecution"
+        )) {
+            merge(term);
+        }
+        for weighted in pod.list_mut(&format!(
+            "spec.affinity.{kind}.preferredDuringSchedulingIgnoredDuringExecution"
+        )) {
+            if let Some(term) = weighted.dig_mut("podAffinityTerm") {
+                merge(term);
+            }
+        }
+    }
+    for constraint in pod.list_mut("spec.topologySpreadConstraints") {
+        merge(constraint);
+    }
+}
+
+fn metadata_and_spec(faults: &mut Faults, pod: &Value) {
+    let metadata = FieldPath::new("metadata");
+    pod_annotations(faults, &metadata.child("annotations"), pod);
+    let path = FieldPath::new("spec");
+    let spec = pod.dig("spec");
+    pod_spec::validate(
+        faults,
+        &path,
+        spec,
+        Whose {
+            pod: true,
+            name: meta::name(pod),
+        },
+    );
+    if spec.text("serviceAccountName").is_empty() {
+        let volumes = path.child("volumes");
+        for (index, volume) in spec.list("volumes").iter().enumerate() {
+            let at = volumes.index(index);
+            let at = at.child("projected");
+            let sources = at.child("sources");
+            for (index, source) in volume.list("projected.sources").iter().enumerate() {
+                if source.has("serviceAccountToken") {
+                    faults.forbidden(
+                        &sources.index(index).child("serviceAccountToken"),
+                        "must not be specified when serviceAccountName is not set",
+                    );
+                }
+            }
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        let at = path.child(list);
+        for (index, container) in spec.list(list).iter().enumerate() {
+            let image = container.text("image");
+            if image.trim() != image {
+                faults.invalid(
+                    &at.index(index).child("image"),
+                    image,
+                    "must not have leading or trailing whitespace",
+                );
+            }
+        }
+    }
+}
+
+/// Annotations that mean something to pods, of pods and templates.
+pub(crate) fn pod_annotations(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value) {
+    let annotations = pod.dig("metadata.annotations");
+    let text = |key: &str| annotations.get(key).and_then(Value::as_str);
+    if let Some(value) = text(MIRROR).filter(|_| pod.text("spec.nodeName").is_empty()) {
+        faults.invalid(
+            &path.key(MIRROR),
+            value,
+            "must set spec.nodeName if mirror pod annotation is set",
+        );
+    }
+    let cost = "controller.kubernetes.io/pod-deletion-cost";
+    if let Some(value) = text(cost) {
+        let good = !value.starts_with('+') && value.parse::<i32>().is_ok();
+        let padded = value.len() > 1 && value.trim_start_matches('-').starts_with('0');
+        if !good || padded {
+            faults.invalid(&path.key(cost), value, "must be a 32bit integer");
+        }
+    }
+}
+
+fn update(faults: &mut Faults, pod: &Value, old: &Value) {
+    metadata_and_spec(faults, pod);
+    let metadata = FieldPath::new("metadata");
+    let annotations = metadata.child("annotations");
+    let mirror = |object: &Value| {
+        meta::annotations(object)
+            .and_then(|a| a.get(MIRROR))
+            .cloned()
+            .unwrap_or_default()
+    };
+    if mirror(pod) != mirror(old) {
+        faults.forbidden(
+            &annotations.key(MIRROR),
+            "may not remove or update mirror pod annotation",
+        );
+    }
+    let path = FieldPath::new("spec");
+    for list in ["containers", "initContainers"] {
+        let at = path.child(list);
+        let (new, before) = (pod.dig("spec").list(list), old.dig("spec").list(list));
+        if new.len() != before.len() {
+            faults.forbidden(&at, "pod updates may not add or remove containers");
+            return;
+        }
+    }
+    let deadline = path.child("activeDeadlineSeconds");
+    let (new, before) = (
+        pod.int("spec.activeDeadlineSeconds"),
+        old.int("spec.activeDeadlineSeconds"),
+    );
+    match (new, before) {
+        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            for text in in_range(new, 0, i64::from(i32::MAX)) {
+                faults.invalid(&deadline, new, text);
+            }
+            return;
+        }
+        (Some(new), Some(before)) if before < new => {
+            faults.invalid(&deadline, new, "must be less than or equal to previous value");
+            return;
+        }
+        (None, Some(_)) => faults.invalid(
+            &deadline,
+            Value::Null,
+            "must not update from a positive integer to nil value",
+        ),
+        _ => {}
+    }
+    only_added_tolerations(faults, &path.child("tolerations"), pod, old);
+    let gates = path.child("schedulingGates");
+    for gate in pod.list("spec.schedulingGates") {
+        if !old.list("spec.schedulingGates").iter().any(|g| same(g, gate)) {
+            faults.forbidden(&gates, "only deletion is allowed, but found new scheduling gate");
+        }
+    }
+    if same(pod.dig("spec"), old.dig("spec")) {
+        return;
+    }
+    // What may change is made equal; whatever still differs may not.
+    let mut munged = pod.dig("spec").clone();
+    for list in ["containers", "initContainers"] {
+        let before = old.dig("spec").list(list);
+        for (container, before) in munged.list_mut(list).iter_mut().zip(before) {
+            container.copy_key("image", before);
+        }
+    }
+    for key in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        munged.copy_key(key, old.dig("spec"));
+    }
+    if old
+        .int("spec.terminationGracePeriodSeconds")
+        .is_some_and(|s| s < 0)
+        && munged.int("terminationGracePeriodSeconds") == Some(1)
+    {
+        munged.copy_key("terminationGracePeriodSeconds", old.dig("spec"));
+    }
+    if !old.list("spec.schedulingGates").is_empty() {
+        for (key, value) in old.entries("spec.nodeSelector") {
+            if munged.dig("nodeSelector").get(key) != Some(value) {
+                faults.invalid_value(
+                    &path.child("nodeSelector"),
+                    munged.dig("nodeSelector"),
+                    "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+                );
+                break;
+            }
+        }
+        munged.copy_key("nodeSelector", old.dig("spec"));
+        munged.copy_key("affinity", old.dig("spec"));
+    }
+    if !same(&munged, old.dig("spec")) {
+        faults.forbidden(
+            &path,
+            format!(
+                "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n{}",
+                difference(old.dig("spec"), &munged)
+            ),
+        );
+    }
+}
+
+/// The keys that differ, for people.
+fn difference(old: &Value, new: &Value) -> String {
+    let keys: std::collections::BTreeSet<&str> = old
+        .entries_of()
+        .chain(new.entries_of())
+        .map(|(key, _)| key)
+        .collect();
+    let lines: Vec<String> = keys
+        .into_iter()
+        .filter(|key| !same(old.dig(key), new.dig(key)))
+        .map(|key| format!("  {key}: - {} + {}", old.dig(key), new.dig(key)))
+        .collect();
+    lines.join("\n")
+}
+
+trait EntriesOf {
+    fn entries_of(&self) -> impl Iterator<Item = (&str, &Value)>;
+}
+
+impl EntriesOf for Value {
+    fn entries_of(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.as_object()
+            .into_iter()
+            .flatten()
+            .map(|(k, v)| (k.as_str(), v))
+    }
+}
+
+fn only_added_tolerations(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Value) {
+    let identity = |t: &Value| {
+        ["key", "operator", "value", "effect"]
+            .map(|key| t.text(key).to_string())
+            .join("\0")
+    };
+    for before in old.list("spec.tolerations") {
+        let kept = pod
+            .list("spec.tolerations")
+            .iter()
+            .any(|now| identity(now) == identity(before));
+        if !kept {
+            faults.forbidden(
+                path,
+                "existing toleration can not be modified except its tolerationSeconds",
+            );
+            return;
+        }
+    }
+}
+
+fn status(faults: &mut Faults, pod: &Value, old: &Value) {
+    let path = FieldPath::new("status");
+    let conditions = path.child("conditions");
+    for (index, condition) in pod.list("status.conditions").iter().enumerate() {
+        let generation = condition.int("observedGeneration");
+        if let Some(generation) = generation.filter(|g| *g < 0) {
+            faults.invalid(
+                &conditions.index(index).child("observedGeneration"),
+                generation,
+                "must be a non-negative integer",
+            );
+        }
+    }
+    let nominated = pod.text("status.nominatedNodeName");
+    if nominated != old.text("status.nominatedNodeName") && !nominated.is_empty() {
+        faults.text(
+            &path.child("nominatedNodeName"),
+            nominated,
+            dns1123_subdomain(nominated),
+        );
+        if !old.text("spec.nodeName").is_empty() {
+            faults.forbidden(
+                &path.child("nominatedNodeName"),
+                "may not be set on pods that are already bound to a node",
+            );
+        }
+    }
+    if let Some(generation) = pod.int("status.observedGeneration").filter(|g| *g < 0) {
+        faults.invalid(
+            &path.child("observedGeneration"),
+            generation,
+            "must be a non-negative integer",
+        );
+    }
+    if pod.text("status.qosClass") != old.text("status.qosClass") {
+        faults.invalid(&path.child("qosClass"), pod.text("status.qosClass"), IMMUTABLE);
+    }
+    transitions(faults, &path, pod, old);
+    for (key, list) in [("podIPs", "status.podIPs"), ("hostIPs", "status.hostIPs")] {
+        let at = path.child(key);
+        let ips = pod.list(list);
+        let (four, six): (Vec<&str>, Vec<&str>) = ips
+            .iter()
+            .map(|ip| ip.text("ip"))
+            .partition(|ip| !ip.contains(':'));
+        for (index, ip) in ips.iter().enumerate() {
+            let text = ip.text("ip");
+            if text.parse::<std::net::IpAddr>().is_err() {
+                let at = at.index(index);
+                pod_spec_ip(faults, &at, text);
+            }
+        }
+        if ips.len() > 2 || four.len() > 1 || six.len() > 1 {
+            faults.invalid_value(
+                &at,
+                pod.dig(list),
+                "may specify no more than one IP for each IP family",
+            );
+        }
+    }
+}
+
+fn pod_spec_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+    pod_spec::ip(faults, path, text);
+}
+
+/// Containers that have ended for good stay ended.
+fn transitions(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Value) {
+    let policy = old.text("spec.restartPolicy");
+    if policy == "Always" {
+        return;
+    }
+    let at = path.child("containerStatuses");
+    for (index, before) in old.list("status.containerStatuses").iter().enumerate() {
+        let ended = before.dig("state.terminated");
+        if ended.is_null() {
+            continue;
+        }
+        if policy == "OnFailure" && ended.int("exitCode").unwrap_or_default() != 0 {
+            continue;
+        }
+        let name = before.text("name");
+        let now = pod
+            .list("status.containerStatuses")
+            .iter()
+            .find(|c| c.text("name") == name);
+        if now.is_some_and(|now| !now.has("state.terminated")) {
+            let at = at.index(index);
+            faults.forbidden(
+                &at.child("state"),
+                "may not be transitioned to non-terminated state",
+            );
+        }
+    }
+}
+
+fn resize(faults: &mut Faults, pod: &Value, old: &Value) {
+    metadata_and_spec(faults, pod);
+    let path = FieldPath::new("spec");
+    if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
+        faults.forbidden(&FieldPath::new(""), "static pods cannot be resized");
+        return;
+    }
+    if qos_class(pod) != qos_class(old) {
+        faults.invalid(
+            &FieldPath::new("metadata"),
+            old.text("status.qosClass"),
+            "Pod QOS Class may not change as a result of resizing",
+        );
+    }
+    for list in ["containers", "initContainers"] {
+        let at = path.child(list);
+        let full = format!("spec.{list}");
+        for (index, (now, before)) in pod.list(&full).iter().zip(old.list(&full)).enumerate() {
+            let at = at.index(index);
+            let at = at.child("resources");
+            for kind in ["limits", "requests"] {
+                let (new, gone) = (now.dig("resources").dig(kind), before.dig("resources").dig(kind));
+                for (name, value) in gone.entries_of() {
+                    match name {
+                        "cpu" | "memory" if new.get(name).is_none() => {
+                            faults.forbidden(&at.child(kind).key(name), "resource limits cannot be removed")
+                        }
+                        "cpu" | "memory" => {}
+                        _ if new.get(name) != Some(value) => {
+                            faults.forbidden(&path, "only cpu and memory resources are mutable");
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults_of(spec: Value) -> Vec<String> {
+        let mut pod = json!({"metadata": {"name": "p"}, "spec": spec});
+        Pods.default(&mut pod);
+        Faults::collect(|faults| metadata_and_spec(faults, &pod))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(container: Value, expected: &[&str]) {
+        let mut whole = json!({"name": "c", "image": "i"});
+        for (key, value) in container.as_object().into_iter().flatten() {
+            whole[key] = value.clone();
+        }
+        assert_eq!(faults_of(json!({"containers": [whole]})), expected);
+    }
+
+    #[test]
+    fn containers_are_judged_in_upstreams_words() {
+        check(json!({}), &[]);
+        check(
+            json!({"image": " i"}),
+            &[
+                "spec.containers[0].image: Invalid value: \" i\": must not have leading or trailing whitespace",
+            ],
+        );
+        check(
+            json!({"ports": [{"containerPort": 0}, {"containerPort": 1, "protocol": "X"}]}),
+            &[
+                "spec.containers[0].ports[0].containerPort: Required value",
+                "spec.containers[0].ports[1].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+            ],
+        );
+        check(
+            json!({"livenessProbe": {"exec": {"command": []}, "httpGet": {"port": 80}}}),
+            &[
+                "spec.containers[0].livenessProbe.exec.command: Required value",
+                "spec.containers[0].livenessProbe.httpGet: Forbidden: may not specify more than 1 handler type",
+            ],
+        );
+        check(
+            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.unknown"}}}]}),
+            &[
+                "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"spec.unknown\": error converting fieldPath: field label not supported: spec.unknown",
+            ],
+        );
+        check(
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/x"}]}),
+            &["spec.containers[0].volumeMounts[0].name: Not found: \"v\""],
+        );
+        check(
+            json!({"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}),
+            &[
+                "spec.containers[0].resources.requests: Invalid value: \"2Gi\": must be less than or equal to memory limit of 1Gi",
+            ],
+        );
+    }
+
+    #[test]
+    fn qos_follows_cpu_and_memory() {
+        let pod = |resources: Value| json!({"spec": {"containers": [{"resources": resources}]}});
+        assert_eq!(qos_class(&pod(json!({}))), "BestEffort");
+        let both = json!({"cpu": "1", "memory": "1Gi"});
+        assert_eq!(
+            qos_class(&pod(json!({"limits": both, "requests": both}))),
+            "Guaranteed"
+        );
+        assert_eq!(qos_class(&pod(json!({"requests": {"cpu": "1"}}))), "Burstable");
+    }
+
+    #[test]
+    fn pods_barely_change() {
+        let mut old =
+            json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        Pods.default(&mut old);
+        let check = |key: &str, value: Value, expected: usize| {
+            let mut new = old.clone();
+            new.ensure("spec").put(key, value);
+            let found = Faults::collect(|faults| update(faults, &new, &old));
+            assert_eq!(found.len(), expected, "{found:?}");
+        };
+        check("activeDeadlineSeconds", json!(5), 0);
+        check("nodeName", json!("n"), 1);
+        check("tolerations", json!([{"operator": "Exists"}]), 0);
+    }
+}

@@ -1,0 +1,271 @@
+//! What an unset field of a pod specification means.
+
+use serde_json::{Value, json};
+
+use crate::json::Json;
+
+/// Fills in a pod: its specification, and what only pods themselves get.
+pub(crate) fn default_pod(pod: &mut Value) {
+    let Some(spec) = pod.dig_mut("spec") else { return };
+    default_spec(spec);
+    for list in ["containers", "initContainers"] {
+        for container in spec.list_mut(list) {
+            requests_from_limits(container);
+        }
+    }
+    pod_level_requests(spec);
+    spec.fill("enableServiceLinks", true);
+    if spec.flag("hostNetwork") {
+        host_ports(spec);
+    }
+}
+
+/// Fills in the specification of a pod or a template.
+pub(crate) fn default_spec(spec: &mut Value) {
+    spec.fill_text("dnsPolicy", "ClusterFirst");
+    spec.fill_text("restartPolicy", "Always");
+    spec.fill("securityContext", json!({}));
+    spec.fill("terminationGracePeriodSeconds", 30);
+    spec.fill_text("schedulerName", "default-scheduler");
+    // The old and the new name of one field.
+    let account = match spec.text("serviceAccountName") {
+        "" => spec.text("serviceAccount").to_string(),
+        name => name.to_string(),
+    };
+    if !account.is_empty() {
+        spec.put("serviceAccountName", account.as_str());
+        spec.put("serviceAccount", account);
+    }
+    for volume in spec.list_mut("volumes") {
+        default_volume(volume);
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in spec.list_mut(list) {
+            default_container(container);
+        }
+    }
+}
+
+fn host_ports(spec: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        for container in spec.list_mut(list) {
+            for port in container.list_mut("ports") {
+                let own = port.int("containerPort").unwrap_or_default();
+                if own != 0 {
+                    port.fill_int("hostPort", own);
+                }
+            }
+        }
+    }
+}
+
+fn requests_from_limits(container: &mut Value) {
+    let Some(resources) = container.dig_mut("resources") else {
+        return;
+    };
+    let Some(limits) = resources.object_at("limits").cloned() else {
+        return;
+    };
+    if limits.is_empty() {
+        return;
+    }
+    let requests = resources.ensure("requests");
+    for (name, amount) in limits {
+        requests.fill(&name, amount);
+    }
+}
+
+/// A pod with limits of its own requests what its containers do, or else those limits.
+fn pod_level_requests(spec: &mut Value) {
+    let Some(limits) = spec.object_at("resources.limits").cloned() else {
+        return;
+    };
+    if limits.is_empty() {
+        return;
+    }
+    let totals = crate::resources::requests_of_containers(spec);
+    let requests = spec.ensure("resources").ensure("requests");
+    for (name, amount) in totals {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            requests.fill(&name, amount.to_string());
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
+            requests.fill(&name, amount);
+        }
+    }
+}
+
+fn default_container(container: &mut Value) {
+    if container.text("imagePullPolicy").is_empty() {
+        container.put("imagePullPolicy", pull_policy(container.text("image")));
+    }
+    container.fill_text("terminationMessagePath", "/dev/termination-log");
+    container.fill_text("terminationMessagePolicy", "File");
+    container.fill("resources", json!({}));
+    for port in container.list_mut("ports") {
+        port.fill_text("protocol", "TCP");
+    }
+    for env in container.list_mut("env") {
+        if let Some(reference) = env.dig_mut("valueFrom.fieldRef") {
+            reference.fill_text("apiVersion", "v1");
+        }
+        if let Some(reference) = env.dig_mut("valueFrom.resourceFieldRef") {
+            reference.fill("divisor", "0");
+        }
+        if let Some(reference) = env.dig_mut("valueFrom.fileKeyRef") {
+            reference.fill("optional", false);
+        }
+    }
+    for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.dig_mut(key) {
+            probe.fill_int("timeoutSeconds", 1);
+            probe.fill_int("periodSeconds", 10);
+            probe.fill_int("successThreshold", 1);
+            probe.fill_int("failureThreshold", 3);
+            default_handler(probe);
+            if let Some(grpc) = probe.dig_mut("grpc") {
+                grpc.fill("service", "");
+            }
+        }
+    }
+    for key in ["lifecycle.postStart", "lifecycle.preStop"] {
+        if let Some(handler) = container.dig_mut(key) {
+            default_handler(handler);
+        }
+    }
+    if let Some(context) = container.dig_mut("securityContext")
+        && context.has("procMount")
+    {
+        context.fill_text("procMount", "Default");
+    }
+}
+
+fn default_handler(handler: &mut Value) {
+    if let Some(get) = handler.dig_mut("httpGet") {
+        get.fill_text("path", "/");
+        get.fill_text("scheme", "HTTP");
+    }
+}
+
+/// `Always` for images without a tag or with `latest`, where no digest pins them.
+pub(super) fn pull_policy(image: &str) -> &'static str {
+    if image.contains('@') {
+        return "IfNotPresent";
+    }
+    let last = image.rsplit('/').next().unwrap_or_default();
+    match last.split_once(':') {
+        Some((_, tag)) if tag != "latest" => "IfNotPresent",
+        // Upstream's parser fails on an empty reference and leaves no tag.
+        None if image.is_empty() => "IfNotPresent",
+        _ => "Always",
+    }
+}
+
+const VOLUME_TYPES: &[&str] = super::volumes::TYPES;
+
+fn default_volume(volume: &mut Value) {
+    if !VOLUME_TYPES.iter().any(|kind| volume.has(kind)) {
+        volume.put("emptyDir", json!({}));
+    }
+    for (kind, mode) in [
+        ("secret", 420),
+        ("configMap", 420),
+        ("downwardAPI", 420),
+        ("projected", 420),
+    ] {
+        if let Some(source) = volume.dig_mut(kind) {
+            source.fill("defaultMode", mode);
+        }
+    }
+    for file in volume.list_mut("downwardAPI.items") {
+        default_downward_file(file);
+    }
+    for source in volume.list_mut("projected.sources") {
+        if let Some(token) = source.dig_mut("serviceAccountToken") {
+            token.fill("expirationSeconds", 3600);
+        }
+        for file in source.list_mut("downwardAPI.items") {
+            default_downward_file(file);
+        }
+        if let Some(certificate) = source.dig_mut("podCertificate") {
+            certificate.fill("maxExpirationSeconds", 86_400);
+        }
+    }
+    if let Some(path) = volume.dig_mut("hostPath") {
+        path.fill("type", "");
+    }
+    if let Some(iscsi) = volume.dig_mut("iscsi") {
+        iscsi.fill_text("iscsiInterface", "default");
+    }
+    if let Some(rbd) = volume.dig_mut("rbd") {
+        rbd.fill_text("pool", "rbd");
+        rbd.fill_text("user", "admin");
+        rbd.fill_text("keyring", "/etc/ceph/keyring");
+    }
+    if let Some(disk) = volume.dig_mut("azureDisk") {
+        disk.fill("cachingMode", "ReadWrite");
+        disk.fill("kind", "Shared");
+        disk.fill("fsType", "ext4");
+        disk.fill("readOnly", false);
+    }
+    if let Some(scale) = volume.dig_mut("scaleIO") {
+        scale.fill_text("storageMode", "ThinProvisioned");
+        scale.fill_text("fsType", "xfs");
+    }
+    if let Some(spec) = volume.dig_mut("ephemeral.volumeClaimTemplate.spec") {
+        spec.fill("volumeMode", "Filesystem");
+        spec.fill("resources", json!({}));
+    }
+    if let Some(image) = volume.dig_mut("image")
+        && image.text("pullPolicy").is_empty()
+    {
+        image.put("pullPolicy", pull_policy(image.text("reference")));
+    }
+}
+
+fn default_downward_file(file: &mut Value) {
+    if let Some(reference) = file.dig_mut("fieldRef") {
+        reference.fill_text("apiVersion", "v1");
+    }
+    if let Some(reference) = file.dig_mut("resourceFieldRef") {
+        reference.fill("divisor", "0");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_decide_the_pull_policy() {
+        for (image, policy) in [
+            ("i", "Always"),
+            ("img:1", "IfNotPresent"),
+            ("r:5000/img:latest", "Always"),
+            ("r:5000/img", "Always"),
+            ("r:5000/img:2", "IfNotPresent"),
+            ("img@sha256:aaaa", "IfNotPresent"),
+            ("", "IfNotPresent"),
+        ] {
+            assert_eq!(pull_policy(image), policy, "{image}");
+        }
+    }
+
+    #[test]
+    fn defaulting_twice_changes_nothing() {
+        let mut pod = json!({"spec": {"hostNetwork": true, "containers": [{"name": "c", "image": "i",
+            "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1"}},
+            "livenessProbe": {"httpGet": {"port": 80}}}], "volumes": [{"name": "v"}]}});
+        default_pod(&mut pod);
+        let once = pod.clone();
+        default_pod(&mut pod);
+        assert_eq!(pod, once);
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(container["ports"][0]["hostPort"], 80);
+        assert_eq!(container["resources"]["requests"]["cpu"], "1");
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/");
+        assert_eq!(pod["spec"]["volumes"][0]["emptyDir"], json!({}));
+    }
+}

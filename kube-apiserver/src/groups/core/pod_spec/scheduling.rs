@@ -1,0 +1,336 @@
+//! Where a pod may run: affinity, tolerations, spread, gates, resource claims.
+
+use machinery::names::object_meta::validate_label_name;
+use machinery::names::{decimal_integer, dns1123_label, dns1123_subdomain, label_value, qualified_name};
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
+
+use super::label;
+use crate::faults::Faults;
+use crate::json::Json;
+
+/// Checks the pod's resource claims and gives their names.
+pub(super) fn resource_claims<'a>(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    spec: &'a Value,
+) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (index, claim) in spec.list("resourceClaims").iter().enumerate() {
+        let path = path.index(index);
+        let name = claim.text("name");
+        if name.is_empty() {
+            faults.required(&path.child("name"), "");
+        } else if names.contains(&name) {
+            faults.duplicate(&path.child("name"), name);
+        } else {
+            label(faults, &path.child("name"), name);
+            names.push(name);
+        }
+        let keys = ["resourceClaimName", "resourceClaimTemplateName"];
+        match keys.iter().filter(|key| claim.has(key)).count() {
+            0 => faults.invalid_value(
+                &path,
+                claim,
+                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            ),
+            1 => {}
+            _ => faults.invalid_value(
+                &path,
+                claim,
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+            ),
+        }
+        for key in keys {
+            if let Some(text) = claim.dig(key).as_str() {
+                faults.text(&path.child(key), text, dns1123_subdomain(text));
+            }
+        }
+    }
+    names
+}
+
+pub(super) fn gates(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let readiness = path.child("readinessGates");
+    for (index, gate) in spec.list("readinessGates").iter().enumerate() {
+        let kind = gate.text("conditionType");
+        faults.text(
+            &readiness.index(index).child("conditionType"),
+            kind,
+            qualified_name(kind),
+        );
+    }
+    let scheduling = path.child("schedulingGates");
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, gate) in spec.list("schedulingGates").iter().enumerate() {
+        let name = gate.text("name");
+        faults.text(&scheduling.index(index), name, qualified_name(name));
+        if seen.contains(&name) {
+            faults.duplicate(&scheduling.index(index), name);
+        }
+        seen.push(name);
+    }
+}
+
+/// Checks tolerations.
+pub(crate) fn tolerations(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+    for (index, toleration) in list.iter().enumerate() {
+        let path = path.index(index);
+        let key = toleration.text("key");
+        let operator = toleration.text("operator");
+        let effect = toleration.text("effect");
+        let value = toleration.text("value");
+        if !key.is_empty() {
+            add_all(faults, validate_label_name(key, &path.child("key")));
+        } else if operator != "Exists" {
+            faults.invalid(
+                &path.child("operator"),
+                operator,
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+            );
+        }
+        if toleration.has("tolerationSeconds") && effect != "NoExecute" {
+            faults.invalid(
+                &path.child("effect"),
+                effect,
+                "effect must be 'NoExecute' when `tolerationSeconds` is set",
+            );
+        }
+        match operator {
+            "Equal" | "" => {
+                let texts = label_value(value);
+                if !texts.is_empty() {
+                    faults.invalid(&path.child("operator"), value, texts.join(";"));
+                }
+            }
+            "Exists" => {
+                if !value.is_empty() {
+                    faults.invalid(
+                        &path.child("operator"),
+                        value,
+                        "value must be empty when `operator` is 'Exists'",
+                    );
+                }
+            }
+            "Lt" | "Gt" => {
+                faults.text(&path.child("value"), value, decimal_integer(value));
+            }
+            other => faults.unsupported(&path.child("operator"), other, &["Equal", "Exists"]),
+        }
+        if !effect.is_empty() {
+            taint_effect(faults, &path.child("effect"), effect);
+        }
+    }
+}
+
+/// Checks the effect of a taint or toleration.
+pub(crate) fn taint_effect(faults: &mut Faults, path: &FieldPath<'_>, effect: &str) {
+    faults.one_of(path, effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+}
+
+fn add_all(faults: &mut Faults, errors: Vec<FieldError>) {
+    for error in errors {
+        faults.push(error);
+    }
+}
+
+pub(super) fn affinity(faults: &mut Faults, path: &FieldPath<'_>, affinity: &Value) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let node = affinity.dig("nodeAffinity");
+    let at = path.child("nodeAffinity");
+    if node.has(REQUIRED) {
+        node_selector(faults, &at.child(REQUIRED), node.dig(REQUIRED));
+    }
+    let preferred = at.child(PREFERRED);
+    for (index, term) in node.list(PREFERRED).iter().enumerate() {
+        let at = preferred.index(index);
+        weight(faults, &at, term);
+        node_selector_term(faults, &at.child("preference"), term.dig("preference"));
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let pod = affinity.dig(kind);
+        let at = path.child(kind);
+        let required = at.child(REQUIRED);
+        for (index, term) in pod.list(REQUIRED).iter().enumerate() {
+            pod_term(faults, &required.index(index), term);
+        }
+        let preferred = at.child(PREFERRED);
+        for (index, term) in pod.list(PREFERRED).iter().enumerate() {
+            let at = preferred.index(index);
+            weight(faults, &at, term);
+            pod_term(faults, &at.child("podAffinityTerm"), term.dig("podAffinityTerm"));
+        }
+    }
+}
+
+fn weight(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+    let weight = term.int("weight").unwrap_or_default();
+    if !(1..=100).contains(&weight) {
+        faults.invalid(&path.child("weight"), weight, "must be in the range 1-100");
+    }
+}
+
+fn pod_term(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+    for key in ["labelSelector", "namespaceSelector"] {
+        add_all(
+            faults,
+            validate_label_selector(term.dig(key), SelectorChecks::default(), &path.child(key)),
+        );
+    }
+    for name in term.strings("namespaces") {
+        faults.text(&path.child("namespace"), name, dns1123_label(name));
+    }
+    label_keys(faults, path, term);
+    let key = term.text("topologyKey");
+    if key.is_empty() {
+        faults.required(&path.child("topologyKey"), "can not be empty");
+    }
+    add_all(faults, validate_label_name(key, &path.child("topologyKey")));
+}
+
+fn label_keys(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+    for kind in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let at = path.child(kind);
+        if term.list(kind).is_empty() {
+            continue;
+        }
+        if !term.has("labelSelector") {
+            faults.forbidden(&at, "must not be specified when labelSelector is not set");
+        }
+        for (index, key) in term.strings(kind).enumerate() {
+            add_all(faults, validate_label_name(key, &at.index(index)));
+        }
+    }
+    let at = path.child("matchLabelKeys");
+    for (index, key) in term.strings("matchLabelKeys").enumerate() {
+        if term.strings("mismatchLabelKeys").any(|other| other == key) {
+            faults.invalid(
+                &at.index(index),
+                key,
+                "exists in both matchLabelKeys and mismatchLabelKeys",
+            );
+        }
+    }
+}
+
+/// Checks a node selector: at least one term.
+pub(crate) fn node_selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
+    let terms = selector.list("nodeSelectorTerms");
+    let at = path.child("nodeSelectorTerms");
+    if terms.is_empty() {
+        return faults.required(&at, "must have at least one node selector term");
+    }
+    for (index, term) in terms.iter().enumerate() {
+        node_selector_term(faults, &at.index(index), term);
+    }
+}
+
+/// Checks one term of a node selector.
+pub(crate) fn node_selector_term(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+    let expressions = path.child("matchExpressions");
+    for (index, requirement) in term.list("matchExpressions").iter().enumerate() {
+        let at = expressions.index(index);
+        let values = requirement.list("values");
+        match requirement.text("operator") {
+            "In" | "NotIn" if values.is_empty() => faults.required(
+                &at.child("values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            ),
+            "Exists" | "DoesNotExist" if !values.is_empty() => faults.forbidden(
+                &at.child("values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ),
+            "Gt" | "Lt" if values.len() != 1 => faults.required(
+                &at.child("values"),
+                "must be specified single value when `operator` is 'Lt' or 'Gt'",
+            ),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            other => faults.invalid(&at.child("operator"), other, "not a valid selector operator"),
+        }
+        let key = requirement.text("key");
+        add_all(faults, validate_label_name(key, &at.child("key")));
+        let at = at.child("values");
+        for (index, value) in requirement.strings("values").enumerate() {
+            faults.text(&at.index(index), value, label_value(value));
+        }
+    }
+    let fields = path.child("matchFields");
+    for (index, requirement) in term.list("matchFields").iter().enumerate() {
+        let at = fields.index(index);
+        match requirement.text("operator") {
+            "In" | "NotIn" if requirement.list("values").len() != 1 => faults.required(
+                &at.child("values"),
+                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+            ),
+            "In" | "NotIn" => {}
+            other => faults.invalid(&at.child("operator"), other, "not a valid selector operator"),
+        }
+        match requirement.text("key") {
+            "metadata.name" => {
+                let at = at.child("values");
+                for (index, value) in requirement.strings("values").enumerate() {
+                    faults.text(&at.index(index), value, dns1123_subdomain(value));
+                }
+            }
+            other => faults.invalid(&at.child("key"), other, "not a valid field selector key"),
+        }
+    }
+}
+
+pub(super) fn spread(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+    for (index, constraint) in list.iter().enumerate() {
+        let at = path.index(index);
+        let skew = constraint.int("maxSkew").unwrap_or_default();
+        if skew <= 0 {
+            faults.invalid(&at.child("maxSkew"), skew, "must be greater than 0");
+        }
+        let key = constraint.text("topologyKey");
+        if key.is_empty() {
+            faults.required(&at.child("topologyKey"), "can not be empty");
+        }
+        let action = constraint.text("whenUnsatisfiable");
+        faults.one_of(
+            &at.child("whenUnsatisfiable"),
+            action,
+            &["DoNotSchedule", "ScheduleAnyway"],
+        );
+        let repeated = list[index + 1..]
+            .iter()
+            .any(|other| other.text("topologyKey") == key && other.text("whenUnsatisfiable") == action);
+        if repeated {
+            faults.duplicate(
+                &at.child("{topologyKey, whenUnsatisfiable}"),
+                format!("{{{key}, {action}}}"),
+            );
+        }
+        if let Some(min) = constraint.int("minDomains") {
+            let at = at.child("minDomains");
+            if min <= 0 {
+                faults.invalid(&at, min, "must be greater than 0");
+            }
+            if action != "DoNotSchedule" {
+                faults.invalid(
+                    &at,
+                    min,
+                    format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"),
+                );
+            }
+        }
+        for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if constraint.has(key) {
+                faults.one_of(&at.child(key), constraint.text(key), &["Honor", "Ignore"]);
+            }
+        }
+        label_keys(faults, &at, constraint);
+        add_all(
+            faults,
+            validate_label_selector(
+                constraint.dig("labelSelector"),
+                SelectorChecks::default(),
+                &at.child("labelSelector"),
+            ),
+        );
+    }
+}

@@ -1,0 +1,398 @@
+//! Volumes of a pod specification.
+
+use std::collections::BTreeMap;
+
+use machinery::FieldPath;
+use machinery::names::dns1123_subdomain;
+use serde_json::Value;
+
+use super::containers::{VOLUME_FIELDS, field_ref, resource_ref};
+use super::{Whose, label};
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::quantity::amount;
+
+/// The valid volumes by name.
+pub(super) type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
+
+/// The types of volumes, in the order in which upstream looks for them.
+pub(super) const TYPES: &[&str] = &[
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "flocker",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "scaleIO",
+    "quobyte",
+    "csi",
+    "ephemeral",
+    "image",
+];
+
+pub(super) fn validate<'a>(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    list: &'a [Value],
+    whose: Whose<'_>,
+) -> Volumes<'a> {
+    let mut volumes = Volumes::new();
+    for (index, volume) in list.iter().enumerate() {
+        let path = path.index(index);
+        let before = faults.len();
+        let name = volume.text("name");
+        source(faults, &path, volume, whose);
+        let at = path.child("name");
+        if faults.need(&at, name) {
+            label(faults, &at, name);
+        }
+        if volumes.contains_key(name) {
+            faults.duplicate(&at, name);
+        }
+        if faults.len() == before {
+            volumes.insert(name, volume);
+        }
+        let claim = volume.text("persistentVolumeClaim.claimName");
+        let created = list
+            .iter()
+            .filter(|v| v.has("ephemeral") && !whose.name.is_empty())
+            .any(|v| format!("{}-{}", whose.name, v.text("name")) == claim);
+        if created {
+            let at = path.child("persistentVolumeClaim");
+            faults.invalid(
+                &at.child("claimName"),
+                claim,
+                "must not reference a PVC that gets created for an ephemeral volume",
+            );
+        }
+    }
+    volumes
+}
+
+fn source(faults: &mut Faults, path: &FieldPath<'_>, volume: &Value, whose: Whose<'_>) {
+    let mut found = false;
+    for kind in TYPES {
+        let value = volume.dig(kind);
+        if value.is_null() {
+            continue;
+        }
+        let at = path.child(kind);
+        if found {
+            faults.forbidden(&at, "may not specify more than 1 volume type");
+            continue;
+        }
+        found = true;
+        one(faults, &at, kind, value);
+        if *kind == "ephemeral" && !whose.name.is_empty() && !volume.text("name").is_empty() {
+            let claim = format!("{}-{}", whose.name, volume.text("name"));
+            for text in dns1123_subdomain(&claim) {
+                faults.invalid(
+                    &path.child("name"),
+                    volume.text("name"),
+                    format!("PVC name \"{claim}\": {text}"),
+                );
+            }
+        }
+    }
+    if !found {
+        faults.required(path, "must specify a volume type");
+    }
+}
+
+/// What must be there in the sources that have no rules of their own.
+const NEEDED: &[(&str, &[&str])] = &[
+    ("gitRepo", &["repository"]),
+    ("gcePersistentDisk", &["pdName"]),
+    ("awsElasticBlockStore", &["volumeID"]),
+    ("glusterfs", &["endpoints", "path"]),
+    ("persistentVolumeClaim", &["claimName"]),
+    ("cinder", &["volumeID"]),
+    ("flexVolume", &["driver"]),
+    ("azureFile", &["secretName", "shareName"]),
+    ("azureDisk", &["diskName", "diskURI"]),
+    ("vsphereVolume", &["volumePath"]),
+    ("photonPersistentDisk", &["pdID"]),
+    ("portworxVolume", &["volumeID"]),
+    ("scaleIO", &["gateway", "system", "volumeName"]),
+    ("quobyte", &["registry", "volume"]),
+];
+
+/// One source of a pod's volume or of a persistent volume.
+pub(crate) fn one(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, value: &Value) {
+    if let Some((_, keys)) = NEEDED.iter().find(|(name, _)| *name == kind) {
+        for key in *keys {
+            faults.need(&path.child(key), value.text(key));
+        }
+    }
+    match kind {
+        "emptyDir" if amount(value.dig("sizeLimit")).is_some_and(|q| q.signum() < 0) => faults.forbidden(
+            &path.child("sizeLimit"),
+            "SizeLimit field must be a valid resource quantity",
+        ),
+        "hostPath" => host_path(faults, path, value),
+        "nfs" => {
+            faults.need(&path.child("server"), value.text("server"));
+            let dir = value.text("path");
+            faults.need(&path.child("path"), dir);
+            if !dir.starts_with('/') {
+                faults.invalid(&path.child("path"), dir, "must be an absolute path");
+            }
+        }
+        "secret" => {
+            faults.need(&path.child("secretName"), value.text("secretName"));
+            file_mode(faults, path, "defaultMode", value);
+            items(faults, &path.child("items"), value.list("items"));
+        }
+        "configMap" => {
+            faults.need(&path.child("name"), value.text("name"));
+            file_mode(faults, path, "defaultMode", value);
+            items(faults, &path.child("items"), value.list("items"));
+        }
+        "downwardAPI" => {
+            file_mode(faults, path, "defaultMode", value);
+            for file in value.list("items") {
+                downward_file(faults, path, file);
+            }
+        }
+        "projected" => projected(faults, path, value),
+        "rbd" => {
+            if value.list("monitors").is_empty() {
+                faults.required(&path.child("monitors"), "");
+            }
+            faults.need(&path.child("image"), value.text("image"));
+        }
+        "cephfs" if value.list("monitors").is_empty() => faults.required(&path.child("monitors"), ""),
+        "csi" => {
+            csi_driver(faults, &path.child("driver"), value.text("driver"));
+            if value.has("nodePublishSecretRef") {
+                let name = value.text("nodePublishSecretRef.name");
+                if faults.need(&path.child("nodePublishSecretRef.name"), name) {
+                    faults.text(&path.child("name"), name, dns1123_subdomain(name));
+                }
+            }
+        }
+        "ephemeral" => {
+            let at = path.child("volumeClaimTemplate");
+            if !value.has("volumeClaimTemplate") {
+                faults.required(&at, "");
+            } else {
+                let spec = value.dig("volumeClaimTemplate.spec");
+                super::super::persistent_volume_claim::validate_spec(faults, &at.child("spec"), spec);
+            }
+        }
+        "image" => {
+            faults.need(&path.child("reference"), value.text("reference"));
+            faults.required_one_of(
+                &path.child("pullPolicy"),
+                value.text("pullPolicy"),
+                &["Always", "IfNotPresent", "Never"],
+            );
+        }
+        _ => {}
+    }
+}
+
+/// The name of a CSI driver.
+pub(crate) fn csi_driver(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
+    if name.is_empty() {
+        faults.required(path, "");
+    }
+    if name.len() > 63 {
+        faults.too_long(path, 63);
+    }
+    let lower = name.to_lowercase();
+    faults.text(path, name, dns1123_subdomain(&lower));
+}
+
+fn host_path(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+    let dir = value.text("path");
+    if !faults.need(&path.child("path"), dir) {
+        return;
+    }
+    no_backsteps(faults, &path.child("path"), dir);
+    if value.has("type") {
+        faults.one_of(
+            &path.child("type"),
+            value.text("type"),
+            &[
+                "",
+                "BlockDevice",
+                "CharDevice",
+                "Directory",
+                "DirectoryOrCreate",
+                "File",
+                "FileOrCreate",
+                "Socket",
+            ],
+        );
+    }
+}
+
+fn file_mode(faults: &mut Faults, path: &FieldPath<'_>, key: &str, value: &Value) {
+    if let Some(mode) = value.int(key).filter(|mode| !(0..=0o777).contains(mode)) {
+        faults.invalid(
+            &path.child(key),
+            mode,
+            "must be a number between 0 and 0777 (octal), both inclusive",
+        );
+    }
+}
+
+fn items(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+    for (index, item) in list.iter().enumerate() {
+        let path = path.index(index);
+        faults.need(&path.child("key"), item.text("key"));
+        faults.need(&path.child("path"), item.text("path"));
+        local_non_reserved_path(faults, &path.child("path"), item.text("path"));
+        file_mode(faults, &path, "mode", item);
+    }
+}
+
+fn downward_file(faults: &mut Faults, path: &FieldPath<'_>, file: &Value) {
+    faults.need(&path.child("path"), file.text("path"));
+    local_non_reserved_path(faults, &path.child("path"), file.text("path"));
+    if file.has("fieldRef") {
+        field_ref(
+            faults,
+            &path.child("fieldRef"),
+            file.dig("fieldRef"),
+            VOLUME_FIELDS,
+        );
+        if file.has("resourceFieldRef") {
+            faults.invalid(
+                path,
+                "resource",
+                "fieldRef and resourceFieldRef can not be specified simultaneously",
+            );
+        }
+    } else if file.has("resourceFieldRef") {
+        resource_ref(
+            faults,
+            &path.child("resourceFieldRef"),
+            file.dig("resourceFieldRef"),
+            true,
+        );
+    } else {
+        faults.required(path, "one of fieldRef and resourceFieldRef is required");
+    }
+    file_mode(faults, path, "mode", file);
+}
+
+fn projected(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+    file_mode(faults, path, "defaultMode", value);
+    let mut taken: Vec<&str> = Vec::new();
+    let sources = path.child("sources");
+    for (index, source) in value.list("sources").iter().enumerate() {
+        let at = sources.index(index);
+        let mut count = 0;
+        for kind in ["secret", "configMap"] {
+            if source.has(kind) {
+                count += 1;
+                let body = source.dig(kind);
+                let at = at.child(kind);
+                faults.need(&at.child("name"), body.text("name"));
+                items(faults, &at.child("items"), body.list("items"));
+                for item in body.list("items") {
+                    take(faults, path, &mut taken, item.text("path"), body.text("name"));
+                }
+            }
+        }
+        if source.has("downwardAPI") {
+            count += 1;
+            let at = at.child("downwardAPI");
+            for file in source.list("downwardAPI.items") {
+                downward_file(faults, &at, file);
+                take(faults, path, &mut taken, file.text("path"), file.text("path"));
+            }
+        }
+        if source.has("serviceAccountToken") {
+            count += 1;
+            let at = at.child("serviceAccountToken");
+            let token = source.dig("serviceAccountToken");
+            expiration(
+                faults,
+                &at.child("expirationSeconds"),
+                token.int("expirationSeconds"),
+            );
+            let file = token.text("path");
+            // Upstream names the volume's path here.
+            if faults.need(&path.child("path"), file) {
+                local_non_reserved_path(faults, &path.child("path"), file);
+            }
+        }
+        for kind in ["clusterTrustBundle", "podCertificate"] {
+            count += i32::from(source.has(kind));
+        }
+        if count > 1 {
+            faults.forbidden(&at, "may not specify more than 1 volume type per source");
+        }
+    }
+}
+
+/// How long a token of a service account may be asked for.
+pub(crate) fn expiration(faults: &mut Faults, path: &FieldPath<'_>, seconds: Option<i64>) {
+    let seconds = seconds.unwrap_or_default();
+    if seconds < 600 {
+        faults.invalid(path, seconds, "may not specify a duration less than 10 minutes");
+    }
+    if seconds > 1 << 32 {
+        faults.invalid(
+            path,
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        );
+    }
+}
+
+fn take<'a>(faults: &mut Faults, path: &FieldPath<'_>, taken: &mut Vec<&'a str>, file: &'a str, shown: &str) {
+    if file.is_empty() {
+        return;
+    }
+    if taken.contains(&file) {
+        faults.invalid(path, shown, "conflicting duplicate paths");
+    } else {
+        taken.push(file);
+    }
+}
+
+/// A relative path without `..`.
+pub(crate) fn local_descending_path(faults: &mut Faults, path: &FieldPath<'_>, file: &str) {
+    if file.starts_with('/') {
+        faults.invalid(path, file, "must be a relative path");
+    }
+    no_backsteps(faults, path, file);
+}
+
+/// A path without `..` as one of its parts.
+pub(crate) fn no_backsteps(faults: &mut Faults, path: &FieldPath<'_>, file: &str) {
+    if file.split('/').any(|part| part == "..") {
+        faults.invalid(path, file, "must not contain '..'");
+    }
+}
+
+/// A relative path without `..` that does not begin with it either.
+pub(crate) fn local_non_reserved_path(faults: &mut Faults, path: &FieldPath<'_>, file: &str) {
+    local_descending_path(faults, path, file);
+    if file.starts_with("..") && !file.starts_with("../") {
+        faults.invalid(path, file, "must not start with '..'");
+    }
+}

@@ -1,0 +1,314 @@
+//! What a client is warned of in a pod specification that is accepted.
+
+use machinery::FieldPath;
+use machinery::field::go_quote;
+use machinery::names::ip::ip_warnings;
+use serde_json::Value;
+
+use crate::json::Json;
+use crate::quantity::amount;
+
+const VOLUMES: &[(&str, &str, &str)] = &[
+    (
+        "photonPersistentDisk",
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "gitRepo",
+        "gitRepo",
+        "deprecated in v1.11, and disabled by default in v1.33+",
+    ),
+    (
+        "scaleIO",
+        "scaleIO",
+        "deprecated in v1.16, non-functional in v1.22+",
+    ),
+    (
+        "flocker",
+        "flocker",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    (
+        "storageos",
+        "storageOS",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    (
+        "quobyte",
+        "quobyte",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    (
+        "glusterfs",
+        "glusterfs",
+        "deprecated in v1.25, non-functional in v1.26+",
+    ),
+    (
+        "cephfs",
+        "cephfs",
+        "deprecated in v1.28, non-functional in v1.31+",
+    ),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+const ANNOTATIONS: &[(&str, &str)] = &[
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+];
+
+const LABELS: &[(&str, &str)] = &[
+    (
+        "beta.kubernetes.io/arch",
+        "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+    ),
+    (
+        "beta.kubernetes.io/os",
+        "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+    ),
+];
+
+/// The warnings for a pod or a template; `prefix` is empty for a pod and `spec.template` and the like for templates.
+pub(crate) fn warnings(prefix: &str, template: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let base = FieldPath::new(prefix);
+    let spec_name = if prefix.is_empty() {
+        "spec".to_string()
+    } else {
+        format!("{prefix}.spec")
+    };
+    let meta = if prefix.is_empty() {
+        "metadata".to_string()
+    } else {
+        base.child("metadata").to_string()
+    };
+    let path = FieldPath::new(&spec_name);
+    let spec = template.dig("spec");
+    for (key, _) in spec.entries("nodeSelector") {
+        if let Some((_, text)) = LABELS.iter().find(|(label, _)| *label == key) {
+            out.push(format!("{}: {text}", path.child("nodeSelector").key(key)));
+        }
+    }
+    for (index, constraint) in spec.list("topologySpreadConstraints").iter().enumerate() {
+        let list = path.child("topologySpreadConstraints");
+        let at = list.index(index);
+        let key = constraint.text("topologyKey");
+        if let Some((_, text)) = LABELS.iter().find(|(label, _)| *label == key) {
+            out.push(format!("{}: {key} is {text}", at.child("topologyKey")));
+        }
+        if !constraint.has("labelSelector") {
+            out.push(format!(
+                "{}: a null labelSelector results in matching no pod",
+                at.child("labelSelector")
+            ));
+        }
+    }
+    let annotations = template.dig("metadata.annotations");
+    for (key, text) in ANNOTATIONS {
+        if annotations.get(*key).is_some() {
+            out.push(format!("{meta}.annotations[{key}]: {text}"));
+        }
+    }
+    let volumes = path.child("volumes");
+    for (index, volume) in spec.list("volumes").iter().enumerate() {
+        for (key, name, text) in VOLUMES {
+            if volume.has(key) {
+                out.push(format!("{}: {text}", volumes.index(index).child(name)));
+            }
+        }
+    }
+    repeated(&mut out, &path, spec, "hostAliases", "ip", "ip");
+    repeated(&mut out, &path, spec, "imagePullSecrets", "name", "name");
+    let secrets = path.child("imagePullSecrets");
+    for (index, secret) in spec.list("imagePullSecrets").iter().enumerate() {
+        if secret.text("name").is_empty() {
+            out.push(format!(
+                "{}: invalid empty name \"\"",
+                secrets.index(index).child("name")
+            ));
+        }
+    }
+    fractions(&mut out, &path.child("overhead"), spec.dig("overhead"));
+    containers(&mut out, &path, spec);
+    if spec.int("terminationGracePeriodSeconds").is_some_and(|s| s < 0) {
+        out.push(format!(
+            "{}: must be >= 0; negative values are invalid and will be treated as 1",
+            path.child("terminationGracePeriodSeconds")
+        ));
+    }
+    affinity(&mut out, &path.child("affinity"), spec.dig("affinity"));
+    let config = path.child("dnsConfig");
+    let servers = config.child("nameservers");
+    for (index, server) in spec.strings("dnsConfig.nameservers").enumerate() {
+        out.extend(ip_warnings(&servers.index(index), server));
+    }
+    let aliases = path.child("hostAliases");
+    for (index, alias) in spec.list("hostAliases").iter().enumerate() {
+        out.extend(ip_warnings(&aliases.index(index).child("ip"), alias.text("ip")));
+    }
+    out
+}
+
+fn repeated(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value, list: &str, key: &str, what: &str) {
+    let at = path.child(list);
+    let items = spec.list(list);
+    for (index, item) in items.iter().enumerate() {
+        let text = item.text(key);
+        if items[..index].iter().any(|other| other.text(key) == text) {
+            out.push(format!(
+                "{}: duplicate {what} {}",
+                at.index(index).child(key),
+                go_quote(text)
+            ));
+        }
+    }
+}
+
+fn fractions(out: &mut Vec<String>, path: &FieldPath<'_>, list: &Value) {
+    for name in ["memory", "ephemeral-storage"] {
+        if let Some(quantity) = list.get(name).and_then(amount)
+            && quantity.milli_value() % 1000 != 0
+        {
+            out.push(format!(
+                "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
+                path.key(name)
+            ));
+        }
+    }
+}
+
+fn containers(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
+    const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+    for list in LISTS {
+        let list_path = path.child(list);
+        for (index, container) in spec.list(list).iter().enumerate() {
+            let at = list_path.index(index);
+            let resources = at.child("resources");
+            for name in ["memory", "ephemeral-storage"] {
+                for kind in ["limits", "requests"] {
+                    let one = container.dig("resources").dig(kind).get(name);
+                    if let Some(quantity) = one.and_then(amount)
+                        && quantity.milli_value() % 1000 != 0
+                    {
+                        out.push(format!(
+                            "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
+                            resources.child(kind).key(name)
+                        ));
+                    }
+                }
+            }
+            let env = container.list("env");
+            for (index, variable) in env.iter().enumerate() {
+                let name = variable.text("name");
+                let hidden = env[..index].iter().any(|other| other.text("name") == name);
+                let reference = format!("$({name})");
+                let value = variable.text("value");
+                let extends = !variable.has("valueFrom") && value != reference && value.contains(&reference);
+                if hidden && !extends {
+                    out.push(format!(
+                        "{}: hides previous definition of {}, which may be dropped when using apply",
+                        at.child("env").index(index),
+                        go_quote(name)
+                    ));
+                }
+            }
+        }
+    }
+    let mut seen: Vec<(String, &Value)> = Vec::new();
+    for list in LISTS {
+        let list_path = path.child(list);
+        for (index, container) in spec.list(list).iter().enumerate() {
+            let at = list_path.index(index);
+            let ports = at.child("ports");
+            for (index, port) in container.list("ports").iter().enumerate() {
+                let here = ports.index(index).to_string();
+                for (there, other) in &seen {
+                    if let Some(how) = overlap(port, other) {
+                        out.push(format!("{here}: {how} port definition with {there}"));
+                    }
+                }
+                seen.push((here, port));
+            }
+        }
+    }
+    for (index, (here, port)) in seen.iter().enumerate() {
+        let name = port.text("name");
+        let first = seen[..index].iter().find(|(_, other)| other.text("name") == name);
+        if let (false, Some((there, _))) = (name.is_empty(), first) {
+            out.push(format!(
+                "{here}: duplicate port name {} with {there}, services and probes that select ports by name will use {there}",
+                go_quote(name)
+            ));
+        }
+    }
+}
+
+/// How two ports collide.
+fn overlap(port: &Value, other: &Value) -> Option<&'static str> {
+    let number = |p: &Value, key: &str| p.int(key).unwrap_or_default();
+    if number(port, "containerPort") != number(other, "containerPort")
+        || port.text("protocol") != other.text("protocol")
+    {
+        return None;
+    }
+    let (a, b) = (number(port, "hostPort"), number(other, "hostPort"));
+    let (x, y) = (port.text("hostIP"), other.text("hostIP"));
+    if x == y && a == b {
+        Some("duplicate")
+    } else if a == 0 || b == 0 {
+        Some("overlapping")
+    } else if a == b && x.is_empty() != y.is_empty() {
+        Some("dangerously ambiguous")
+    } else {
+        None
+    }
+}
+
+fn affinity(out: &mut Vec<String>, path: &FieldPath<'_>, affinity: &Value) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let text = "a null labelSelector results in matching no pod";
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let at = path.child(kind);
+        let required = at.child(REQUIRED);
+        for (index, term) in affinity.dig(kind).list(REQUIRED).iter().enumerate() {
+            if !term.has("labelSelector") {
+                out.push(format!(
+                    "{}: {text}",
+                    required.index(index).child("labelSelector")
+                ));
+            }
+        }
+        let preferred = at.child(PREFERRED);
+        for (index, term) in affinity.dig(kind).list(PREFERRED).iter().enumerate() {
+            if !term.has("podAffinityTerm.labelSelector") {
+                out.push(format!(
+                    "{}: {text}",
+                    preferred.index(index).child("podAffinityTerm.labelSelector")
+                ));
+            }
+        }
+    }
+}

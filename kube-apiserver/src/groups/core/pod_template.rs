@@ -1,0 +1,139 @@
+//! PodTemplate, and what every kind with a template of pods shares.
+
+use machinery::names::object_meta::validate_annotations;
+use machinery::selector::LabelSelector;
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use machinery::{FieldPath, Map};
+use serde_json::Value;
+
+use super::pod_spec::{self, Whose};
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    generation: &["template"],
+    returns_deleted: true,
+    default: |object| default_template(object.ensure("template")),
+    validate: |faults, object| {
+        validate_template(faults, &FieldPath::new("template"), object.dig("template"));
+    },
+    validate_update: |faults, object, _| {
+        validate_template(faults, &FieldPath::new("template"), object.dig("template"));
+    },
+    warnings: |object, old| warnings("template", object.dig("template"), old.dig("template")),
+    ..Rules::PLAIN
+};
+
+/// Fills in a template.
+pub(crate) fn default_template(template: &mut Value) {
+    template.ensure("metadata");
+    pod_spec::default_spec(template.ensure("spec"));
+}
+
+/// Checks a template at `path`.
+pub(crate) fn validate_template(faults: &mut Faults, path: &FieldPath<'_>, template: &Value) {
+    if let Some(labels) = template.object_at("metadata.labels") {
+        pod_spec::labels_at(faults, &path.child("labels"), labels);
+    }
+    annotations(faults, &path.child("annotations"), template);
+    let spec = path.child("spec");
+    pod_spec::validate(faults, &spec, template.dig("spec"), Whose::default());
+    if !template.list("spec.ephemeralContainers").is_empty() {
+        faults.forbidden(
+            &spec.child("ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        );
+    }
+}
+
+fn annotations(faults: &mut Faults, path: &FieldPath<'_>, template: &Value) {
+    if let Some(annotations) = template.object_at("metadata.annotations") {
+        for error in validate_annotations(annotations, path) {
+            faults.push(error);
+        }
+    }
+    super::pod::pod_annotations(faults, path, template);
+}
+
+/// Checks a selector that must be there and select something; gives it when it can be used.
+pub(crate) fn selector(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    value: &Value,
+    kind: &str,
+    invalid: &str,
+) -> Option<LabelSelector> {
+    if value.is_null() {
+        faults.required(path, "");
+    } else {
+        for error in validate_label_selector(value, SelectorChecks::default(), path) {
+            faults.push(error);
+        }
+        if value.entries("matchLabels").count() + value.list("matchExpressions").len() == 0 {
+            faults.invalid_value(path, value, format!("empty selector is invalid for {kind}"));
+        }
+    }
+    match parse(value) {
+        Ok(selector) => Some(selector),
+        Err(_) => {
+            faults.invalid_value(path, value, invalid);
+            None
+        }
+    }
+}
+
+/// A selector of a workload; none selects nothing.
+pub(crate) fn parse(value: &Value) -> Result<LabelSelector, String> {
+    match value.is_null() {
+        true => Ok(LabelSelector::nothing()),
+        false => LabelSelector::from_value(value),
+    }
+}
+
+/// Checks that a template's pods are selected. `spare_empty`: a selector of everything is another rule's business.
+pub(crate) fn selected(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    template: &Value,
+    selector: &LabelSelector,
+    spare_empty: bool,
+) {
+    let none = Map::new();
+    let labels = template.object_at("metadata.labels");
+    if spare_empty && selector.is_empty() && !selector.is_nothing() {
+        return;
+    }
+    if !selector.matches(labels.unwrap_or(&none)) {
+        let metadata = path.child("metadata");
+        faults.invalid_value(
+            &metadata.child("labels"),
+            template.dig("metadata.labels"),
+            "`selector` does not match template `labels`",
+        );
+    }
+}
+
+/// What pods that are kept running may not say.
+pub(crate) fn always_running(faults: &mut Faults, path: &FieldPath<'_>, template: &Value, kind: &str) {
+    let spec = path.child("spec");
+    faults.one_of(
+        &spec.child("restartPolicy"),
+        template.text("spec.restartPolicy"),
+        &["Always"],
+    );
+    if template.has("spec.activeDeadlineSeconds") {
+        faults.forbidden(
+            &spec.child("activeDeadlineSeconds"),
+            format!("activeDeadlineSeconds in {kind} is not Supported"),
+        );
+    }
+}
+
+/// Warnings for a template that changed.
+pub(crate) fn warnings(prefix: &str, template: &Value, old: &Value) -> Vec<String> {
+    match !old.is_null() && crate::json::same(template, old) {
+        true => Vec::new(),
+        false => pod_spec::warnings(prefix, template),
+    }
+}

@@ -1,0 +1,77 @@
+//! ReplicationController.
+
+use generic_server::registry::strategy::{DefaultPropagation, SelectableField};
+use machinery::selector::LabelSelector;
+use machinery::{FieldPath, Map};
+use serde_json::Value;
+
+use super::pod_template::{always_running, default_template, selected, validate_template, warnings};
+use crate::faults::Faults;
+use crate::groups::apps::counts;
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    generation: &["spec"],
+    propagation: DefaultPropagation::Orphan,
+    default,
+    validate,
+    validate_update: |faults, object, _| validate(faults, object),
+    validate_status: |faults, object, _| {
+        counts(
+            faults,
+            object,
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+        );
+    },
+    warnings: |object, old| {
+        warnings(
+            "spec.template",
+            object.dig("spec.template"),
+            old.dig("spec.template"),
+        )
+    },
+    fields: || vec![SelectableField::path("status.replicas")],
+    ..Rules::PLAIN
+};
+
+fn default(object: &mut Value) {
+    let labels = object.dig("spec.template.metadata.labels").clone();
+    let spec = object.ensure("spec");
+    spec.fill("replicas", 1);
+    if spec.has("template") {
+        default_template(spec.ensure("template"));
+    }
+    if labels.is_object() {
+        if spec.entries("selector").next().is_none() {
+            spec.put("selector", labels.clone());
+        }
+        let metadata = object.ensure("metadata");
+        if metadata.entries("labels").next().is_none() {
+            metadata.put("labels", labels);
+        }
+    }
+    object.ensure("status").fill("replicas", 0);
+}
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    let empty = Map::new();
+    let labels = spec.object_at("selector").unwrap_or(&empty);
+    if labels.is_empty() {
+        faults.required(&path.child("selector"), "");
+    }
+    faults.non_negative(&path.child("replicas"), spec.int("replicas"));
+    let at = path.child("template");
+    let template = spec.dig("template");
+    if template.is_null() {
+        return faults.required(&at, "");
+    }
+    let selector = LabelSelector::from_set(labels);
+    selected(faults, &at, template, &selector, true);
+    validate_template(faults, &at, template);
+    always_running(faults, &at, template, "ReplicationController");
+}

@@ -1,0 +1,201 @@
+//! ResourceQuota.
+
+use machinery::FieldPath;
+use serde_json::Value;
+
+use super::limit_range::standard_name;
+use super::pod_spec::{STANDARD, quantity_value};
+use crate::faults::{Faults, IMMUTABLE};
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    returns_deleted: true,
+    default: |object| {
+        object.ensure("spec");
+    },
+    validate: |faults, object| validate(faults, object),
+    validate_update: |faults, object, old| {
+        validate(faults, object);
+        let scopes = |object: &Value| -> Vec<String> {
+            let mut scopes: Vec<String> = object.strings("spec.scopes").map(str::to_string).collect();
+            scopes.sort();
+            scopes.dedup();
+            scopes
+        };
+        if scopes(object) != scopes(old) {
+            faults.invalid_value(
+                &FieldPath::new("spec.scopes"),
+                object.dig("spec.scopes"),
+                IMMUTABLE,
+            );
+        }
+    },
+    validate_status: |faults, object, _| {
+        let path = FieldPath::new("status");
+        for key in ["hard", "used"] {
+            amounts(faults, &path.child(key), object.dig("status").dig(key));
+        }
+    },
+    ..Rules::PLAIN
+};
+
+/// Whether a resource is counted by its plain name.
+fn counted(name: &str) -> bool {
+    let huge = name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
+    (name != "storage" && STANDARD.contains(&name)) || huge
+}
+
+fn amounts(faults: &mut Faults, path: &FieldPath<'_>, amounts: &Value) {
+    for (name, amount) in amounts.as_object().into_iter().flatten() {
+        let path = path.key(name);
+        standard_name(faults, &path, name);
+        if !name.contains('/') && !counted(name) {
+            faults.invalid(&path, name.as_str(), "must be a standard resource for quota");
+        }
+        quantity_value(faults, &path, name, amount);
+    }
+}
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    amounts(faults, &path.child("hard"), spec.dig("hard"));
+    let at = path.child("scopes");
+    let shown = spec.dig("scopes");
+    for scope in spec.strings("scopes") {
+        if !known(scope) {
+            faults.invalid_value(&at, shown, "unsupported scope");
+        }
+        for (name, _) in spec.entries("hard") {
+            if counted(name) && !applies(scope, name) {
+                faults.invalid_value(&at, shown, "unsupported scope applied to resource");
+            }
+        }
+    }
+    let scopes: Vec<&str> = spec.strings("scopes").collect();
+    conflicts(faults, &at, &scopes, shown);
+    if spec.has("scopeSelector") {
+        selector(faults, &path.child("scopeSelector"), spec);
+    }
+}
+
+fn known(scope: &str) -> bool {
+    matches!(
+        scope,
+        "Terminating"
+            | "NotTerminating"
+            | "BestEffort"
+            | "NotBestEffort"
+            | "PriorityClass"
+            | "VolumeAttributesClass"
+            | "CrossNamespacePodAffinity"
+    )
+}
+
+/// Whether a resource can be counted within a scope.
+fn applies(scope: &str, resource: &str) -> bool {
+    let compute = matches!(
+        resource,
+        "cpu" | "memory" | "limits.cpu" | "limits.memory" | "requests.cpu" | "requests.memory"
+    );
+    match scope {
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => matches!(resource, "persistentvolumeclaims" | "requests.storage"),
+        scope if known(scope) => resource == "pods" || compute,
+        _ => true,
+    }
+}
+
+fn conflicts(faults: &mut Faults, path: &FieldPath<'_>, scopes: &[&str], shown: &Value) {
+    for pair in [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]] {
+        if pair.iter().all(|scope| scopes.contains(scope)) {
+            faults.invalid_value(path, shown, "conflicting scopes");
+        }
+    }
+}
+
+fn selector(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let path = path.child("matchExpressions");
+    let mut scopes = Vec::new();
+    for requirement in spec.list("scopeSelector.matchExpressions") {
+        let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
+        scopes.push(scope);
+        if !known(scope) {
+            faults.invalid(&path.child("scopeName"), scope, "unsupported scope");
+        }
+        for (name, _) in spec.entries("hard") {
+            if counted(name) && !applies(scope, name) {
+                let text = "unsupported scope applied to resource";
+                faults.invalid_value(&path, spec.dig("scopeSelector"), text);
+            }
+        }
+        let valued = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
+        if known(scope) && !valued && operator != "Exists" {
+            faults.invalid(
+                &path.child("operator"),
+                operator,
+                "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity",
+            );
+        }
+        let none = requirement.list("values").is_empty();
+        let values = path.child("values");
+        match operator {
+            "In" | "NotIn" if none => faults.required(
+                &values,
+                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+            ),
+            "Exists" | "DoesNotExist" if !none => faults.invalid_value(
+                &values,
+                requirement.dig("values"),
+                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+            ),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => faults.invalid(&path.child("operator"), operator, "not a valid selector operator"),
+        }
+    }
+    conflicts(faults, &path, &scopes, spec.dig("scopes"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(spec: Value, expected: &[&str]) {
+        let found = Faults::collect(|faults| validate(faults, &json!({"spec": spec})));
+        let found: Vec<String> = found
+            .iter()
+            .map(|e| format!("{}: {}", e.field, e.body()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn hard_limits_and_scopes() {
+        check(json!({"hard": {"pods": "3", "count/deployments.apps": "1"}}), &[]);
+        check(
+            json!({"hard": {"storage": "1"}}),
+            &[r#"spec.hard[storage]: Invalid value: "storage": must be a standard resource for quota"#],
+        );
+        check(
+            json!({"hard": {"pods": "1.5"}}),
+            &[r#"spec.hard[pods]: Invalid value: "1500m": must be an integer"#],
+        );
+        check(
+            json!({"hard": {"services": "1"}, "scopes": ["BestEffort"]}),
+            &[r#"spec.scopes: Invalid value: ["BestEffort"]: unsupported scope applied to resource"#],
+        );
+        check(
+            json!({"scopes": ["BestEffort", "NotBestEffort"]}),
+            &[r#"spec.scopes: Invalid value: ["BestEffort","NotBestEffort"]: conflicting scopes"#],
+        );
+        check(
+            json!({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]}}),
+            &[
+                "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+            ],
+        );
+    }
+}

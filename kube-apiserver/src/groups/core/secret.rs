@@ -1,0 +1,114 @@
+//! Secret.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use generic_server::registry::strategy::SelectableField;
+use machinery::names::config_map_key;
+use machinery::{FieldPath, meta};
+use serde_json::{Map, Value};
+
+use super::config_map::{MAX_BYTES, decoded_len, frozen};
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    default,
+    validate,
+    validate_update: |faults, object, old| {
+        faults.immutable_at("type", object, old);
+        frozen(faults, object, old, &["data"]);
+        validate(faults, object);
+    },
+    prepare_update: |_, object, old| {
+        // A client that leaves the type out means the same.
+        object.fill_text("type", old.text("type"));
+    },
+    warnings: |object, _| warnings(object),
+    fields: || vec![SelectableField::path("type")],
+    ..Rules::PLAIN
+};
+
+fn default(object: &mut Value) {
+    object.fill_text("type", "Opaque");
+    if let Some(Value::Object(texts)) = object.take_key("stringData") {
+        if texts.is_empty() {
+            return;
+        }
+        let data = object.ensure("data");
+        for (key, text) in texts {
+            data.put(&key, STANDARD.encode(text.as_str().unwrap_or_default()));
+        }
+    }
+}
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("data");
+    let mut total = 0;
+    for (key, value) in object.entries("data") {
+        faults.text(&path.key(key), key, config_map_key(key));
+        total += decoded_len(value.as_str().unwrap_or_default());
+    }
+    if total > MAX_BYTES {
+        faults.too_long(&path, MAX_BYTES);
+    }
+    let none = Map::new();
+    let data = object.object_at("data").unwrap_or(&none);
+    let need = |faults: &mut Faults, key: &str| {
+        if !data.contains_key(key) {
+            faults.required(&path.key(key), "");
+        }
+    };
+    let json = |faults: &mut Faults, key: &str| {
+        let Some(value) = data.get(key) else {
+            return faults.required(&path.key(key), "");
+        };
+        let bytes = STANDARD.decode(value.as_str().unwrap_or_default());
+        let parsed: Result<Map<String, Value>, _> = serde_json::from_slice(&bytes.unwrap_or_default());
+        if parsed.is_err() {
+            faults.invalid(&path.key(key), "<secret contents redacted>", "invalid JSON");
+        }
+    };
+    match object.text("type") {
+        "kubernetes.io/service-account-token" => {
+            const NAME: &str = "kubernetes.io/service-account.name";
+            let name = meta::annotations(object).and_then(|notes| notes.get(NAME));
+            if name.and_then(Value::as_str).unwrap_or_default().is_empty() {
+                let metadata = FieldPath::new("metadata");
+                faults.required(&metadata.child("annotations").key(NAME), "");
+            }
+        }
+        "kubernetes.io/dockercfg" => json(faults, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => json(faults, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth" if !data.contains_key("username") && !data.contains_key("password") => {
+            need(faults, "username");
+            need(faults, "password");
+        }
+        "kubernetes.io/ssh-auth" => {
+            let value = data.get("ssh-privatekey").and_then(Value::as_str);
+            if value.unwrap_or_default().is_empty() {
+                faults.required(&path.key("ssh-privatekey"), "");
+            }
+        }
+        "kubernetes.io/tls" => {
+            need(faults, "tls.crt");
+            need(faults, "tls.key");
+        }
+        _ => {}
+    }
+}
+
+fn warnings(object: &Value) -> Vec<String> {
+    if object.text("type") != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let data = object.object_at("data").and_then(|data| data.get("tls.crt"));
+    let bytes = data
+        .and_then(Value::as_str)
+        .and_then(|text| STANDARD.decode(text).ok());
+    let bytes = bytes.unwrap_or_default();
+    if String::from_utf8_lossy(&bytes).contains("-----BEGIN ") {
+        return Vec::new();
+    }
+    vec!["tls: failed to find any PEM data in certificate input".into()]
+}

@@ -1,0 +1,724 @@
+//! Service: its fields. The cluster addresses and node ports are given in [`super::service_alloc`].
+
+use std::net::IpAddr;
+
+use generic_server::registry::strategy::{SelectableField, WriteContext};
+use machinery::names::{
+    dns1123_label, dns1123_subdomain, label_key, label_value, name_is_dns_label, port_name, port_number,
+    qualified_name,
+};
+use machinery::{FieldPath, meta};
+use serde_json::{Value, json};
+
+use crate::faults::{Faults, IMMUTABLE};
+use crate::json::{Json, same};
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    name: name_is_dns_label,
+    status: true,
+    create_on_update: true,
+    returns_deleted: true,
+    default,
+    prepare_update: |_: &WriteContext<'_>, object, old| drop_by_type(object, old),
+    validate: |faults, object| validate(faults, object, &Value::Null),
+    validate_update,
+    warnings: |object, _| warnings(object),
+    fields: || {
+        vec![
+            SelectableField::path("spec.clusterIP"),
+            SelectableField::path("spec.type"),
+        ]
+    },
+    ..Rules::PLAIN
+};
+
+const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
+const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+
+fn note<'a>(service: &'a Value, key: &str) -> Option<&'a str> {
+    meta::annotations(service)?.get(key)?.as_str()
+}
+
+pub(super) fn headless(service: &Value) -> bool {
+    service
+        .list("spec.clusterIPs")
+        .first()
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| service.text("spec.clusterIP"))
+        == "None"
+}
+
+pub(super) fn needs_cluster_ip(service: &Value) -> bool {
+    matches!(
+        service.text("spec.type"),
+        "ClusterIP" | "NodePort" | "LoadBalancer"
+    )
+}
+
+pub(super) fn needs_node_port(service: &Value) -> bool {
+    match service.text("spec.type") {
+        "NodePort" => true,
+        "LoadBalancer" => service.dig("spec.allocateLoadBalancerNodePorts").as_bool() != Some(false),
+        _ => false,
+    }
+}
+
+pub(super) fn needs_health_check(service: &Value) -> bool {
+    service.text("spec.type") == "LoadBalancer" && service.text("spec.externalTrafficPolicy") == "Local"
+}
+
+fn externally_accessible(service: &Value) -> bool {
+    matches!(service.text("spec.type"), "NodePort" | "LoadBalancer")
+        || service.text("spec.type") == "ClusterIP" && !service.list("spec.externalIPs").is_empty()
+}
+
+fn default(service: &mut Value) {
+    let status = service.ensure("status");
+    status.ensure("loadBalancer");
+    let spec = service.ensure("spec");
+    spec.fill_text("sessionAffinity", "None");
+    match spec.text("sessionAffinity") {
+        "None" => {
+            spec.take_key("sessionAffinityConfig");
+        }
+        "ClientIP"
+            if spec
+                .int("sessionAffinityConfig.clientIP.timeoutSeconds")
+                .is_none() =>
+        {
+            spec.put(
+                "sessionAffinityConfig",
+                json!({"clientIP": {"timeoutSeconds": 10800}}),
+            );
+        }
+        _ => {}
+    }
+    spec.fill_text("type", "ClusterIP");
+    for port in spec.list_mut("ports") {
+        port.fill_text("protocol", "TCP");
+        let target = port.dig("targetPort");
+        if target.is_null() || target == &json!(0) || target == &json!("") {
+            let number = port.int("port").unwrap_or_default();
+            port.put("targetPort", number);
+        }
+    }
+    let kind = spec.text("type").to_owned();
+    if matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer") {
+        spec.fill_text("internalTrafficPolicy", "Cluster");
+    }
+    if kind == "LoadBalancer" {
+        spec.fill("allocateLoadBalancerNodePorts", true);
+    }
+    if externally_accessible(service) {
+        service
+            .ensure("spec")
+            .fill_text("externalTrafficPolicy", "Cluster");
+    }
+    if kind == "LoadBalancer" {
+        for ingress in service.list_mut("status.loadBalancer.ingress") {
+            if !ingress.text("ip").is_empty() {
+                ingress.fill("ipMode", "VIP");
+            }
+        }
+    }
+}
+
+/// What no longer applies after a change of type goes, unless the client changed it too.
+pub(super) fn drop_by_type(service: &mut Value, old: &Value) {
+    let same_at = |service: &Value, key: &str| same(service.dig(key), old.dig(key));
+    if needs_cluster_ip(old) && !needs_cluster_ip(service) {
+        if same_at(service, "spec.clusterIPs") {
+            service.ensure("spec").take_key("clusterIP");
+            service.ensure("spec").take_key("clusterIPs");
+        }
+        if same_at(service, "spec.ipFamilies") {
+            service.ensure("spec").take_key("ipFamilies");
+        }
+        if same_at(service, "spec.ipFamilyPolicy") {
+            service.ensure("spec").take_key("ipFamilyPolicy");
+        }
+    }
+    if needs_node_port(old) && !needs_node_port(service) && same_ports(service, old) {
+        for port in service.list_mut("spec.ports") {
+            port.take_key("nodePort");
+        }
+    }
+    if needs_health_check(old) && !needs_health_check(service) && same_at(service, "spec.healthCheckNodePort")
+    {
+        service.ensure("spec").take_key("healthCheckNodePort");
+    }
+    let balances = |service: &Value| service.text("spec.type") == "LoadBalancer";
+    if balances(old) && !balances(service) {
+        for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
+            if same_at(service, &format!("spec.{key}")) {
+                service.ensure("spec").take_key(key);
+            }
+        }
+    }
+    if externally_accessible(old)
+        && !externally_accessible(service)
+        && same_at(service, "spec.externalTrafficPolicy")
+    {
+        service.ensure("spec").take_key("externalTrafficPolicy");
+    }
+}
+
+fn same_ports(service: &Value, old: &Value) -> bool {
+    let ports = |service: &Value| -> Vec<i64> {
+        let ports = service.list("spec.ports").iter();
+        ports
+            .map(|port| port.int("nodePort").unwrap_or_default())
+            .collect()
+    };
+    ports(service) == ports(old)
+}
+
+fn validate(faults: &mut Faults, service: &Value, old: &Value) {
+    let metadata = FieldPath::new("metadata");
+    let (hints, mode) = (
+        note(service, HINTS),
+        note(service, "service.kubernetes.io/topology-mode"),
+    );
+    if let (Some(hints), Some(mode)) = (hints, mode)
+        && hints != mode
+    {
+        faults.invalid(
+            &metadata
+                .child("annotations")
+                .key("service.kubernetes.io/topology-mode"),
+            mode,
+            "must match annotations[service.kubernetes.io/topology-aware-hints] when both are specified",
+        );
+    }
+    let path = FieldPath::new("spec");
+    let spec = service.dig("spec");
+    let kind = spec.text("type");
+    let ports = spec.list("ports");
+    if ports.is_empty() && !headless(service) && kind != "ExternalName" {
+        faults.required(&path.child("ports"), "");
+    }
+    match kind {
+        "LoadBalancer" | "NodePort" if headless(service) => faults.invalid(
+            &path.child("clusterIPs").index(0),
+            "None",
+            format!("may not be set to 'None' for {kind} services"),
+        ),
+        "ExternalName" => {
+            for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                let there = match key {
+                    "ipFamilyPolicy" => spec.has(key),
+                    _ => !spec.list(key).is_empty(),
+                };
+                if there {
+                    faults.forbidden(&path.child(key), "may not be set for ExternalName services");
+                }
+            }
+            let name = spec.text("externalName");
+            let name = name.strip_suffix('.').unwrap_or(name);
+            let path = path.child("externalName");
+            if faults.need(&path, name) {
+                faults.text(&path, name, dns1123_subdomain(name));
+            }
+        }
+        _ => {}
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (index, port) in ports.iter().enumerate() {
+        one_port(
+            faults,
+            &path.child("ports").index(index),
+            port,
+            ports.len() > 1,
+            &mut names,
+        );
+    }
+    labels(faults, &path.child("selector"), spec.dig("selector"));
+    let affinity = spec.text("sessionAffinity");
+    faults.required_one_of(&path.child("sessionAffinity"), affinity, &["ClientIP", "None"]);
+    session(
+        faults,
+        &path.child("sessionAffinityConfig"),
+        affinity,
+        spec.dig("sessionAffinityConfig"),
+    );
+    cluster_ips(faults, service, old);
+    addresses(faults, &path.child("externalIPs"), spec, old);
+    faults.required_one_of(
+        &path.child("type"),
+        kind,
+        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
+    );
+    port_sets(faults, &path.child("ports"), kind, ports);
+    balancer(faults, &path, service, old);
+    traffic(faults, &path, service);
+}
+
+fn one_port<'a>(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    port: &'a Value,
+    named: bool,
+    names: &mut Vec<&'a str>,
+) {
+    let name = port.text("name");
+    let at = path.child("name");
+    if name.is_empty() {
+        if named {
+            faults.required(&at, "");
+        }
+    } else {
+        faults.text(&at, name, dns1123_label(name));
+        if names.contains(&name) {
+            faults.duplicate(&at, name);
+        } else {
+            names.push(name);
+        }
+    }
+    let number = port.int("port").unwrap_or_default();
+    for text in port_number(number) {
+        faults.invalid(&path.child("port"), number, text);
+    }
+    faults.required_one_of(
+        &path.child("protocol"),
+        port.text("protocol"),
+        &["SCTP", "TCP", "UDP"],
+    );
+    let target = port.dig("targetPort");
+    let texts = match target.as_str() {
+        Some(name) => port_name(name),
+        None => port_number(target.as_i64().unwrap_or_default()),
+    };
+    for text in texts {
+        faults.invalid_value(&path.child("targetPort"), target, text);
+    }
+    if let Some(protocol) = port.dig("appProtocol").as_str() {
+        faults.text(&path.child("appProtocol"), protocol, qualified_name(protocol));
+    }
+}
+
+pub(super) fn labels(faults: &mut Faults, path: &FieldPath<'_>, labels: &Value) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        faults.text(path, key, label_key(key));
+        let value = value.as_str().unwrap_or_default();
+        faults.text(path, value, label_value(value));
+    }
+}
+
+fn session(faults: &mut Faults, path: &FieldPath<'_>, affinity: &str, config: &Value) {
+    match affinity {
+        "ClientIP" => {
+            if config.is_null() {
+                return faults.required(path, "when session affinity type is ClientIP");
+            }
+            let path = path.child("clientIP");
+            let Some(seconds) = config.int("clientIP.timeoutSeconds") else {
+                return faults.required(&path, "when session affinity type is ClientIP");
+            };
+            if seconds <= 0 || seconds > 86400 {
+                faults.invalid(
+                    &path.child("timeoutSeconds"),
+                    seconds,
+                    "must be greater than 0 and less than 86400",
+                );
+            }
+        }
+        "None" if !config.is_null() => {
+            faults.forbidden(path, "must not be set when session affinity is None");
+        }
+        _ => {}
+    }
+}
+
+/// The rules between `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`.
+pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
+    if service.text("spec.type") == "ExternalName" {
+        return;
+    }
+    let path = FieldPath::new("spec");
+    let spec = service.dig("spec");
+    let (at, families_at, policy_at) = (
+        path.child("clusterIPs"),
+        path.child("ipFamilies"),
+        path.child("ipFamilyPolicy"),
+    );
+    let all = spec.dig("clusterIPs");
+    let ips: Vec<&str> = spec.strings("clusterIPs").collect();
+    let first = spec.text("clusterIP");
+    if first.is_empty() {
+        if !ips.is_empty() {
+            faults.invalid_value(&at, all, "must be empty when `clusterIP` is not specified");
+        }
+    } else if ips.is_empty() {
+        faults.required(&at, "");
+    } else if ips.first() != Some(&first) {
+        faults.invalid_value(&at, all, "first value must match `clusterIP`");
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, family) in spec.strings("ipFamilies").enumerate() {
+        let at = families_at.index(index);
+        faults.one_of(&at, family, &["IPv4", "IPv6"]);
+        if seen.contains(&family) {
+            faults.duplicate(&at, family);
+        }
+        seen.push(family);
+    }
+    if let Some(policy) = spec.dig("ipFamilyPolicy").as_str() {
+        faults.one_of(
+            &policy_at,
+            policy,
+            &["PreferDualStack", "RequireDualStack", "SingleStack"],
+        );
+    }
+    let before: Vec<&str> = old.strings("spec.clusterIPs").collect();
+    let mut bad = false;
+    for (index, ip) in ips.iter().enumerate() {
+        if index == 0 && *ip == "None" {
+            if ips.len() > 1 {
+                bad = true;
+                faults.invalid_value(&at, all, "'None' must be the first and only value");
+            }
+            continue;
+        }
+        if ip.parse::<IpAddr>().is_err() && !before.contains(ip) {
+            bad = true;
+            faults.invalid(&at.index(index), *ip, BAD_IP);
+        }
+    }
+    if ips.len() > 2 {
+        faults.invalid_value(&at, all, "may only hold up to 2 values");
+    }
+    if bad {
+        return;
+    }
+    let v6 = |ip: &str| ip.contains(':');
+    if ips.len() > 1 && ips.iter().all(|ip| v6(ip) == v6(ips[0])) {
+        faults.invalid_value(&at, all, "may specify no more than one IP for each IP family");
+    }
+    if !headless(service) {
+        for (index, (ip, family)) in ips.iter().zip(&seen).enumerate() {
+            let other = match *family {
+                "IPv4" if v6(ip) => "IPv4",
+                "IPv6" if !v6(ip) => "IPv6",
+                _ => continue,
+            };
+            let text = format!("expected an {other} value as indicated by `ipFamilies[{index}]`");
+            faults.invalid(&at.index(index), *ip, text);
+        }
+    }
+}
+
+/// Why an address may not be an endpoint or an external address.
+pub(crate) fn endpoint_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+    let Ok(ip) = text.parse::<IpAddr>() else {
+        return faults.invalid(path, text, BAD_IP);
+    };
+    let (link_local, local_multicast) = match ip {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (
+            v6.segments()[0] & 0xffc0 == 0xfe80,
+            v6.segments()[0] & 0xff0f == 0xff02,
+        ),
+    };
+    for (bad, why) in [
+        (ip.is_unspecified(), "may not be unspecified (0.0.0.0 or ::)"),
+        (
+            ip.is_loopback(),
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ),
+        (
+            link_local,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ),
+        (
+            local_multicast,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ),
+    ] {
+        if bad {
+            faults.invalid(path, text, why);
+        }
+    }
+}
+
+fn addresses(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, old: &Value) {
+    let before: Vec<&str> = old.strings("spec.externalIPs").collect();
+    for (index, ip) in spec.strings("externalIPs").enumerate() {
+        if ip.parse::<IpAddr>().is_err() && before.contains(&ip) {
+            continue;
+        }
+        endpoint_ip(faults, &path.index(index), ip);
+    }
+}
+
+fn port_sets(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, ports: &[Value]) {
+    let node_port = |port: &Value| port.int("nodePort").unwrap_or_default();
+    if kind == "ClusterIP" {
+        for (index, port) in ports.iter().enumerate() {
+            if node_port(port) != 0 {
+                faults.forbidden(
+                    &path.index(index).child("nodePort"),
+                    "may not be used when `type` is 'ClusterIP'",
+                );
+            }
+        }
+    }
+    let mut seen: Vec<(&str, i64)> = Vec::new();
+    for (index, port) in ports.iter().enumerate() {
+        let key = (port.text("protocol"), node_port(port));
+        if key.1 == 0 {
+            continue;
+        }
+        if seen.contains(&key) {
+            faults.duplicate(&path.index(index).child("nodePort"), key.1);
+        }
+        seen.push(key);
+    }
+    seen.clear();
+    for (index, port) in ports.iter().enumerate() {
+        let key = (port.text("protocol"), port.int("port").unwrap_or_default());
+        if seen.contains(&key) {
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                key.0, key.1
+            );
+            faults.shown(
+                machinery::FieldError::duplicate(&path.index(index), &Value::Null),
+                shown,
+            );
+        }
+        seen.push(key);
+    }
+}
+
+fn cidr(text: &str) -> bool {
+    text.parse::<crate::net::Cidr>().is_ok()
+}
+
+fn balancer(faults: &mut Faults, path: &FieldPath<'_>, service: &Value, old: &Value) {
+    const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+    const BAD: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+    const NOTE: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let spec = service.dig("spec");
+    let balances = spec.text("type") == "LoadBalancer";
+    if spec.list("loadBalancerSourceRanges").is_empty() {
+        if let Some(text) = note(service, NOTE) {
+            let metadata = FieldPath::new("metadata");
+            let notes = metadata.child("annotations");
+            let at = notes.key(NOTE);
+            if !balances {
+                faults.forbidden(&at, ONLY);
+            }
+            if note(old, NOTE) != Some(text) && !text.trim().is_empty() {
+                for range in text.split(',').map(str::trim).filter(|range| !cidr(range)) {
+                    faults.invalid(&at, range, BAD);
+                }
+            }
+        }
+    } else {
+        // Upstream's path is spelt like this.
+        let at = path.child("LoadBalancerSourceRanges");
+        if !balances {
+            faults.forbidden(&at, ONLY);
+        }
+        let before: Vec<&str> = old
+            .strings("spec.loadBalancerSourceRanges")
+            .map(str::trim)
+            .collect();
+        for (index, range) in spec
+            .strings("loadBalancerSourceRanges")
+            .map(str::trim)
+            .enumerate()
+        {
+            if !cidr(range) && !before.contains(&range) {
+                faults.invalid(&at.index(index), range, BAD);
+            }
+        }
+    }
+    if spec.has("allocateLoadBalancerNodePorts") && !balances {
+        faults.forbidden(&path.child("allocateLoadBalancerNodePorts"), ONLY);
+    }
+    if let Some(class) = spec.dig("loadBalancerClass").as_str() {
+        let at = path.child("loadBalancerClass");
+        if balances {
+            faults.text(&at, class, qualified_name(class));
+        } else {
+            faults.forbidden(&at, ONLY);
+        }
+    }
+}
+
+fn traffic(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
+    let spec = service.dig("spec");
+    let (at, policy) = (
+        path.child("externalTrafficPolicy"),
+        spec.text("externalTrafficPolicy"),
+    );
+    if externally_accessible(service) {
+        faults.required_one_of(&at, policy, &["Cluster", "Local"]);
+    } else if !policy.is_empty() {
+        faults.invalid(&at, policy, "may only be set for externally-accessible services");
+    }
+    let (at, port) = (
+        path.child("healthCheckNodePort"),
+        spec.int("healthCheckNodePort").unwrap_or_default(),
+    );
+    match (needs_health_check(service), port) {
+        (false, 0) => {}
+        (false, _) => faults.invalid(
+            &at,
+            port,
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+        ),
+        (true, 0) => faults.required(&at, ""),
+        (true, _) => {
+            for text in port_number(port) {
+                faults.invalid(&at, port, text);
+            }
+        }
+    }
+    let at = path.child("internalTrafficPolicy");
+    match spec.dig("internalTrafficPolicy").as_str() {
+        None if needs_cluster_ip(service) => faults.required(&at, ""),
+        None => {}
+        Some(policy) => {
+            faults.one_of(&at, policy, &["Cluster", "Local"]);
+        }
+    }
+    if let Some(wish) = spec.dig("trafficDistribution").as_str() {
+        faults.one_of(
+            &path.child("trafficDistribution"),
+            wish,
+            &["PreferClose", "PreferSameZone", "PreferSameNode"],
+        );
+    }
+}
+
+fn validate_update(faults: &mut Faults, service: &Value, old: &Value) {
+    let path = FieldPath::new("spec");
+    let outside = |service: &Value| service.text("spec.type") == "ExternalName";
+    if !outside(service) && !outside(old) {
+        kept(
+            faults,
+            &path,
+            service,
+            old,
+            "clusterIPs",
+            ["primary clusterIP can not be unset", "the secondary clusterIP"],
+        );
+        kept(
+            faults,
+            &path,
+            service,
+            old,
+            "ipFamilies",
+            ["primary ipFamily can not be unset", "the secondary ipFamily"],
+        );
+    }
+    let class = path.child("loadBalancerClass");
+    let balances = |service: &Value| service.text("spec.type") == "LoadBalancer";
+    if balances(service)
+        && balances(old)
+        && !same(
+            service.dig("spec.loadBalancerClass"),
+            old.dig("spec.loadBalancerClass"),
+        )
+    {
+        faults.invalid_value(
+            &class,
+            service.dig("spec.loadBalancerClass"),
+            "may not change once set",
+        );
+    }
+    if needs_health_check(old)
+        && needs_health_check(service)
+        && service.int("spec.healthCheckNodePort") != old.int("spec.healthCheckNodePort")
+    {
+        faults.forbidden(&path.child("healthCheckNodePort"), IMMUTABLE);
+    }
+    validate(faults, service, old);
+}
+
+/// A list whose first item stays, and whose second may come and go.
+fn kept(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    service: &Value,
+    old: &Value,
+    key: &str,
+    [unset, second]: [&str; 2],
+) {
+    if headless(service) && headless(old) {
+        return;
+    }
+    let at = path.child(key);
+    let all = service.dig("spec").dig(key);
+    let new: Vec<&str> = service.dig("spec").strings(key).collect();
+    let before: Vec<&str> = old.dig("spec").strings(key).collect();
+    if before.len() > new.len() && new.is_empty() {
+        faults.invalid_value(&at.index(0), all, unset);
+    }
+    let pairs = if before.len() == new.len() {
+        before.len()
+    } else {
+        1
+    };
+    for (index, (old, new)) in before.iter().zip(&new).take(pairs).enumerate() {
+        if old != new {
+            faults.invalid_value(&at.index(index), all, "may not change once set");
+        }
+    }
+    if before.len() > new.len() && new.len() == 1 && service.text("spec.ipFamilyPolicy") != "SingleStack" {
+        faults.invalid_value(
+            &path.child("ipFamilyPolicy"),
+            service.dig("spec.ipFamilyPolicy"),
+            format!("must be set to 'SingleStack' when releasing {second}"),
+        );
+    }
+}
+
+fn warnings(service: &Value) -> Vec<String> {
+    let spec = service.dig("spec");
+    let (kind, external) = (spec.text("type"), !spec.list("externalIPs").is_empty());
+    let mut warnings: Vec<String> = Vec::new();
+    let mut warn = |when: bool, text: &str| {
+        if when {
+            warnings.push(text.into());
+        }
+    };
+    warn(
+        note(service, HINTS).is_some(),
+        "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
+    );
+    let headless = headless(service);
+    warn(
+        headless && !spec.text("loadBalancerIP").is_empty(),
+        "spec.loadBalancerIP is ignored for headless services",
+    );
+    warn(
+        headless && external,
+        "spec.externalIPs is ignored for headless services",
+    );
+    warn(
+        headless && spec.text("sessionAffinity") != "None",
+        "spec.SessionAffinity is ignored for headless services",
+    );
+    warn(
+        external && !headless && kind != "ExternalName",
+        "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+    );
+    warn(
+        external && kind == "ExternalName",
+        "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
+    );
+    warn(
+        kind != "ExternalName" && !spec.text("externalName").is_empty(),
+        "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+    );
+    warn(
+        spec.text("trafficDistribution") == "PreferClose",
+        "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+    );
+    warnings
+}

@@ -1,0 +1,180 @@
+//! Ingress.
+
+use std::net::IpAddr;
+
+use machinery::names::{
+    dns1123_subdomain, name_is_dns_label, port_name, port_number, wildcard_dns1123_subdomain,
+};
+use machinery::{FieldPath, meta};
+use serde_json::Value;
+
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    status: true,
+    generation: &["spec"],
+    default: |object| {
+        object.ensure("status").ensure("loadBalancer");
+    },
+    validate: |faults, object| {
+        validate(faults, object);
+        let class = object.dig("spec.ingressClassName");
+        if let (Some(note), Some(class)) = (annotation(object), class.as_str())
+            && note != class
+        {
+            let path = FieldPath::new("annotations");
+            faults.invalid(
+                &path.child("kubernetes.io/ingress.class"),
+                note,
+                "must match `ingressClassName` when both are specified",
+            );
+        }
+    },
+    validate_update: |faults, object, _| validate(faults, object),
+    warnings: |object, old| {
+        match annotation(object) {
+        Some(_) if annotation(old).is_none() => vec![
+            "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+                .into(),
+        ],
+        _ => Vec::new(),
+    }
+    },
+    ..Rules::PLAIN
+};
+
+fn annotation(object: &Value) -> Option<&str> {
+    meta::annotations(object)?
+        .get("kubernetes.io/ingress.class")?
+        .as_str()
+}
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    let rules = spec.list("rules");
+    if rules.is_empty() && !spec.has("defaultBackend") {
+        faults.invalid(
+            &path,
+            Value::Null,
+            "either `defaultBackend` or `rules` must be specified",
+        );
+    }
+    if spec.has("defaultBackend") {
+        backend(faults, &path.child("defaultBackend"), spec.dig("defaultBackend"));
+    }
+    let at = path.child("rules");
+    for (index, rule) in rules.iter().enumerate() {
+        let path = at.index(index);
+        let host = rule.text("host");
+        if !host.is_empty() {
+            let at = path.child("host");
+            if host.parse::<IpAddr>().is_ok() {
+                faults.invalid(&at, host, "must be a DNS name, not an IP address");
+            } else if host.contains('*') {
+                faults.text(&at, host, wildcard_dns1123_subdomain(host));
+            } else {
+                faults.text(&at, host, dns1123_subdomain(host));
+            }
+        }
+        if rule.has("http") {
+            paths(faults, &path.child("http"), rule.dig("http"));
+        }
+    }
+    let at = path.child("tls");
+    for (index, tls) in spec.list("tls").iter().enumerate() {
+        let path = at.index(index);
+        let at = path.child("hosts");
+        for (index, host) in tls.strings("hosts").enumerate() {
+            let texts = match host.contains('*') {
+                true => wildcard_dns1123_subdomain(host),
+                false => dns1123_subdomain(host),
+            };
+            faults.text(&at.index(index), host, texts);
+        }
+        let secret = tls.text("secretName");
+        if !secret.is_empty() {
+            faults.text(&path.child("secretName"), secret, dns1123_subdomain(secret));
+        }
+    }
+    if let Some(class) = spec.dig("ingressClassName").as_str() {
+        faults.text(&path.child("ingressClassName"), class, dns1123_subdomain(class));
+    }
+}
+
+fn paths(faults: &mut Faults, path: &FieldPath<'_>, http: &Value) {
+    let at = path.child("paths");
+    if http.list("paths").is_empty() {
+        faults.required(&at, "");
+    }
+    for (index, item) in http.list("paths").iter().enumerate() {
+        let path = at.index(index);
+        let (at, text) = (path.child("path"), item.text("path"));
+        match item.dig("pathType").as_str() {
+            None => faults.required(&path.child("pathType"), "pathType must be specified"),
+            Some("Exact" | "Prefix") => {
+                if !text.starts_with('/') {
+                    faults.invalid(&at, text, "must be an absolute path");
+                }
+                for bad in ["//", "/./", "/../", "%2f", "%2F"] {
+                    if text.contains(bad) {
+                        faults.invalid(&at, text, format!("must not contain '{bad}'"));
+                    }
+                }
+                for bad in ["/..", "/."] {
+                    if text.ends_with(bad) {
+                        faults.invalid(&at, text, format!("cannot end with '{bad}'"));
+                    }
+                }
+            }
+            Some("ImplementationSpecific") => {
+                if !text.is_empty() && !text.starts_with('/') {
+                    faults.invalid(&at, text, "must be an absolute path");
+                }
+            }
+            Some(kind) => faults.unsupported(
+                &path.child("pathType"),
+                kind,
+                &["Exact", "ImplementationSpecific", "Prefix"],
+            ),
+        }
+        backend(faults, &path.child("backend"), item.dig("backend"));
+    }
+}
+
+fn backend(faults: &mut Faults, path: &FieldPath<'_>, backend: &Value) {
+    match (backend.has("resource"), backend.has("service")) {
+        (true, true) => faults.invalid(path, "", "cannot set both resource and service backends"),
+        (false, false) => faults.invalid(path, "", "resource or service backend is required"),
+        (true, false) => {
+            let at = path.child("resource");
+            for key in ["kind", "name"] {
+                faults.need(&at.child(key), backend.dig("resource").text(key));
+            }
+        }
+        (false, true) => {
+            let (at, service) = (path.child("service"), backend.dig("service"));
+            let name = service.text("name");
+            if faults.need(&at.child("name"), name) {
+                faults.text(&at.child("name"), name, name_is_dns_label(name, false));
+            }
+            let (label, number) = (
+                service.text("port.name"),
+                service.int("port.number").unwrap_or_default(),
+            );
+            let port = at.child("port");
+            match (label.is_empty(), number) {
+                (true, 0) => faults.required(path, "port name or number is required"),
+                (false, 0) => faults.text(&port.child("name"), label, port_name(label)),
+                (true, number) => {
+                    for text in port_number(number) {
+                        faults.invalid(&port.child("number"), number, text);
+                    }
+                }
+                (false, _) => faults.invalid(path, "", "cannot set both port name & port number"),
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! NetworkPolicy.
+
+use machinery::FieldPath;
+use machinery::names::ip::{parse_cidr_sloppy, validate_cidr_legacy};
+use machinery::names::{port_name, port_number};
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use serde_json::Value;
+
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::rules::Rules;
+
+const TYPES: [&str; 2] = ["Ingress", "Egress"];
+/// The directions: the key of the rules and of the peers in a rule.
+const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
+
+pub(crate) static RULES: Rules = Rules {
+    generation: &["spec"],
+    default: |object| {
+        let spec = object.ensure("spec");
+        if spec.list("policyTypes").is_empty() {
+            let count = if spec.list("egress").is_empty() { 1 } else { 2 };
+            spec.put("policyTypes", TYPES[..count].to_vec());
+        }
+        for (rules, _) in DIRECTIONS {
+            for rule in spec.list_mut(rules) {
+                for port in rule.list_mut("ports") {
+                    port.fill("protocol", "TCP");
+                }
+            }
+        }
+    },
+    validate: |faults, object| validate(faults, object, &Value::Null),
+    validate_update: validate,
+    ..Rules::PLAIN
+};
+
+fn selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
+    for error in validate_label_selector(selector, SelectorChecks::default(), path) {
+        faults.push(error);
+    }
+}
+
+/// The networks a policy names, which may stay as they are.
+fn cidrs(policy: &Value) -> Vec<&str> {
+    let mut found = Vec::new();
+    for (rules, peers) in DIRECTIONS {
+        for rule in policy.dig("spec").list(rules) {
+            for peer in rule.list(peers) {
+                found.push(peer.text("ipBlock.cidr"));
+                found.extend(peer.strings("ipBlock.except"));
+            }
+        }
+    }
+    found
+}
+
+fn validate(faults: &mut Faults, object: &Value, old: &Value) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    let known = cidrs(old);
+    selector(faults, &path.child("podSelector"), spec.dig("podSelector"));
+    for (rules, peers) in DIRECTIONS {
+        let path = path.child(rules);
+        for (index, rule) in spec.list(rules).iter().enumerate() {
+            let path = path.index(index);
+            let at = path.child("ports");
+            for (index, port) in rule.list("ports").iter().enumerate() {
+                validate_port(faults, &at.index(index), port);
+            }
+            let at = path.child(peers);
+            for (index, peer) in rule.list(peers).iter().enumerate() {
+                validate_peer(faults, &at.index(index), peer, &known);
+            }
+        }
+    }
+    let at = path.child("policyTypes");
+    if spec.list("policyTypes").len() > TYPES.len() {
+        let text = "may not specify more than two policyTypes";
+        return faults.invalid_value(&at, spec.dig("policyTypes"), text);
+    }
+    for (index, kind) in spec.strings("policyTypes").enumerate() {
+        faults.one_of(&at.index(index), kind, &TYPES);
+    }
+}
+
+fn validate_port(faults: &mut Faults, path: &FieldPath<'_>, port: &Value) {
+    if port.has("protocol") {
+        let protocols = ["TCP", "UDP", "SCTP"];
+        faults.one_of(&path.child("protocol"), port.text("protocol"), &protocols);
+    }
+    let end = port.int("endPort");
+    let end_path = path.child("endPort");
+    match port.dig("port") {
+        Value::Null => {
+            if let Some(end) = end {
+                faults.invalid(
+                    &end_path,
+                    end,
+                    "may not be specified when `port` is not specified",
+                );
+            }
+        }
+        Value::String(name) => {
+            if let Some(end) = end {
+                faults.invalid(&end_path, end, "may not be specified when `port` is non-numeric");
+            }
+            faults.text(&path.child("port"), name, port_name(name));
+        }
+        number => {
+            let number = number.as_i64().unwrap_or_default();
+            for text in port_number(number) {
+                faults.invalid(&path.child("port"), number, text);
+            }
+            if let Some(end) = end {
+                if end < number {
+                    faults.invalid(&end_path, number, "must be greater than or equal to `port`");
+                }
+                for text in port_number(end) {
+                    faults.invalid(&end_path, end, text);
+                }
+            }
+        }
+    }
+}
+
+fn validate_peer(faults: &mut Faults, path: &FieldPath<'_>, peer: &Value, known: &[&str]) {
+    let mut count = 0;
+    for key in ["podSelector", "namespaceSelector"] {
+        if peer.has(key) {
+            count += 1;
+            selector(faults, &path.child(key), peer.dig(key));
+        }
+    }
+    if peer.has("ipBlock") {
+        block(faults, &path.child("ipBlock"), peer.dig("ipBlock"), known);
+        if count > 0 {
+            faults.forbidden(path, "may not specify both ipBlock and another peer");
+        }
+    } else if count == 0 {
+        faults.required(path, "must specify a peer");
+    }
+}
+
+fn block(faults: &mut Faults, path: &FieldPath<'_>, block: &Value, known: &[&str]) {
+    let text = block.text("cidr");
+    if !faults.need(&path.child("cidr"), text) {
+        return;
+    }
+    for error in validate_cidr_legacy(&path.child("cidr"), text, false, known) {
+        faults.push(error);
+    }
+    let Some(cidr) = parse_cidr_sloppy(text) else {
+        return;
+    };
+    let at = path.child("except");
+    for (index, text) in block.strings("except").enumerate() {
+        let at = at.index(index);
+        for error in validate_cidr_legacy(&at, text, false, known) {
+            faults.push(error);
+        }
+        let Some(except) = parse_cidr_sloppy(text) else {
+            continue;
+        };
+        if !cidr.contains(except.network()) || cidr.bits >= except.bits {
+            faults.invalid(&at, text, "must be a strict subset of `cidr`");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! ClusterRoleBinding.
+
+use super::rules::{binding, binding_update, default_binding};
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    create_on_update: true,
+    name: machinery::names::name_is_path_segment,
+    default: default_binding,
+    validate: |faults, object| binding(faults, object, false),
+    validate_update: |faults, object, old| binding_update(faults, object, old, false),
+    ..Rules::PLAIN
+};

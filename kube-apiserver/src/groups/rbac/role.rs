@@ -1,0 +1,16 @@
+//! Role.
+
+use super::rules::role;
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    create_on_update: true,
+    name: machinery::names::name_is_path_segment,
+    validate: |faults, object| {
+        role(faults, object, true);
+    },
+    validate_update: |faults, object, _| {
+        role(faults, object, true);
+    },
+    ..Rules::PLAIN
+};

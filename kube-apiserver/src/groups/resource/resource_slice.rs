@@ -1,0 +1,9 @@
+//! ResourceSlice.
+
+use crate::rules::Rules;
+
+pub(crate) static RULES: Rules = Rules {
+    generation: &["spec"],
+    returns_deleted: true,
+    ..Rules::PLAIN
+};

@@ -1,0 +1,28 @@
+//! The built-in kinds: every group, version, resource and subresource of Kubernetes that is not a custom resource
+//! definition or an API registration, with their defaults, validation, views and what runs beside them.
+//!
+//! A kind is a file in `groups/<group>/`: [`rules::Rules`] where data says it all, a `Strategy` of its own where not. The
+//! library knows no HTTP: `generic-server` serves what [`groups`] describes.
+
+mod admission;
+mod bootstrap;
+mod client;
+mod connect;
+mod controllers;
+mod deps;
+mod faults;
+mod groups;
+mod json;
+mod kind;
+mod net;
+mod quantity;
+mod resources;
+mod rules;
+mod table;
+
+pub use admission::{admission_plugins, late_admission_plugins};
+pub use bootstrap::{Facts, bootstrap};
+pub use controllers::{Controller, controllers};
+pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
+pub use groups::groups;
+pub use net::Cidr;

@@ -1,0 +1,264 @@
+//! What is special about a kind as data: flags, the fields that move generation, what status writes may touch, and plain
+//! functions for defaults and validation. [`Kind`] turns a [`Rules`] into the strategy of the resource, [`StatusOf`] into that
+//! of its `status` subresource. Kinds that need more implement `Strategy` themselves.
+
+use std::fmt;
+
+use generic_server::registry::strategy::{
+    DefaultPropagation, NameRule, SelectableField, Strategy, WriteContext, WriteHooks, subdomain_name,
+};
+use machinery::{FieldError, meta};
+use serde_json::Value;
+
+use crate::faults::Faults;
+use crate::json::{Json, same};
+
+/// What a status write may do to metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatusMeta {
+    /// Anything.
+    Free,
+    /// Anything but labels.
+    KeepLabels,
+    /// Nothing but what the server manages (upstream's `ResetObjectMetaForStatus`).
+    Reset,
+}
+
+/// A kind's rules. `..Rules::PLAIN` fills in the rest.
+pub(crate) struct Rules {
+    pub(crate) name: NameRule,
+    pub(crate) default: fn(&mut Value),
+    /// After the common part of a create's preparation.
+    pub(crate) prepare_create: fn(&WriteContext<'_>, &mut Value),
+    /// Before the common part of an update's preparation.
+    pub(crate) prepare_update: fn(&WriteContext<'_>, &mut Value, &Value),
+    pub(crate) validate: fn(&mut Faults, &Value),
+    /// Also given what was there; `validate` is not called for updates.
+    pub(crate) validate_update: fn(&mut Faults, &Value, &Value),
+    pub(crate) validate_status: fn(&mut Faults, &Value, &Value),
+    /// Warnings for the new object; the old one is null on create.
+    pub(crate) warnings: fn(&Value, &Value) -> Vec<String>,
+    /// There is a `status` that only status writes change.
+    pub(crate) status: bool,
+    /// Clients may say the status when they create.
+    pub(crate) created_with_status: bool,
+    pub(crate) status_meta: StatusMeta,
+    /// Changes of these top-level keys raise `metadata.generation`; empty: generation is the client's.
+    pub(crate) generation: &'static [&'static str],
+    pub(crate) create_on_update: bool,
+    pub(crate) unconditional_update: bool,
+    pub(crate) propagation: DefaultPropagation,
+    pub(crate) returns_deleted: bool,
+    pub(crate) fields: fn() -> Vec<SelectableField>,
+}
+
+impl Rules {
+    pub(crate) const PLAIN: Rules = Rules {
+        name: subdomain_name,
+        default: |_| {},
+        prepare_create: |_, _| {},
+        prepare_update: |_, _, _| {},
+        validate: |_, _| {},
+        validate_update: |_, _, _| {},
+        validate_status: |_, _, _| {},
+        warnings: |_, _| Vec::new(),
+        status: false,
+        created_with_status: false,
+        status_meta: StatusMeta::Free,
+        generation: &[],
+        create_on_update: false,
+        unconditional_update: true,
+        propagation: DefaultPropagation::Background,
+        returns_deleted: false,
+        fields: Vec::new,
+    };
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("status", &self.status)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The strategy of a resource whose rules are data; with hooks for those that allocate.
+pub(crate) struct Kind {
+    rules: &'static Rules,
+    hooks: Option<Box<dyn WriteHooks>>,
+}
+
+impl Kind {
+    pub(crate) fn new(rules: &'static Rules) -> Self {
+        Kind { rules, hooks: None }
+    }
+
+    pub(crate) fn with_hooks(rules: &'static Rules, hooks: impl WriteHooks + 'static) -> Self {
+        Kind {
+            rules,
+            hooks: Some(Box::new(hooks)),
+        }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rules.fmt(f)
+    }
+}
+
+/// The common part of a create: no status, generation one.
+pub(crate) fn prepare_create(rules: &Rules, object: &mut Value) {
+    if rules.status && !rules.created_with_status {
+        object.put("status", Value::Object(serde_json::Map::new()));
+        // What an empty status always says is a default too.
+        (rules.default)(object);
+    }
+    if !rules.generation.is_empty() {
+        meta::set(object, "generation", 1);
+    }
+}
+
+/// The common part of an update: status stays, generation moves with what it is about.
+pub(crate) fn prepare_update(rules: &Rules, object: &mut Value, old: &Value) {
+    if rules.status {
+        object.copy_key("status", old);
+    }
+    if !rules.generation.is_empty() {
+        let changed = rules
+            .generation
+            .iter()
+            .any(|path| !same(object.dig(path), old.dig(path)));
+        meta::set(object, "generation", meta::generation(old) + i64::from(changed));
+    }
+}
+
+/// Everything but status comes from the old object; metadata as far as `keep` says.
+pub(crate) fn prepare_status(keep: StatusMeta, object: &mut Value, old: &Value) {
+    let keys: Vec<String> = [&*object, old]
+        .iter()
+        .filter_map(|value| value.as_object())
+        .flat_map(|map| map.keys().cloned())
+        .filter(|key| !matches!(key.as_str(), "status" | "metadata" | "apiVersion" | "kind"))
+        .collect();
+    for key in keys {
+        object.copy_key(&key, old);
+    }
+    let kept: &[&str] = match keep {
+        StatusMeta::Free => &["generation"],
+        StatusMeta::KeepLabels => &["generation", "labels"],
+        StatusMeta::Reset => &[
+            "deletionTimestamp",
+            "generation",
+            "selfLink",
+            "labels",
+            "annotations",
+            "finalizers",
+            "ownerReferences",
+        ],
+    };
+    let old_meta = old.dig("metadata").clone();
+    let meta = object.ensure("metadata");
+    for key in kept {
+        meta.copy_key(key, &old_meta);
+    }
+}
+
+impl Strategy for Kind {
+    fn default(&self, object: &mut Value) {
+        (self.rules.default)(object);
+    }
+
+    fn name_rule(&self) -> NameRule {
+        self.rules.name
+    }
+
+    fn prepare_for_create(&self, ctx: &WriteContext<'_>, object: &mut Value) {
+        prepare_create(self.rules, object);
+        (self.rules.prepare_create)(ctx, object);
+    }
+
+    fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| (self.rules.validate)(faults, object))
+    }
+
+    fn warnings_on_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<String> {
+        (self.rules.warnings)(object, &Value::Null)
+    }
+
+    fn prepare_for_update(&self, ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        (self.rules.prepare_update)(ctx, object, old);
+        prepare_update(self.rules, object, old);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| (self.rules.validate_update)(faults, object, old))
+    }
+
+    fn warnings_on_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<String> {
+        (self.rules.warnings)(object, old)
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        self.rules.create_on_update
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        self.rules.unconditional_update
+    }
+
+    fn default_propagation(&self) -> DefaultPropagation {
+        self.rules.propagation
+    }
+
+    fn returns_deleted_object(&self) -> bool {
+        self.rules.returns_deleted
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        if self.rules.status { &["status"] } else { &[] }
+    }
+
+    fn selectable_fields(&self) -> Vec<SelectableField> {
+        (self.rules.fields)()
+    }
+
+    fn hooks(&self) -> Option<&dyn WriteHooks> {
+        self.hooks.as_deref()
+    }
+}
+
+/// The strategy of a `status` subresource.
+#[derive(Debug)]
+pub(crate) struct StatusOf(pub(crate) &'static Rules);
+
+impl Strategy for StatusOf {
+    fn default(&self, object: &mut Value) {
+        (self.0.default)(object);
+    }
+
+    fn name_rule(&self) -> NameRule {
+        self.0.name
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        prepare_status(self.0.status_meta, object, old);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| (self.0.validate_status)(faults, object, old))
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        self.0.unconditional_update
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        match self.0.status_meta {
+            StatusMeta::Free => &["spec"],
+            StatusMeta::KeepLabels => &["spec", "metadata.labels"],
+            StatusMeta::Reset => &["metadata", "spec"],
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The small trait between the API server and an engine. The crate's documentation holds the contract.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{BackupInfo, StorageError};
+
+/// A point in the store's history. Zero is before the first write; as a guard it means "the key is absent".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision(pub u64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A key with its value at some revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The whole key, as it was written.
+    pub key: Arc<str>,
+    /// The value's bytes.
+    pub value: Bytes,
+    /// The revision of the write that created this incarnation of the key.
+    pub create_revision: Revision,
+    /// The revision of the newest write to it.
+    pub mod_revision: Revision,
+}
+
+/// Which keys to read, and when.
+#[derive(Debug, Clone, Default)]
+pub struct RangeRequest {
+    /// Only keys that begin with this. Empty for all.
+    pub prefix: String,
+    /// Only keys that sort at or after this one (inclusive), within the prefix.
+    pub start: Option<String>,
+    /// At most this many pairs; zero is no limit.
+    pub limit: usize,
+    /// The state at this revision; the newest when `None`.
+    pub at: Option<Revision>,
+    /// Count only: no pairs are returned.
+    pub count_only: bool,
+}
+
+/// What a range holds.
+#[derive(Debug, Clone, Default)]
+pub struct RangeResponse {
+    /// Pairs in key order.
+    pub kvs: Vec<KeyValue>,
+    /// How many pairs match from `start` on, `kvs` included, whatever the limit.
+    pub count: u64,
+    /// The revision that was read (the newest at that moment when none was asked for).
+    pub revision: Revision,
+}
+
+/// A condition on a key's newest state: its mod revision, or absence (`Revision(0)`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    /// The key looked at.
+    pub key: String,
+    /// The mod revision it must have; zero: it must not exist.
+    pub mod_revision: Revision,
+}
+
+/// A change to one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Writes a value. With `ttl` the key is deleted by the store once that time has passed (seconds granularity, never early).
+    Put {
+        /// The key.
+        key: String,
+        /// Its new value.
+        value: Bytes,
+        /// How long it lives; for ever when `None`.
+        ttl: Option<Duration>,
+    },
+    /// Deletes the key; nothing happens when it is absent.
+    Delete {
+        /// The key.
+        key: String,
+    },
+}
+
+/// Guards and operations that happen together or not at all. A key may be written once in a transaction.
+#[derive(Debug, Clone, Default)]
+pub struct Txn {
+    /// All must hold.
+    pub guards: Vec<Guard>,
+    /// Applied in order.
+    pub ops: Vec<Op>,
+}
+
+/// How a transaction ended.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// It is durable, at this revision (for one that changed nothing: the newest revision).
+    Committed(Revision),
+    /// A guard did not hold; nothing was changed.
+    Conflict {
+        /// The index of the first guard that failed.
+        guard: usize,
+        /// The newest state of that guard's key.
+        current: Option<KeyValue>,
+        /// The store's newest revision when the guard was checked.
+        revision: Revision,
+    },
+}
+
+/// What happened to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventKind {
+    /// It was created or overwritten (created when `kv.create_revision == kv.mod_revision`).
+    Put,
+    /// It was deleted; the event's `kv` holds the key, an empty value and the revision of the deletion as `mod_revision`.
+    Delete,
+}
+
+/// One change, with what was there before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Put or delete.
+    pub kind: EventKind,
+    /// The state after.
+    pub kv: KeyValue,
+    /// The state before, when there was one and the engine still has it (engines in process always do).
+    pub prev: Option<KeyValue>,
+}
+
+/// Receives a watch. Called by the engine on its own thread or task, in revision order: implementations return quickly
+/// and never block on the store.
+pub trait WatchSink: Send + Sync {
+    /// Events of one or more whole revisions, in order. `revision` is the newest revision that they (and everything
+    /// before them) cover.
+    fn events(&self, revision: Revision, events: &[Event]);
+    /// Nothing else has happened under the prefix up to this revision.
+    fn progress(&self, revision: Revision);
+    /// The watch is over; nothing follows. The watcher has to start anew.
+    fn closed(&self, error: StorageError);
+}
+
+/// Ends its watch when dropped.
+#[derive(Debug)]
+pub struct WatchHandle {
+    on_drop: Option<tokio::sync::oneshot::Sender<()>>,
+    guard: Option<Arc<dyn fmt::Debug + Send + Sync>>,
+}
+
+impl WatchHandle {
+    /// A handle whose drop fires `signal`.
+    pub fn signalling(signal: tokio::sync::oneshot::Sender<()>) -> Self {
+        WatchHandle {
+            on_drop: Some(signal),
+            guard: None,
+        }
+    }
+
+    /// A handle that keeps `guard` alive; the engine holds it weakly and forgets the watch once it is gone.
+    pub fn guarding(guard: Arc<dyn fmt::Debug + Send + Sync>) -> Self {
+        WatchHandle {
+            on_drop: None,
+            guard: Some(guard),
+        }
+    }
+}
+
+impl Drop for WatchHandle {
+    fn drop(&mut self) {
+        if let Some(signal) = self.on_drop.take() {
+            // The receiver is gone only when the watch has ended already.
+            let _ = signal.send(());
+        }
+        self.guard.take();
+    }
+}
+
+/// What a compaction left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompactionInfo {
+    /// The oldest revision that can still be read.
+    pub oldest: Revision,
+}
+
+/// Figures for health checks and metrics.
+#[derive(Debug, Clone, Default)]
+pub struct StoreStatus {
+    /// The engine's name: `memory`, `redb`, `sled` or `etcd`.
+    pub engine: &'static str,
+    /// The newest revision.
+    pub revision: Revision,
+    /// The oldest readable revision.
+    pub oldest: Revision,
+    /// Bytes on disk, where there is one.
+    pub size_bytes: Option<u64>,
+    /// Live keys, where known without a scan.
+    pub keys: Option<u64>,
+}
+
+/// An engine. All methods may be called from any task, concurrently; dropping a returned future never leaves the store
+/// in a half-written state (a commit whose future is dropped may still happen).
+#[async_trait::async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// One key, at `at` or newest; with the revision that was read.
+    async fn get(
+        &self,
+        key: &str,
+        at: Option<Revision>,
+    ) -> Result<(Option<KeyValue>, Revision), StorageError>;
+
+    /// Keys in order, at one revision.
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StorageError>;
+
+    /// Applies a transaction durably, or says which guard failed.
+    async fn commit(&self, txn: Txn) -> Result<Outcome, StorageError>;
+
+    /// Delivers every event under `prefix` with a revision **greater than** `after` into `sink`, first those of the past, then
+    /// live ones, until the handle is dropped. `Compacted` when the past from `after` on is no longer complete. Returns once
+    /// the past has been delivered (in-process engines) or the watch is established (etcd).
+    async fn watch(
+        &self,
+        prefix: &str,
+        after: Revision,
+        sink: Arc<dyn WatchSink>,
+    ) -> Result<WatchHandle, StorageError>;
+
+    /// A revision at or after every write acknowledged before this call, such that every sink will soon be told
+    /// (`events` or `progress`) that it has been reached. In-process engines answer at once and their sinks are already there.
+    async fn fresh(&self) -> Result<Revision, StorageError>;
+
+    /// As [`fresh`](Store::fresh), but only sinks that watch under `prefix`, or above it, need to be told. Cheaper where being
+    /// told costs something, as with an etcd whose progress messages cannot be trusted.
+    async fn fresh_for(&self, prefix: &str) -> Result<Revision, StorageError> {
+        let _ = prefix;
+        self.fresh().await
+    }
+
+    /// `fresh` without waiting, where the engine can say (in-process engines): the newest published revision.
+    fn published(&self) -> Option<Revision>;
+
+    /// Drops history older than `revision`; reads and watches before it are `Compacted` from now on.
+    async fn compact(&self, revision: Revision) -> Result<CompactionInfo, StorageError>;
+
+    /// Figures for health checks and metrics; fails when the engine is not able to serve.
+    async fn status(&self) -> Result<StoreStatus, StorageError>;
+
+    /// Writes a snapshot of the newest state into a new file, while writes go on. Embedded engines can; a cluster has its own
+    /// tools, and its engine answers `Engine`. [`restore`](crate::restore) makes a store of it.
+    async fn backup(&self, file: &Path) -> Result<BackupInfo, StorageError> {
+        let _ = file;
+        Err(StorageError::Engine {
+            message: "this storage engine is backed up with its own tools".into(),
+            source: None,
+        })
+    }
+
+    /// Ends background work and releases the data directory. Idempotent; later calls answer `Unavailable`.
+    async fn shutdown(&self);
+}

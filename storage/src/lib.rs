@@ -1,0 +1,45 @@
+//! Keys, bytes, revisions and events: what a Kubernetes API server needs of a store, and nothing of Kubernetes itself.
+//!
+//! # The contract
+//!
+//! - **One revision counter for the whole store.** Every committed transaction that changes something takes the next
+//!   [`Revision`]; all of its operations share it. Revisions never go back, not across restarts and not across a restore.
+//! - **A commit is all or nothing** ([`Store::commit`]): its guards are checked against the newest state, in the same
+//!   atomic step in which its operations are applied. When it answers [`Outcome::Committed`], the change survives
+//!   `kill -9` and power loss (the memory engine excepted).
+//! - **Reads are at a revision**: the newest when none is named, else exactly that one, until it is compacted
+//!   ([`StorageError::Compacted`]); a revision of the future is [`StorageError::FutureRevision`].
+//! - **A watch delivers every event once, in revision order**, into a [`WatchSink`]; all events of one revision are
+//!   delivered together. What it cannot deliver it says: `Compacted` at the start, or `closed` with the reason later.
+//! - **Publish before acknowledge** (in-process engines): when `commit` returns, every sink has already been given its
+//!   events, so a cache fed by a sink never answers older than an acknowledged write. Engines in another process cannot
+//!   promise this; [`Store::fresh`] is how a reader learns which revision it has to wait for.
+//!
+//! Every engine passes the same suite, `conformance`.
+//!
+//! # Engines
+//!
+//! [`open`] opens an embedded one ([`EngineKind`]: redb, sled, memory), [`memory`] makes one for tests, [`open_etcd`] reaches a
+//! cluster. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md tells how they work.
+//!
+//! What transforms values, such as encryption at rest, is a decorator: a [`Store`] around a store. Decorators forward the
+//! methods that have defaults, too.
+#![warn(missing_docs)]
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod directory;
+mod engine;
+mod error;
+mod etcd;
+mod mvcc;
+mod options;
+
+pub use engine::{
+    CompactionInfo, Event, EventKind, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse, Revision,
+    Store, StoreStatus, Txn, WatchHandle, WatchSink,
+};
+pub use error::StorageError;
+pub use etcd::{EtcdOptions, open_etcd};
+pub use mvcc::{BackupInfo, MvccStore, RestoreOptions, inspect_backup, memory, open, restore};
+pub use options::{EngineKind, OpenOptions};

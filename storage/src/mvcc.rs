@@ -1,0 +1,357 @@
+//! Revisions, history, watches and group commit, written once over a tiny ordered-key store.
+//!
+//! - The **log** ([`record`]) in the ordered-key store ([`kv`]) holds every retained change under its revision. A value is
+//!   stored there once.
+//! - The **index** ([`index`]) in memory says where each key's versions are. It holds no values and is rebuilt on open.
+//! - One **writer** thread ([`writer`]) owns the store: it takes all waiting transactions as a group, checks guards, assigns
+//!   revisions, makes the group durable in one batch, then changes the index, tells the watches and answers, in that order.
+//! - **Readers** work beside it on the index and pin the revision they read, so that compaction never takes a value from
+//!   under them.
+//!
+//! Lock order: hub, then index, then pins. `kv` is read-locked by whoever uses the ordered-key store and taken at shutdown.
+
+mod backup;
+mod hub;
+mod index;
+mod kv;
+mod kv_memory;
+mod kv_redb;
+mod kv_sled;
+mod queue;
+mod read;
+mod record;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::oneshot;
+
+pub use self::backup::{BackupInfo, RestoreOptions, inspect_backup, restore};
+use self::hub::Hub;
+use self::index::{Index, Pins};
+use self::kv::Kv;
+use self::queue::{Queue, shut_down};
+use self::writer::{Bookkeeping, Request, Writer};
+use crate::directory::Directory;
+use crate::{
+    CompactionInfo, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest, RangeResponse, Revision,
+    StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
+};
+
+/// Keys longer than this are refused.
+const MAX_KEY_BYTES: usize = 16 * 1024;
+/// Transactions with more bytes of values than this are refused.
+const MAX_TXN_BYTES: usize = 64 << 20;
+
+/// Opens an embedded store, making it when its directory is empty.
+///
+/// Blocks while the index is rebuilt. Fails with `Locked` when another process has the directory, `NewerFormat` when it
+/// was written by a newer program, `Corrupt` when what is there cannot be understood, and `Engine` (with the failure as
+/// its source) when the directory cannot be used.
+pub fn open(options: OpenOptions) -> Result<Arc<dyn Store>, StorageError> {
+    Ok(MvccStore::open(options)?)
+}
+
+/// A store in memory with default options.
+pub fn memory() -> Arc<dyn Store> {
+    MvccStore::memory()
+}
+
+/// What the writer, the readers and the handle share.
+#[derive(Debug)]
+struct Shared {
+    /// `None` once shut down.
+    kv: RwLock<Option<Box<dyn Kv>>>,
+    engine: &'static str,
+    on_disk: bool,
+    chunk_len: u32,
+    index: RwLock<Index>,
+    pins: Arc<Pins>,
+    hub: Hub,
+    queue: Queue<Request>,
+    published: AtomicU64,
+    /// Why no more writes are taken: a batch failed, and what is on disk is not known.
+    failed: Mutex<Option<String>>,
+}
+
+/// A store in this process: memory, redb or sled behind the same revisions, history and watches.
+pub struct MvccStore {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    options: OpenOptions,
+}
+
+impl fmt::Debug for MvccStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dir = self.options.dir.as_deref();
+        f.debug_struct("MvccStore")
+            .field("engine", &self.shared.engine)
+            .field("dir", &dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MvccStore {
+    /// A store in memory with default options.
+    pub fn memory() -> Arc<MvccStore> {
+        let options = OpenOptions {
+            engine: EngineKind::Memory,
+            ..OpenOptions::default()
+        };
+        let kv = Box::new(kv_memory::MemoryKv::default());
+        Self::start(kv, None, options).expect("an empty map can be read")
+    }
+
+    /// See [`open`].
+    pub fn open(options: OpenOptions) -> Result<Arc<MvccStore>, StorageError> {
+        if options.engine == EngineKind::Memory {
+            return Self::start(Box::new(kv_memory::MemoryKv::default()), None, options);
+        }
+        let dir = options.dir.as_deref().ok_or_else(|| StorageError::Engine {
+            message: format!(
+                "the storage engine `{}` needs a data directory",
+                options.engine.name()
+            ),
+            source: None,
+        })?;
+        let directory = Directory::open(dir, options.engine)?;
+        let kv = open_kv(&directory, &options)?;
+        Self::start(kv, Some(directory), options)
+    }
+
+    fn start(
+        kv: Box<dyn Kv>,
+        directory: Option<Directory>,
+        options: OpenOptions,
+    ) -> Result<Arc<MvccStore>, StorageError> {
+        let loaded = writer::load(&*kv)?;
+        Ok(Self::run(
+            kv,
+            loaded.chunk_len,
+            loaded.index,
+            loaded.book,
+            directory,
+            options,
+        ))
+    }
+
+    fn run(
+        kv: Box<dyn Kv>,
+        chunk_len: u32,
+        index: Index,
+        book: Bookkeeping,
+        directory: Option<Directory>,
+        options: OpenOptions,
+    ) -> Arc<MvccStore> {
+        let shared = Arc::new(Shared {
+            engine: kv.name(),
+            on_disk: kv.on_disk(),
+            kv: RwLock::new(Some(kv)),
+            chunk_len,
+            published: AtomicU64::new(index.revision),
+            index: RwLock::new(index),
+            pins: Arc::default(),
+            hub: Hub::default(),
+            queue: Queue::new(),
+            failed: Mutex::new(None),
+        });
+        let writer = Writer::new(shared.clone(), book, directory, options.clone());
+        let thread = std::thread::Builder::new()
+            .name("storage-writer".into())
+            .spawn(move || writer.run())
+            .expect("the system can start a thread");
+        Arc::new(MvccStore {
+            shared,
+            writer: Mutex::new(Some(thread)),
+            options,
+        })
+    }
+
+    /// An independent store with the same content and history, sharing memory with this one until they differ.
+    /// Watches stay with the original. Only the memory engine can; others answer `Engine`.
+    pub async fn fork(&self) -> Result<Arc<MvccStore>, StorageError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.queue.push(Request::Fork { reply }, 0).await?;
+        let (kv, index, book) = answer.await.map_err(|_| shut_down())??;
+        Ok(Self::run(
+            kv,
+            self.shared.chunk_len,
+            index,
+            book,
+            None,
+            self.options.clone(),
+        ))
+    }
+
+    /// Runs a read where it may wait for the disk.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, StorageError> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        if !self.shared.on_disk {
+            return read(&self.shared);
+        }
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || read(&shared))
+            .await
+            .map_err(aborted)?
+    }
+
+    /// Refuses what is too large before it gets in anybody's way. Gives the bytes of the transaction's values.
+    fn check_size(&self, txn: &Txn) -> Result<usize, StorageError> {
+        let mut total = 0usize;
+        for op in &txn.ops {
+            let (key, value) = match op {
+                Op::Put { key, value, .. } => (key, value.len()),
+                Op::Delete { key } => (key, 0),
+            };
+            if key.len() > MAX_KEY_BYTES {
+                return Err(StorageError::TooLarge(format!(
+                    "a key of {} bytes, the limit is {MAX_KEY_BYTES}",
+                    key.len()
+                )));
+            }
+            if value > self.options.max_value_bytes {
+                return Err(StorageError::TooLarge(format!(
+                    "a value of {value} bytes, the limit is {}",
+                    self.options.max_value_bytes
+                )));
+            }
+            total += value;
+        }
+        if total > MAX_TXN_BYTES {
+            return Err(StorageError::TooLarge(format!(
+                "a transaction of {total} bytes, the limit is {MAX_TXN_BYTES}"
+            )));
+        }
+        Ok(total)
+    }
+}
+
+fn aborted(source: tokio::task::JoinError) -> StorageError {
+    StorageError::Engine {
+        message: "a storage operation was aborted".into(),
+        source: Some(Box::new(source)),
+    }
+}
+
+fn open_kv(directory: &Directory, options: &OpenOptions) -> Result<Box<dyn Kv>, StorageError> {
+    Ok(match options.engine {
+        EngineKind::Memory => Box::new(kv_memory::MemoryKv::default()),
+        EngineKind::Redb => Box::new(kv_redb::RedbKv::open(
+            &directory.join("store.redb"),
+            options.cache_bytes,
+        )?),
+        EngineKind::Sled => Box::new(kv_sled::SledKv::open(
+            &directory.join("sled"),
+            options.cache_bytes,
+        )?),
+    })
+}
+
+#[async_trait::async_trait]
+impl Store for MvccStore {
+    async fn get(
+        &self,
+        key: &str,
+        at: Option<Revision>,
+    ) -> Result<(Option<KeyValue>, Revision), StorageError> {
+        // One value: not worth a trip to another thread.
+        self.shared.get(key, at)
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StorageError> {
+        if request.count_only {
+            return self.shared.range(&request);
+        }
+        self.blocking(move |shared| shared.range(&request)).await
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Outcome, StorageError> {
+        let bytes = self.check_size(&txn)?;
+        let (reply, answer) = oneshot::channel();
+        self.shared
+            .queue
+            .push(Request::Commit { txn, reply }, bytes)
+            .await?;
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StorageError::Uncertain("the storage writer has stopped".into())))
+    }
+
+    async fn watch(
+        &self,
+        prefix: &str,
+        after: Revision,
+        sink: Arc<dyn WatchSink>,
+    ) -> Result<WatchHandle, StorageError> {
+        let prefix = prefix.to_owned();
+        self.blocking(move |shared| shared.watch(prefix, after, sink))
+            .await
+    }
+
+    async fn fresh(&self) -> Result<Revision, StorageError> {
+        if self.shared.kv.read().is_none() {
+            return Err(shut_down());
+        }
+        Ok(Revision(self.shared.published.load(Ordering::Acquire)))
+    }
+
+    fn published(&self) -> Option<Revision> {
+        Some(Revision(self.shared.published.load(Ordering::Acquire)))
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<CompactionInfo, StorageError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared
+            .queue
+            .push(
+                Request::Compact {
+                    revision: revision.0,
+                    reply,
+                },
+                0,
+            )
+            .await?;
+        answer.await.unwrap_or_else(|_| Err(shut_down()))
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StorageError> {
+        self.shared.status()
+    }
+
+    async fn backup(&self, file: &Path) -> Result<BackupInfo, StorageError> {
+        let file = file.to_owned();
+        let shared = self.shared.clone();
+        let run = tokio::task::spawn_blocking(move || shared.backup(&file));
+        run.await.map_err(aborted)?
+    }
+
+    async fn shutdown(&self) {
+        self.shared.queue.close();
+        let thread = self.writer.lock().take();
+        if let Some(thread) = thread {
+            // The join fails only when the writer panicked; it has then told its callers.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+impl Drop for MvccStore {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        if let Some(thread) = self.writer.get_mut().take() {
+            // A sink may hold the last handle; the writer must not wait for itself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Snapshots of an embedded store in one file, made while writes go on, and stores made from them.
+//!
+//! A snapshot holds every key that was live at one revision, without history. The file, numbers little-endian:
+//!
+//! | part | bytes |
+//! |---|---|
+//! | magic | `kube-storage-backup\n` |
+//! | format, revision, time (ms since 1970) | 4, 8, 8 |
+//! | per key: a 1, create revision, mod revision, place in its transaction, expiry, lengths, key, value | 1, 8, 8, 4, 8, 4, 4, ... |
+//! | end: a 0, number of keys, CRC-32 of all before it | 1, 8, 4 |
+//!
+//! A store made from one begins at a revision far past the snapshot's: whatever was written after the snapshot and is lost had
+//! lower revisions, so no revision ever means two things, and watchers of the lost time are told `Compacted` and list anew.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::index::{Index, Pin, Version};
+use super::kv::{Kv, Write};
+use super::record::{self, Header, Location};
+use super::{Shared, open_kv};
+use crate::directory::{self, Directory};
+use crate::{EngineKind, OpenOptions, Revision, StorageError};
+
+const MAGIC: &[u8; 20] = b"kube-storage-backup\n";
+const FORMAT: u32 = 1;
+/// How far a restored store's revisions begin past its snapshot's, unless told otherwise: more than could have been written
+/// since, and little of what a revision can hold.
+const DEFAULT_MARGIN: u64 = 1_000_000_000;
+/// Keys per read transaction: a long one would keep redb from reusing pages.
+const KEYS_PER_READER: usize = 512;
+const BATCH_BYTES: usize = 8 << 20;
+/// Larger keys or values than a store takes are damage.
+const MAX_LEN: u32 = 1 << 30;
+
+/// What a snapshot holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// The state is that of this revision.
+    pub revision: Revision,
+    /// When it was taken, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// How many keys it holds.
+    pub keys: u64,
+    /// The length of its file.
+    pub bytes: u64,
+}
+
+/// How to make a store from a snapshot.
+#[derive(Debug, Clone)]
+pub struct RestoreOptions {
+    /// The engine and directory of the new store. The directory has to be empty or absent.
+    pub store: OpenOptions,
+    /// How far revisions begin past the snapshot's. It must be more than was written since.
+    pub margin: u64,
+}
+
+impl RestoreOptions {
+    /// With the default margin, a thousand million.
+    pub fn new(store: OpenOptions) -> RestoreOptions {
+        RestoreOptions {
+            store,
+            margin: DEFAULT_MARGIN,
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn backup(&self, path: &Path) -> Result<BackupInfo, StorageError> {
+        let (index, pin) = self.snapshot(None)?;
+        if path.exists() {
+            let exists = std::io::Error::from(ErrorKind::AlreadyExists);
+            return Err(directory::failed("cannot write the backup", path, exists));
+        }
+        // Whole or absent: what a crash leaves has another name.
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = Path::new(&partial);
+        let info = self.write_backup(&index, &pin, partial).inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = std::fs::remove_file(partial);
+        })?;
+        std::fs::rename(partial, path)
+            .and_then(|()| directory::sync_parent(path))
+            .map_err(|error| directory::failed("cannot write the backup", path, error))?;
+        Ok(info)
+    }
+
+    fn write_backup(&self, index: &Index, pin: &Pin, path: &Path) -> Result<BackupInfo, StorageError> {
+        let failed = |error| directory::failed("cannot write the backup", path, error);
+        // It holds secrets.
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed)?;
+        let mut out = Summed {
+            inner: BufWriter::with_capacity(1 << 20, file),
+            sum: Default::default(),
+            bytes: 0,
+        };
+        let time_ms = super::writer::now_ms();
+        let mut put = |bytes: &[u8]| out.write(bytes).map_err(failed);
+        put(MAGIC)?;
+        put(&FORMAT.to_le_bytes())?;
+        put(&pin.rev.to_le_bytes())?;
+        put(&time_ms.to_le_bytes())?;
+        let mut live = index.range("", None, pin.rev);
+        let mut keys = 0u64;
+        loop {
+            let some: Vec<(_, Version)> = live.by_ref().take(KEYS_PER_READER).collect();
+            if some.is_empty() {
+                break;
+            }
+            self.with_reader(|reader| {
+                for (key, version) in &some {
+                    let header = reader.get(&record::header_key(version.at()))?.ok_or_else(|| {
+                        StorageError::Corrupt(format!("the change at revision {} is missing", version.rev))
+                    })?;
+                    let header = Header::decode(&header)?;
+                    let pair = self.load(reader, key, *version)?;
+                    put(&[1])?;
+                    put(&version.create.to_le_bytes())?;
+                    put(&version.rev.to_le_bytes())?;
+                    put(&version.seq.to_le_bytes())?;
+                    put(&header.expires_ms.to_le_bytes())?;
+                    put(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes())?;
+                    put(&version.len.to_le_bytes())?;
+                    put(key.as_bytes())?;
+                    put(&pair.value)?;
+                    keys += 1;
+                }
+                Ok(())
+            })?;
+        }
+        put(&[0])?;
+        put(&keys.to_le_bytes())?;
+        let sum = out.sum.clone().finalize();
+        out.write(&sum.to_le_bytes()).map_err(failed)?;
+        let bytes = out.bytes;
+        out.inner
+            .into_inner()
+            .map_err(|error| failed(error.into_error()))?
+            .sync_all()
+            .map_err(failed)?;
+        Ok(BackupInfo {
+            revision: Revision(pin.rev),
+            time_ms,
+            keys,
+            bytes,
+        })
+    }
+}
+
+/// Reads a snapshot through and checks it. Fails with `Corrupt` when it is not whole, `NewerFormat` when it was made by a newer
+/// program.
+pub fn inspect_backup(path: &Path) -> Result<BackupInfo, StorageError> {
+    Backup::open(path)?.read(&mut |_| Ok(()))
+}
+
+/// Makes a store from a snapshot, which is checked first. The store is closed again; [`open`](crate::open) it as any other.
+///
+/// Its revisions begin past the snapshot's by the margin, and everything before is compacted. Fails with `Engine` when the
+/// directory is not empty, and as [`inspect_backup`] and [`open`](crate::open) do.
+pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, StorageError> {
+    let info = inspect_backup(path)?;
+    let dir = options
+        .store
+        .dir
+        .as_deref()
+        .filter(|_| options.store.engine != EngineKind::Memory);
+    let dir = dir.ok_or_else(|| StorageError::Engine {
+        message: "a backup is restored into the data directory of an engine on disk".into(),
+        source: None,
+    })?;
+    let occupied = match std::fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) => return Err(directory::failed("cannot read the data directory", dir, error)),
+    };
+    if occupied {
+        let message = format!(
+            "the data directory `{}` is not empty, a backup is restored into an empty one",
+            dir.display()
+        );
+        return Err(StorageError::Engine {
+            message,
+            source: None,
+        });
+    }
+    let directory = Directory::open(dir, options.store.engine)?;
+    let kv = open_kv(&directory, &options.store)?;
+    fill(&*kv, path, info.revision.0.saturating_add(options.margin))?;
+    // Closed before the directory is given up.
+    drop(kv);
+    drop(directory);
+    Ok(info)
+}
+
+fn fill(kv: &dyn Kv, path: &Path, begin: u64) -> Result<(), StorageError> {
+    let chunk_len = u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX);
+    // Until it is gone, the store is not opened.
+    kv.apply(&[Write::Put(record::META_RESTORING.to_vec(), Bytes::new())])?;
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    let info = Backup::open(path)?.read(&mut |entry| {
+        let header = Header {
+            delete: false,
+            time_ms: entry.time_ms,
+            create: entry.create,
+            prev: None,
+            expires_ms: entry.expires_ms,
+            len: u32::try_from(entry.value.len()).unwrap_or(u32::MAX),
+            crc: crc32fast::hash(&entry.value),
+            key: entry.key,
+        };
+        bytes += entry.value.len();
+        record::put_record(&mut batch, entry.at, &header, &entry.value, chunk_len);
+        if bytes >= BATCH_BYTES {
+            kv.apply(&batch)?;
+            batch.clear();
+            bytes = 0;
+        }
+        Ok(())
+    })?;
+    tracing::info!(keys = info.keys, revision = begin, "restored");
+    batch.extend([
+        record::put_u64(record::META_OLDEST, begin),
+        record::put_u64(record::META_REVISION, begin),
+        record::put_u32(record::META_CHUNK, chunk_len),
+        record::put_u32(record::META_FORMAT, record::FORMAT),
+        Write::Delete(record::META_RESTORING.to_vec()),
+    ]);
+    kv.apply(&batch)
+}
+
+/// Writes and sums up.
+struct Summed {
+    inner: BufWriter<File>,
+    sum: crc32fast::Hasher,
+    bytes: u64,
+}
+
+impl Summed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.sum.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.inner.write_all(bytes)
+    }
+}
+
+/// A key of a snapshot.
+struct Entry {
+    at: Location,
+    create: u64,
+    expires_ms: u64,
+    time_ms: u64,
+    key: String,
+    value: Bytes,
+}
+
+/// A snapshot being read.
+struct Backup<'a> {
+    path: &'a Path,
+    file: BufReader<File>,
+    sum: crc32fast::Hasher,
+    bytes: u64,
+}
+
+impl Backup<'_> {
+    fn open(path: &Path) -> Result<Backup<'_>, StorageError> {
+        let file =
+            File::open(path).map_err(|error| directory::failed("cannot open the backup", path, error))?;
+        Ok(Backup {
+            path,
+            file: BufReader::with_capacity(1 << 20, file),
+            sum: Default::default(),
+            bytes: 0,
+        })
+    }
+
+    fn corrupt(&self, what: &str) -> StorageError {
+        StorageError::Corrupt(format!("the backup `{}` {what}", self.path.display()))
+    }
+
+    fn bytes(&mut self, len: usize) -> Result<Vec<u8>, StorageError> {
+        // What the length says may be damage: nothing is set aside for it before it is read.
+        let mut bytes = Vec::new();
+        let read = (&mut self.file).take(len as u64).read_to_end(&mut bytes);
+        read.map_err(|error| directory::failed("cannot read the backup", self.path, error))?;
+        if bytes.len() < len {
+            return Err(self.corrupt("ends too early"));
+        }
+        self.sum.update(&bytes);
+        self.bytes += len as u64;
+        Ok(bytes)
+    }
+
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], StorageError> {
+        let bytes = self.bytes(N)?;
+        <[u8; N]>::try_from(bytes).map_err(|_| self.corrupt("ends too early"))
+    }
+
+    fn u64(&mut self) -> Result<u64, StorageError> {
+        self.number().map(u64::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, StorageError> {
+        self.number().map(u32::from_le_bytes)
+    }
+
+    fn len(&mut self) -> Result<usize, StorageError> {
+        let len = self.u32()?;
+        if len > MAX_LEN {
+            return Err(self.corrupt("is damaged"));
+        }
+        Ok(len as usize)
+    }
+
+    fn read(
+        mut self,
+        visit: &mut dyn FnMut(Entry) -> Result<(), StorageError>,
+    ) -> Result<BackupInfo, StorageError> {
+        if self.bytes(MAGIC.len())? != MAGIC {
+            return Err(self.corrupt("is not a backup"));
+        }
+        let format = self.u32()?;
+        if format > FORMAT {
+            return Err(StorageError::NewerFormat {
+                found: format,
+                supported: FORMAT,
+            });
+        }
+        let revision = self.u64()?;
+        let time_ms = self.u64()?;
+        let mut keys = 0u64;
+        while self.number()? == [1] {
+            let create = self.u64()?;
+            let at = Location {
+                rev: self.u64()?,
+                seq: self.u32()?,
+            };
+            let expires_ms = self.u64()?;
+            let (key_len, value_len) = (self.len()?, self.len()?);
+            let key = String::from_utf8(self.bytes(key_len)?).map_err(|_| self.corrupt("is damaged"))?;
+            let value = self.bytes(value_len)?.into();
+            visit(Entry {
+                at,
+                create,
+                expires_ms,
+                time_ms,
+                key,
+                value,
+            })?;
+            keys += 1;
+        }
+        let counted = self.u64()?;
+        let sum = self.sum.clone().finalize();
+        if self.u32()? != sum || counted != keys {
+            return Err(self.corrupt("fails its checksum"));
+        }
+        Ok(BackupInfo {
+            revision: Revision(revision),
+            time_ms,
+            keys,
+            bytes: self.bytes,
+        })
+    }
+}

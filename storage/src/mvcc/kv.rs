@@ -1,0 +1,56 @@
+//! The tiny ordered-key store that the MVCC layer stands on: get, scan, and an atomic, durable batch.
+//!
+//! It knows nothing of revisions. One thread writes, any number read. Adapters: [`memory`](super::kv_memory),
+//! [`redb`](super::kv_redb), [`sled`](super::kv_sled), and in tests one that injects faults.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::StorageError;
+
+/// One change of a batch.
+#[derive(Debug, Clone)]
+pub(crate) enum Write {
+    Put(Vec<u8>, Bytes),
+    Delete(Vec<u8>),
+}
+
+/// Called for each pair of a scan, in key order; `false` ends it.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, StorageError>;
+
+/// Reads. What one reader sees may or may not include batches applied after it was made.
+pub(crate) trait Reader {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
+    /// Pairs with `from <= key < to`.
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError>;
+}
+
+/// An ordered-key store.
+pub(crate) trait Kv: Send + Sync + fmt::Debug {
+    fn name(&self) -> &'static str;
+
+    /// Whether reads may wait for a disk.
+    fn on_disk(&self) -> bool;
+
+    /// Values longer than this are cut into chunks by the layer above.
+    fn chunk_len(&self) -> usize;
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError>;
+
+    /// Applies all of the batch or nothing. When it returns, the batch survives power loss. After an error nobody
+    /// knows which of the two happened.
+    fn apply(&self, batch: &[Write]) -> Result<(), StorageError>;
+
+    fn size_bytes(&self) -> Option<u64>;
+
+    /// Called once when writes have paused, to prepare for a quick reopen should the process die now.
+    fn settle(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    /// An independent copy, where that costs nothing.
+    fn fork(&self) -> Option<Box<dyn Kv>> {
+        None
+    }
+}

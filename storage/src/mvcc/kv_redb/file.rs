@@ -1,0 +1,154 @@
+//! The file below redb, written ahead with zeros.
+//!
+//! redb grows its file in great steps that occupy no blocks. The first write to each block then makes `fdatasync` commit the
+//! file system's journal, too, at worst several times as slow as syncing blocks that are there, and a young store pays that
+//! for nearly every commit. So blocks are filled a few megabytes ahead, in one go.
+//!
+//! Invariant: nothing was ever written at or past `frontier`, so filling from there on destroys nothing.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+const AHEAD: u64 = 8 << 20;
+/// A write this far past the frontier leaves a gap rather than fill it.
+const GAP: u64 = 16 << 20;
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+#[derive(Debug)]
+pub(super) struct FilledFile {
+    file: File,
+    frontier: Mutex<u64>,
+}
+
+impl FilledFile {
+    pub(super) fn open(path: &Path) -> io::Result<FilledFile> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
+        let frontier = end_of_data(&file)?;
+        Ok(FilledFile {
+            file,
+            frontier: Mutex::new(frontier),
+        })
+    }
+
+    fn fill(&self, from: u64, to: u64) -> io::Result<()> {
+        let mut at = from;
+        while at < to {
+            let take = (to - at).min(ZEROS.len() as u64);
+            self.file
+                .write_all_at(&ZEROS[..usize::try_from(take).unwrap_or(ZEROS.len())], at)?;
+            at += take;
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, offset: u64, end: u64) -> io::Result<()> {
+        let mut frontier = self.frontier.lock();
+        if end <= *frontier {
+            return Ok(());
+        }
+        let from = if offset > *frontier + GAP { end } else { *frontier };
+        let to = (end + AHEAD).min(self.file.metadata()?.len()).max(end);
+        *frontier = to;
+        // When the disk is too full for zeros, it may still have room for what is to be written.
+        self.fill(from, to).or_else(|error| match error.kind() {
+            io::ErrorKind::StorageFull => Ok(()),
+            _ => Err(error),
+        })
+    }
+}
+
+/// The end of the last block that is occupied. Where the file system cannot say, the end of the file.
+fn end_of_data(file: &File) -> io::Result<u64> {
+    use rustix::fs::SeekFrom;
+    let mut end = 0;
+    loop {
+        match rustix::fs::seek(file, SeekFrom::Data(end)) {
+            Ok(data) => end = rustix::fs::seek(file, SeekFrom::Hole(data))?,
+            Err(rustix::io::Errno::NXIO) => return Ok(end),
+            Err(rustix::io::Errno::INVAL) => return Ok(file.metadata()?.len()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl redb::StorageBackend for FilledFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut frontier = self.frontier.lock();
+        self.file.set_len(len)?;
+        *frontier = (*frontier).min(len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.prepare(offset, offset + data.len() as u64)?;
+        self.file.write_all_at(data, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::StorageBackend;
+
+    use super::*;
+
+    #[test]
+    fn filling_never_touches_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let writes = [
+            (0, 100),
+            (5_000, 10),
+            (80 << 20, 4096),
+            ((200 << 20) - 7, 7),
+            (9 << 20, 4096),
+            (150 << 20, 1),
+        ];
+        let file = FilledFile::open(&path).unwrap();
+        file.set_len(200 << 20).unwrap();
+        let check = |file: &FilledFile, count: usize| {
+            for (index, (offset, len)) in writes[..count].iter().enumerate() {
+                let mut found = vec![0; *len];
+                file.read(*offset, &mut found).unwrap();
+                assert!(
+                    found.iter().all(|byte| usize::from(*byte) == index + 1),
+                    "write {index} of {count}"
+                );
+            }
+        };
+        for (index, (offset, len)) in writes.iter().enumerate() {
+            // Opened anew each time, as after a crash.
+            let file = FilledFile::open(&path).unwrap();
+            file.write(*offset, &vec![index as u8 + 1; *len]).unwrap();
+            check(&file, index + 1);
+        }
+        check(&file, writes.len());
+        assert_eq!(file.len().unwrap(), 200 << 20);
+        file.set_len(1 << 20).unwrap();
+        file.set_len(2 << 20).unwrap();
+        let mut found = [1; 4];
+        file.read(1 << 20, &mut found).unwrap();
+        assert_eq!(found, [0; 4]);
+    }
+}

@@ -1,0 +1,131 @@
+//! The ordered-key store in a sled 0.34 directory.
+//!
+//! sled's own `flush` issues `sync_file_range`, which reaches neither the device's cache nor the file's metadata: an
+//! acknowledged write could go with the power. So after each flush this adapter calls `fdatasync` on sled's log file
+//! itself. Values past sled's blob threshold would go to files that are never synced at all; [`Kv::chunk_len`] stays below it.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::kv::{Kv, Reader, Visit, Write};
+use crate::StorageError;
+
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(crate) struct SledKv {
+    /// A handle of our own on sled's log file.
+    log: File,
+    db: sled::Db,
+}
+
+impl SledKv {
+    pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<SledKv, StorageError> {
+        let config = sled::Config::new()
+            .path(dir)
+            .cache_capacity(cache_bytes)
+            // Commits flush; a timer would only compete with them.
+            .flush_every_ms(None);
+        let patience = Instant::now() + LOCK_PATIENCE;
+        let db = loop {
+            match config.open() {
+                // The directory is ours already. sled's own lock lingers while its threads end, or while a child process
+                // that is just being started has a copy of the handle.
+                Err(sled::Error::Io(error)) if is_lock(&error) && Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                opened => {
+                    break opened.map_err(|error| failed(&format!("opening `{}`", dir.display()), error))?;
+                }
+            }
+        };
+        let path = dir.join("db");
+        let log = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|source| StorageError::Engine {
+                message: format!("opening sled's log `{}`", path.display()),
+                source: Some(Box::new(source)),
+            })?;
+        Ok(SledKv { log, db })
+    }
+}
+
+impl Kv for SledKv {
+    fn name(&self) -> &'static str {
+        "sled"
+    }
+
+    fn on_disk(&self) -> bool {
+        true
+    }
+
+    fn chunk_len(&self) -> usize {
+        96 * 1024
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {
+        Ok(Box::new(SledReader(&self.db)))
+    }
+
+    fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
+        let mut changes = sled::Batch::default();
+        for write in batch {
+            match write {
+                Write::Put(key, value) => changes.insert(key.as_slice(), value.as_ref()),
+                Write::Delete(key) => changes.remove(key.as_slice()),
+            }
+        }
+        self.db
+            .apply_batch(changes)
+            .map_err(|error| failed("committing", error))?;
+        self.db.flush().map_err(|error| failed("flushing", error))?;
+        self.log
+            .sync_data()
+            .map_err(|error| failed("syncing", sled::Error::Io(error)))
+    }
+
+    fn size_bytes(&self) -> Option<u64> {
+        self.db.size_on_disk().ok()
+    }
+}
+
+struct SledReader<'a>(&'a sled::Db);
+
+impl Reader for SledReader<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        let found = self.0.get(key).map_err(|error| failed("reading", error))?;
+        Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError> {
+        for pair in self.0.range(from..to) {
+            let (key, value) = pair.map_err(|error| failed("reading", error))?;
+            if !visit(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_lock(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::Other && error.to_string().starts_with("could not acquire lock")
+}
+
+fn failed(doing: &str, error: sled::Error) -> StorageError {
+    match error {
+        sled::Error::Corruption { .. } => StorageError::Corrupt(format!("{doing}: {error}")),
+        sled::Error::Io(source) if source.kind() == std::io::ErrorKind::StorageFull => {
+            StorageError::NoSpace(format!("{doing}: {source}"))
+        }
+        source => StorageError::Engine {
+            message: format!("sled failed {doing}"),
+            source: Some(Box::new(source)),
+        },
+    }
+}

@@ -1,0 +1,66 @@
+//! Tests of the embedded engines: the conformance suite and what is theirs alone.
+
+mod backup;
+mod crash;
+mod directory;
+mod faults;
+mod growth;
+mod model;
+mod restart;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::conformance::Subject;
+use crate::{EngineKind, OpenOptions, StorageError, Store};
+
+const ON_DISK: [EngineKind; 2] = [EngineKind::Redb, EngineKind::Sled];
+
+fn options(engine: EngineKind, dir: &Path) -> OpenOptions {
+    OpenOptions {
+        engine,
+        dir: Some(dir.to_owned()),
+        min_free_bytes: 0,
+        ..OpenOptions::default()
+    }
+}
+
+fn reopen(engine: EngineKind, dir: &Path) -> Result<Arc<dyn Store>, StorageError> {
+    crate::open(options(engine, dir))
+}
+
+async fn on_disk(engine: EngineKind) -> Subject {
+    let dir = tempfile::tempdir().unwrap();
+    Subject::in_process(reopen(engine, dir.path()).unwrap()).keeping(dir)
+}
+
+mod memory {
+    use super::*;
+    crate::conformance_tests!(async { Subject::in_process(crate::memory()) });
+}
+
+mod redb {
+    use super::*;
+    crate::conformance_tests!(on_disk(EngineKind::Redb));
+}
+
+mod sled {
+    use super::*;
+    crate::conformance_tests!(on_disk(EngineKind::Sled));
+}
+
+#[tokio::test]
+async fn a_fork_goes_its_own_way() {
+    let origin = crate::MvccStore::memory();
+    let s = Subject::in_process(origin.clone());
+    let first = s.write("a", "1").await;
+    let second = s.write("a", "2").await;
+    let fork = Subject::in_process(origin.fork().await.unwrap());
+    assert_eq!(fork.write("a", "fork").await.0, second.0 + 1);
+    assert_eq!(s.write("a", "origin").await.0, second.0 + 1);
+    assert_eq!(fork.read("a", None).await.unwrap().value, "fork");
+    assert_eq!(s.read("a", None).await.unwrap().value, "origin");
+    assert_eq!(fork.read("a", Some(first)).await.unwrap().value, "1");
+    s.finish().await;
+    assert_eq!(fork.read("a", Some(second)).await.unwrap().value, "2");
+}

@@ -1,0 +1,197 @@
+//! Directories that cannot be opened, or written to.
+
+use std::path::Path;
+
+use super::super::kv::Kv;
+use super::super::{kv_redb, kv_sled, record};
+use super::{ON_DISK, options, reopen};
+use crate::conformance::Subject;
+use crate::{EngineKind, OpenOptions, Outcome, StorageError, Txn};
+
+#[track_caller]
+fn refused(options: OpenOptions, expected: impl Fn(&StorageError) -> bool) {
+    match crate::open(options) {
+        Ok(store) => panic!("opened {store:?}"),
+        Err(error) => assert!(expected(&error), "{error:?}"),
+    }
+}
+
+async fn filled(engine: EngineKind, dir: &Path) {
+    let s = Subject::in_process(reopen(engine, dir).unwrap());
+    for n in 0..200 {
+        s.write(&format!("k{n}"), vec![n as u8; 2000]).await;
+    }
+    s.finish().await;
+}
+
+#[tokio::test]
+async fn a_directory_has_one_owner() {
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let store = reopen(engine, dir.path()).unwrap();
+        let owner = format!("process {}", std::process::id());
+        refused(
+            options(engine, dir.path()),
+            |error| matches!(error, StorageError::Locked(by) if *by == owner),
+        );
+        store.shutdown().await;
+        // Given up although the handle is still there.
+        reopen(engine, dir.path()).unwrap().shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn only_the_owner_may_look() {
+    use std::os::unix::fs::PermissionsExt;
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let s = Subject::in_process(reopen(engine, &data).unwrap());
+        let backup = dir.path().join("backup");
+        s.store.backup(&backup).await.unwrap();
+        s.finish().await;
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&data), mode(&backup)), (0o700, 0o600));
+        if engine == EngineKind::Redb {
+            assert_eq!(mode(&data.join("store.redb")), 0o600);
+        }
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_handle_gives_the_directory_up() {
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        drop(reopen(engine, dir.path()).unwrap());
+        drop(reopen(engine, dir.path()).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn newer_formats_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("FORMAT"), "format 2 engine redb\n").unwrap();
+    let newer = |error: &StorageError| {
+        matches!(
+            error,
+            StorageError::NewerFormat {
+                found: 2,
+                supported: 1
+            }
+        )
+    };
+    refused(options(EngineKind::Redb, dir.path()), newer);
+
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        reopen(engine, dir.path()).unwrap().shutdown().await;
+        let kv: Box<dyn Kv> = match engine {
+            EngineKind::Redb => {
+                Box::new(kv_redb::RedbKv::open(&dir.path().join("store.redb"), 1 << 20).unwrap())
+            }
+            _ => Box::new(kv_sled::SledKv::open(&dir.path().join("sled"), 1 << 20).unwrap()),
+        };
+        kv.apply(&[record::put_u32(record::META_FORMAT, 2)]).unwrap();
+        drop(kv);
+        refused(options(engine, dir.path()), newer);
+    }
+}
+
+#[tokio::test]
+async fn a_directory_is_of_one_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    reopen(EngineKind::Sled, dir.path()).unwrap().shutdown().await;
+    refused(options(EngineKind::Redb, dir.path()), |error| {
+        error
+            .to_string()
+            .ends_with("was written by the engine `sled`, not `redb`")
+    });
+    refused(OpenOptions::default(), |error| {
+        error.to_string().contains("needs a data directory")
+    });
+}
+
+#[tokio::test]
+async fn unusable_directories_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let named = |error: &StorageError| matches!(error, StorageError::Engine { message, source: Some(_) } if message.contains("/file"));
+    refused(options(EngineKind::Redb, &file), named);
+    refused(options(EngineKind::Redb, &file.join("below")), named);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_files_are_reported() {
+    let corrupt = |error: &StorageError| matches!(error, StorageError::Corrupt(_));
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("FORMAT"), "nonsense").unwrap();
+    refused(options(EngineKind::Redb, dir.path()), corrupt);
+
+    let dir = tempfile::tempdir().unwrap();
+    filled(EngineKind::Redb, dir.path()).await;
+    let path = dir.path().join("store.redb");
+    let whole = std::fs::read(&path).unwrap();
+    let zeros = vec![0; whole.len()];
+    let text = b"this is not the file you are looking for".repeat(whole.len() / 40);
+    for content in [&zeros[..], &text[..], &whole[..100], &whole[..5000]] {
+        std::fs::write(&path, content).unwrap();
+        refused(options(EngineKind::Redb, dir.path()), corrupt);
+    }
+    std::fs::write(&path, &whole).unwrap();
+    let store = reopen(EngineKind::Redb, dir.path()).unwrap();
+    assert_eq!(store.status().await.unwrap().keys, Some(200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_values_are_an_error_of_that_value_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(EngineKind::Redb, dir.path()).await;
+    let path = dir.path().join("store.redb");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // One value's bytes, wherever they lie, change.
+    let pattern = [77u8; 2000];
+    let mut found = 0;
+    while let Some(at) = bytes.windows(2000).position(|window| window == pattern) {
+        bytes[at + 1000] ^= 1;
+        found += 1;
+    }
+    assert!(found > 0);
+    std::fs::write(&path, &bytes).unwrap();
+    let s = Subject::in_process(reopen(EngineKind::Redb, dir.path()).unwrap());
+    let read = s.store.get(&s.key("k77"), None).await;
+    assert!(matches!(read, Err(StorageError::Corrupt(_))), "{read:?}");
+    assert_eq!(s.read("k78", None).await.unwrap().value, vec![78; 2000]);
+    s.remove("k77").await;
+    assert_eq!(s.list("k", None).await.len(), 199);
+    s.finish().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_and_reads_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(EngineKind::Redb, dir.path()).await;
+    let full = OpenOptions {
+        min_free_bytes: u64::MAX,
+        ..options(EngineKind::Redb, dir.path())
+    };
+    let s = Subject::in_process(crate::open(full).unwrap());
+    let put = Txn {
+        guards: vec![],
+        ops: vec![s.put("more", "x")],
+    };
+    let refused = s.store.commit(put).await;
+    assert!(
+        matches!(&refused, Err(StorageError::NoSpace(why)) if why.contains("kept in reserve")),
+        "{refused:?}"
+    );
+    assert_eq!(s.list("k", None).await.len(), 200);
+    // What makes room is let through.
+    let delete = Txn {
+        guards: vec![],
+        ops: vec![s.delete("k0")],
+    };
+    assert!(matches!(s.store.commit(delete).await, Ok(Outcome::Committed(_))));
+    assert_eq!(s.list("k", None).await.len(), 199);
+    s.finish().await;
+}

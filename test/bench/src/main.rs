@@ -1,0 +1,131 @@
+//! A load tool for any Kubernetes API server: it takes a kubeconfig, runs one phase and prints one JSON line about it.
+//!
+//! Nothing in it knows this project's server, so that the same phase can be run against kube-apiserver side by side. With
+//! `--pid` it adds what the server's processes used: CPU per operation and resident memory, read from `/proc`.
+
+mod client;
+mod phases;
+mod process;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Loads a Kubernetes API server and prints one JSON line.
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
+struct Arguments {
+    /// The kubeconfig of an administrator with a client certificate.
+    #[arg(long, global = true)]
+    kubeconfig: Option<PathBuf>,
+    /// Processes of the server (API server, etcd), for CPU and memory.
+    #[arg(long, global = true)]
+    pid: Vec<u32>,
+    /// The namespace to work in; made when absent.
+    #[arg(long, global = true, default_value = "bench")]
+    namespace: String,
+    #[command(subcommand)]
+    phase: Phase,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Phase {
+    /// Starts a command and measures the time until `/readyz` answers ok; then ends it.
+    Start {
+        /// Where `/readyz` is.
+        #[arg(long, default_value = "https://127.0.0.1:6443")]
+        url: String,
+        /// Runs.
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Creates ConfigMaps.
+    Create(Load),
+    /// Replaces ConfigMaps that are there.
+    Update(Load),
+    /// Merge-patches ConfigMaps that are there.
+    MergePatch(Load),
+    /// Strategic-merge-patches ConfigMaps that are there.
+    StrategicPatch(Load),
+    /// Applies ConfigMaps that are not there.
+    ApplyCreate(Load),
+    /// Applies a change to ConfigMaps that are there.
+    ApplyUpdate(Load),
+    /// Reads ConfigMaps one by one, consistently.
+    Get(Load),
+    /// Creates pods.
+    CreatePods(Load),
+    /// Lists the ConfigMaps of the namespace.
+    List {
+        /// Lists in all.
+        #[arg(long, default_value_t = 20)]
+        count: usize,
+        /// A query such as `resourceVersion=0` or `labelSelector=group%3D7`.
+        #[arg(long, default_value = "")]
+        query: String,
+    },
+    /// Watches with many watchers while ConfigMaps are written, and measures delivery.
+    Watch {
+        /// Watchers.
+        #[arg(long, default_value_t = 200)]
+        watchers: usize,
+        /// Events.
+        #[arg(long, default_value_t = 1000)]
+        events: usize,
+        /// Connections that they share.
+        #[arg(long, default_value_t = 10)]
+        connections: usize,
+    },
+    /// Deletes the namespace's ConfigMaps.
+    Clean,
+    /// Prints the memory of the processes.
+    Memory,
+}
+
+/// How much load.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Load {
+    /// Clients at once, each with a connection of its own.
+    #[arg(long, default_value_t = 32)]
+    pub(crate) clients: usize,
+    /// Operations in all.
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) count: usize,
+    /// Bytes of each object's data.
+    #[arg(long, default_value_t = 2048)]
+    pub(crate) size: usize,
+    /// The number of the first object.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) from: usize,
+}
+
+#[tokio::main]
+#[expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "its output is its purpose"
+)]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = phases::run(
+        arguments.kubeconfig.as_deref(),
+        &arguments.pid,
+        &arguments.namespace,
+        &arguments.phase,
+    );
+    match done.await {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Whole control planes in process, asked over TLS as any client would. One test binary; every test has a server of its own on a
+//! free port, in memory.
+#![cfg(test)]
+
+mod access;
+mod aggregation;
+mod objects;

@@ -1,0 +1,197 @@
+//! The one kind that this server serves: `Fish`, `fishes.sample.example.com/v1`, with a status.
+
+use std::sync::Arc;
+
+use generic_server::registry::store::{ObjectStore, StoreConfig};
+use generic_server::registry::strategy::{SelectableField, Strategy, WriteContext};
+use generic_server::resource::{
+    ALL_VERBS, Backend, Column, Decoding, Names, Scope, ServedResource, Subresource, TableConvertor,
+};
+use generic_server::server::GroupSpec;
+use machinery::schema::{KindSchema, NodeId, crd, validate};
+use machinery::{
+    FieldError, FieldPath, GroupKind, GroupResource, GroupVersionKind, GroupVersionResource, meta,
+};
+use serde_json::{Value, json};
+use storage::Store;
+
+/// The group.
+pub const GROUP: &str = "sample.example.com";
+/// The version.
+pub const VERSION: &str = "v1";
+/// The kind.
+pub const KIND: &str = "Fish";
+
+/// The schema of the kind, as a CRD would state it: it decides what is decoded, pruned, defaulted and refused, and is what
+/// OpenAPI says.
+pub(crate) fn schema() -> Value {
+    json!({
+        "description": "A fish.",
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {
+                "description": "What the fish should be like.",
+                "type": "object",
+                "required": ["species"],
+                "properties": {
+                    "species": {"description": "What it is.", "type": "string", "minLength": 1},
+                    "length": {"description": "How long it is, in millimetres.", "type": "integer", "minimum": 1},
+                    "water": {"description": "Where it lives.", "type": "string", "enum": ["Fresh", "Salt"], "default": "Fresh"},
+                },
+            },
+            "status": {
+                "description": "How the fish is doing.",
+                "type": "object",
+                "properties": {"phase": {"description": "Swimming or not.", "type": "string"}},
+            },
+        },
+    })
+}
+
+/// The group with its one resource, over an engine. `None` when the schema does not compile, which a test rules out.
+pub(crate) fn group(engine: Arc<dyn Store>) -> Option<GroupSpec> {
+    let arena = Arc::new(crd::compile(&schema()).ok()?);
+    let root = arena.root.unwrap_or(NodeId(0));
+    let schema = KindSchema::new(arena, root);
+    let strategy = Arc::new(FishStrategy(schema.clone()));
+    let store = ObjectStore::new(
+        engine,
+        StoreConfig {
+            resource: GroupResource::new(GROUP, "fishes"),
+            kind: GroupKind::new(GROUP, KIND),
+            prefix: format!("/registry/{GROUP}/fishes"),
+            namespaced: true,
+            fields: strategy.selectable_fields(),
+            ttl: None,
+        },
+    );
+    let resource = Arc::new(ServedResource {
+        gvr: GroupVersionResource::new(GROUP, VERSION, "fishes"),
+        gvk: GroupVersionKind::new(GROUP, VERSION, KIND),
+        names: Names {
+            kind: KIND.into(),
+            list_kind: "FishList".into(),
+            singular: "fish".into(),
+            short: vec!["fi".into()],
+            categories: Vec::new(),
+        },
+        scope: Scope::Namespaced,
+        decoding: Decoding::Custom(schema.clone()),
+        strategy,
+        backend: Backend::Stored(store),
+        converter: None,
+        subresources: vec![(
+            "status".into(),
+            Subresource::View(Arc::new(StatusStrategy(schema))),
+        )],
+        table: Arc::new(FishTable::new()),
+        verbs: ALL_VERBS,
+        deprecation_warning: None,
+        storage_version_hash: String::new(),
+        custom: true,
+    });
+    Some(GroupSpec {
+        group: GROUP.into(),
+        versions: vec![(VERSION.into(), vec![resource])],
+    })
+}
+
+/// Writes of the object: the status is not the writer's, the schema judges.
+#[derive(Debug)]
+struct FishStrategy(KindSchema);
+
+impl Strategy for FishStrategy {
+    fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
+        object["status"] = json!({"phase": "Swimming"});
+        meta::set(object, "generation", 1);
+    }
+
+    fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
+        validate::validate(self.0.root(), object, &FieldPath::ROOT)
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object["status"] = old.get("status").cloned().unwrap_or_default();
+        let changed = object.get("spec") != old.get("spec");
+        meta::set(object, "generation", meta::generation(old) + i64::from(changed));
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        validate::validate_update(self.0.root(), object, old, &FieldPath::ROOT)
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+
+    fn selectable_fields(&self) -> Vec<SelectableField> {
+        vec![SelectableField::path("spec.species")]
+    }
+}
+
+/// Writes of the status: nothing else is touched.
+#[derive(Debug)]
+struct StatusStrategy(KindSchema);
+
+impl Strategy for StatusStrategy {
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object["spec"] = old.get("spec").cloned().unwrap_or_default();
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        validate::validate_update(self.0.root(), object, old, &FieldPath::ROOT)
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["spec"]
+    }
+}
+
+/// What `kubectl get` shows.
+#[derive(Debug)]
+struct FishTable(Vec<Column>);
+
+impl FishTable {
+    fn new() -> Self {
+        let column = |name: &str, format: &str| Column {
+            name: name.into(),
+            kind: "string".into(),
+            format: format.into(),
+            description: String::new(),
+            priority: 0,
+        };
+        FishTable(vec![
+            column("Name", "name"),
+            column("Species", ""),
+            column("Phase", ""),
+        ])
+    }
+}
+
+impl TableConvertor for FishTable {
+    fn columns(&self) -> &[Column] {
+        &self.0
+    }
+
+    fn cells(&self, object: &Value) -> Vec<Value> {
+        vec![
+            meta::name(object).into(),
+            meta::dig_str(object, &["spec", "species"]).into(),
+            meta::dig_str(object, &["status", "phase"]).into(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_compiles() {
+        assert!(group(storage::memory()).is_some());
+    }
+}

@@ -1,0 +1,182 @@
+//! A small extension API server, built on `generic-server` as anybody outside would: its own process, its own storage, one kind
+//! in its own group, everything about access delegated to the main API server. `docs/extension-authors.md` walks through it.
+
+mod access;
+mod fish;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use generic_server::admission::AdmissionChain;
+use generic_server::chain::{self, ChainConfig};
+use generic_server::delegate::WithDocuments;
+use generic_server::discovery::Documents;
+use generic_server::handlers::ServeEnv;
+use generic_server::health::Health;
+use generic_server::lifecycle::{Lifecycle, Timeline};
+use generic_server::openapi::{OpenApi, StaticDocuments};
+use generic_server::pki::Authority;
+use generic_server::serve::{Server, Tls, TlsOptions, bind, certified_key};
+use generic_server::server::ApiServer;
+use generic_server::spawn::Tasks;
+use storage::{OpenOptions, Store};
+
+pub use fish::{GROUP, KIND, VERSION};
+
+/// The largest request body.
+const MAX_BODY: usize = 3 << 20;
+
+/// Serves fishes.sample.example.com behind a Kubernetes API server.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "sample-extension", version)]
+pub struct Options {
+    /// The address to listen on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The port for HTTPS; 0 picks a free one.
+    #[arg(long, default_value_t = 8443)]
+    pub secure_port: u16,
+    /// The serving certificate (PEM, with chain), of the name SERVICE.NAMESPACE.svc. One of no known authority is made when unset.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Where objects are kept; in memory when unset.
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+    /// How to reach the main API server. Without it only `system:masters` may do anything.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Authorities of front proxies; those of the main API server when unset.
+    #[arg(long)]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names that front proxies may have; any when empty.
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+    /// Authorities of client certificates; those of the main API server when unset.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+}
+
+impl Options {
+    /// The options without any flag.
+    pub fn defaults() -> Self {
+        Options::parse_from(["sample-extension"])
+    }
+}
+
+/// Why it cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Nobody can listen there.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, std::io::Error),
+    /// The serving certificate cannot be used.
+    #[error("unusable serving certificate: {0}")]
+    Certificate(String),
+    /// The store cannot be opened.
+    #[error("cannot open the store: {0}")]
+    Store(#[from] storage::StorageError),
+    /// The main API server cannot be asked, or whom to trust cannot be read.
+    #[error("cannot delegate access: {0}")]
+    Access(String),
+    /// The kind's schema does not compile.
+    #[error("the schema of the kind does not compile")]
+    Schema,
+}
+
+/// A running extension server.
+#[derive(Debug)]
+pub struct Extension {
+    address: SocketAddr,
+    lifecycle: Lifecycle,
+    server: Arc<Server>,
+    tasks: Tasks,
+    engine: Arc<dyn Store>,
+}
+
+impl Extension {
+    /// Opens the store, asks the main server whom to trust, listens; ready when it returns.
+    ///
+    /// # Errors
+    /// What is wrong with the options, the store or the main server.
+    pub async fn start(options: Options) -> Result<Self, StartError> {
+        let engine = match &options.data_dir {
+            None => storage::memory(),
+            Some(dir) => storage::open(OpenOptions {
+                dir: Some(dir.clone()),
+                ..OpenOptions::default()
+            })?,
+        };
+        let (authenticator, authorizer) = access::build(&options).await?;
+        let group = fish::group(engine.clone()).ok_or(StartError::Schema)?;
+        let env = ServeEnv {
+            admission: AdmissionChain::default(),
+            authorizer: authorizer.clone(),
+            max_body: MAX_BODY,
+        };
+        let api = Arc::new(ApiServer::new(vec![group.clone()], env));
+
+        let wanted = SocketAddr::new(options.bind_address, options.secure_port);
+        let listener = bind(wanted)
+            .await
+            .map_err(|error| StartError::Listen(wanted, error))?;
+        let address = listener.address();
+        let documents = Documents::new(vec![api.clone()], address.to_string());
+        let openapi = StaticDocuments::new(vec![group]).with_schema(GROUP, VERSION, KIND, fish::schema());
+        let delegate = WithDocuments {
+            discovery: documents,
+            openapi: OpenApi::new(vec![Arc::new(openapi)]),
+            next: api,
+        };
+        let lifecycle = Lifecycle::new();
+        let mut config = ChainConfig::new(authenticator, authorizer, Arc::new(delegate));
+        config.lifecycle = lifecycle.clone();
+        Health::new(lifecycle.clone()).install(&mut config.endpoints);
+        let server = Arc::new(Server::new(chain::build(config)));
+
+        let bad = |error: &dyn std::fmt::Display| StartError::Certificate(error.to_string());
+        let key = match (&options.tls_cert_file, &options.tls_private_key_file) {
+            (Some(certificate), Some(key)) => certified_key(certificate, key).map_err(|e| bad(&e))?,
+            _ => {
+                let names = ["localhost".to_string(), address.ip().to_string()];
+                let authority = Authority::generate("sample-extension").map_err(|e| bad(&e))?;
+                let issued = authority
+                    .server("sample-extension", &names)
+                    .map_err(|e| bad(&e))?;
+                issued.certified_key().map_err(|e| bad(&e))?
+            }
+        };
+        let tls = Arc::new(Tls::new(TlsOptions::new(key)).map_err(|e| bad(&e))?);
+        let tasks = Tasks::new();
+        let (listening, stop) = (server.clone(), lifecycle.not_accepting().clone());
+        tasks.spawn("listener", async move {
+            listening.run(listener, Some(tls), stop).await
+        });
+        lifecycle.set_ready();
+        Ok(Extension {
+            address,
+            lifecycle,
+            server,
+            tasks,
+            engine,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it in order: requests finish, watches end, the store is closed.
+    pub async fn stop(self) {
+        self.lifecycle.shut_down(Timeline::default()).await;
+        self.server.drain(Duration::from_secs(2)).await;
+        self.tasks.stop(Duration::from_secs(2)).await;
+        self.engine.shutdown().await;
+    }
+}
