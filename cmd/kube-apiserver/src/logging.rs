@@ -16,7 +16,9 @@ pub fn init(options: &Options) -> Result<(), String> {
     let filter = EnvFilter::try_new(&filter).map_err(|error| format!("-v {}: {error}", options.v))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // It would say so with `eprintln!`, which panics when the stream is closed.
+        .log_internal_errors(false);
     let done = if options.logging_format == "json" {
         builder.json().try_init()
     } else {

@@ -1,5 +1,6 @@
 //! The process: parse, log, compose, run, exit. `docs/operations.md` documents the exit codes.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -46,15 +47,15 @@ async fn run(options: Options) -> Result<(), StartError> {
     Ok(())
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the one thing that a person at a terminal is told"
-)]
+/// Tells a person at a terminal; whoever closed the stream after the first line does not end the server.
 fn announce(text: &str) {
-    println!("{text}");
+    let mut out = std::io::stdout().lock();
+    let _ = out
+        .write_all(format!("{text}\n").as_bytes())
+        .and_then(|()| out.flush());
 }
 
-#[expect(clippy::print_stderr, reason = "the server may have no log yet")]
+/// The server may have no log yet. A closed stream is no reason to panic.
 fn complain(text: &str) {
-    eprintln!("kube-apiserver: {text}");
+    let _ = std::io::stderr().write_all(format!("kube-apiserver: {text}\n").as_bytes());
 }

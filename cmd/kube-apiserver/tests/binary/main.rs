@@ -28,7 +28,15 @@ fn command(dir: &Path, more: &[&str]) -> Command {
 
 /// Starts the server and waits for its greeting.
 async fn start(dir: &Path) -> (Child, Client) {
-    let mut child = command(dir, &[]).spawn().expect("the binary runs");
+    // The log is a file: a pipe that nobody reads would fill.
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("server.log"));
+    let mut child = command(dir, &[])
+        .stderr(log.expect("a log file"))
+        .spawn()
+        .expect("the binary runs");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let greeting = tokio::time::timeout(PATIENCE, lines.next_line())
         .await
@@ -98,6 +106,24 @@ async fn every_acknowledged_write_survives_kill_9() {
         lost.len(),
         all.len()
     );
+}
+
+#[tokio::test]
+async fn closed_output_does_not_end_the_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut child = command(dir.path(), &["-v", "4"])
+        .spawn()
+        .expect("the binary runs");
+    drop((child.stdout.take(), child.stderr.take()));
+    let path = dir.path().join("admin.kubeconfig");
+    let kubeconfig = eventually("a kubeconfig", || async { std::fs::read(&path).ok() }).await;
+    let client = Client::from_kubeconfig(&kubeconfig);
+    eventually("readiness", || async {
+        (client.get("/readyz").await.status == 200).then_some(())
+    })
+    .await;
+    client.post(MAPS, &map("one")).await.expect(201);
+    assert!(matches!(child.try_wait(), Ok(None)), "it still runs");
 }
 
 #[tokio::test]
