@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use generic_server::registry::store::{ObjectStore, StoreConfig};
+use generic_server::registry::StorageFactory;
+use generic_server::registry::store::StoreConfig;
 use generic_server::registry::strategy::{NameRule, Strategy, WriteContext};
 use generic_server::resource::{
     ALL_VERBS, Backend, Column, Decoding, Names, Scope, ServedResource, Subresource, TableConvertor,
@@ -12,26 +13,22 @@ use machinery::{
     FieldError, FieldPath, GroupKind, GroupResource, GroupVersionKind, GroupVersionResource, meta, names,
 };
 use serde_json::{Value, json};
-use storage::Store;
 
 /// The group.
 pub const GROUP: &str = "apiregistration.k8s.io";
 /// The version.
 pub const VERSION: &str = "v1";
 
-/// The resource over an engine. `None` when the schema of the kind is not built in, which is a fault of the build.
-pub fn resource(engine: Arc<dyn Store>, prefix: &str) -> Option<Arc<ServedResource>> {
-    let store = ObjectStore::new(
-        engine,
-        StoreConfig {
-            resource: GroupResource::new(GROUP, "apiservices"),
-            kind: GroupKind::new(GROUP, "APIService"),
-            prefix: format!("{prefix}/apiregistration.k8s.io/apiservices"),
-            namespaced: false,
-            fields: Vec::new(),
-            ttl: None,
-        },
-    );
+/// The resource in its store. `None` when the schema of the kind is not built in, which is a fault of the build.
+pub fn resource(storage: &StorageFactory, prefix: &str) -> Option<Arc<ServedResource>> {
+    let store = storage.open(StoreConfig {
+        resource: GroupResource::new(GROUP, "apiservices"),
+        kind: GroupKind::new(GROUP, "APIService"),
+        prefix: format!("{prefix}/apiregistration.k8s.io/apiservices"),
+        namespaced: false,
+        fields: Vec::new(),
+        ttl: None,
+    });
     Some(Arc::new(ServedResource {
         gvr: GroupVersionResource::new(GROUP, VERSION, "apiservices"),
         gvk: GroupVersionKind::new(GROUP, VERSION, "APIService"),

@@ -11,14 +11,13 @@ use generic_server::discovery::{
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::metrics::Metrics;
 use generic_server::openapi::{DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments};
-use generic_server::registry::Directory;
+use generic_server::registry::{Directory, StorageFactory};
 use generic_server::registry::cache::{Interest, Snapshot};
 use generic_server::request::{Authorized, Request, RequestInfo};
 use generic_server::resource::ServedResource;
 use generic_server::server::GroupSpec;
 use generic_server::spawn::Tasks;
 use machinery::ApiError;
-use storage::Store;
 
 use crate::apiservice;
 use crate::autoregister::AutoRegister;
@@ -39,7 +38,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Deps {
     /// Where APIServices are stored.
-    pub engine: Arc<dyn Store>,
+    pub storage: StorageFactory,
     /// What keys begin with: `/registry`.
     pub prefix: String,
     /// The servers behind it.
@@ -92,7 +91,7 @@ pub(crate) struct Published {
 impl Aggregator {
     /// An aggregator. `None` when its own kind's schema is not built in.
     pub fn new(deps: Deps) -> Option<Arc<Self>> {
-        let resource = apiservice::resource(deps.engine, &deps.prefix)?;
+        let resource = apiservice::resource(&deps.storage, &deps.prefix)?;
         deps.directory.register(resource.clone());
         let own = discovery::version_discovery(
             apiservice::GROUP,

@@ -33,17 +33,14 @@ fn selectable(path: &str) -> SelectableField {
 /// The store of a CRD's objects. Nothing is read before it is used.
 pub(crate) fn open_store(definition: &Definition, deps: &Deps) -> Arc<ObjectStore> {
     let facts = &definition.facts;
-    ObjectStore::new(
-        deps.engine.clone(),
-        StoreConfig {
-            resource: GroupResource::new(&definition.group, &definition.plural),
-            kind: GroupKind::new(&definition.group, &facts.names.kind),
-            prefix: format!("{}/{}/{}", deps.prefix, definition.group, definition.plural),
-            namespaced: facts.scope == Scope::Namespaced,
-            fields: facts.indexed_fields().into_iter().map(selectable).collect(),
-            ttl: None,
-        },
-    )
+    deps.storage.open(StoreConfig {
+        resource: GroupResource::new(&definition.group, &definition.plural),
+        kind: GroupKind::new(&definition.group, &facts.names.kind),
+        prefix: format!("{}/{}/{}", deps.prefix, definition.group, definition.plural),
+        namespaced: facts.scope == Scope::Namespaced,
+        fields: facts.indexed_fields().into_iter().map(selectable).collect(),
+        ttl: None,
+    })
 }
 
 /// Between a version and the stored one; `None` when no object can be stored at any other version than this.

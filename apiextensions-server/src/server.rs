@@ -17,7 +17,7 @@ use generic_server::delegate::{Delegate, Handled};
 use generic_server::discovery::{DiscoverySource, GroupDiscovery};
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::registry::store::StoreConfig;
-use generic_server::registry::{Directory, ObjectStore};
+use generic_server::registry::{Directory, ObjectStore, StorageFactory};
 use generic_server::request::{Authorized, Request};
 use generic_server::resource::{ALL_VERBS, Backend, Decoding, Names, Scope, ServedResource, Subresource};
 use generic_server::server::{ApiServer, GroupSpec};
@@ -25,7 +25,6 @@ use generic_server::{RequestInfo, respond};
 use machinery::schema::builtin;
 use machinery::{ApiError, GroupResource, GroupVersionKind, GroupVersionResource};
 use parking_lot::Mutex;
-use storage::Store;
 use tokio::sync::{Notify, watch};
 
 use crate::crd::strategy::{CrdColumns, CrdStatusStrategy, CrdStrategy};
@@ -40,7 +39,7 @@ pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 #[derive(Debug, Clone)]
 pub struct Deps {
     /// Where CRDs and their instances are stored.
-    pub engine: Arc<dyn Store>,
+    pub storage: StorageFactory,
     /// Where all keys begin (`--etcd-prefix`): `/registry`.
     pub prefix: String,
     /// Where the stores of custom resources are registered, for garbage collection and namespace deletion.
@@ -79,17 +78,14 @@ impl fmt::Debug for ApiExtensions {
 
 fn crd_resource(deps: &Deps) -> ServedResource {
     let gvk = GroupVersionKind::new(GROUP, "v1", "CustomResourceDefinition");
-    let store = ObjectStore::new(
-        deps.engine.clone(),
-        StoreConfig {
-            resource: GroupResource::new(GROUP, "customresourcedefinitions"),
-            kind: gvk.group_kind(),
-            prefix: format!("{}/{GROUP}/customresourcedefinitions", deps.prefix),
-            namespaced: false,
-            fields: Vec::new(),
-            ttl: None,
-        },
-    );
+    let store = deps.storage.open(StoreConfig {
+        resource: GroupResource::new(GROUP, "customresourcedefinitions"),
+        kind: gvk.group_kind(),
+        prefix: format!("{}/{GROUP}/customresourcedefinitions", deps.prefix),
+        namespaced: false,
+        fields: Vec::new(),
+        ttl: None,
+    });
     let decoding = match builtin().kind(GROUP, "v1", "CustomResourceDefinition") {
         Some(schema) => Decoding::Builtin(schema),
         None => Decoding::Unstructured,
@@ -307,7 +303,7 @@ impl ApiExtensions {
         if let Some(found) = self.index().find(group, plural) {
             return Some(found.clone());
         }
-        if self.deps.engine.published().is_some() {
+        if self.deps.storage.engine().published().is_some() {
             return None;
         }
         let cache = self.crds.store()?.started_cache()?;

@@ -7,7 +7,7 @@ use generic_server::admission::AdmissionChain;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use generic_server::discovery::DiscoverySource;
 use generic_server::handlers::ServeEnv;
-use generic_server::registry::Directory;
+use generic_server::registry::{Directory, StorageFactory};
 use generic_server::registry::write::{self, DeleteOptions, UpdateRules, WriteCall};
 use generic_server::request::{Authorized, User};
 use generic_server::resource::ServedResource;
@@ -44,7 +44,7 @@ impl World {
     async fn new() -> World {
         let directory = Arc::new(Directory::default());
         let server = ApiExtensions::new(Deps {
-            engine: storage::memory(),
+            storage: StorageFactory::new(storage::memory()),
             prefix: "/registry".into(),
             directory: directory.clone(),
             env: ServeEnv {

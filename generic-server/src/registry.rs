@@ -5,6 +5,7 @@
 pub mod cache;
 pub mod directory;
 mod errors;
+pub mod factory;
 pub(crate) mod list;
 pub(crate) mod managed;
 pub mod store;
@@ -13,4 +14,5 @@ pub mod write;
 
 pub use cache::{Entry, ObjectCache};
 pub use directory::Directory;
+pub use factory::StorageFactory;
 pub use store::ObjectStore;

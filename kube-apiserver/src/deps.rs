@@ -7,7 +7,7 @@ use std::time::Duration;
 use generic_server::ApiError;
 use generic_server::authn::TokenAuthenticator;
 use generic_server::authz::Authorizer;
-use generic_server::registry::Directory;
+use generic_server::registry::{Directory, StorageFactory};
 
 use crate::net::Cidr;
 
@@ -52,7 +52,7 @@ pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Clone)]
 pub struct Deps {
     /// Where objects are kept.
-    pub engine: Arc<dyn storage::Store>,
+    pub storage: StorageFactory,
     /// Values are stored as upstream's protobuf rather than JSON: for an etcd that other servers read.
     pub protobuf: bool,
     /// Every store of the process; the built-in ones are registered by [`crate::groups`].

@@ -190,12 +190,12 @@ impl KindBuilder<'_> {
                     fields: strategy.selectable_fields(),
                     ttl: self.ttl,
                 };
-                let engine = self.builder.deps.engine.clone();
+                let storage = &self.builder.deps.storage;
                 let store = match builtin().kind(group, version, self.kind) {
                     Some(schema) if self.builder.deps.protobuf => {
-                        ObjectStore::with_codec(engine, config, Arc::new(ProtobufCodec(schema)))
+                        storage.open_with(config, Arc::new(ProtobufCodec(schema)))
                     }
-                    _ => ObjectStore::new(engine, config),
+                    _ => storage.open(config),
                 };
                 (Backend::Stored(store), gvk.clone(), None, self.verbs)
             }

@@ -19,7 +19,7 @@ use generic_server::lifecycle::{Lifecycle, Timeline};
 use generic_server::metrics::Metrics;
 use generic_server::openapi::StaticDocuments;
 use generic_server::pki::{Pki, ServingNames};
-use generic_server::registry::Directory;
+use generic_server::registry::{Directory, StorageFactory};
 use generic_server::serve::{Server, Tls, TlsOptions};
 use generic_server::server::ApiServer;
 use generic_server::spawn::Tasks;
@@ -57,6 +57,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         None => Pki::in_memory(&names)?,
     });
 
+    let stores = StorageFactory::new(engine.clone());
     let lifecycle = Lifecycle::new();
     let tasks = Tasks::new();
     let metrics = Metrics::new();
@@ -65,7 +66,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
 
     let access = access::build(&options, &pki, &directory)?;
     let deps = kube_apiserver::Deps {
-        engine: engine.clone(),
+        storage: stores.clone(),
         protobuf: !options.etcd_servers.is_empty(),
         directory: directory.clone(),
         authorizer: access.authorizer.clone(),
@@ -94,14 +95,14 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     };
     let kube = Arc::new(ApiServer::new(groups, env.clone()));
     let crds = ApiExtensions::new(apiextensions_server::Deps {
-        engine: engine.clone(),
+        storage: stores.clone(),
         prefix: options.etcd_prefix.clone(),
         directory: directory.clone(),
         env: env.clone(),
     });
     crds.start(&tasks).await.map_err(StartError::Bootstrap)?;
     let aggregator = Aggregator::new(aggregator::Deps {
-        engine: engine.clone(),
+        storage: stores.clone(),
         prefix: options.etcd_prefix.clone(),
         next: Arc::new(InOrder(vec![kube.clone(), crds.clone()])),
         openapi: vec![

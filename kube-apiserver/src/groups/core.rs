@@ -58,7 +58,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .table(&table::COMPONENT_STATUS)
             .computed(
                 Kind::new(&REVIEWED),
-                component_status::ComponentStatuses(b.deps.engine.clone()),
+                component_status::ComponentStatuses(b.deps.storage.engine().clone()),
             ),
         b.kind("configmaps", "ConfigMap")
             .short(&["cm"])
