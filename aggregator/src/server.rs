@@ -11,8 +11,8 @@ use generic_server::discovery::{
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::metrics::Metrics;
 use generic_server::openapi::{DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments};
-use generic_server::registry::{Directory, StorageFactory};
 use generic_server::registry::cache::{Interest, Snapshot};
+use generic_server::registry::{Directory, StorageFactory};
 use generic_server::request::{Authorized, Request, RequestInfo};
 use generic_server::resource::ServedResource;
 use generic_server::server::GroupSpec;
