@@ -22,16 +22,17 @@
 //! [`open`] opens an embedded one ([`EngineKind`]: redb, sled, memory), [`memory`] makes one for tests, [`open_etcd`] reaches a
 //! cluster. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md tells how they work.
 //!
-//! What transforms values, such as encryption at rest, is a decorator: a [`Store`] around a store. Decorators forward the
-//! methods that have defaults, too.
+//! Stores keep values as they are given. Whoever writes them encrypts them first, with [`encryption`].
 #![warn(missing_docs)]
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod directory;
+pub mod encryption;
 mod engine;
 mod error;
 mod etcd;
+mod grpc;
 mod mvcc;
 mod options;
 

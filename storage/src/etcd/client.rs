@@ -1,12 +1,10 @@
 //! Calls to a cluster: one connection per member, the next member when one does not answer.
 
-use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Status, Streaming};
@@ -15,6 +13,7 @@ use super::EtcdOptions;
 use super::errors::{self, Sent};
 use super::messages::{self, Answer};
 use crate::StorageError;
+use crate::grpc::ProstCodec;
 
 /// As upstream's client: pings keep half-dead connections from going unnoticed.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(30);
@@ -169,7 +168,7 @@ impl Client {
                 .await
                 .map_err(|error| Status::from_error(error.into()))?;
             let path = PathAndQuery::from_static(path);
-            grpc.unary(tonic::Request::new(request), path, ProstCodec(PhantomData))
+            grpc.unary(tonic::Request::new(request), path, ProstCodec::default())
                 .await
         };
         match tokio::time::timeout(self.timeout, call).await {
@@ -197,7 +196,7 @@ impl Client {
             grpc.streaming(
                 request,
                 PathAndQuery::from_static(messages::WATCH),
-                ProstCodec(PhantomData),
+                ProstCodec::default(),
             )
             .await
         };
@@ -252,49 +251,5 @@ fn because(message: &str, error: impl std::error::Error + Send + Sync + 'static)
     StorageError::Engine {
         message: message.to_owned(),
         source: Some(Box::new(error)),
-    }
-}
-
-/// Protobuf in gRPC frames.
-#[derive(Debug)]
-struct ProstCodec<T, U>(PhantomData<(T, U)>);
-
-impl<T, U> Codec for ProstCodec<T, U>
-where
-    T: prost::Message + 'static,
-    U: prost::Message + Default + 'static,
-{
-    type Encode = T;
-    type Decode = U;
-    type Encoder = ProstCodec<T, U>;
-    type Decoder = ProstCodec<T, U>;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec(PhantomData)
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec(PhantomData)
-    }
-}
-
-impl<T: prost::Message, U> Encoder for ProstCodec<T, U> {
-    type Item = T;
-    type Error = Status;
-
-    fn encode(&mut self, item: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        item.encode(buffer)
-            .map_err(|error| Status::internal(error.to_string()))
-    }
-}
-
-impl<T, U: prost::Message + Default> Decoder for ProstCodec<T, U> {
-    type Item = U;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        U::decode(buffer)
-            .map(Some)
-            .map_err(|error| Status::internal(error.to_string()))
     }
 }

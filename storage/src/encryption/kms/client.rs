@@ -1,0 +1,113 @@
+//! Calls to a plugin: gRPC over a Unix socket, each bounded by the provider's timeout. A plugin that is not there yet is waited
+//! for until then.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::grpc::ProstCodec;
+
+/// Between attempts to reach a plugin.
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Client {
+    channel: Channel,
+    timeout: Duration,
+}
+
+impl Client {
+    /// Connects when first used. `@name` is a socket of Linux' abstract namespace.
+    pub(super) fn new(socket: PathBuf, timeout: Duration) -> Self {
+        let connector = tower::service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { connect(&socket).await.map(TokioIo::new) }
+        });
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        Client { channel, timeout }
+    }
+
+    pub(super) async fn call<Req, Resp>(&self, path: &'static str, request: Req) -> Result<Resp, Status>
+    where
+        Req: prost::Message + Clone + 'static,
+        Resp: prost::Message + Default + 'static,
+    {
+        let mut last = None;
+        let attempts = async {
+            loop {
+                match self.once(path, request.clone()).await {
+                    // All calls may be repeated.
+                    Err(status) if status.code() == Code::Unavailable => last = Some(status),
+                    outcome => return outcome,
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        match tokio::time::timeout(self.timeout, attempts).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(match last {
+                Some(status) => Status::deadline_exceeded(format!(
+                    "context deadline exceeded while waiting for connections to become ready: {}",
+                    status.message()
+                )),
+                None => Status::deadline_exceeded("context deadline exceeded"),
+            }),
+        }
+    }
+
+    async fn once<Req, Resp>(&self, path: &'static str, request: Req) -> Result<Resp, Status>
+    where
+        Req: prost::Message + 'static,
+        Resp: prost::Message + Default + 'static,
+    {
+        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
+        grpc.ready()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = PathAndQuery::from_static(path);
+        let answer = grpc
+            .unary(tonic::Request::new(request), path, ProstCodec::default())
+            .await;
+        answer.map(tonic::Response::into_inner)
+    }
+}
+
+#[cfg(target_os = "linux")]
+async fn connect(socket: &std::path::Path) -> std::io::Result<UnixStream> {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixStream as Blocking};
+
+    let Some(name) = socket.as_os_str().as_bytes().strip_prefix(b"@") else {
+        return UnixStream::connect(socket).await;
+    };
+    // Connecting to a local socket does not wait for the other side.
+    let stream = Blocking::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn connect(socket: &std::path::Path) -> std::io::Result<UnixStream> {
+    UnixStream::connect(socket).await
+}
+
+/// As gRPC clients print a failed call.
+pub(super) fn text(status: &Status) -> String {
+    format!(
+        "rpc error: code = {:?} desc = {}",
+        status.code(),
+        status.message()
+    )
+}
+
+/// Whether a failure is about the plugin rather than about what it was asked.
+pub(super) fn is_away(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
+}
