@@ -124,11 +124,22 @@ impl Client {
         media: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>, Error> {
+        self.open_as(method, path, "application/json", media, body).await
+    }
+
+    async fn open_as(
+        &self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        media: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Error> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("https://{}{path}", self.authority))
             .header(header::USER_AGENT, "bench/1")
-            .header(header::ACCEPT, "application/json");
+            .header(header::ACCEPT, accept);
         if !media.is_empty() {
             request = request.header(header::CONTENT_TYPE, media);
         }
@@ -145,7 +156,19 @@ impl Client {
         media: &str,
         body: Bytes,
     ) -> Result<(u16, usize), Error> {
-        let response = self.open(method, path, media, body).await?;
+        self.call_as(method, path, "application/json", media, body).await
+    }
+
+    /// The same, for an answer of this media type.
+    pub(crate) async fn call_as(
+        &self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        media: &str,
+        body: Bytes,
+    ) -> Result<(u16, usize), Error> {
+        let response = self.open_as(method, path, accept, media, body).await?;
         let status = response.status().as_u16();
         let mut body = response.into_body();
         let mut length = 0;

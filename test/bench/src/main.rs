@@ -4,6 +4,7 @@
 //! `--pid` it adds what the server's processes used: CPU per operation and resident memory, read from `/proc`.
 
 mod client;
+mod crds;
 mod phases;
 mod process;
 
@@ -81,6 +82,8 @@ pub(crate) enum Phase {
         #[arg(long, default_value_t = 10)]
         connections: usize,
     },
+    /// Creates large CustomResourceDefinitions until the last is served, and measures what they cost.
+    Crds(CrdLoad),
     /// Deletes the namespace's ConfigMaps.
     Clean,
     /// Prints the memory of the processes.
@@ -102,6 +105,26 @@ pub(crate) struct Load {
     /// The number of the first object.
     #[arg(long, default_value_t = 0)]
     pub(crate) from: usize,
+}
+
+/// How many CustomResourceDefinitions.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct CrdLoad {
+    /// Clients at once, each with a connection of its own.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) clients: usize,
+    /// CustomResourceDefinitions in all.
+    #[arg(long, default_value_t = 500)]
+    pub(crate) count: usize,
+    /// Bytes of each.
+    #[arg(long, default_value_t = 50 * 1024)]
+    pub(crate) size: usize,
+    /// Seconds between the last of them and the measurement of memory.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) settle: u64,
+    /// How many more are created one by one at the end.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) more: usize,
 }
 
 #[tokio::main]

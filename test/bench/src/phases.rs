@@ -13,7 +13,7 @@ use crate::client::{Client, Error, Target};
 use crate::process::{cpu_seconds, resident_mib};
 use crate::{Load, Phase};
 
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// Runs a phase; gives its line.
 pub(crate) async fn run(
@@ -52,6 +52,7 @@ pub(crate) async fn run(
                 .await?;
             json!({"phase": "clean", "status": status, "operations": 1})
         }
+        Phase::Crds(load) => crate::crds::run(&target, &admin, pids, load).await?,
         other => load(&target, &base, other).await?,
     };
     let seconds = begun.elapsed().as_secs_f64();
@@ -65,12 +66,12 @@ pub(crate) async fn run(
     Ok(line)
 }
 
-fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
 /// `p50`, `p99` and `max` in milliseconds.
-fn percentiles(mut times: Vec<Duration>) -> Value {
+pub(crate) fn percentiles(mut times: Vec<Duration>) -> Value {
     times.sort();
     let at = |share: f64| {
         #[expect(
