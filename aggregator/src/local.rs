@@ -36,6 +36,7 @@ pub fn builtin_priority(group: &str, version: &str) -> Option<(i32, i32)> {
         "discovery.k8s.io" => 16_200,
         "resource.k8s.io" => 16_200,
         "flowcontrol.apiserver.k8s.io" => 16_100,
+        "storagemigration.k8s.io" => 15_800,
         _ => return None,
     };
     let version = match (group, version) {

@@ -27,8 +27,6 @@ use crate::crd::strategy::{CLEANUP_FINALIZER, CrdStatusStrategy};
 use crate::definition::Definition;
 use crate::server::ApiExtensions;
 
-/// How often unused schemas are looked for: what was not used between two looks is dropped.
-const IDLE_CHECK: Duration = Duration::from_secs(300);
 /// How long a CRD that could not be written is left alone.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -51,7 +49,7 @@ impl ApiExtensions {
 
 async fn run(server: Arc<ApiExtensions>, tasks: Tasks) {
     let finalizing = Arc::new(Finalizing::default());
-    let mut idle = tokio::time::interval(IDLE_CHECK);
+    let mut idle = tokio::time::interval(server.deps.limits.idle_check);
     idle.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         // A feed that ends (the cache started anew) is taken up again; the index finds by itself what it missed.

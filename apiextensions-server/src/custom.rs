@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use generic_server::registry::strategy::{
     Finisher, NameRule, SelectableField, Strategy, WriteContext, WriteHooks,
@@ -20,6 +21,7 @@ use crate::crd::props::Props;
 use crate::definition::VersionInfo;
 use crate::rules::RuleTree;
 use crate::schema::{self, Compiled};
+use crate::usage::Usage;
 use crate::{embedded, list_types};
 
 /// A version of a CRD as its strategies need it; shared by the main one and that of the status.
@@ -34,6 +36,8 @@ pub(crate) struct Shape {
     rules: Option<RuleTree>,
     /// The CRD is being deleted.
     terminating: Arc<AtomicBool>,
+    /// Where the time that rules take is booked.
+    usage: Arc<Usage>,
 }
 
 impl fmt::Debug for Shape {
@@ -60,6 +64,7 @@ impl Shape {
             selectable: Vec::new(),
             rules: None,
             terminating,
+            usage: Arc::default(),
         })
     }
 
@@ -72,6 +77,7 @@ impl Shape {
         version: &VersionInfo,
         selectable: Vec<SelectableField>,
         terminating: Arc<AtomicBool>,
+        usage: Arc<Usage>,
     ) -> Result<Self, ApiError> {
         let compile = |raw| {
             schema::compile(raw).map_err(|faults| {
@@ -89,6 +95,7 @@ impl Shape {
             selectable,
             rules: raw.and_then(|raw| RuleTree::compile(Props::new(raw))),
             terminating,
+            usage,
         })
     }
 
@@ -122,7 +129,9 @@ impl Shape {
             errors.push(blocked);
             return;
         }
+        let begun = Instant::now();
         let outcome = rules.evaluate(&FieldPath::ROOT, object, old, old.is_some());
+        self.usage.evaluated(begun.elapsed());
         errors.extend(outcome.errors);
         for warning in outcome.warnings {
             ctx.authorized.context().warn(warning);

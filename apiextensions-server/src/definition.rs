@@ -18,6 +18,7 @@ use crate::crd::internal::{Spec, has_status};
 use crate::crd::naming::{self, Claims, Naming};
 use crate::crd::{priority, status};
 use crate::slot::Slot;
+use crate::usage::Usage;
 
 /// One version of a CRD.
 #[derive(Debug, Clone, PartialEq)]
@@ -126,6 +127,8 @@ pub(crate) struct Definition {
     /// It is being deleted: nothing new is created.
     pub(crate) terminating: bool,
     pub(crate) serving: Arc<Serving>,
+    /// What its objects have cost, for as long as the CRD is there.
+    pub(crate) usage: Arc<Usage>,
 }
 
 fn path_keys(path: &str) -> Vec<String> {
@@ -245,6 +248,10 @@ impl Definition {
             }
             _ => Serving::new(facts.versions.len(), entry.revision),
         };
+        let usage = match old {
+            Some(old) if old.facts.uid == facts.uid => old.usage.clone(),
+            _ => Arc::default(),
+        };
         let terminating = status::is_true(&crd, "Terminating");
         serving.terminating.store(terminating, Ordering::Release);
         Definition {
@@ -258,6 +265,7 @@ impl Definition {
             facts: Arc::new(facts),
             accepted,
             serving,
+            usage,
         }
     }
 

@@ -14,6 +14,7 @@ mod formats;
 mod impact;
 mod index;
 mod list_types;
+mod metrics;
 mod openapi;
 mod openapi_source;
 mod resource;
@@ -22,7 +23,9 @@ mod schema;
 mod server;
 mod slot;
 mod table;
+mod usage;
 #[cfg(test)]
 mod tests;
 
-pub use server::{ApiExtensions, Deps};
+pub use metrics::CostMetrics;
+pub use server::{ApiExtensions, Deps, Limits};

@@ -6,7 +6,7 @@ use generic_server::registry::ObjectStore;
 use generic_server::registry::store::StoreConfig;
 use generic_server::registry::strategy::{FieldValue, SelectableField};
 use generic_server::resource::{
-    ALL_VERBS, Backend, Column, Converter, Decoding, Scope, ServedResource, Subresource, TableConvertor,
+    ALL_VERBS, Backend, Column, Conversion as Convert, Decoding, Scope, ServedResource, Subresource, TableConvertor,
 };
 use machinery::{
     ApiError, GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, meta,
@@ -49,7 +49,7 @@ fn converter(
     version: &str,
     spec: &Spec<'_>,
     deps: &Deps,
-) -> Result<Option<Arc<dyn Converter>>, ApiError> {
+) -> Result<Option<Convert>, ApiError> {
     let facts = &definition.facts;
     let Some(stored) = definition.storage_version() else {
         return Ok(None);
@@ -70,24 +70,23 @@ fn converter(
     let at = |version: &str| GroupVersion::new(&definition.group, version);
     let (served, stored) = (at(version), at(&stored.name));
     Ok(Some(match &facts.conversion {
-        Conversion::None => Arc::new(ByName {
+        Conversion::None => Convert::Rule(Arc::new(ByName {
             served: served.to_string(),
             stored: stored.to_string(),
             prune,
-        }),
+        })),
         Conversion::Webhook(conversion) => {
             let services = || Services(deps.directory.clone());
-            let client = definition
-                .serving
-                .webhook
-                .get_or_init(|| Arc::new(WebhookClient::new(conversion, services())));
-            Arc::new(ByWebhook {
+            let new = || WebhookClient::new(conversion, services(), deps.limits.conversion);
+            let client = definition.serving.webhook.get_or_init(|| Arc::new(new()));
+            Convert::Remote(Arc::new(ByWebhook {
                 served,
                 stored,
                 client: client.clone(),
                 answers: definition.serving.answers.clone(),
                 prune,
-            })
+                usage: definition.usage.clone(),
+            }))
         }
     }))
 }
@@ -156,6 +155,7 @@ pub(crate) fn compile(
         version,
         version.selectable.iter().map(|path| selectable(path)).collect(),
         definition.serving.terminating.clone(),
+        definition.usage.clone(),
     )?;
     resource.decoding = match &shape.schema {
         Some(schema) if !spec.preserve_unknown_fields => Decoding::Custom(schema.whole.clone()),

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -46,6 +47,26 @@ pub struct Deps {
     pub directory: Arc<Directory>,
     /// Admission, authorization and bounds.
     pub env: ServeEnv,
+    /// How long things may take.
+    pub limits: Limits,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// One call of a conversion webhook, connecting included; upstream's are 30 seconds.
+    pub conversion: Duration,
+    /// What is compiled of a CRD is dropped when nobody has used it between two looks, this far apart.
+    pub idle_check: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            conversion: Duration::from_secs(30),
+            idle_check: Duration::from_secs(300),
+        }
+    }
 }
 
 /// Groups as discovery publishes them.

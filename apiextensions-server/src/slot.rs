@@ -42,6 +42,11 @@ impl<T> Slot<T> {
         Ok(value)
     }
 
+    /// The value, when it is there; this is no use of it.
+    pub(crate) fn peek(&self) -> Option<Arc<T>> {
+        self.value.load_full()
+    }
+
     /// Drops the value unless it was used since the last call. Who holds it keeps it.
     pub(crate) fn drop_idle(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {

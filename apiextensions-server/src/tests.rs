@@ -16,7 +16,7 @@ use machinery::{ApiError, GroupResource, meta};
 use serde_json::{Value, json};
 
 use crate::crd::status;
-use crate::{ApiExtensions, Deps};
+use crate::{ApiExtensions, Deps, Limits};
 
 #[derive(Debug)]
 struct Anyone;
@@ -52,6 +52,7 @@ impl World {
                 authorizer: Arc::new(Anyone),
                 max_body: 3 << 20,
             },
+            limits: Limits::default(),
         });
         let tasks = Tasks::new();
         server.start(&tasks).await.expect("an empty store starts");
@@ -345,7 +346,7 @@ async fn a_changed_schema_fills_in_what_was_stored_before() {
             .decorated_since()
             .is_some_and(|since| entry.revision < since)
     );
-    let read = write::served(&foos, &entry).expect("readable");
+    let read = write::served(&foos, &entry).await.expect("readable");
     assert_eq!(read["spec"]["color"], "red");
     world.tasks.stop(Duration::from_secs(5)).await;
 }

@@ -113,7 +113,7 @@ async fn dispatch(
         ("get", Backend::Virtual(backend)) => {
             let negotiated = call.negotiate()?;
             let object = backend.get(authorized, &info.namespace, &info.name).await?;
-            call.answer(&negotiated, object, http::StatusCode::OK)
+            call.answer(&negotiated, object, http::StatusCode::OK).await
         }
         ("list", Backend::Virtual(backend)) => {
             let items = backend.list(authorized, &info.namespace).await?;
@@ -212,13 +212,13 @@ impl<'a> Call<'a> {
         crate::negotiate::negotiate(&self.head, self.resource)
     }
 
-    fn answer(
+    async fn answer(
         &self,
         negotiated: &Negotiated,
         object: Value,
         code: http::StatusCode,
     ) -> Result<Response, ApiError> {
-        output::object(self.resource, negotiated, output::Source::Value(object), code)
+        output::object(self.resource, negotiated, output::Source::Value(object), code).await
     }
 
     fn writer<'b>(

@@ -173,6 +173,21 @@ impl Authorized {
         )))
     }
 
+    /// The same, for a request that the server sends to itself.
+    ///
+    /// # Errors
+    /// When the path is none of the API's.
+    pub fn system_asking(method: &http::Method, uri: &http::Uri) -> Result<Self, crate::request_info::InfoError> {
+        let agent = concat!("kube-apiserver/", env!("CARGO_PKG_VERSION")).to_string();
+        Ok(Authorized(Arc::new(RequestContext::new(
+            crate::request_info::resolve(method, uri)?,
+            User::system(),
+            String::new(),
+            agent,
+            "127.0.0.1".into(),
+        ))))
+    }
+
     /// The request it stands for.
     pub fn context(&self) -> &Arc<RequestContext> {
         &self.0

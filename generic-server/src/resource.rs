@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use machinery::schema::KindSchema;
 use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
 use serde_json::Value;
@@ -46,19 +47,13 @@ pub enum Decoding {
     Unstructured,
 }
 
-/// Converts objects between the served version and the stored one.
-#[async_trait::async_trait]
+/// Converts objects between the served version and the stored one, by a rule known here.
+#[expect(
+    clippy::wrong_self_convention,
+    reason = "the converter is not what is converted"
+)]
 pub trait Converter: Send + Sync + Debug {
-    /// Makes ready to convert these entries without waiting: a converter that has to ask somebody asks about all of them at once.
-    /// Lists call it; what was not made ready is waited for where it is converted.
-    async fn prepare(&self, _entries: &[Arc<Entry>]) -> Result<(), ApiError> {
-        Ok(())
-    }
     /// From the stored version to the served one. `None` from [`Converter::splice`] asks for this.
-    #[expect(
-        clippy::wrong_self_convention,
-        reason = "the converter is not what is converted"
-    )]
     fn from_stored(&self, object: Value) -> Result<Value, ApiError>;
     /// From the served version to the stored one.
     fn to_stored(&self, object: Value) -> Result<Value, ApiError>;
@@ -66,6 +61,29 @@ pub trait Converter: Send + Sync + Debug {
     fn splice(&self) -> Option<&str> {
         None
     }
+}
+
+/// Converts objects between the served version and the stored one by asking somebody, which takes time and can fail.
+#[async_trait::async_trait]
+#[expect(
+    clippy::wrong_self_convention,
+    reason = "the converter is not what is converted"
+)]
+pub trait RemoteConverter: Send + Sync + Debug {
+    /// Stored objects as JSON in the served version, in the same order. Asks about all of them together, and about none
+    /// whose answer is known.
+    async fn from_stored(&self, entries: &[Arc<Entry>]) -> Result<Vec<Bytes>, ApiError>;
+    /// From the served version to the stored one.
+    async fn to_stored(&self, object: Value) -> Result<Value, ApiError>;
+}
+
+/// Who converts between the served version and the stored one.
+#[derive(Debug, Clone)]
+pub enum Conversion {
+    /// A rule: at once.
+    Rule(Arc<dyn Converter>),
+    /// Somebody who is asked.
+    Remote(Arc<dyn RemoteConverter>),
 }
 
 /// A column of the Table view. `name|type|format|description|priority` as in `metav1.TableColumnDefinition`.
@@ -195,7 +213,7 @@ pub struct ServedResource {
     /// Where its objects are.
     pub backend: Backend,
     /// From and to the stored version; `None` when this is it.
-    pub converter: Option<Arc<dyn Converter>>,
+    pub converter: Option<Conversion>,
     /// By name, sorted.
     pub subresources: Vec<(String, Subresource)>,
     /// The Table view.
@@ -233,6 +251,31 @@ impl ServedResource {
         match &self.decoding {
             Decoding::Builtin(schema) | Decoding::Custom(schema) => Some(schema),
             Decoding::Unstructured => None,
+        }
+    }
+
+    /// The rule that converts, where one does.
+    pub fn rule(&self) -> Option<&dyn Converter> {
+        match &self.converter {
+            Some(Conversion::Rule(converter)) => Some(&**converter),
+            Some(Conversion::Remote(_)) | None => None,
+        }
+    }
+
+    /// Who is asked to convert, where somebody is.
+    pub fn remote(&self) -> Option<&Arc<dyn RemoteConverter>> {
+        match &self.converter {
+            Some(Conversion::Remote(converter)) => Some(converter),
+            Some(Conversion::Rule(_)) | None => None,
+        }
+    }
+
+    /// Whether stored objects are served as they are, but for the `apiVersion`.
+    pub fn served_as_stored(&self) -> bool {
+        match &self.converter {
+            None => true,
+            Some(Conversion::Rule(converter)) => converter.splice().is_some(),
+            Some(Conversion::Remote(_)) => false,
         }
     }
 

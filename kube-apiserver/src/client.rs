@@ -135,8 +135,8 @@ impl Client {
             ..UpdateRules::default()
         };
         let mut transform = |live: Option<&Value>| -> Result<Value, ApiError> {
+            // It names the version that was read, which kinds without unconditional updates insist on.
             let mut object = live.cloned().ok_or_else(|| missing.clone())?;
-            meta::set(&mut object, "resourceVersion", Value::Null);
             change(&mut object)?;
             Ok(object)
         };

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use generic_server::delegate::Delegate;
 use generic_server::registry::ObjectStore;
 use generic_server::registry::cache::{Change, Interest};
 
@@ -19,6 +20,7 @@ mod garbage;
 mod namespaces;
 mod roles;
 mod service_accounts;
+mod storage_migration;
 
 /// How long a controller rests after a failure before it begins anew.
 const REST: Duration = Duration::from_secs(1);
@@ -60,6 +62,17 @@ pub fn controllers(deps: &Deps, root_ca: String) -> Vec<Controller> {
         ),
         make("garbage-collector-controller", Box::pin(garbage::run(client))),
     ]
+}
+
+/// The controller of storage version migrations, which writes through `api` as a client does.
+pub fn storage_migration_controller(deps: &Deps, api: Arc<dyn Delegate>) -> Controller {
+    Controller {
+        name: storage_migration::NAME,
+        run: Box::pin(storage_migration::run(
+            Client::new(deps.directory.clone()),
+            api,
+        )),
+    }
 }
 
 /// Follows a store for ever: first everything that is there, then every change. `all` is called with each full state (again

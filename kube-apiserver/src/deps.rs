@@ -67,6 +67,8 @@ pub struct Deps {
     pub service_cidrs: Vec<Cidr>,
     /// `--service-node-port-range`.
     pub node_ports: RangeInclusive<u16>,
+    /// The StorageVersionMigration API is served and its controller runs.
+    pub storage_migration: bool,
     /// `--event-ttl`.
     pub event_ttl: Duration,
     /// `--bind-address`/`--advertise-address`: where the `kubernetes` service leads, and the port.

@@ -27,6 +27,7 @@ mod rbac;
 mod resource;
 mod scheduling;
 mod storage;
+pub(crate) mod storagemigration;
 
 type Resources = Vec<Arc<ServedResource>>;
 /// Makes the resources of a group.
@@ -88,6 +89,17 @@ pub fn groups(deps: &Deps) -> Vec<GroupSpec> {
         specs.push(GroupSpec {
             group: (*group).into(),
             versions,
+        });
+    }
+    if deps.storage_migration {
+        let (group, version) = ("storagemigration.k8s.io", "v1beta1");
+        let resources = storagemigration::v1beta1(&Builder::new(deps, group, version));
+        for resource in &resources {
+            deps.directory.register(resource.clone());
+        }
+        specs.push(GroupSpec {
+            group: group.into(),
+            versions: vec![(version.into(), resources)],
         });
     }
     specs

@@ -9,7 +9,7 @@ use generic_server::registry::cache::ProtobufCodec;
 use generic_server::registry::store::StoreConfig;
 use generic_server::registry::strategy::Strategy;
 use generic_server::resource::{
-    ALL_VERBS, Backend, Converter, Decoding, Names, ScalePaths, Scope, ServedResource, Subresource,
+    ALL_VERBS, Backend, Conversion, Converter, Decoding, Names, ScalePaths, Scope, ServedResource, Subresource,
     VirtualResource,
 };
 use machinery::schema::builtin;
@@ -176,7 +176,7 @@ impl KindBuilder<'_> {
             Some(other) => (
                 Backend::Stored(other.store.clone()),
                 other.kind.clone(),
-                Some(other.converter.clone()),
+                Some(Conversion::Rule(other.converter.clone())),
                 self.verbs,
             ),
             None => {
@@ -220,7 +220,7 @@ impl KindBuilder<'_> {
         self,
         strategy: Arc<dyn Strategy>,
         backend: Backend,
-        converter: Option<Arc<dyn Converter>>,
+        converter: Option<Conversion>,
         verbs: &'static [&'static str],
         storage_version_hash: String,
     ) -> Arc<ServedResource> {

@@ -22,7 +22,7 @@ mod table;
 
 pub use admission::{admission_plugins, late_admission_plugins};
 pub use bootstrap::{Facts, bootstrap};
-pub use controllers::{Controller, controllers};
+pub use controllers::{Controller, controllers, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 pub use groups::groups;
 pub use net::Cidr;

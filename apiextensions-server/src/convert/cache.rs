@@ -2,74 +2,61 @@
 
 use std::collections::HashMap;
 
-use machinery::meta;
-use parking_lot::Mutex;
-use serde_json::Value;
+use bytes::Bytes;
 
-/// Answers kept at most, per CRD, in each of two generations.
-const MOST: usize = 4096;
+/// Bytes of answers kept at most, per CRD, in each of two generations.
+const MOST: usize = 16 << 20;
+/// What an answer costs beside its bytes, about.
+const OVERHEAD: usize = 200;
 
-/// The uid, the resourceVersion and the version it was converted to.
-type Key = (String, String, String);
+/// The uid and the resourceVersion of an object, and the version that it was converted to.
+pub(super) type Key = (String, u64, String);
 
 /// Two generations: when the newer one is full it becomes the older, and what was in that is forgotten.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<(HashMap<Key, Value>, HashMap<Key, Value>)>);
-
-fn key(object: &Value, version: &str) -> Option<Key> {
-    let (uid, at) = (meta::uid(object), meta::resource_version(object));
-    let known = !uid.is_empty() && !at.is_empty();
-    known.then(|| (uid.into(), at.into(), version.into()))
+pub(super) struct Kept {
+    newer: HashMap<Key, Bytes>,
+    older: HashMap<Key, Bytes>,
+    /// Of the newer ones.
+    bytes: usize,
 }
 
-impl Answers {
-    pub(crate) fn has(&self, object: &Value, version: &str) -> bool {
-        let Some(key) = key(object, version) else {
-            return false;
-        };
-        let generations = self.0.lock();
-        generations.0.contains_key(&key) || generations.1.contains_key(&key)
+impl Kept {
+    pub(super) fn get(&self, key: &Key) -> Option<&Bytes> {
+        self.newer.get(key).or_else(|| self.older.get(key))
     }
 
-    pub(crate) fn get(&self, object: &Value, version: &str) -> Option<Value> {
-        let key = key(object, version)?;
-        let generations = self.0.lock();
-        generations
-            .0
-            .get(&key)
-            .or_else(|| generations.1.get(&key))
-            .cloned()
-    }
-
-    pub(crate) fn keep(&self, version: &str, converted: Value) {
-        let Some(key) = key(&converted, version) else {
-            return;
-        };
-        let mut generations = self.0.lock();
-        if generations.0.len() >= MOST {
-            generations.1 = std::mem::take(&mut generations.0);
+    pub(super) fn keep(&mut self, key: Key, converted: Bytes) {
+        let cost = converted.len() + OVERHEAD;
+        if self.bytes + cost > MOST {
+            self.older = std::mem::take(&mut self.newer);
+            self.bytes = 0;
         }
-        generations.0.insert(key, converted);
+        self.bytes += cost;
+        self.newer.insert(key, converted);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn answers_are_of_one_write_and_version() {
-        let answers = Answers::default();
-        let object = |rv: &str| json!({"metadata": {"uid": "u", "resourceVersion": rv}});
-        answers.keep("g/v2", object("1"));
-        assert!(answers.has(&object("1"), "g/v2"));
-        assert!(!answers.has(&object("2"), "g/v2"));
-        assert!(!answers.has(&object("1"), "g/v3"));
-        answers.keep("g/v2", json!({"metadata": {"uid": "u"}}));
-        for n in 0..2 * MOST {
-            answers.keep("g/v2", object(&(n + 10).to_string()));
+        let mut kept = Kept::default();
+        let key = |rv: u64, version: &str| ("u".to_string(), rv, version.to_string());
+        kept.keep(key(1, "g/v2"), Bytes::from_static(b"{}"));
+        assert!(kept.get(&key(1, "g/v2")).is_some());
+        assert!(kept.get(&key(2, "g/v2")).is_none());
+        assert!(kept.get(&key(1, "g/v3")).is_none());
+        let large = Bytes::from(vec![b' '; MOST / 4]);
+        for rv in 2..12 {
+            kept.keep(key(rv, "g/v2"), large.clone());
         }
-        assert!(!answers.has(&object("1"), "g/v2"), "old answers go");
+        assert!(kept.get(&key(1, "g/v2")).is_none(), "old answers go");
+        assert!(
+            kept.newer.len() + kept.older.len() <= 8,
+            "what is kept is bounded by its bytes"
+        );
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -23,10 +23,8 @@ use tokio::net::TcpStream;
 
 use super::{Services, review};
 
-/// How long one question may take, connecting included.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// The largest answer, in bytes.
-const MAX_ANSWER: usize = 256 << 20;
+/// The largest answer, in bytes. A question has up to 8 MiB of objects.
+const MAX_ANSWER: usize = 64 << 20;
 /// Where systems keep the authorities that they trust, for URLs without a bundle of their own.
 const SYSTEM_BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
@@ -52,13 +50,15 @@ pub(crate) struct WebhookClient {
     target: Target,
     /// The review versions that it takes, in its order.
     versions: Vec<String>,
+    /// How long one question may take, connecting included.
+    timeout: Duration,
     /// Or why there can be none.
     client: Result<Client<HttpsConnector<Connector>, Full<Bytes>>, String>,
 }
 
 impl WebhookClient {
-    /// From `spec.conversion`.
-    pub(crate) fn new(conversion: &Value, services: Services) -> Self {
+    /// From `spec.conversion`. A question may take as long as `timeout`.
+    pub(crate) fn new(conversion: &Value, services: Services, timeout: Duration) -> Self {
         let webhook = conversion.get("webhook").unwrap_or(&Value::Null);
         let text = |path: &str| {
             webhook
@@ -97,6 +97,7 @@ impl WebhookClient {
         WebhookClient {
             target,
             versions: versions.map(str::to_string).collect(),
+            timeout,
             client,
         }
     }
@@ -117,7 +118,7 @@ impl WebhookClient {
     }
 
     /// Asks for objects in another version; answers what it said, or why there is nothing to go by.
-    pub(crate) async fn ask(&self, objects: &[Value], version: &str) -> Result<Vec<Value>, String> {
+    pub(crate) async fn ask(&self, objects: &[&Value], version: &str) -> Result<Vec<Value>, String> {
         let uid = uuid::Uuid::new_v4().to_string();
         let (review_version, question) = review::request(&self.versions, &uid, objects, version)?;
         let url = self.url();
@@ -135,7 +136,12 @@ impl WebhookClient {
                 .map_err(|error| failed(told(&error)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+            let body = body
+                .map_err(|error| match error.is::<LengthLimitError>() {
+                    true => failed(format!("the answer is larger than {MAX_ANSWER} bytes")),
+                    false => failed(error.to_string()),
+                })?
+                .to_bytes();
             if !status.is_success() {
                 let text = String::from_utf8_lossy(&body);
                 let text: String = text.trim().chars().take(1024).collect();
@@ -146,7 +152,7 @@ impl WebhookClient {
             }
             serde_json::from_slice::<Value>(&body).map_err(|error| format!("the answer is not JSON: {error}"))
         };
-        let answer = tokio::time::timeout(TIMEOUT, exchange)
+        let answer = tokio::time::timeout(self.timeout, exchange)
             .await
             .map_err(|_| failed("context deadline exceeded".into()))??;
         review::response(&review_version, &uid, answer)

@@ -18,7 +18,7 @@ pub(super) fn kind_of(object: &Value) -> String {
 pub(super) fn request(
     versions: &[String],
     uid: &str,
-    objects: &[Value],
+    objects: &[&Value],
     desired: &str,
 ) -> Result<(String, Value), String> {
     let version = versions.iter().find(|v| matches!(v.as_str(), "v1" | "v1beta1"));

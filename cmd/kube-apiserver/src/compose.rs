@@ -75,6 +75,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         service_cidrs: cidrs,
         node_ports: node_ports(&options)?,
         event_ttl: options.event_ttl,
+        storage_migration: options.storage_migration(),
         advertise: (advertise, address.port()),
     };
     let groups = kube_apiserver::groups(&deps);
@@ -99,8 +100,10 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         prefix: options.etcd_prefix.clone(),
         directory: directory.clone(),
         env: env.clone(),
+        limits: options.custom_resource_limits,
     });
     crds.start(&tasks).await.map_err(StartError::Bootstrap)?;
+    metrics.register(Arc::new(apiextensions_server::CostMetrics(crds.clone())));
     let aggregator = Aggregator::new(aggregator::Deps {
         storage: stores.clone(),
         prefix: options.etcd_prefix.clone(),
@@ -170,7 +173,12 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
             tasks.spawn("rbac", task);
         }
     }
-    for controller in kube_apiserver::controllers(&deps, pki.ca.certificate.clone()) {
+    let mut controllers = kube_apiserver::controllers(&deps, pki.ca.certificate.clone());
+    if deps.storage_migration {
+        let api = aggregator.clone();
+        controllers.push(kube_apiserver::storage_migration_controller(&deps, api));
+    }
+    for controller in controllers {
         if options.runs_controller(controller.name) {
             tasks.spawn(controller.name, controller.run);
         }

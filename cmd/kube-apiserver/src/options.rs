@@ -130,6 +130,13 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
 
+    /// Features by upstream's names: `StorageVersionMigrator=true`.
+    #[arg(long, value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
+    /// APIs that are off by default: `storagemigration.k8s.io/v1beta1=true`, or `api/beta=true` and `api/all=true` for all of them.
+    #[arg(long, value_delimiter = ',')]
+    pub runtime_config: Vec<String>,
+
     /// Requests at once that do not change anything; 0 is no limit.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: usize,
@@ -149,6 +156,10 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     pub cors_allowed_origins: Vec<String>,
 
+    /// What custom resources may take. No flag: upstream has none, and tests want less patience.
+    #[arg(skip)]
+    pub custom_resource_limits: apiextensions_server::Limits,
+
     /// The log level: a number as upstream's (0 to 10), or a filter such as `info` or `debug,hyper=warn`.
     #[arg(long, short = 'v', default_value = "0")]
     pub v: String,
@@ -162,6 +173,23 @@ fn duration(text: &str) -> Result<Duration, String> {
     machinery::time::GoDuration::parse(text)?
         .to_std()
         .ok_or_else(|| format!("`{text}` is negative"))
+}
+
+/// The feature gate of storage version migrations.
+const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
+
+/// The last value of a key in a list of `key=bool`; a key alone is true.
+fn setting(list: &[String], key: &str) -> Option<Result<bool, String>> {
+    let values = list.iter().filter_map(|item| match item.split_once('=') {
+        Some((name, value)) => (name == key).then_some(value),
+        None => (item == key).then_some("true"),
+    });
+    let value = values.last()?;
+    Some(match value.to_ascii_lowercase().as_str() {
+        "true" | "t" | "1" => Ok(true),
+        "false" | "f" | "0" => Ok(false),
+        _ => Err(format!("invalid value of {key}={value}: it is true or false")),
+    })
 }
 
 impl Options {
@@ -186,6 +214,38 @@ impl Options {
         all
     }
 
+    /// Whether StorageVersionMigrations are served: its feature gate and its API version are both on.
+    pub fn storage_migration(&self) -> bool {
+        let apis = ["storagemigration.k8s.io/v1beta1", "api/beta", "api/all"];
+        // The more special key decides.
+        let served = apis
+            .iter()
+            .find_map(|key| setting(&self.runtime_config, key).and_then(Result::ok));
+        let gate = setting(&self.feature_gates, STORAGE_MIGRATION).and_then(Result::ok);
+        served.unwrap_or_default() && gate.unwrap_or_default()
+    }
+
+    fn setting_faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for item in &self.feature_gates {
+            let key = item.split_once('=').map_or(item.as_str(), |(key, _)| key);
+            match setting(&self.feature_gates, key) {
+                Some(Err(why)) => faults.push(format!("--feature-gates: {why}")),
+                _ if key != STORAGE_MIGRATION => {
+                    faults.push(format!("--feature-gates: unrecognized feature gate: {key}"));
+                }
+                _ => {}
+            }
+        }
+        for item in &self.runtime_config {
+            let key = item.split_once('=').map_or(item.as_str(), |(key, _)| key);
+            if let Some(Err(why)) = setting(&self.runtime_config, key) {
+                faults.push(format!("--runtime-config: {why}"));
+            }
+        }
+        faults
+    }
+
     /// Every fault that can be told without opening anything, one line each.
     pub fn validate(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -205,6 +265,7 @@ impl Options {
         if self.etcd_prefix != "/registry" {
             faults.push("--etcd-prefix: only /registry is supported so far".into());
         }
+        faults.extend(self.setting_faults());
         if self.request_timeout.is_zero() {
             faults.push("--request-timeout must be more than zero".into());
         }

@@ -256,6 +256,26 @@ impl Schema {
     }
 }
 
+impl Schema {
+    /// About how many bytes it takes in memory, patterns aside.
+    pub fn weight(&self) -> usize {
+        let value = |v: &Value| size_of::<Value>() + v.as_str().map_or(0, str::len);
+        let rules = |r: &Rules| {
+            let enumeration = r.enumeration.iter().flatten().map(value).sum::<usize>();
+            let validations: usize = r.validations.iter().map(|v| v.to_string().len()).sum();
+            size_of::<Rules>() + enumeration + validations + r.description.as_ref().map_or(0, |d| d.len())
+        };
+        let field = |f: &FieldDef| {
+            size_of::<FieldDef>() + f.name.len() + f.default.as_ref().map_or(0, |d| value(d))
+        };
+        let node = |n: &Node| {
+            let fields: usize = n.fields.iter().map(field).sum();
+            size_of::<Node>() + fields + 2 * n.wire.len() + n.rules.as_ref().map_or(0, |r| rules(r))
+        };
+        self.nodes.iter().map(node).sum()
+    }
+}
+
 impl<'a> SchemaRef<'a> {
     /// The node itself.
     pub fn node(self) -> &'a Node {

@@ -32,6 +32,7 @@ pub(super) async fn handle(
         output::Source::Stored(stored),
         StatusCode::CREATED,
     )
+    .await
 }
 
 /// Creates an object that is only answered, never stored.
@@ -57,4 +58,5 @@ pub(super) async fn virtual_create(
         output::Source::Stored(Stored::Value(answer)),
         StatusCode::CREATED,
     )
+    .await
 }

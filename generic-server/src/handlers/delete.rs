@@ -46,7 +46,7 @@ pub(super) async fn handle(call: &Call<'_>) -> Result<Response, ApiError> {
         let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details});
         return output::status(&negotiated, status, code);
     }
-    call.answer(&negotiated, deleted.object, code)
+    call.answer(&negotiated, deleted.object, code).await
 }
 
 /// Deletes a collection; answers the list of what was deleted.
@@ -65,5 +65,5 @@ pub(super) async fn collection(call: &Call<'_>) -> Result<Response, ApiError> {
         options: Some(&object),
     };
     write::delete_collection(&write, &listed.entries, &options).await?;
-    list::answer(call.resource, &negotiated, &call.head, listed)
+    list::answer(call.resource, &negotiated, listed).await
 }

@@ -45,5 +45,5 @@ pub(crate) async fn handle(
             .cloned()
     };
     let entry = entry.ok_or_else(|| ApiError::not_found(&resource.gvr.group_resource(), &info.name))?;
-    output::object(resource, &negotiated, entry.into(), StatusCode::OK)
+    output::object(resource, &negotiated, entry.into(), StatusCode::OK).await
 }

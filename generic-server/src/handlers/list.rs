@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use machinery::ApiError;
@@ -39,10 +40,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, ApiError> {
     let negotiated = negotiate_stream(head, resource)?;
     let listed = select(resource, authorized, head).await?;
-    if let Some(converter) = &resource.converter {
-        converter.prepare(&listed.entries).await?;
-    }
-    answer(resource, &negotiated, head, listed)
+    answer(resource, &negotiated, listed).await
 }
 
 /// What the request's query selects.
@@ -72,18 +70,26 @@ pub(crate) async fn select(
 }
 
 /// Answers what a list found.
-pub(crate) fn answer(
+pub(crate) async fn answer(
     resource: &Arc<ServedResource>,
     negotiated: &Negotiated,
-    _head: &Parts,
     listed: Listed,
 ) -> Result<Response, ApiError> {
     let of = resource.clone();
-    let row = move |entry: Arc<Entry>| match output::plain_at(&of, entry.revision) {
-        true => Ok(RowOf::Entry(entry)),
-        false => output::served(&of, &entry).map(RowOf::Value),
+    let items: Items = match resource.remote() {
+        Some(remote) => {
+            let converted = remote.from_stored(&listed.entries).await?;
+            let row = move |json: Bytes| output::answered(&of, &json).map(RowOf::Value);
+            Box::new(converted.into_iter().map(row))
+        }
+        None => {
+            let row = move |entry: Arc<Entry>| match output::plain_at(&of, entry.revision) {
+                true => Ok(RowOf::Entry(entry)),
+                false => output::served(&of, &entry).map(RowOf::Value),
+            };
+            Box::new(listed.entries.into_iter().map(row))
+        }
     };
-    let items: Items = Box::new(listed.entries.into_iter().map(row));
     write(resource, negotiated, &listed.metadata, items)
 }
 

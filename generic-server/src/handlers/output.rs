@@ -56,14 +56,13 @@ pub(crate) fn encodes(media: Media) -> bool {
 
 /// Whether the JSON of entries is what is served, but for the `apiVersion`.
 pub(crate) fn plain(resource: &ServedResource) -> bool {
-    resource.converter.as_ref().is_none_or(|c| c.splice().is_some()) && resource.strategy.decorate().is_none()
+    resource.served_as_stored() && resource.strategy.decorate().is_none()
 }
 
 /// The same of an object written at a revision, which may be as decoration would have it already.
 pub(crate) fn plain_at(resource: &ServedResource, revision: Revision) -> bool {
-    let spliced = resource.converter.as_ref().is_none_or(|c| c.splice().is_some());
     let strategy = &resource.strategy;
-    spliced
+    resource.served_as_stored()
         && (strategy.decorate().is_none()
             || strategy.decorated_since().is_some_and(|since| revision >= since))
 }
@@ -73,20 +72,43 @@ pub(crate) fn typed_head(resource: &ServedResource) -> Vec<u8> {
     json::type_head(&resource.gvk.kind, &resource.gvk.api_version())
 }
 
-/// An entry's object as it is served, parsed.
+/// An entry's object as it is served, parsed. Fails for resources whose converter has to be asked: [`converted`] asks.
 pub(crate) fn served(resource: &ServedResource, entry: &Entry) -> Result<Value, ApiError> {
+    if resource.remote().is_some() {
+        return Err(ApiError::internal("the object has not been converted"));
+    }
     let mut object = entry.value();
-    if let Some(converter) = &resource.converter {
+    if let Some(converter) = resource.rule() {
         object = converter.from_stored(object)?;
     }
-    if let Some(decorate) = resource.strategy.decorate() {
-        decorate(&mut object);
-    }
+    decorate(resource, &mut object);
     Ok(object)
 }
 
+fn decorate(resource: &ServedResource, object: &mut Value) {
+    if let Some(decorate) = resource.strategy.decorate() {
+        decorate(object);
+    }
+}
+
+/// What a converter that was asked has answered about an object, as it is served.
+pub(crate) fn answered(resource: &ServedResource, json: &[u8]) -> Result<Value, ApiError> {
+    let mut object = serde_json::from_slice(json).map_err(ApiError::internal)?;
+    decorate(resource, &mut object);
+    Ok(object)
+}
+
+/// An entry's object as it is served, parsed, whoever converts it.
+async fn converted(resource: &ServedResource, entry: &Arc<Entry>) -> Result<Value, ApiError> {
+    let Some(remote) = resource.remote() else {
+        return served(resource, entry);
+    };
+    let json = remote.from_stored(std::slice::from_ref(entry)).await?;
+    answered(resource, json.first().map(|b| &b[..]).unwrap_or_default())
+}
+
 /// Answers one object. 406 for views that are of lists.
-pub(crate) fn object(
+pub(crate) async fn object(
     resource: &ServedResource,
     negotiated: &Negotiated,
     source: Source,
@@ -102,16 +124,16 @@ pub(crate) fn object(
                 out.extend_from_slice(untyped);
                 out
             }
-            source => json::object(&value(resource, source)?),
+            source => json::object(&value(resource, source).await?),
         },
-        View::Partial(version) => partial(resource, version, source)?,
+        View::Partial(version) => partial(resource, version, source).await?,
         View::Table(version, include) => {
             let default = matches!(source, Source::Other(_)).then_some(table::DEFAULT);
             let row = match source {
                 Source::Stored(Stored::Entry(entry)) if plain_at(resource, entry.revision) => {
                     table::RowOf::Entry(entry)
                 }
-                source => table::RowOf::Value(value(resource, source)?),
+                source => table::RowOf::Value(value(resource, source).await?),
             };
             table::single(resource, default, version, include, &row)?
         }
@@ -130,27 +152,28 @@ pub(crate) fn not_acceptable(message: String) -> ApiError {
     ApiError::new(406, machinery::Reason::NotAcceptable, message)
 }
 
-fn value(resource: &ServedResource, source: Source) -> Result<Value, ApiError> {
+async fn value(resource: &ServedResource, source: Source) -> Result<Value, ApiError> {
     match source {
-        Source::Stored(Stored::Entry(entry)) => served(resource, &entry),
-        Source::Stored(Stored::Value(value)) => {
-            let mut value = value;
-            if let Some(decorate) = resource.strategy.decorate() {
-                decorate(&mut value);
-            }
+        Source::Stored(Stored::Entry(entry)) => converted(resource, &entry).await,
+        Source::Stored(Stored::Value(mut value)) => {
+            decorate(resource, &mut value);
             Ok(value)
         }
         Source::Value(value) | Source::Other(value) => Ok(value),
     }
 }
 
-fn partial(resource: &ServedResource, version: MetaVersion, source: Source) -> Result<Vec<u8>, ApiError> {
+async fn partial(
+    resource: &ServedResource,
+    version: MetaVersion,
+    source: Source,
+) -> Result<Vec<u8>, ApiError> {
     let mut out = Vec::with_capacity(512);
     match source {
         Source::Stored(Stored::Entry(entry)) if plain_at(resource, entry.revision) => {
             json::partial(&mut out, version, entry.metadata());
         }
-        source => json::partial_of(&mut out, version, &value(resource, source)?),
+        source => json::partial_of(&mut out, version, &value(resource, source).await?),
     }
     Ok(out)
 }

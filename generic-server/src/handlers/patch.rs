@@ -142,7 +142,7 @@ pub(super) async fn handle(
     } else {
         StatusCode::OK
     };
-    output::object(call.resource, &negotiated, output::Source::Stored(stored), code)
+    output::object(call.resource, &negotiated, output::Source::Stored(stored), code).await
 }
 
 /// A patch, read.

@@ -68,13 +68,14 @@ pub(super) async fn get(call: &Call<'_>, paths: &ScalePaths) -> Result<Response,
     let negotiated = call.negotiate()?;
     let store = call.resource.store().ok_or_else(ApiError::method_not_allowed)?;
     let entry = store.get(call.namespace(), call.name()).await?;
-    let scale = of(call.resource, &write::served(call.resource, &entry)?, paths)?;
+    let scale = of(call.resource, &write::served(call.resource, &entry).await?, paths)?;
     output::object(
         call.resource,
         &negotiated,
         output::Source::Other(scale),
         StatusCode::OK,
     )
+    .await
 }
 
 /// Replaces the scale.
@@ -168,13 +169,14 @@ async fn write(
     };
     rules.preconditions = Preconditions::default();
     let (stored, _) = write::update(&write, call.name(), &rules, &mut transform).await?;
-    let scale = of(resource, &stored.value(resource)?, paths)?;
+    let scale = of(resource, &stored.value(resource).await?, paths)?;
     output::object(
         resource,
         &negotiated,
         output::Source::Other(scale),
         StatusCode::OK,
     )
+    .await
 }
 
 fn set(object: &mut Value, path: &[String], value: Value) {

@@ -45,7 +45,7 @@ pub(super) async fn handle(
     } else {
         StatusCode::OK
     };
-    output::object(call.resource, &negotiated, output::Source::Stored(stored), code)
+    output::object(call.resource, &negotiated, output::Source::Stored(stored), code).await
 }
 
 /// The object's name must be the one in the URL.

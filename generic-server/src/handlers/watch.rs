@@ -4,6 +4,7 @@
 //! form, whoever watches. Mirrors `endpoints/handlers/watch.go` and the cacher's `cache_watcher.go`.
 
 mod body;
+mod convert;
 mod form;
 #[cfg(test)]
 mod tests;

@@ -390,6 +390,11 @@ impl ObjectCache {
         self.newest.load().objects.is_empty() && self.interests.is_empty()
     }
 
+    /// How many watch it, the server's own controllers included.
+    pub fn watchers(&self) -> usize {
+        self.interests.len()
+    }
+
     fn failure(&self, error: &StorageError) -> ApiError {
         from_storage(error, &self.config.resource, "list")
     }

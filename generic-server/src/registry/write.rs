@@ -21,7 +21,7 @@ use crate::registry::managed::Writer;
 use crate::registry::store::ObjectStore;
 use crate::registry::strategy::{Strategy, WriteContext};
 use crate::request::Authorized;
-use crate::resource::{Scope, ServedResource};
+use crate::resource::{Conversion, Scope, ServedResource};
 
 pub use collection::delete_collection;
 pub use create::create;
@@ -60,18 +60,25 @@ pub enum Stored {
 
 impl Stored {
     /// The object in the served version, parsed.
-    pub fn value(&self, resource: &ServedResource) -> Result<Value, ApiError> {
+    pub async fn value(&self, resource: &ServedResource) -> Result<Value, ApiError> {
         match self {
-            Stored::Entry(entry) => served(resource, entry),
+            Stored::Entry(entry) => served(resource, entry).await,
             Stored::Value(value) => Ok(value.clone()),
         }
     }
 }
 
 /// An entry's object in the served version, parsed, with the strategy's defaults.
-pub fn served(resource: &ServedResource, entry: &Entry) -> Result<Value, ApiError> {
-    let mut object = entry.value();
-    if let Some(converter) = &resource.converter {
+pub async fn served(resource: &ServedResource, entry: &Arc<Entry>) -> Result<Value, ApiError> {
+    let mut object = match resource.remote() {
+        Some(remote) => {
+            let json = remote.from_stored(std::slice::from_ref(entry)).await?;
+            let json = json.first().map(|b| &b[..]).unwrap_or_default();
+            serde_json::from_slice(json).map_err(ApiError::internal)?
+        }
+        None => entry.value(),
+    };
+    if let Some(converter) = resource.rule() {
         object = converter.from_stored(object)?;
     }
     resource.strategy.default(&mut object);
@@ -138,9 +145,10 @@ impl<'a> WriteCall<'a> {
         self.resource.scope == Scope::Namespaced
     }
 
-    fn into_stored(self, object: Value) -> Result<Value, ApiError> {
+    async fn into_stored(self, object: Value) -> Result<Value, ApiError> {
         match &self.resource.converter {
-            Some(converter) => converter.to_stored(object),
+            Some(Conversion::Rule(converter)) => converter.to_stored(object),
+            Some(Conversion::Remote(converter)) => converter.to_stored(object).await,
             None => Ok(object),
         }
     }

@@ -4,4 +4,6 @@
 
 mod access;
 mod aggregation;
+mod custom_conversion;
+mod custom_migration;
 mod objects;

@@ -5,12 +5,14 @@
 
 mod client;
 mod tools;
+mod webhook;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 pub use client::{Answer, Client, Watch};
 pub use tools::{kubectl, tool};
+pub use webhook::{Reply, Webhook};
 
 /// How long a test waits for what should happen soon.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,5 +1,6 @@
 //! Whether a pattern compiles, told in the words of Go's `regexp`.
 
+use machinery::schema::compile_pattern;
 use regex::Regex;
 
 /// The fault of a pattern in Go's words; `None` when it compiles (the empty pattern does).
@@ -7,7 +8,9 @@ pub(crate) fn fault(pattern: &str) -> Option<String> {
     if pattern.is_empty() {
         return None;
     }
-    let error = Regex::new(pattern).err()?;
+    let error = compile_pattern(pattern).err()?;
+    // What is told points into the pattern as it was written.
+    let error = Regex::new(pattern).err().unwrap_or(error);
     let words = match &error {
         regex::Error::CompiledTooBig(_) => "expression too large".to_string(),
         other => in_go_words(&other.to_string(), pattern),
@@ -62,6 +65,9 @@ mod tests {
         let check = |pattern: &str, expected: Option<&str>| assert_eq!(fault(pattern).as_deref(), expected);
         check("^[a-z]+$", None);
         check("", None);
+        // Go reads a brace that begins no repetition as itself.
+        check("^{a}$", None);
+        check("((a{100}){100}){100}", Some("error parsing regexp: expression too large"));
         check("a[b", Some("error parsing regexp: missing closing ]: `[b`"));
         check("(ab", Some("error parsing regexp: missing closing ): `(ab`"));
         check("ab)", Some("error parsing regexp: unexpected ): `ab)`"));

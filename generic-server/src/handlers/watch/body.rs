@@ -1,7 +1,7 @@
 //! The body of a watch.
 //!
 //! It goes through: initial objects -> their bookmark -> events, with bookmarks in between -> end. It ends at its deadline, or
-//! when the feed is over.
+//! when the feed is over. Where objects are converted by somebody who is asked, a piece waits for the answers that it needs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use storage::Revision;
 use tokio::time::{Instant, Sleep};
 
 use super::Beginning;
-use super::form::Form;
+use super::convert::Answers;
+use super::form::{Form, Subject};
 use crate::registry::cache::{Change, ChangeKind, Entry, Feed};
 use crate::registry::list::Selection;
 use crate::request::BoxError;
@@ -38,7 +39,11 @@ pub(super) struct WatchBody {
     scratch: Vec<Arc<Change>>,
     deadline: Instant,
     next_bookmark: Option<Instant>,
+    /// A bookmark of this revision follows what was taken.
+    bookmark: Option<Revision>,
     timer: Pin<Box<Sleep>>,
+    /// What was asked for, where objects are converted by asking.
+    answers: Option<Answers>,
     /// The next event describes the columns.
     headers: bool,
     ended: bool,
@@ -59,6 +64,7 @@ impl WatchBody {
         } = beginning;
         let mut body = WatchBody {
             headers: form.has_headers(),
+            answers: form.remote().cloned().map(Answers::new),
             form,
             selection,
             announce: announce.then(|| feed.after()),
@@ -68,6 +74,7 @@ impl WatchBody {
             scratch: Vec::new(),
             deadline,
             next_bookmark: None,
+            bookmark: None,
             timer: Box::pin(tokio::time::sleep_until(deadline)),
             ended: false,
         };
@@ -95,10 +102,17 @@ impl WatchBody {
         }
         let mut piece = Vec::new();
         while piece.len() < JOIN {
-            let Some(entry) = self.initial.next() else { break };
+            let Some(entry) = self.initial.as_slice().first() else {
+                break;
+            };
+            let Some(subject) = subject(&mut self.answers, entry, entry.revision) else {
+                // It is asked about before the next piece.
+                break;
+            };
+            self.initial.next();
             let headers = std::mem::take(&mut self.headers);
             self.form
-                .write_event(&mut piece, ChangeKind::Added, &entry, headers)?;
+                .write_event(&mut piece, ChangeKind::Added, &subject, headers)?;
         }
         if self.initial.len() == 0
             && let Some(revision) = self.announce.take()
@@ -109,33 +123,24 @@ impl WatchBody {
         Ok(Some(piece.into()))
     }
 
-    /// The frame of a change, when it concerns this watcher.
-    fn frame(&mut self, change: &Change) -> Result<Option<Bytes>, ApiError> {
+    /// What a change is to this watcher, and the object that it is told with; nothing when it does not concern it.
+    fn view<'c>(&self, change: &'c Change) -> Option<(ChangeKind, &'c Arc<Entry>)> {
         let now = change.kind != ChangeKind::Deleted && self.selection.matches(&change.entry);
         let before = change
             .previous
             .as_ref()
             .is_some_and(|p| self.selection.matches(p));
-        let kind = match (before, now) {
-            (false, false) => return Ok(None),
-            (false, true) => ChangeKind::Added,
-            (true, true) => ChangeKind::Modified,
-            (true, false) => ChangeKind::Deleted,
-        };
-        if self.headers {
-            self.headers = false;
-            let left = match (kind, change.kind, &change.previous) {
-                (ChangeKind::Deleted, ChangeKind::Added | ChangeKind::Modified, Some(previous)) => {
-                    Some(Arc::new(previous.at_revision(change.revision)))
-                }
-                _ => None,
-            };
-            return self
-                .form
-                .event(kind, left.as_ref().unwrap_or(&change.entry), true)
-                .map(Some);
+        match (before, now) {
+            (false, false) => None,
+            (false, true) => Some((ChangeKind::Added, &change.entry)),
+            (true, true) => Some((ChangeKind::Modified, &change.entry)),
+            (true, false) => {
+                let gone = change.kind == ChangeKind::Deleted;
+                // It left what the watcher selects: its last state in there, with this event's version.
+                let last = change.previous.as_ref().filter(|_| !gone);
+                Some((ChangeKind::Deleted, last.unwrap_or(&change.entry)))
+            }
         }
-        self.form.shared(change, kind).map(Some)
     }
 
     /// The frames of what was taken, joined as far as they are small. One alone is sent as the shared bytes it is.
@@ -143,8 +148,18 @@ impl WatchBody {
         let mut alone: Option<Bytes> = None;
         let mut joined: Vec<u8> = Vec::new();
         while let Some(change) = self.taken.pop_front() {
-            let Some(frame) = self.frame(&change)? else {
+            let Some((kind, entry)) = self.view(&change) else {
                 continue;
+            };
+            let Some(subject) = subject(&mut self.answers, entry, change.revision) else {
+                // It is asked about before the next piece.
+                self.taken.push_front(change);
+                break;
+            };
+            let frame = if std::mem::take(&mut self.headers) {
+                self.form.event(kind, &subject, true)?
+            } else {
+                self.form.shared(&change, kind, &subject)?
             };
             match alone.take() {
                 None if joined.is_empty() => alone = Some(frame),
@@ -161,21 +176,31 @@ impl WatchBody {
         Ok(alone.or_else(|| (!joined.is_empty()).then(|| joined.into())))
     }
 
-    /// Everything there is up to now, and a bookmark that says so.
-    fn bookmark_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+    /// Takes everything there is up to now, to be followed by a bookmark that says so.
+    fn begin_bookmark(&mut self) {
         let Ok(revision) = self.feed.drain(&mut self.scratch) else {
             self.ended = true;
-            return Ok(None);
+            return;
         };
         self.taken.extend(self.scratch.drain(..));
-        let mut piece = Vec::new();
-        while let Some(more) = self.taken_piece()? {
-            piece.extend_from_slice(&more);
-        }
-        let headers = std::mem::take(&mut self.headers);
-        piece.extend_from_slice(&self.form.bookmark(revision, false, headers)?);
+        self.bookmark = Some(revision);
         self.schedule_bookmark();
-        Ok(Some(piece.into()))
+    }
+
+    /// Has the objects of the next piece converted, where that takes asking.
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ApiError>> {
+        let Some(mut answers) = self.answers.take() else {
+            return Poll::Ready(Ok(()));
+        };
+        let polled = match self.initial.as_slice() {
+            [] => {
+                let views = self.taken.iter().filter_map(|change| self.view(change));
+                answers.poll(cx, views.map(|(_, entry)| entry))
+            }
+            initial => answers.poll(cx, initial.iter()),
+        };
+        self.answers = Some(answers);
+        polled
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ApiError>> {
@@ -183,11 +208,24 @@ impl WatchBody {
             if self.ended {
                 return Poll::Ready(Ok(None));
             }
+            if self.poll_answers(cx)?.is_pending() {
+                let late = self.timer.as_mut().poll(cx).is_ready() && Instant::now() >= self.deadline;
+                return if late { Poll::Ready(Ok(None)) } else { Poll::Pending };
+            }
             if let Some(piece) = self.initial_piece()? {
                 return Poll::Ready(Ok(Some(piece)));
             }
             if let Some(piece) = self.taken_piece()? {
                 return Poll::Ready(Ok(Some(piece)));
+            }
+            if self.taken.is_empty()
+                && let Some(revision) = self.bookmark.take()
+            {
+                let headers = std::mem::take(&mut self.headers);
+                return Poll::Ready(self.form.bookmark(revision, false, headers).map(Some));
+            }
+            if !self.taken.is_empty() {
+                continue;
             }
             // Before the events, so that a stream of them cannot hold off the end.
             if self.timer.as_mut().poll(cx).is_ready() {
@@ -196,10 +234,8 @@ impl WatchBody {
                     return Poll::Ready(Ok(None));
                 }
                 if self.next_bookmark.is_some_and(|at| now >= at) {
-                    match self.bookmark_piece()? {
-                        Some(piece) => return Poll::Ready(Ok(Some(piece))),
-                        None => continue,
-                    }
+                    self.begin_bookmark();
+                    continue;
                 }
                 self.timer.as_mut().reset(self.deadline);
                 continue;
@@ -211,6 +247,14 @@ impl WatchBody {
                 Poll::Ready(Ok(())) => self.taken.extend(self.scratch.drain(..)),
             }
         }
+    }
+}
+
+/// What an event of an entry is written from; nothing while the answer about it is missing.
+fn subject(answers: &mut Option<Answers>, entry: &Arc<Entry>, revision: Revision) -> Option<Subject> {
+    match answers {
+        Some(answers) => Some(Subject::Converted(answers.take(entry)?, revision)),
+        None => Some(Subject::Entry(entry.clone(), revision)),
     }
 }
 

@@ -12,10 +12,19 @@ use crate::handlers::output::{self, json};
 use crate::handlers::table::{self, RowOf};
 use crate::negotiate::{IncludeObject, Media, Negotiated, View};
 use crate::registry::cache::{Change, ChangeKind, Entry};
-use crate::resource::ServedResource;
+use crate::resource::{RemoteConverter, ServedResource};
 
 /// The annotation of the bookmark that ends the initial events (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// The object that an event tells of.
+#[derive(Debug)]
+pub(super) enum Subject {
+    /// As it is cached, and the resourceVersion that it is told with.
+    Entry(Arc<Entry>, Revision),
+    /// In the served version, by a converter that was asked, likewise.
+    Converted(Bytes, Revision),
+}
 
 /// The form of a watch's events.
 #[derive(Debug)]
@@ -50,15 +59,15 @@ impl Form {
         }
     }
 
+    /// Who has to be asked for the served version of objects before their events can be written.
+    pub(super) fn remote(&self) -> Option<&Arc<dyn RemoteConverter>> {
+        self.resource.remote()
+    }
+
     /// The event of an object, without sharing: initial events and the first one of a Table watch, which has the headers.
-    pub(super) fn event(
-        &self,
-        kind: ChangeKind,
-        entry: &Arc<Entry>,
-        headers: bool,
-    ) -> Result<Bytes, ApiError> {
-        let mut out = Vec::with_capacity(entry.json.len() + 64);
-        self.write_event(&mut out, kind, entry, headers)?;
+    pub(super) fn event(&self, kind: ChangeKind, of: &Subject, headers: bool) -> Result<Bytes, ApiError> {
+        let mut out = Vec::with_capacity(1024);
+        self.write_event(&mut out, kind, of, headers)?;
         Ok(out.into())
     }
 
@@ -67,42 +76,54 @@ impl Form {
         &self,
         out: &mut Vec<u8>,
         kind: ChangeKind,
-        entry: &Arc<Entry>,
+        of: &Subject,
         headers: bool,
     ) -> Result<(), ApiError> {
         if self.media == Media::Protobuf {
             let mut object = Vec::new();
-            self.write_object(&mut object, entry, headers)?;
+            self.write_object(&mut object, of, headers)?;
             return self.frame(out, kind.as_str(), &object);
         }
         open(out, kind.as_str());
-        self.write_object(out, entry, headers)?;
+        self.write_object(out, of, headers)?;
         close(out);
         Ok(())
     }
 
-    /// The object as it is viewed, as JSON.
-    fn write_object(&self, out: &mut Vec<u8>, entry: &Arc<Entry>, headers: bool) -> Result<(), ApiError> {
-        let plain = output::plain_at(&self.resource, entry.revision);
-        match self.view {
-            View::Table(version, include) => {
-                let row = if plain {
-                    RowOf::Entry(entry.clone())
-                } else {
-                    RowOf::Value(output::served(&self.resource, entry)?)
+    fn row(&self, of: &Subject) -> Result<RowOf, ApiError> {
+        match of {
+            Subject::Entry(entry, revision) => {
+                let told = match entry.revision == *revision {
+                    true => entry.clone(),
+                    false => Arc::new(entry.at_revision(*revision)),
                 };
+                match output::plain_at(&self.resource, entry.revision) {
+                    true => Ok(RowOf::Entry(told)),
+                    false => output::served(&self.resource, &told).map(RowOf::Value),
+                }
+            }
+            Subject::Converted(json, revision) => {
+                let mut object = output::answered(&self.resource, json)?;
+                machinery::meta::set(&mut object, "resourceVersion", revision.to_string());
+                Ok(RowOf::Value(object))
+            }
+        }
+    }
+
+    /// The object as it is viewed, as JSON.
+    fn write_object(&self, out: &mut Vec<u8>, of: &Subject, headers: bool) -> Result<(), ApiError> {
+        match (self.view, self.row(of)?) {
+            (View::Table(version, include), row) => {
                 let table = table::single_with(&self.resource, None, version, include, &row, headers)?;
                 out.extend_from_slice(&table);
             }
-            View::Partial(version) if plain => json::partial(out, version, entry.metadata()),
-            View::Partial(version) => {
-                json::partial_of(out, version, &output::served(&self.resource, entry)?);
-            }
-            _ if plain => {
+            (View::Partial(version), RowOf::Entry(entry)) => json::partial(out, version, entry.metadata()),
+            (View::Partial(version), RowOf::Value(object)) => json::partial_of(out, version, &object),
+            (_, RowOf::Entry(entry)) => {
                 out.extend_from_slice(&self.head);
                 out.extend_from_slice(entry.untyped());
             }
-            _ => json::write_object(out, &output::served(&self.resource, entry)?),
+            (_, RowOf::Value(object)) => json::write_object(out, &object),
         }
         Ok(())
     }
@@ -120,16 +141,16 @@ impl Form {
         Ok(())
     }
 
-    /// The event that a change is to a watcher, encoded by the first that asks. `kind` is the change as the watcher sees it.
-    pub(super) fn shared(&self, change: &Change, kind: ChangeKind) -> Result<Bytes, ApiError> {
+    /// The event that a change is to a watcher, encoded by the first that asks. `kind` is the change as the watcher sees it,
+    /// `of` what it tells of.
+    pub(super) fn shared(
+        &self,
+        change: &Change,
+        kind: ChangeKind,
+        of: &Subject,
+    ) -> Result<Bytes, ApiError> {
         let slot = (self.id << 2) | kind as u64;
-        change.frame(slot, || match (kind, change.kind, &change.previous) {
-            // It left what the watcher selects: its last state in there, with this event's version.
-            (ChangeKind::Deleted, ChangeKind::Added | ChangeKind::Modified, Some(previous)) => {
-                self.event(kind, &Arc::new(previous.at_revision(change.revision)), false)
-            }
-            _ => self.event(kind, &change.entry, false),
-        })
+        change.frame(slot, || self.event(kind, of, false))
     }
 
     /// A bookmark. `end` marks the end of the initial events.

@@ -105,6 +105,10 @@ impl Interests {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().bells.values().map(HashMap::len).sum()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().bells.is_empty()
     }

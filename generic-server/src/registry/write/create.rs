@@ -81,7 +81,7 @@ async fn create_named(call: &WriteCall<'_>, mut object: Value, generated: bool) 
             None => Ok(Stored::Value(object)),
         };
     }
-    match store.insert(&call.into_stored(object)?, None).await? {
+    match store.insert(&call.into_stored(object).await?, None).await? {
         Written::Stored(entry) => {
             if let Some(finisher) = finisher {
                 finisher.commit();

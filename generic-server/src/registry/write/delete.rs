@@ -95,7 +95,7 @@ async fn attempt(
     entry: &Arc<Entry>,
 ) -> Result<Step, ApiError> {
     let context = call.context();
-    let live = super::served(call.resource, entry)?;
+    let live = super::served(call.resource, entry).await?;
     let kind = GroupResource::new(&call.resource.gvk.group, &call.resource.gvk.kind);
     check(&kind, &options.preconditions, &live)?;
     call.admission
@@ -175,10 +175,10 @@ async fn mark_in_store(call: &WriteCall<'_>, entry: &Arc<Entry>, object: Value) 
             pending: false,
         }));
     }
-    let stored = call.into_stored(without_version(object))?;
+    let stored = call.into_stored(without_version(object)).await?;
     match call.store()?.replace(entry, &stored, None).await? {
         Written::Stored(entry) => Ok(Step::Done(Deleted {
-            object: super::served(call.resource, &entry)?,
+            object: super::served(call.resource, &entry).await?,
             gone: false,
             pending: false,
         })),

@@ -122,7 +122,7 @@ async fn change(
     entry: &Arc<Entry>,
 ) -> Result<Step, ApiError> {
     let resource = call.resource.gvr.group_resource();
-    let live = super::served(call.resource, entry)?;
+    let live = super::served(call.resource, entry).await?;
     check_preconditions(call, name, &rules.preconditions, &live)?;
     let mut object = transform(Some(&live))?;
     match_namespace(call, &mut object)?;
@@ -187,7 +187,7 @@ async fn change(
         store.remove(entry).await?
     } else {
         store
-            .replace(entry, &call.into_stored(without_version(object))?, None)
+            .replace(entry, &call.into_stored(without_version(object)).await?, None)
             .await?
     };
     match written {

@@ -1,0 +1,123 @@
+//! Questions under way: who wants the same answer waits for it instead of asking again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use machinery::ApiError;
+use parking_lot::Mutex;
+
+use super::cache::{Kept, Key};
+
+/// The answers to one question, by object.
+pub(super) type Answered = Result<Arc<HashMap<Key, Bytes>>, ApiError>;
+/// A question under way. It goes on as long as somebody waits for it.
+pub(super) type Flight = Shared<BoxFuture<'static, Answered>>;
+
+/// What a webhook has answered and is being asked.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: Kept,
+    /// By what is asked about.
+    flights: HashMap<Key, WeakShared<BoxFuture<'static, Answered>>>,
+}
+
+/// What is known about an object.
+pub(super) enum Known {
+    /// The answer.
+    Answer(Bytes),
+    /// It is being asked about.
+    Asked(Flight),
+    /// Nothing.
+    Nothing,
+}
+
+impl Answers {
+    /// What is known about these, and a question about the ones of which nothing is: `ask` makes it, of their indexes.
+    /// Looking and asking is one step, so that nothing is asked about twice.
+    pub(super) fn look_up(
+        self: &Arc<Self>,
+        keys: &[Key],
+        ask: impl FnOnce(Vec<usize>) -> Vec<(Vec<usize>, BoxFuture<'static, Answered>)>,
+    ) -> Vec<Known> {
+        let mut state = self.state.lock();
+        let mut known: Vec<Known> = keys.iter().map(|key| state.find(key)).collect();
+        let unknown: Vec<usize> = (0..keys.len())
+            .filter(|i| matches!(known[*i], Known::Nothing))
+            .collect();
+        if unknown.is_empty() {
+            return known;
+        }
+        for (indexes, question) in ask(unknown) {
+            let about: Vec<Key> = indexes.iter().map(|i| keys[*i].clone()).collect();
+            let landing = Landing {
+                answers: Arc::downgrade(self),
+                about: about.clone(),
+            };
+            let flight = async move {
+                let answered = question.await;
+                landing.keep(&answered);
+                answered
+            };
+            let flight = flight.boxed().shared();
+            for key in about {
+                if let Some(weak) = flight.downgrade() {
+                    state.flights.insert(key, weak);
+                }
+            }
+            for index in indexes {
+                known[index] = Known::Asked(flight.clone());
+            }
+        }
+        known
+    }
+}
+
+impl State {
+    fn find(&self, key: &Key) -> Known {
+        if let Some(answer) = self.kept.get(key) {
+            return Known::Answer(answer.clone());
+        }
+        match self.flights.get(key).and_then(WeakShared::upgrade) {
+            Some(flight) => Known::Asked(flight),
+            None => Known::Nothing,
+        }
+    }
+}
+
+/// Takes a question off the list when it is answered, or when nobody waits for it any more.
+struct Landing {
+    answers: Weak<Answers>,
+    about: Vec<Key>,
+}
+
+impl Landing {
+    fn keep(&self, answered: &Answered) {
+        let (Some(answers), Ok(answered)) = (self.answers.upgrade(), answered) else {
+            return;
+        };
+        let mut state = answers.state.lock();
+        for (key, converted) in answered.iter() {
+            state.kept.keep(key.clone(), converted.clone());
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let Some(answers) = self.answers.upgrade() else {
+            return;
+        };
+        let mut state = answers.state.lock();
+        for key in &self.about {
+            state.flights.remove(key);
+        }
+    }
+}

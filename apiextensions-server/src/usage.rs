@@ -1,0 +1,53 @@
+//! What the objects of a CRD have cost so far.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counters of one CRD; they live as long as it does.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    rules: AtomicU64,
+    conversion: AtomicU64,
+    conversions: AtomicU64,
+    failures: AtomicU64,
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn seconds(nanos: &AtomicU64) -> f64 {
+    Duration::from_nanos(nanos.load(Ordering::Relaxed)).as_secs_f64()
+}
+
+impl Usage {
+    /// Books the evaluation of an object's rules.
+    pub(crate) fn evaluated(&self, time: Duration) {
+        self.rules.fetch_add(nanos(time), Ordering::Relaxed);
+    }
+
+    /// Books a call of the conversion webhook.
+    pub(crate) fn converted(&self, time: Duration, answered: bool) {
+        self.conversion.fetch_add(nanos(time), Ordering::Relaxed);
+        self.conversions.fetch_add(1, Ordering::Relaxed);
+        if !answered {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Seconds spent on rules.
+    pub(crate) fn rule_seconds(&self) -> f64 {
+        seconds(&self.rules)
+    }
+
+    /// Seconds spent waiting for the conversion webhook.
+    pub(crate) fn conversion_seconds(&self) -> f64 {
+        seconds(&self.conversion)
+    }
+
+    /// Calls of the conversion webhook, and how many of them failed.
+    pub(crate) fn conversions(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.conversions), load(&self.failures))
+    }
+}

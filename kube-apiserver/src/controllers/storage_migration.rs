@@ -1,0 +1,344 @@
+//! Storage version migrations: every object of a resource is written once more, so that it is stored at the version that is
+//! the storage version now.
+//!
+//! A migration goes through: waiting (another one of the same resource runs) -> `Running`, with the CRD's condition
+//! `StorageMigrating` -> `status.resourceVersion`, the revision up to which objects are rewritten -> `Succeeded` or `Failed` ->
+//! `Running` is false again, and the CRD's `status.storedVersions` hold the storage version alone if the CRD has not changed
+//! meanwhile. Each step is written before the next one begins, and an object that was rewritten is newer than
+//! `status.resourceVersion`, so that a server that starts in the middle goes on where the last one ended.
+//! Mirrors `pkg/controller/storageversionmigrator`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use generic_server::delegate::{Delegate, Handled};
+use generic_server::registry::Entry;
+use generic_server::registry::cache::Interest;
+use generic_server::request::full;
+use generic_server::{ApiError, Authorized};
+use http_body_util::BodyExt;
+use machinery::meta;
+use machinery::time::Timestamp;
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::REST;
+use crate::client::{At, Client};
+use crate::groups::storagemigration::says;
+use crate::json::Json;
+
+/// Upstream's name, which is the field manager of the writes too.
+pub(super) const NAME: &str = "storage-version-migrator-controller";
+const MIGRATIONS: At<'static> = ("storagemigration.k8s.io", "storageversionmigrations");
+const CRDS: At<'static> = ("apiextensions.k8s.io", "customresourcedefinitions");
+/// How long, in seconds, a resource may be unknown before its migration fails.
+const UNKNOWN_FOR: i64 = 60;
+/// The largest answer of a write that is looked at.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// Runs migrations; writes go through `api` as any client's would.
+pub(super) async fn run(client: Client, api: Arc<dyn Delegate>) {
+    let migrator = Migrator { client, api };
+    loop {
+        if let Err(error) = migrator.follow().await {
+            warn!(error = error.message(), "storage version migrations cannot be followed");
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+struct Migrator {
+    client: Client,
+    api: Arc<dyn Delegate>,
+}
+
+/// How an attempt ended.
+enum Outcome {
+    Done,
+    Failed(String),
+}
+
+/// Why an attempt cannot go on now; it is tried again.
+struct Later(String);
+
+impl From<ApiError> for Later {
+    fn from(error: ApiError) -> Self {
+        Later(error.message().to_string())
+    }
+}
+
+impl Migrator {
+    async fn follow(&self) -> Result<(), ApiError> {
+        let store = self.client.resource(MIGRATIONS)?.store;
+        let cache = store.cache().await?;
+        let mut feed = cache.feed(store.fresh().await?.revision, Interest::All).await?;
+        let mut changes = Vec::new();
+        loop {
+            let again = self.sync().await;
+            let next = feed.next(&mut changes);
+            let ended = match again {
+                true => tokio::time::timeout(REST, next).await.is_ok_and(|end| end.is_err()),
+                false => next.await.is_err(),
+            };
+            changes.clear();
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes every migration as far as it goes. Says whether there is more to do without anybody changing anything.
+    async fn sync(&self) -> bool {
+        let migrations = match self.client.list(MIGRATIONS, "").await {
+            Ok(entries) => entries.iter().map(|entry| entry.value()).collect::<Vec<_>>(),
+            Err(error) => {
+                warn!(error = error.message(), "cannot list storage version migrations");
+                return true;
+            }
+        };
+        let mut by_resource: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();
+        for migration in migrations {
+            let key = |key: &str| migration.text(&format!("spec.resource.{key}")).to_string();
+            by_resource
+                .entry((key("group"), key("resource")))
+                .or_default()
+                .push(migration);
+        }
+        let mut again = false;
+        for ((group, resource), migrations) in by_resource {
+            if let Err(Later(why)) = self.advance((&group, &resource), migrations).await {
+                warn!(resource, group, why, "a storage version migration has to wait");
+                again = true;
+            }
+        }
+        again
+    }
+
+    /// Takes the migrations of one resource as far as they go: one at a time, the oldest first.
+    async fn advance(&self, at: At<'_>, mut migrations: Vec<Value>) -> Result<(), Later> {
+        migrations.sort_by_cached_key(|m| (m.text("metadata.creationTimestamp").to_string(), meta::name(m).to_string()));
+        let ended = |m: &Value| says(m, "Succeeded") || says(m, "Failed");
+        for migration in migrations.iter().filter(|m| says(m, "Running") && ended(m)) {
+            self.finish(at, migration).await?;
+        }
+        let mut open: Vec<&Value> = migrations.iter().filter(|m| !ended(m)).collect();
+        // Who runs already goes first.
+        open.sort_by_key(|m| !says(m, "Running"));
+        for migration in open {
+            if !says(migration, "Running") {
+                self.begin(at, migration).await?;
+            }
+            let outcome = self.migrate(at, migration).await?;
+            let name = meta::name(migration);
+            let condition = match outcome {
+                Outcome::Done => condition("Succeeded", "StorageVersionMigrationSucceeded", ""),
+                Outcome::Failed(why) => condition("Failed", "StorageVersionMigrationFailed", &why),
+            };
+            let ended = self.set(name, condition).await?;
+            self.finish(at, &ended).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a condition that is not there yet; gives the migration as it is then.
+    async fn set(&self, name: &str, condition: Value) -> Result<Value, ApiError> {
+        let mut after = Value::Null;
+        let change = |migration: &mut Value| {
+            let status = migration.ensure("status");
+            let mut conditions = status.list("conditions").to_vec();
+            conditions.retain(|c| c.text("type") != condition.text("type"));
+            conditions.push(condition.clone());
+            status.put("conditions", conditions);
+            after = migration.clone();
+            Ok(())
+        };
+        self.client.update(MIGRATIONS, "", name, "status", change).await?;
+        Ok(after)
+    }
+
+    async fn begin(&self, at: At<'_>, migration: &Value) -> Result<(), Later> {
+        let name = meta::name(migration);
+        let message = format!("Migration {name} is running");
+        self.tell_crd(at, |crd| {
+            let generation = meta::generation(crd);
+            crd_condition(crd, "True", "MigrationRunning", &message, generation);
+        })
+        .await?;
+        let running = condition("Running", "MigrationRunning", "The migration is running");
+        self.set(name, running).await?;
+        Ok(())
+    }
+
+    /// Clears up after a migration that has ended.
+    async fn finish(&self, at: At<'_>, migration: &Value) -> Result<(), Later> {
+        let succeeded = says(migration, "Succeeded");
+        self.tell_crd(at, |crd| {
+            let generation = meta::generation(crd);
+            let conditions = crd.list("status.conditions");
+            // Of a CRD that has changed meanwhile nobody knows at which versions its objects are.
+            let unchanged = conditions.iter().any(|c| {
+                c.text("type") == "StorageMigrating" && c.int("observedGeneration") == Some(generation)
+            });
+            let (reason, message) = match (succeeded, unchanged) {
+                (true, true) => (
+                    "MigrationSucceeded",
+                    "The migration has succeeded and the stored versions have been updated",
+                ),
+                (true, false) => (
+                    "MigrationSucceeded",
+                    "The migration has succeeded but the stored versions have not been updated due to a generation mismatch",
+                ),
+                (false, _) => ("MigrationFailed", "The migration has failed"),
+            };
+            let stored = crd.list("spec.versions").iter().find(|v| v.flag("storage"));
+            let stored = stored.map(|v| v.text("name").to_string());
+            if let Some(stored) = stored.filter(|_| succeeded && unchanged) {
+                crd.ensure("status").put("storedVersions", vec![stored]);
+            }
+            crd_condition(crd, "False", reason, message, generation);
+        })
+        .await?;
+        let mut done = condition("Running", "MigrationCompleted", "Migration completed");
+        done.put("status", "False");
+        done.put("observedGeneration", meta::generation(migration));
+        self.set(meta::name(migration), done).await?;
+        Ok(())
+    }
+
+    /// Changes the status of the CRD that defines a resource, when one does.
+    async fn tell_crd(&self, (group, resource): At<'_>, mut change: impl FnMut(&mut Value) + Send) -> Result<(), ApiError> {
+        let name = format!("{resource}.{group}");
+        if self.client.find(CRDS, "", &name).await?.is_none() {
+            return Ok(());
+        }
+        let change = |crd: &mut Value| {
+            change(crd);
+            Ok(())
+        };
+        match self.client.update(CRDS, "", &name, "status", change).await {
+            Err(error) if error.reason() == machinery::Reason::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Rewrites the objects.
+    async fn migrate(&self, at: At<'_>, migration: &Value) -> Result<Outcome, Later> {
+        let Ok(registered) = self.client.resource(at) else {
+            let created = Timestamp::parse_rfc3339(migration.text("metadata.creationTimestamp"));
+            let young = created.is_some_and(|at| Timestamp::now().unix() - at.unix() < UNKNOWN_FOR);
+            return match young {
+                true => Err(Later("the resource is not known".into())),
+                false => Ok(Outcome::Failed("resource does not exist in discovery".into())),
+            };
+        };
+        let resource = &registered.resource;
+        let verbs = ["update", "patch", "list"];
+        if !verbs.iter().all(|verb| resource.verbs.contains(verb)) {
+            let gvr = &resource.gvr;
+            return Ok(Outcome::Failed(format!(
+                "resource \"{}/{}, Resource={}\" does not support discovery operations: [update patch list]",
+                gvr.group, gvr.version, gvr.resource
+            )));
+        }
+        let name = meta::name(migration);
+        let snapshot = registered.store.fresh().await?;
+        let until: u64 = match migration.text("status.resourceVersion").parse() {
+            Ok(until) => until,
+            Err(_) => {
+                let until = snapshot.revision.0;
+                let change = |migration: &mut Value| {
+                    migration.ensure("status").put("resourceVersion", until.to_string());
+                    Ok(())
+                };
+                self.client.update(MIGRATIONS, "", name, "status", change).await?;
+                until
+            }
+        };
+        let Some(version) = self.served_version(at, &resource.gvr.version).await? else {
+            return Ok(Outcome::Failed("unable to obtain GVR from discovery".into()));
+        };
+        let objects: Vec<Arc<Entry>> = snapshot
+            .objects
+            .values()
+            .filter(|entry| entry.revision.0 <= until)
+            .cloned()
+            .collect();
+        drop(snapshot);
+        for entry in objects {
+            if let Some(error) = self.rewrite(at, &version, &resource.gvk.kind, &entry).await? {
+                return Ok(Outcome::Failed(format!("migration encountered unhandled error: {error}")));
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// A version that the resource is served at, best the stored one.
+    async fn served_version(&self, at: At<'_>, stored: &str) -> Result<Option<String>, ApiError> {
+        let Some(crd) = self.client.find(CRDS, "", &format!("{}.{}", at.1, at.0)).await? else {
+            return Ok(Some(stored.to_string()));
+        };
+        let versions = crd.list("spec.versions");
+        let served = || versions.iter().filter(|v| v.flag("served"));
+        let best = served().find(|v| v.flag("storage")).or_else(|| served().next());
+        Ok(best.map(|v| v.text("name").to_string()))
+    }
+
+    /// Has an object stored once more, by an apply that says nothing. The error, if any, is for good.
+    async fn rewrite(&self, (group, resource): At<'_>, version: &str, kind: &str, entry: &Entry) -> Result<Option<String>, Later> {
+        let api_version = match group {
+            "" => version.to_string(),
+            group => format!("{group}/{version}"),
+        };
+        let root = if group.is_empty() { "api" } else { "apis" };
+        let space = match entry.namespace() {
+            "" => String::new(),
+            namespace => format!("namespaces/{namespace}/"),
+        };
+        let path = format!("/{root}/{api_version}/{space}{resource}/{}?fieldManager={NAME}", entry.name());
+        let object = entry.value();
+        // With both of them an object that was written, deleted or made anew is left alone: it is stored as it should be.
+        let body = json!({"apiVersion": api_version, "kind": kind,
+            "metadata": {"uid": meta::uid(&object), "resourceVersion": entry.revision.to_string()}});
+        let later = |error: &dyn std::fmt::Display| Later(error.to_string());
+        let request = http::Request::patch(&path)
+            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+            .header(http::header::ACCEPT, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")
+            .body(full(body.to_string()))
+            .map_err(|error| later(&error))?;
+        let authorized = Authorized::system_asking(request.method(), request.uri()).map_err(|error| later(&error))?;
+        let Handled::Answered(response) = self.api.handle(&authorized, request).await else {
+            return Ok(Some("the server could not find the requested resource".into()));
+        };
+        let status = response.status();
+        if status.is_success() || status == http::StatusCode::CONFLICT {
+            return Ok(None);
+        }
+        let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER);
+        let body = body.collect().await.map_err(|error| later(&error))?.to_bytes();
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = match answer.text("message") {
+            "" => format!("the server answered {status}"),
+            message => message.to_string(),
+        };
+        match status.as_u16() {
+            429 | 500 | 503 | 504 => Err(Later(message)),
+            _ => Ok(Some(message)),
+        }
+    }
+}
+
+fn condition(kind: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": "True", "lastTransitionTime": Timestamp::now().to_rfc3339(), "reason": reason, "message": message})
+}
+
+/// Sets the CRD's condition about migrations.
+fn crd_condition(crd: &mut Value, status: &str, reason: &str, message: &str, generation: i64) {
+    let mut condition = condition("StorageMigrating", reason, message);
+    condition.put("status", status);
+    condition.put("observedGeneration", generation);
+    let of = crd.ensure("status");
+    let mut conditions = of.list("conditions").to_vec();
+    conditions.retain(|c| c.text("type") != "StorageMigrating");
+    conditions.push(condition);
+    of.put("conditions", conditions);
+}
