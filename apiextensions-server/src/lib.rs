@@ -23,9 +23,9 @@ mod schema;
 mod server;
 mod slot;
 mod table;
-mod usage;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use metrics::CostMetrics;
 pub use server::{ApiExtensions, Deps, Limits};

@@ -84,12 +84,7 @@ fn count(n: usize) -> u64 {
 }
 
 /// Name, type, help and value of every family.
-type Family = (
-    &'static str,
-    &'static str,
-    &'static str,
-    fn(&Cost) -> f64,
-);
+type Family = (&'static str, &'static str, &'static str, fn(&Cost) -> f64);
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
 const FAMILIES: &[Family] = &[
@@ -162,9 +157,7 @@ pub struct CostMetrics(pub Arc<ApiExtensions>);
 impl Collect for CostMetrics {
     fn collect(&self, out: &mut String) {
         let index = self.0.index();
-        let costs = index
-            .all()
-            .filter_map(|d| Some((d.name.clone(), Cost::of(d)?)));
+        let costs = index.all().filter_map(|d| Some((d.name.clone(), Cost::of(d)?)));
         let mut costs: Vec<(Arc<str>, Cost)> = costs.collect();
         costs.sort_by(|(a, x), (b, y)| (y.cache, a).cmp(&(x.cache, b)));
         if costs.len() > MOST {

@@ -6,7 +6,8 @@ use generic_server::registry::ObjectStore;
 use generic_server::registry::store::StoreConfig;
 use generic_server::registry::strategy::{FieldValue, SelectableField};
 use generic_server::resource::{
-    ALL_VERBS, Backend, Column, Conversion as Convert, Decoding, Scope, ServedResource, Subresource, TableConvertor,
+    ALL_VERBS, Backend, Column, Conversion as Convert, Decoding, Scope, ServedResource, Subresource,
+    TableConvertor,
 };
 use machinery::{
     ApiError, GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, meta,

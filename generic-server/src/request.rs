@@ -177,7 +177,10 @@ impl Authorized {
     ///
     /// # Errors
     /// When the path is none of the API's.
-    pub fn system_asking(method: &http::Method, uri: &http::Uri) -> Result<Self, crate::request_info::InfoError> {
+    pub fn system_asking(
+        method: &http::Method,
+        uri: &http::Uri,
+    ) -> Result<Self, crate::request_info::InfoError> {
         let agent = concat!("kube-apiserver/", env!("CARGO_PKG_VERSION")).to_string();
         Ok(Authorized(Arc::new(RequestContext::new(
             crate::request_info::resolve(method, uri)?,

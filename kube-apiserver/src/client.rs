@@ -11,7 +11,7 @@ use generic_server::registry::{Directory, Entry};
 use generic_server::resource::Subresource;
 use generic_server::{ApiError, Authorized};
 use machinery::time::Timestamp;
-use machinery::{GroupResource, Reason, meta};
+use machinery::{GroupResource, Reason};
 use serde_json::{Value, json};
 
 use crate::json::Json;

@@ -68,10 +68,7 @@ pub fn controllers(deps: &Deps, root_ca: String) -> Vec<Controller> {
 pub fn storage_migration_controller(deps: &Deps, api: Arc<dyn Delegate>) -> Controller {
     Controller {
         name: storage_migration::NAME,
-        run: Box::pin(storage_migration::run(
-            Client::new(deps.directory.clone()),
-            api,
-        )),
+        run: Box::pin(storage_migration::run(Client::new(deps.directory.clone()), api)),
     }
 }
 

@@ -9,8 +9,8 @@ use generic_server::registry::cache::ProtobufCodec;
 use generic_server::registry::store::StoreConfig;
 use generic_server::registry::strategy::Strategy;
 use generic_server::resource::{
-    ALL_VERBS, Backend, Conversion, Converter, Decoding, Names, ScalePaths, Scope, ServedResource, Subresource,
-    VirtualResource,
+    ALL_VERBS, Backend, Conversion, Converter, Decoding, Names, ScalePaths, Scope, ServedResource,
+    Subresource, VirtualResource,
 };
 use machinery::schema::builtin;
 use machinery::{GroupResource, GroupVersionKind, GroupVersionResource};

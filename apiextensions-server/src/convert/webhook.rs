@@ -161,7 +161,8 @@ impl RemoteConverter for ByWebhook {
                 Known::Asked(flight) => {
                     let answered = flight.await?;
                     let answer = answered.get(key).cloned();
-                    answer.ok_or_else(|| ApiError::internal("conversion webhook failed, no objects returned"))?
+                    answer
+                        .ok_or_else(|| ApiError::internal("conversion webhook failed, no objects returned"))?
                 }
                 Known::Nothing => return Err(ApiError::internal("the object has not been asked about")),
             };

@@ -265,9 +265,8 @@ impl Schema {
             let validations: usize = r.validations.iter().map(|v| v.to_string().len()).sum();
             size_of::<Rules>() + enumeration + validations + r.description.as_ref().map_or(0, |d| d.len())
         };
-        let field = |f: &FieldDef| {
-            size_of::<FieldDef>() + f.name.len() + f.default.as_ref().map_or(0, |d| value(d))
-        };
+        let field =
+            |f: &FieldDef| size_of::<FieldDef>() + f.name.len() + f.default.as_ref().map_or(0, |d| value(d));
         let node = |n: &Node| {
             let fields: usize = n.fields.iter().map(field).sum();
             size_of::<Node>() + fields + 2 * n.wire.len() + n.rules.as_ref().map_or(0, |r| rules(r))

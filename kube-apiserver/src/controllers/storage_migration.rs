@@ -41,7 +41,10 @@ pub(super) async fn run(client: Client, api: Arc<dyn Delegate>) {
     let migrator = Migrator { client, api };
     loop {
         if let Err(error) = migrator.follow().await {
-            warn!(error = error.message(), "storage version migrations cannot be followed");
+            warn!(
+                error = error.message(),
+                "storage version migrations cannot be followed"
+            );
         }
         tokio::time::sleep(REST).await;
     }
@@ -77,7 +80,9 @@ impl Migrator {
             let again = self.sync().await;
             let next = feed.next(&mut changes);
             let ended = match again {
-                true => tokio::time::timeout(REST, next).await.is_ok_and(|end| end.is_err()),
+                true => tokio::time::timeout(REST, next)
+                    .await
+                    .is_ok_and(|end| end.is_err()),
                 false => next.await.is_err(),
             };
             changes.clear();
@@ -116,15 +121,23 @@ impl Migrator {
 
     /// Takes the migrations of one resource as far as they go: one at a time, the oldest first.
     async fn advance(&self, at: At<'_>, mut migrations: Vec<Value>) -> Result<(), Later> {
-        migrations.sort_by_cached_key(|m| (m.text("metadata.creationTimestamp").to_string(), meta::name(m).to_string()));
-        let ended = |m: &Value| says(m, "Succeeded") || says(m, "Failed");
-        for migration in migrations.iter().filter(|m| says(m, "Running") && ended(m)) {
-            self.finish(at, migration).await?;
+        migrations.sort_by_cached_key(|m| {
+            (
+                m.text("metadata.creationTimestamp").to_string(),
+                meta::name(m).to_string(),
+            )
+        });
+        let (over, mut open): (Vec<Value>, Vec<Value>) = migrations
+            .into_iter()
+            .partition(|m| says(m, "Succeeded") || says(m, "Failed"));
+        for migration in &over {
+            if says(migration, "Running") {
+                self.finish(at, migration).await?;
+            }
         }
-        let mut open: Vec<&Value> = migrations.iter().filter(|m| !ended(m)).collect();
         // Who runs already goes first.
         open.sort_by_key(|m| !says(m, "Running"));
-        for migration in open {
+        for migration in &open {
             if !says(migration, "Running") {
                 self.begin(at, migration).await?;
             }
@@ -159,7 +172,7 @@ impl Migrator {
     async fn begin(&self, at: At<'_>, migration: &Value) -> Result<(), Later> {
         let name = meta::name(migration);
         let message = format!("Migration {name} is running");
-        self.tell_crd(at, |crd| {
+        self.tell_crd(at, &mut |crd| {
             let generation = meta::generation(crd);
             crd_condition(crd, "True", "MigrationRunning", &message, generation);
         })
@@ -172,7 +185,7 @@ impl Migrator {
     /// Clears up after a migration that has ended.
     async fn finish(&self, at: At<'_>, migration: &Value) -> Result<(), Later> {
         let succeeded = says(migration, "Succeeded");
-        self.tell_crd(at, |crd| {
+        self.tell_crd(at, &mut |crd| {
             let generation = meta::generation(crd);
             let conditions = crd.list("status.conditions");
             // Of a CRD that has changed meanwhile nobody knows at which versions its objects are.
@@ -206,7 +219,11 @@ impl Migrator {
     }
 
     /// Changes the status of the CRD that defines a resource, when one does.
-    async fn tell_crd(&self, (group, resource): At<'_>, mut change: impl FnMut(&mut Value) + Send) -> Result<(), ApiError> {
+    async fn tell_crd(
+        &self,
+        (group, resource): At<'_>,
+        change: &mut (dyn FnMut(&mut Value) + Send),
+    ) -> Result<(), ApiError> {
         let name = format!("{resource}.{group}");
         if self.client.find(CRDS, "", &name).await?.is_none() {
             return Ok(());
@@ -247,7 +264,9 @@ impl Migrator {
             Err(_) => {
                 let until = snapshot.revision.0;
                 let change = |migration: &mut Value| {
-                    migration.ensure("status").put("resourceVersion", until.to_string());
+                    migration
+                        .ensure("status")
+                        .put("resourceVersion", until.to_string());
                     Ok(())
                 };
                 self.client.update(MIGRATIONS, "", name, "status", change).await?;
@@ -266,7 +285,9 @@ impl Migrator {
         drop(snapshot);
         for entry in objects {
             if let Some(error) = self.rewrite(at, &version, &resource.gvk.kind, &entry).await? {
-                return Ok(Outcome::Failed(format!("migration encountered unhandled error: {error}")));
+                return Ok(Outcome::Failed(format!(
+                    "migration encountered unhandled error: {error}"
+                )));
             }
         }
         Ok(Outcome::Done)
@@ -284,7 +305,13 @@ impl Migrator {
     }
 
     /// Has an object stored once more, by an apply that says nothing. The error, if any, is for good.
-    async fn rewrite(&self, (group, resource): At<'_>, version: &str, kind: &str, entry: &Entry) -> Result<Option<String>, Later> {
+    async fn rewrite(
+        &self,
+        (group, resource): At<'_>,
+        version: &str,
+        kind: &str,
+        entry: &Entry,
+    ) -> Result<Option<String>, Later> {
         let api_version = match group {
             "" => version.to_string(),
             group => format!("{group}/{version}"),
@@ -294,18 +321,24 @@ impl Migrator {
             "" => String::new(),
             namespace => format!("namespaces/{namespace}/"),
         };
-        let path = format!("/{root}/{api_version}/{space}{resource}/{}?fieldManager={NAME}", entry.name());
+        let path = format!(
+            "/{root}/{api_version}/{space}{resource}/{}?fieldManager={NAME}",
+            entry.name()
+        );
         let object = entry.value();
         // With both of them an object that was written, deleted or made anew is left alone: it is stored as it should be.
         let body = json!({"apiVersion": api_version, "kind": kind,
             "metadata": {"uid": meta::uid(&object), "resourceVersion": entry.revision.to_string()}});
-        let later = |error: &dyn std::fmt::Display| Later(error.to_string());
         let request = http::Request::patch(&path)
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .header(http::header::ACCEPT, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")
+            .header(
+                http::header::ACCEPT,
+                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+            )
             .body(full(body.to_string()))
-            .map_err(|error| later(&error))?;
-        let authorized = Authorized::system_asking(request.method(), request.uri()).map_err(|error| later(&error))?;
+            .map_err(|error| Later(error.to_string()))?;
+        let authorized = Authorized::system_asking(request.method(), request.uri())
+            .map_err(|error| Later(error.to_string()))?;
         let Handled::Answered(response) = self.api.handle(&authorized, request).await else {
             return Ok(Some("the server could not find the requested resource".into()));
         };
@@ -313,9 +346,14 @@ impl Migrator {
         if status.is_success() || status == http::StatusCode::CONFLICT {
             return Ok(None);
         }
-        let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER);
-        let body = body.collect().await.map_err(|error| later(&error))?.to_bytes();
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let (mut body, mut text) = (response.into_body(), Vec::new());
+        while let Some(Ok(frame)) = body.frame().await {
+            text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            if text.len() > MAX_ANSWER {
+                break;
+            }
+        }
+        let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
         let message = match answer.text("message") {
             "" => format!("the server answered {status}"),
             message => message.to_string(),

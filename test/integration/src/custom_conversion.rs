@@ -52,7 +52,12 @@ fn converted(object: &Value, to: &str) -> Value {
         spec.insert("host".into(), host.into());
         spec.insert("port".into(), port.into());
     } else {
-        let text = |key: &str| spec.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
+        let text = |key: &str| {
+            spec.get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_string()
+        };
         let address = format!("{}:{}", text("host"), text("port"));
         spec.retain(|key, _| key == "replicas");
         spec.insert("address".into(), address.into());
@@ -96,19 +101,13 @@ async fn every_verb_works_at_the_version_that_is_not_stored() {
     );
 
     let a = client.get(&format!("{V2}/a")).await.expect(200);
-    assert_eq!(
-        a["spec"],
-        json!({"host": "a.local", "port": "80", "replicas": 1})
-    );
+    assert_eq!(a["spec"], json!({"host": "a.local", "port": "80", "replicas": 1}));
     let new = json!({"apiVersion": "shop.example.com/v2", "kind": "Stall", "metadata": {"name": "b"},
         "spec": {"host": "b.local", "port": "81"}});
     let b = client.post(V2, &new).await.expect(201);
     assert_eq!(b["spec"]["host"], "b.local");
     let stored = client.get(&format!("{V1}/b")).await.expect(200);
-    assert_eq!(
-        stored["spec"],
-        json!({"address": "b.local:81", "replicas": 1})
-    );
+    assert_eq!(stored["spec"], json!({"address": "b.local:81", "replicas": 1}));
 
     let mut changed = b.clone();
     changed["spec"]["port"] = "82".into();
@@ -118,7 +117,10 @@ async fn every_verb_works_at_the_version_that_is_not_stored() {
         .patch(&format!("{V2}/b"), "merge-patch+json", &patch)
         .await
         .expect(200);
-    assert_eq!((&b["spec"]["host"], &b["spec"]["port"]), (&json!("c.local"), &json!("82")));
+    assert_eq!(
+        (&b["spec"]["host"], &b["spec"]["port"]),
+        (&json!("c.local"), &json!("82"))
+    );
     let status = json!({"status": {"replicas": 4}});
     client
         .patch(&format!("{V2}/b/status"), "merge-patch+json", &status)
@@ -208,7 +210,8 @@ async fn a_list_is_one_question_and_no_write_is_asked_about_twice() {
     assert_eq!(sizes(), [40, 1, 1], "twenty watchers, one question");
 
     // What leaves a selection is told as it was, at the revision of the change.
-    let selected = format!("{V2}?watch=1&labelSelector=x%3Dy&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    let selected =
+        format!("{V2}?watch=1&labelSelector=x%3Dy&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let mut watch = client.watch(&selected).await;
     let event = watch.next().await.expect("an event");
     assert_eq!(event["object"]["metadata"]["name"], "s07");
@@ -295,7 +298,9 @@ async fn a_webhook_that_errs_is_named() {
         *mode.lock().expect("no panic") = fault;
         let answer = client.get(&format!("{V2}/a")).await.expect(500);
         let message = answer["message"].as_str().expect("a message");
-        let prefix = format!("Internal error occurred: conversion webhook for shop.example.com/v1, Kind=Stall {expected}");
+        let prefix = format!(
+            "Internal error occurred: conversion webhook for shop.example.com/v1, Kind=Stall {expected}"
+        );
         assert!(message.starts_with(&prefix), "{fault}: {message}");
         assert_eq!(answer["reason"], "InternalError", "{fault}");
     }
@@ -303,7 +308,11 @@ async fn a_webhook_that_errs_is_named() {
     *mode.lock().expect("no panic") = "failure";
     let new = json!({"apiVersion": "shop.example.com/v2", "kind": "Stall", "metadata": {"name": "b"}, "spec": {"host": "b"}});
     let refused = client.post(V2, &new).await.expect(500);
-    assert!(refused["message"].as_str().is_some_and(|m| m.contains("no such street")));
+    assert!(
+        refused["message"]
+            .as_str()
+            .is_some_and(|m| m.contains("no such street"))
+    );
     client.get(&format!("{V1}/b")).await.expect(404);
     let mut watch = client.watch(&format!("{V2}?watch=1")).await;
     let event = watch.next().await.expect("an event");
@@ -372,7 +381,8 @@ async fn only_the_bundle_is_trusted() {
     );
     assert!(webhook.questions().is_empty(), "nothing was told to a stranger");
 
-    let fixed = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": webhook.ca_bundle()}}}}});
+    let fixed =
+        json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": webhook.ca_bundle()}}}}});
     client
         .patch(
             &format!("{CRDS}/stalls.shop.example.com"),

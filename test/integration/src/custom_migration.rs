@@ -138,7 +138,10 @@ async fn migrations_are_judged() {
         })
     })
     .await;
-    let refused = client.post(MIGRATIONS, &migration("bad", "Jars!")).await.expect(422);
+    let refused = client
+        .post(MIGRATIONS, &migration("bad", "Jars!"))
+        .await
+        .expect(422);
     assert!(
         refused["message"]
             .as_str()

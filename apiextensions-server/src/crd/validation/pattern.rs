@@ -67,7 +67,10 @@ mod tests {
         check("", None);
         // Go reads a brace that begins no repetition as itself.
         check("^{a}$", None);
-        check("((a{100}){100}){100}", Some("error parsing regexp: expression too large"));
+        check(
+            "((a{100}){100}){100}",
+            Some("error parsing regexp: expression too large"),
+        );
         check("a[b", Some("error parsing regexp: missing closing ]: `[b`"));
         check("(ab", Some("error parsing regexp: missing closing ): `(ab`"));
         check("ab)", Some("error parsing regexp: unexpected ): `ab)`"));

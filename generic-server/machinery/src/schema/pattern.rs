@@ -21,7 +21,10 @@ static SHARED: Mutex<BTreeMap<Arc<str>, Weak<Regex>>> = Mutex::new(BTreeMap::new
 impl Pattern {
     /// A pattern as written; one that does not compile matches nothing, and says so.
     pub fn new(text: &str) -> Self {
-        let known = SHARED.lock().get_key_value(text).map(|(t, r)| (t.clone(), r.upgrade()));
+        let known = SHARED
+            .lock()
+            .get_key_value(text)
+            .map(|(t, r)| (t.clone(), r.upgrade()));
         if let Some((text, Some(compiled))) = known {
             return Pattern {
                 text,
@@ -52,7 +55,10 @@ impl Drop for Pattern {
         // Under the lock, so that of two last holders one finds that it is the last.
         let mut shared = SHARED.lock();
         self.compiled = None;
-        if shared.get(&self.text).is_some_and(|weak| weak.strong_count() == 0) {
+        if shared
+            .get(&self.text)
+            .is_some_and(|weak| weak.strong_count() == 0)
+        {
             shared.remove(&self.text);
         }
     }

@@ -210,7 +210,11 @@ impl WatchBody {
             }
             if self.poll_answers(cx)?.is_pending() {
                 let late = self.timer.as_mut().poll(cx).is_ready() && Instant::now() >= self.deadline;
-                return if late { Poll::Ready(Ok(None)) } else { Poll::Pending };
+                return if late {
+                    Poll::Ready(Ok(None))
+                } else {
+                    Poll::Pending
+                };
             }
             if let Some(piece) = self.initial_piece()? {
                 return Poll::Ready(Ok(Some(piece)));

@@ -143,12 +143,7 @@ impl Form {
 
     /// The event that a change is to a watcher, encoded by the first that asks. `kind` is the change as the watcher sees it,
     /// `of` what it tells of.
-    pub(super) fn shared(
-        &self,
-        change: &Change,
-        kind: ChangeKind,
-        of: &Subject,
-    ) -> Result<Bytes, ApiError> {
+    pub(super) fn shared(&self, change: &Change, kind: ChangeKind, of: &Subject) -> Result<Bytes, ApiError> {
         let slot = (self.id << 2) | kind as u64;
         change.frame(slot, || self.event(kind, of, false))
     }

@@ -25,7 +25,10 @@ pub(crate) static RULES: Rules = Rules {
 fn validate(faults: &mut Faults, object: &Value) {
     let path = FieldPath::new("spec");
     let path = path.child("resource");
-    let (group, resource) = (object.text("spec.resource.group"), object.text("spec.resource.resource"));
+    let (group, resource) = (
+        object.text("spec.resource.group"),
+        object.text("spec.resource.resource"),
+    );
     let mut judge = |at: &FieldPath<'_>, value: &str, texts: Vec<String>| {
         if !texts.is_empty() {
             faults.invalid(at, value, texts.join(","));
@@ -52,7 +55,10 @@ pub(crate) fn says(object: &Value, kind: &str) -> bool {
 
 fn validate_status(faults: &mut Faults, object: &Value, old: &Value) {
     let status = FieldPath::new("status");
-    let (version, before) = (object.text("status.resourceVersion"), old.text("status.resourceVersion"));
+    let (version, before) = (
+        object.text("status.resourceVersion"),
+        old.text("status.resourceVersion"),
+    );
     let at = status.child("resourceVersion");
     let number = !version.starts_with('0') && version.bytes().all(|b| b.is_ascii_digit());
     if !version.is_empty() && !number {
@@ -66,7 +72,13 @@ fn validate_status(faults: &mut Faults, object: &Value, old: &Value) {
     if !before.is_empty() && before != version {
         faults.invalid(&at, version, "field is immutable");
     }
-    let mut odd = |why: &str| faults.push(FieldError::invalid(&conditions, object.dig("status.conditions"), why));
+    let mut odd = |why: &str| {
+        faults.push(FieldError::invalid(
+            &conditions,
+            object.dig("status.conditions"),
+            why,
+        ))
+    };
     if says(object, "Succeeded") && says(object, "Failed") {
         odd("Both success and failed conditions cannot be true at the same time");
     }
