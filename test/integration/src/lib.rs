@@ -4,6 +4,7 @@
 
 mod access;
 mod aggregation;
+mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;
 mod objects;
