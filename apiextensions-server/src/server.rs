@@ -136,6 +136,19 @@ fn crd_resource(deps: &Deps) -> ServedResource {
     }
 }
 
+/// Ends the watches of a store that nothing is served from any more, once they have told what happened in it.
+fn retire(change: &Changed) {
+    let store = |d: &Option<Arc<Definition>>| d.as_ref().and_then(|d| d.serving.store.get().cloned());
+    let (Some(old), new) = (store(&change.old), store(&change.new)) else {
+        return;
+    };
+    if !new.is_some_and(|new| Arc::ptr_eq(&new, &old))
+        && let Some(cache) = old.started_cache()
+    {
+        cache.end_feeds();
+    }
+}
+
 impl ApiExtensions {
     /// A server that knows no CRD yet: [`ApiExtensions::start`] reads them.
     pub fn new(deps: Deps) -> Arc<Self> {
@@ -193,6 +206,7 @@ impl ApiExtensions {
     fn announce(&self, changes: &[Changed]) {
         for change in changes {
             self.register(change);
+            retire(change);
         }
         let names = changes.iter().filter_map(|c| c.new.as_ref().or(c.old.as_ref()));
         self.todo.lock().extend(names.map(|d| d.name.clone()));

@@ -150,7 +150,7 @@ impl WebhookClient {
                     text => text.to_string(),
                 });
             }
-            serde_json::from_slice::<Value>(&body).map_err(|error| format!("the answer is not JSON: {error}"))
+            machinery::codec::json::value(&body).map_err(|error| format!("the answer is not JSON: {error}"))
         };
         let answer = tokio::time::timeout(self.timeout, exchange)
             .await

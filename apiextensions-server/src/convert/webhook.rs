@@ -1,5 +1,6 @@
 //! Versions that a webhook converts between.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -47,19 +48,30 @@ impl fmt::Debug for ByWebhook {
     }
 }
 
-/// What tells one write of an object from another.
+/// What an entry is of; the rest of the object is skipped.
 #[derive(Deserialize)]
-struct Identity<'a> {
+struct Head<'a> {
     #[serde(borrow, rename = "apiVersion")]
-    api_version: std::borrow::Cow<'a, str>,
-    #[serde(borrow)]
-    metadata: Uid<'a>,
+    api_version: Cow<'a, str>,
 }
 
+/// What tells it from an earlier object of the same name.
 #[derive(Deserialize)]
 struct Uid<'a> {
     #[serde(borrow, default)]
-    uid: std::borrow::Cow<'a, str>,
+    uid: Cow<'a, str>,
+}
+
+/// The version that an entry is stored at, and its uid.
+fn identity(entry: &Entry) -> Result<(String, String), ApiError> {
+    // `{"kind":K,"apiVersion":V,` and `"metadata":{...}`, each made whole.
+    let head = entry.json[..entry.untyped_at()].trim_ascii_end();
+    let head = [head.strip_suffix(b",").unwrap_or(head), b"}"].concat();
+    let metadata = entry.metadata();
+    let metadata = metadata.strip_prefix(b"\"metadata\":").unwrap_or(metadata);
+    let head: Head<'_> = serde_json::from_slice(&head).map_err(ApiError::internal)?;
+    let of: Uid<'_> = serde_json::from_slice(metadata).map_err(ApiError::internal)?;
+    Ok((head.api_version.into_owned(), of.uid.into_owned()))
 }
 
 impl ByWebhook {
@@ -142,9 +154,8 @@ impl RemoteConverter for ByWebhook {
         let mut out: Vec<Bytes> = entries.iter().map(|entry| entry.json.clone()).collect();
         let (mut asked, mut keys) = (Vec::new(), Vec::new());
         for (index, entry) in entries.iter().enumerate() {
-            let identity: Identity<'_> = serde_json::from_slice(&entry.json).map_err(ApiError::internal)?;
-            if identity.api_version != version {
-                let uid = identity.metadata.uid.into_owned();
+            let (stored, uid) = identity(entry)?;
+            if stored != version {
                 asked.push((index, entry));
                 keys.push((uid, entry.revision.0, version.clone()));
             }

@@ -93,7 +93,7 @@ fn decorate(resource: &ServedResource, object: &mut Value) {
 
 /// What a converter that was asked has answered about an object, as it is served.
 pub(crate) fn answered(resource: &ServedResource, json: &[u8]) -> Result<Value, ApiError> {
-    let mut object = serde_json::from_slice(json).map_err(ApiError::internal)?;
+    let mut object = machinery::codec::json::value(json).map_err(ApiError::internal)?;
     decorate(resource, &mut object);
     Ok(object)
 }

@@ -74,7 +74,7 @@ pub async fn served(resource: &ServedResource, entry: &Arc<Entry>) -> Result<Val
         Some(remote) => {
             let json = remote.from_stored(std::slice::from_ref(entry)).await?;
             let json = json.first().map(|b| &b[..]).unwrap_or_default();
-            serde_json::from_slice(json).map_err(ApiError::internal)?
+            machinery::codec::json::value(json).map_err(ApiError::internal)?
         }
         None => entry.value(),
     };

@@ -73,7 +73,7 @@ async fn objects_move_to_the_new_storage_version() {
     assert!(
         refused["message"]
             .as_str()
-            .is_some_and(|m| m.contains("must appear in spec.versions"))
+            .is_some_and(|m| m.contains("must remain in spec.versions"))
     );
 
     let stored = || async {

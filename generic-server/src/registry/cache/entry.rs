@@ -134,7 +134,7 @@ impl Entry {
 
     /// The object, parsed. Costs a parse: for writes and views that need it, never for plain reads.
     pub fn value(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.json).unwrap_or(serde_json::Value::Null)
+        machinery::codec::json::value(&self.json).unwrap_or(serde_json::Value::Null)
     }
 
     /// The namespace, or empty.
