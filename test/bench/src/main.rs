@@ -7,6 +7,7 @@ mod client;
 mod crds;
 mod phases;
 mod process;
+mod suite;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -88,6 +89,19 @@ pub(crate) enum Phase {
     Clean,
     /// Prints the memory of the processes.
     Memory,
+    /// Runs the rows of docs/benchmarks.md one after another on an empty server, a line each.
+    Suite {
+        /// Objects of 2 KiB in the end; below 30,000 the last rows are left out.
+        #[arg(long, default_value_t = 100_000)]
+        objects: usize,
+    },
+    /// Prints two suites' lines side by side, as Markdown.
+    Compare {
+        /// The lines of one server.
+        ours: PathBuf,
+        /// The lines of the other.
+        theirs: PathBuf,
+    },
 }
 
 /// How much load.
@@ -135,20 +149,31 @@ pub(crate) struct CrdLoad {
 )]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = phases::run(
-        arguments.kubeconfig.as_deref(),
-        &arguments.pid,
-        &arguments.namespace,
-        &arguments.phase,
-    );
-    match done.await {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
+    let done = match &arguments.phase {
+        Phase::Compare { ours, theirs } => suite::compare(ours, theirs).map(|table| print!("{table}")),
+        Phase::Suite { objects } => run_all(&arguments, suite::rows(*objects)).await,
+        phase => run(&arguments, phase).await.map(|line| println!("{line}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+async fn run(arguments: &Arguments, phase: &Phase) -> Result<serde_json::Value, client::Error> {
+    let kubeconfig = arguments.kubeconfig.as_deref();
+    phases::run(kubeconfig, &arguments.pid, &arguments.namespace, phase).await
+}
+
+#[expect(clippy::print_stdout, reason = "its output is its purpose")]
+async fn run_all(arguments: &Arguments, rows: Vec<(String, Phase)>) -> Result<(), client::Error> {
+    for (name, phase) in rows {
+        let mut line = run(arguments, &phase).await?;
+        line["row"] = name.into();
+        println!("{line}");
+    }
+    Ok(())
 }
