@@ -3,12 +3,21 @@
 //! Plugins run in the order of the chain. The registry calls [`AdmissionChain::admit`] before managed state is final and
 //! [`AdmissionChain::validate`] with the object exactly as it would be stored, inside the retry loop of an update.
 
+mod expression;
+mod matching;
+pub mod policy;
+mod reinvocation;
+pub mod webhook;
+
 use std::sync::Arc;
 
 use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
 use serde_json::Value;
 
 use crate::request::Authorized;
+use crate::resource::ServedResource;
+
+pub use reinvocation::Reinvocation;
 
 /// What is being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,6 +67,23 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// The request's options (CreateOptions, UpdateOptions, PatchOptions, DeleteOptions) as an object.
     pub options: Option<&'a Value>,
+    /// The resource that `object` is of; `None` where a subresource has a kind of its own.
+    pub resource: Option<&'a ServedResource>,
+    /// What the rounds of mutating admission remember; the chain fills it in.
+    pub rounds: Option<&'a Reinvocation>,
+}
+
+impl Attributes<'_> {
+    /// An object that a plugin has changed as somebody else told it to: read back as its kind, with defaults.
+    ///
+    /// # Errors
+    /// 500 when it is not an object of the kind any more.
+    pub fn settle(&self, object: Value) -> Result<Value, ApiError> {
+        let Some(resource) = self.resource else { return Ok(object) };
+        let mut object = crate::handlers::body::reread(&resource.decoding, object)?;
+        resource.strategy.default(&mut object);
+        Ok(object)
+    }
 }
 
 /// One admission plugin.
@@ -101,18 +127,27 @@ impl AdmissionChain {
             .any(|p| p.handles(operation, gvr, subresource))
     }
 
-    /// Runs the mutating phase.
+    /// Runs the mutating phase; twice when webhooks or policies have changed the object.
     pub async fn admit(
         &self,
         attributes: &Attributes<'_>,
         mut object: Option<&mut Value>,
     ) -> Result<(), ApiError> {
-        for plugin in self.plugins.iter() {
-            if plugin.handles(attributes.operation, attributes.gvr, attributes.subresource) {
-                plugin.admit(attributes, object.as_deref_mut()).await?;
+        let rounds = Reinvocation::default();
+        let attributes = Attributes {
+            rounds: Some(&rounds),
+            ..*attributes
+        };
+        loop {
+            for plugin in self.plugins.iter() {
+                if plugin.handles(attributes.operation, attributes.gvr, attributes.subresource) {
+                    plugin.admit(&attributes, object.as_deref_mut()).await?;
+                }
+            }
+            if !rounds.again() {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Runs the validating phase.

@@ -1,6 +1,6 @@
 //! The verbs: from an authorized request about a served resource to an answer. One file per verb, each thin.
 
-mod body;
+pub(crate) mod body;
 mod create;
 mod delete;
 #[cfg(test)]

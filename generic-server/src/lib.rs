@@ -29,6 +29,7 @@ pub mod respond;
 pub mod serve;
 pub mod server;
 pub mod spawn;
+pub mod webhook;
 
 pub use machinery::ApiError;
 pub use request::{Authorized, Body, Request, RequestContext, RequestInfo, Response, User};

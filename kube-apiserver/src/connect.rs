@@ -250,6 +250,8 @@ async fn admit(
         old: None,
         dry_run: dry,
         options: None,
+        resource: None,
+        rounds: None,
     };
     call.admission.admit(&attributes, body.as_deref_mut()).await?;
     call.admission.validate(&attributes, body.as_deref()).await
@@ -645,6 +647,8 @@ impl SubresourceHandler for ToNode {
             old: None,
             dry_run: false,
             options: None,
+            resource: None,
+            rounds: None,
         };
         if self.stream != Stream::Log {
             call.admission.admit(&attributes, None).await?;

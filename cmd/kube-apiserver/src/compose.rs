@@ -87,6 +87,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
             authorizer,
         }));
     }
+    let dynamic = crate::dynamic_admission::plugins(&directory, &access.authorizer, &tasks);
+    plugins.extend(dynamic);
     plugins.extend(kube_apiserver::late_admission_plugins(&deps));
     let admission = AdmissionChain::new(plugins);
     let env = ServeEnv {

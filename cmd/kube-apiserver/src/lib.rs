@@ -14,6 +14,7 @@
 
 mod access;
 mod compose;
+mod dynamic_admission;
 mod error;
 pub mod logging;
 mod options;

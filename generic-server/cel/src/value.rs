@@ -320,7 +320,7 @@ impl<'a> Map<'a> {
     }
 
     /// The value under a field name or string key.
-    pub(crate) fn field(&self, name: &str) -> Option<Result<Val<'a>, EvalError>> {
+    pub fn field(&self, name: &str) -> Option<Result<Val<'a>, EvalError>> {
         match self {
             Map::Object { map, object } => {
                 let field = object.field(name)?;

@@ -12,6 +12,7 @@ mod compare;
 mod fields;
 mod managed;
 mod merge;
+mod overlay;
 mod path;
 mod scale;
 mod set;
@@ -22,6 +23,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+pub use self::overlay::overlay;
 pub use self::path::PathElement;
 pub use self::scale::{ScalePaths, scale_to_parent, scale_to_subresource};
 pub use self::set::Set;

@@ -367,13 +367,13 @@ fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Result<(), Decod
     Ok(())
 }
 
-/// An object that apply has merged, read back as the resource's kind.
-pub(super) fn reread(call: &Call<'_>, merged: Value) -> Result<Value, ApiError> {
+/// An object that apply has merged or admission has changed, read back as the resource's kind.
+pub(crate) fn reread(decoding: &Decoding, merged: Value) -> Result<Value, ApiError> {
     let mut decoded = Decoded {
         value: merged,
         strict: Vec::new(),
     };
-    let done = match &call.resource.decoding {
+    let done = match decoding {
         Decoding::Builtin(schema) => {
             codec::typed::decode_builtin(schema.root(), decoded.value).map(|reread| reread.value)
         }

@@ -109,7 +109,7 @@ pub(super) async fn handle(
                 let merged = call
                     .writer(strategy, subresource, &options)
                     .apply(live, &patch.value, force)?;
-                body::reread(call, merged)?
+                body::reread(&call.resource.decoding, merged)?
             }
             live => {
                 let live = live.unwrap_or(&Value::Null);

@@ -138,6 +138,8 @@ impl<'a> WriteCall<'a> {
             old,
             dry_run: self.dry_run,
             options: self.options,
+            resource: Some(self.resource),
+            rounds: None,
         }
     }
 

@@ -1,0 +1,72 @@
+//! Where the service of a webhook is: its endpoints when there are any, else its cluster address.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use machinery::{GroupResource, meta};
+use serde_json::Value;
+
+use crate::registry::Directory;
+
+/// Finds services through the stores of the process.
+#[derive(Debug, Clone)]
+pub struct Services(pub Arc<Directory>);
+
+impl Services {
+    async fn find(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let store = self.0.get(&GroupResource::new("", resource))?.store;
+        let entry = store.find(namespace, name).await.ok()??;
+        Some(entry.value())
+    }
+
+    /// The host and port to connect to for a port of a service.
+    ///
+    /// # Errors
+    /// Why it cannot be reached, as upstream says it.
+    pub async fn resolve(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<(String, u16), String> {
+        let Some(service) = self.find("services", namespace, name).await else {
+            return Err(format!("service \"{name}\" not found"));
+        };
+        let spec_text = |key: &str| meta::dig_str(&service, &["spec", key]).to_string();
+        if spec_text("type") == "ExternalName" {
+            return Ok((spec_text("externalName"), port));
+        }
+        let ports = meta::dig(&service, &["spec", "ports"]).and_then(Value::as_array);
+        let number = |p: &&Value| p.get("port").and_then(Value::as_u64) == Some(u64::from(port));
+        let Some(entry) = ports.into_iter().flatten().find(number) else {
+            return Err(format!("no service port {port} found for service \"{name}\""));
+        };
+        let port_name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+        if let Some(endpoints) = self.find("endpoints", namespace, name).await
+            && let Some(found) = ready_address(&endpoints, port_name)
+        {
+            return Ok(found);
+        }
+        let cluster = spec_text("clusterIP");
+        match cluster.parse::<IpAddr>() {
+            Ok(ip) => Ok((ip.to_string(), port)),
+            Err(_) => Err(format!("no endpoints available for service \"{name}\"")),
+        }
+    }
+}
+
+fn ready_address(endpoints: &Value, port_name: &str) -> Option<(String, u16)> {
+    let subsets = endpoints.get("subsets")?.as_array()?;
+    subsets.iter().find_map(|subset| {
+        let address = subset
+            .get("addresses")?
+            .as_array()?
+            .first()?
+            .get("ip")?
+            .as_str()?;
+        let ports = subset.get("ports")?.as_array()?;
+        let named = |p: &&Value| p.get("name").and_then(Value::as_str).unwrap_or_default() == port_name;
+        let port = ports.iter().find(named)?.get("port")?.as_u64()?;
+        Some((address.to_string(), u16::try_from(port).ok()?))
+    })
+}
