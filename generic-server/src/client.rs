@@ -1,5 +1,7 @@
 //! A TLS connection as hyper's client reads and writes it.
 
+pub mod trust;
+
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};

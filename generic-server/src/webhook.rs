@@ -12,29 +12,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base64::Engine;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use machinery::meta;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls::{CertificateError, ClientConfig};
+use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::client::TlsIo;
+use crate::client::trust::Bundle;
 
 pub use services::Services;
 
-/// Where systems keep the authorities that they trust, for configurations without a bundle of their own.
-const SYSTEM_BUNDLES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
 /// The most text of an answer that is repeated in an error.
 const QUOTED: usize = 2048;
 /// How long an idle connection is kept.
@@ -160,32 +153,14 @@ fn told(error: &dyn std::error::Error) -> String {
 
 /// TLS that trusts the bundle, or the system's authorities when there is none.
 fn tls(bundle: &str) -> Result<Arc<ClientConfig>, String> {
-    let pem = base64::engine::general_purpose::STANDARD
-        .decode(bundle.trim())
-        .map_err(|error| format!("unable to load root certificates: {error}"))?;
-    let pem = match pem.trim_ascii().is_empty() {
-        false => pem,
-        true => SYSTEM_BUNDLES
-            .iter()
-            .find_map(|path| std::fs::read(path).ok())
-            .unwrap_or_default(),
-    };
-    let mut roots = RootCertStore::empty();
-    let unreadable = "unable to load root certificates: unable to parse bytes as PEM block";
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|_| unreadable.to_string())?;
-        roots
-            .add(certificate)
-            .map_err(|error| format!("{unreadable}: {error}"))?;
-    }
-    if roots.is_empty() {
-        return Err(unreadable.into());
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let bundle = Some(bundle.trim()).filter(|bundle| !bundle.is_empty());
+    let trusted = Bundle::new(bundle, &provider)?;
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(trusted))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))

@@ -10,7 +10,7 @@ use kube_cel::{
     AuthzCheck, AuthzResource, AuthzTarget, Bindings, DeclType, Env, EnvBuilder, FieldDecl, Library, ListType,
     Program, Type, Val,
 };
-use machinery::GroupVersionResource;
+use machinery::{FieldError, FieldPath, GroupVersionResource};
 use serde_json::{Value, json};
 
 use super::{Attributes, matching};
@@ -446,6 +446,17 @@ impl Conditions {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// What is wrong with those that do not compile.
+    pub(super) fn faults(&self, path: &FieldPath<'_>) -> Vec<FieldError> {
+        let faults = self.0.iter().enumerate().filter_map(|(index, condition)| {
+            let why = condition.program.as_ref().err()?;
+            let path = path.index(index);
+            let path = path.child("expression");
+            Some(FieldError::invalid_str(&path, &condition.source, why.clone()))
+        });
+        faults.collect()
     }
 
     /// Evaluates all of them.

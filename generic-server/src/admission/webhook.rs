@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use kube_cel::Env;
 use machinery::patch::PatchError;
-use machinery::{ApiError, GroupResource, GroupVersionResource, meta};
+use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionResource, meta};
 use serde_json::Value;
 use storage::Revision;
 
@@ -274,6 +274,15 @@ impl Webhooks {
         *object = patched;
         Ok(changed)
     }
+}
+
+/// What is wrong with the expressions of a webhook's `matchConditions`, for its own admission. `path` is that of the list.
+pub fn condition_faults(hook: &Value, path: &FieldPath<'_>) -> Vec<FieldError> {
+    let scope = Scope {
+        authorizer: true,
+        ..Scope::default()
+    };
+    Conditions::compile(hook, &scope.env().build()).faults(path)
 }
 
 #[async_trait::async_trait]

@@ -1,11 +1,14 @@
 //! MutatingAdmissionPolicy.
 
 use super::defaults::policy;
+use super::policies::mutating;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
     unconditional_update: false,
     default: policy,
+    validate: mutating,
+    validate_update: |faults, new, _| mutating(faults, new),
     ..Rules::PLAIN
 };

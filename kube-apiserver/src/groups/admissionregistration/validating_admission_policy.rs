@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicy.
 
 use super::defaults::policy;
+use super::policies::validating;
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
@@ -9,5 +10,7 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
     unconditional_update: false,
     default: policy,
+    validate: validating,
+    validate_update: |faults, new, _| validating(faults, new),
     ..Rules::PLAIN
 };

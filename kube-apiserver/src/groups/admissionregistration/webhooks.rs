@@ -1,6 +1,6 @@
-//! What validating and mutating webhook configurations share: validation of webhooks, rules and clients.
-//! Expressions are not compiled here; a webhook whose conditions do not compile fails by its failure policy.
+//! What validating and mutating webhook configurations share: validation of webhooks, rules, conditions and clients.
 
+use generic_server::admission::webhook::condition_faults;
 use machinery::names::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number, qualified_name};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
@@ -92,14 +92,17 @@ fn webhook(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &Str
         );
     }
     client(faults, &path.child("clientConfig"), hook.dig("clientConfig"));
-    conditions(
-        faults,
-        &path.child("matchConditions"),
-        hook.list("matchConditions"),
-    );
+    let at = path.child("matchConditions");
+    let mut compiled = condition_faults(hook, &at);
+    conditions(faults, &at, hook.list("matchConditions"), &mut |faults, path| {
+        let path = path.to_string();
+        if let Some(index) = compiled.iter().position(|fault| *fault.field == *path) {
+            faults.push(compiled.swap_remove(index));
+        }
+    });
 }
 
-fn selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
+pub(super) fn selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
     for error in validate_label_selector(selector, SelectorChecks::default(), path) {
         faults.push(error);
     }
@@ -123,15 +126,23 @@ fn versions(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &St
     }
 }
 
-/// Checks the names and presence of match conditions.
-fn conditions(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+/// Checks match conditions; `compiled` reports what is wrong with the expression at a path.
+pub(super) fn conditions(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    list: &[Value],
+    compiled: &mut dyn FnMut(&mut Faults, &FieldPath<'_>),
+) {
     const MOST: usize = 64;
     if list.len() > MOST {
         faults.push(FieldError::too_many(path, list.len(), MOST));
     }
     for (index, condition) in list.iter().enumerate() {
         let path = path.index(index);
-        faults.need(&path.child("expression"), condition.text("expression").trim());
+        let at = path.child("expression");
+        if faults.need(&at, condition.text("expression").trim()) {
+            compiled(faults, &at);
+        }
         let name = condition.text("name");
         if faults.need(&path.child("name"), name) {
             faults.text(&path.child("name"), name, qualified_name(name));
@@ -143,7 +154,7 @@ fn conditions(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
 }
 
 /// Checks operations and what they are on.
-fn operations(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+pub(super) fn operations(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
     let at = path.child("operations");
     let list: Vec<&str> = rule.strings("operations").collect();
     if list.is_empty() {

@@ -1,0 +1,453 @@
+//! What validating and mutating admission policies and their bindings share: validation, expressions included.
+
+use std::collections::HashMap;
+
+use generic_server::admission::policy::{self, Phase};
+use machinery::names::{
+    dns1035_label, dns1123_subdomain, name_is_dns_subdomain, path_segment_name, qualified_name,
+};
+use machinery::{FieldError, FieldPath, meta};
+use serde_json::Value;
+
+use super::webhooks::{conditions, operations, selector};
+use crate::faults::Faults;
+use crate::json::Json;
+
+const MOST_ANNOTATIONS: usize = 20;
+const MOST_ANNOTATION_SOURCE: usize = 5 * 1024;
+/// Words that name nothing in CEL.
+const RESERVED: &[&str] = &[
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
+    "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
+];
+
+/// Expressions that do not compile, by the path of their field.
+struct Compiled(HashMap<String, FieldError>);
+
+impl Compiled {
+    fn of(phase: Phase, policy: &Value) -> Self {
+        let faults = policy::faults(phase, policy);
+        Compiled(faults.into_iter().map(|fault| (fault.field.to_string(), fault)).collect())
+    }
+
+    fn report(&mut self, faults: &mut Faults, path: &FieldPath<'_>) {
+        if let Some(fault) = self.0.remove(&path.to_string()) {
+            faults.push(fault);
+        }
+    }
+}
+
+/// Checks a ValidatingAdmissionPolicy.
+pub(super) fn validating(faults: &mut Faults, object: &Value) {
+    let mut compiled = Compiled::of(Phase::Validating, object);
+    let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
+    common(faults, &root, spec, &mut compiled);
+    let (validations, annotations) = (spec.list("validations"), spec.list("auditAnnotations"));
+    if validations.is_empty() && annotations.is_empty() {
+        let text = "validations or auditAnnotations must contain at least one item";
+        faults.required(&root.child("validations"), text);
+        faults.required(&root.child("auditAnnotations"), text);
+        return;
+    }
+    let at = root.child("validations");
+    for (index, one) in validations.iter().enumerate() {
+        validation(faults, &at.index(index), one, &mut compiled);
+    }
+    let at = root.child("auditAnnotations");
+    if annotations.len() > MOST_ANNOTATIONS {
+        let text = format!("must not have more than {MOST_ANNOTATIONS} auditAnnotations");
+        faults.invalid_value(&at, spec.dig("auditAnnotations"), text);
+    }
+    for (index, one) in annotations.iter().enumerate() {
+        let path = at.index(index);
+        annotation(faults, &path, meta::name(object), one, &mut compiled);
+        let key = one.text("key");
+        if annotations[..index].iter().any(|other| other.text("key") == key) {
+            faults.duplicate(&path.child("key"), key);
+        }
+    }
+}
+
+/// Checks a MutatingAdmissionPolicy.
+pub(super) fn mutating(faults: &mut Faults, object: &Value) {
+    let mut compiled = Compiled::of(Phase::Mutating, object);
+    let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
+    common(faults, &root, spec, &mut compiled);
+    let at = root.child("mutations");
+    let mutations = spec.list("mutations");
+    if mutations.is_empty() {
+        faults.required(&at, "mutations must contain at least one item");
+    }
+    for (index, one) in mutations.iter().enumerate() {
+        mutation(faults, &at.index(index), one, &mut compiled);
+    }
+    let at = root.child("reinvocationPolicy");
+    faults.required_one_of(&at, spec.text("reinvocationPolicy"), &["IfNeeded", "Never"]);
+}
+
+/// Checks a binding; mutating ones act on nothing but creates and updates.
+pub(super) fn binding(faults: &mut Faults, object: &Value, mutating: bool) {
+    let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
+    let name = spec.text("policyName");
+    let at = root.child("policyName");
+    if faults.need(&at, name) {
+        faults.text(&at, name, name_is_dns_subdomain(name, false));
+    }
+    if spec.has("paramRef") {
+        params(faults, &root.child("paramRef"), spec.dig("paramRef"));
+    }
+    let at = root.child("matchResources");
+    if spec.has("matchResources") {
+        matching(faults, &at, spec.dig("matchResources"));
+    }
+    if mutating {
+        mutable(faults, &at, spec.dig("matchResources"));
+    } else {
+        actions(faults, &root.child("validationActions"), spec);
+    }
+}
+
+fn common(faults: &mut Faults, root: &FieldPath<'_>, spec: &Value, compiled: &mut Compiled) {
+    faults.required_one_of(
+        &root.child("failurePolicy"),
+        spec.text("failurePolicy"),
+        &["Fail", "Ignore"],
+    );
+    if spec.has("paramKind") {
+        param_kind(faults, &root.child("paramKind"), spec.dig("paramKind"));
+    }
+    let at = root.child("matchConstraints");
+    if spec.has("matchConstraints") {
+        let constraints = spec.dig("matchConstraints");
+        matching(faults, &at, constraints);
+        if constraints.list("resourceRules").is_empty() {
+            faults.required(&at.child("resourceRules"), "");
+        }
+        if spec.has("mutations") || spec.has("reinvocationPolicy") {
+            mutable(faults, &at, constraints);
+        }
+    } else {
+        faults.required(&at, "");
+    }
+    let at = root.child("matchConditions");
+    conditions(faults, &at, spec.list("matchConditions"), &mut |faults, path| {
+        compiled.report(faults, path);
+    });
+    let at = root.child("variables");
+    for (index, variable) in spec.list("variables").iter().enumerate() {
+        let path = at.index(index);
+        let name = variable.text("name");
+        let at = path.child("name");
+        if name.trim().is_empty() {
+            faults.required(&at, "name is not specified");
+        } else if !identifier(name) {
+            faults.invalid(&at, name, "must be a valid CEL identifier");
+        }
+        expression(
+            faults,
+            &path.child("expression"),
+            variable.text("expression"),
+            "expression is not specified",
+            compiled,
+        );
+    }
+}
+
+fn identifier(name: &str) -> bool {
+    let mut letters = name.bytes();
+    letters.next().is_some_and(|b| b == b'_' || b.is_ascii_alphabetic())
+        && letters.all(|b| b == b'_' || b.is_ascii_alphanumeric())
+        && !RESERVED.contains(&name)
+}
+
+fn expression(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    source: &str,
+    missing: &str,
+    compiled: &mut Compiled,
+) {
+    match source.trim().is_empty() {
+        true => faults.required(path, missing),
+        false => compiled.report(faults, path),
+    }
+}
+
+fn param_kind(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+    let (at, version) = (path.child("apiVersion"), value.text("apiVersion"));
+    if faults.need(&at, version) {
+        let (group, name) = version.rsplit_once('/').unwrap_or(("", version));
+        if group.contains('/') {
+            let text = format!("unexpected GroupVersion string: {version}");
+            faults.invalid(&at, version, text);
+        } else {
+            if !group.is_empty() {
+                faults.text(&at, group, dns1123_subdomain(group));
+            }
+            match name {
+                "" => faults.invalid(&at, version, "version must be specified"),
+                name => faults.text(&at, name, dns1035_label(name)),
+            }
+        }
+    }
+    let (at, kind) = (path.child("kind"), value.text("kind"));
+    if faults.need(&at, kind) {
+        let texts = dns1035_label(&kind.to_lowercase());
+        if !texts.is_empty() {
+            let text = format!(
+                "may have mixed case, but should otherwise match: {}",
+                texts.join(",")
+            );
+            faults.invalid(&at, kind, text);
+        }
+    }
+}
+
+fn matching(faults: &mut Faults, path: &FieldPath<'_>, resources: &Value) {
+    faults.required_one_of(
+        &path.child("matchPolicy"),
+        resources.text("matchPolicy"),
+        &["Equivalent", "Exact"],
+    );
+    for key in ["namespaceSelector", "objectSelector"] {
+        match resources.has(key) {
+            true => selector(faults, &path.child(key), resources.dig(key)),
+            false => faults.required(&path.child(key), ""),
+        }
+    }
+    for key in ["resourceRules", "excludeResourceRules"] {
+        let at = path.child(key);
+        for (index, rule) in resources.list(key).iter().enumerate() {
+            let path = at.index(index);
+            let names: Vec<&str> = rule.strings("resourceNames").collect();
+            for (index, name) in names.iter().enumerate() {
+                let at = path.child("resourceNames");
+                let at = at.index(index);
+                faults.text(&at, name, path_segment_name(name));
+                if names[..index].contains(name) {
+                    faults.duplicate(&at, *name);
+                }
+            }
+            operations(faults, &path, rule);
+        }
+    }
+}
+
+fn mutable(faults: &mut Faults, path: &FieldPath<'_>, resources: &Value) {
+    let at = path.child("resourceRules");
+    let at = at.child("operations");
+    for rule in resources.list("resourceRules") {
+        for operation in rule.strings("operations") {
+            faults.one_of(&at, operation, &["CREATE", "UPDATE"]);
+        }
+    }
+}
+
+fn validation(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
+    let source = value.text("expression");
+    let missing = "expression is not specified";
+    expression(faults, &path.child("expression"), source, missing, compiled);
+    let (at, source) = (path.child("messageExpression"), value.text("messageExpression"));
+    match (source.is_empty(), source.trim().is_empty()) {
+        (false, true) => faults.invalid(&at, source, "must be non-empty if specified"),
+        (false, false) => compiled.report(faults, &at),
+        (true, _) => {}
+    }
+    let (at, message) = (path.child("message"), value.text("message"));
+    if !message.is_empty() && message.trim().is_empty() {
+        faults.invalid(&at, message, "must be non-empty if specified");
+    } else if message.trim().contains(['\n', '\r']) {
+        faults.invalid(&at, message, "must not contain line breaks");
+    }
+    if value.has("reason") {
+        let known = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+        faults.one_of(&path.child("reason"), value.text("reason"), &known);
+    }
+}
+
+fn annotation(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    policy: &str,
+    value: &Value,
+    compiled: &mut Compiled,
+) {
+    let (at, key) = (path.child("key"), value.text("key"));
+    if policy.is_empty() {
+        faults.invalid(&at, key, "requires metadata.name be non-empty");
+    } else {
+        let whole = format!("{policy}/{key}");
+        faults.text(&at, &whole, qualified_name(&whole));
+    }
+    let (at, source) = (path.child("valueExpression"), value.text("valueExpression"));
+    if source.trim().len() > MOST_ANNOTATION_SOURCE {
+        let text = format!("must not exceed {MOST_ANNOTATION_SOURCE} bytes in length");
+        return faults.required(&at, &text);
+    }
+    expression(faults, &at, source, "valueExpression is not specified", compiled);
+}
+
+fn mutation(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
+    let known = ["ApplyConfiguration", "JSONPatch"];
+    let kind = value.text("patchType");
+    if !faults.required_one_of(&path.child("patchType"), kind, &known) {
+        return;
+    }
+    let (own, other) = match kind {
+        "JSONPatch" => ("jsonPatch", "applyConfiguration"),
+        _ => ("applyConfiguration", "jsonPatch"),
+    };
+    let at = path.child(own);
+    if value.has(own) {
+        let source = value.dig(own).text("expression");
+        expression(faults, &at.child("expression"), source, "", compiled);
+    } else {
+        faults.required(&at, &format!("must be specified when patchType is {kind}"));
+    }
+    if value.has(other) {
+        let text = format!("must not be specified when patchType is {kind}");
+        faults.invalid(&path.child(other), format!("{{{other}}}"), text);
+    }
+}
+
+fn params(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value) {
+    let name = reference.text("name");
+    let selects = reference.has("selector");
+    let exclusive = "name and selector are mutually exclusive";
+    if !name.is_empty() {
+        let at = path.child("name");
+        faults.text(&at, name, path_segment_name(name));
+        if selects {
+            faults.forbidden(&at, exclusive);
+        }
+    }
+    if selects {
+        let at = path.child("selector");
+        selector(faults, &at, reference.dig("selector"));
+        if !name.is_empty() {
+            faults.forbidden(&at, exclusive);
+        }
+    }
+    if name.is_empty() && !selects {
+        faults.required(path, "one of name or selector must be specified");
+    }
+    let action = reference.text("parameterNotFoundAction");
+    faults.required_one_of(
+        &path.child("parameterNotFoundAction"),
+        action,
+        &["Deny", "Allow"],
+    );
+}
+
+fn actions(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let list: Vec<&str> = spec.strings("validationActions").collect();
+    for (index, action) in list.iter().enumerate() {
+        let at = path.index(index);
+        faults.one_of(&at, action, &["Audit", "Deny", "Warn"]);
+        if list[..index].contains(action) {
+            faults.duplicate(&at, *action);
+        }
+    }
+    if list.contains(&"Deny") && list.contains(&"Warn") {
+        let text = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+        faults.invalid_value(path, spec.dig("validationActions"), text);
+    }
+    if list.is_empty() {
+        faults.required(path, "at least one validation action is required");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::admissionregistration::defaults;
+    use serde_json::json;
+
+    fn check(object: &mut Value, validate: fn(&mut Faults, &Value), expected: &[&str]) {
+        defaults::policy(object);
+        let found = Faults::collect(|faults| validate(faults, object));
+        let found: Vec<String> = found
+            .iter()
+            .map(|e| format!("{}: {}", e.field, e.body()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    fn rules() -> Value {
+        json!({"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]})
+    }
+
+    #[test]
+    fn policies_say_what_they_are_about_and_compile() {
+        let policy = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
+        check(
+            &mut policy(
+                json!({"matchConstraints": rules(), "variables": [{"name": "n", "expression": "size(object.metadata.name)"}],
+                    "validations": [{"expression": "variables.n < 5 && request.operation == 'CREATE'", "messageExpression": "'too long: ' + string(variables.n)"}]}),
+            ),
+            validating,
+            &[],
+        );
+        check(
+            &mut policy(json!({})),
+            validating,
+            &[
+                "spec.matchConstraints: Required value",
+                "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
+                "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",
+            ],
+        );
+        let mut bad = policy(
+            json!({"matchConstraints": rules(), "validations": [{"expression": "1 + 1"}, {"expression": " "}], "variables": [{"name": "in", "expression": "true"}]}),
+        );
+        check(
+            &mut bad,
+            validating,
+            &[
+                r#"spec.variables[0].name: Invalid value: "in": must be a valid CEL identifier"#,
+                r#"spec.validations[0].expression: Invalid value: "1 + 1": must evaluate to bool but got int"#,
+                "spec.validations[1].expression: Required value: expression is not specified",
+            ],
+        );
+    }
+
+    #[test]
+    fn mutations_are_of_one_kind() {
+        let mut policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": rules(), "reinvocationPolicy": "Never", "mutations": [
+            {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: '/a', value: 1}]"}},
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}},
+            {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "'x'"}},
+            {"patchType": "JSONPatch", "applyConfiguration": {"expression": "x"}}]}});
+        check(
+            &mut policy,
+            mutating,
+            &[
+                r#"spec.mutations[2].applyConfiguration.expression: Invalid value: "'x'": must evaluate to Object but got string"#,
+                "spec.mutations[3].jsonPatch: Required value: must be specified when patchType is JSONPatch",
+                r#"spec.mutations[3].applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is JSONPatch"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn bindings_do_something() {
+        let check = |spec: Value, mutating: bool, expected: &[&str]| {
+            let object = json!({"spec": spec});
+            let found = Faults::collect(|faults| binding(faults, &object, mutating));
+            let found: Vec<String> = found
+                .iter()
+                .map(|e| format!("{}: {}", e.field, e.body()))
+                .collect();
+            assert_eq!(found, expected);
+        };
+        check(json!({"policyName": "p"}), true, &[]);
+        check(
+            json!({"policyName": "p", "paramRef": {"parameterNotFoundAction": "Deny"}}),
+            false,
+            &[
+                "spec.paramRef: Required value: one of name or selector must be specified",
+                "spec.validationActions: Required value: at least one validation action is required",
+            ],
+        );
+    }
+}
