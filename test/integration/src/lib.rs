@@ -3,7 +3,6 @@
 #![cfg(test)]
 
 mod access;
-mod admission;
 mod aggregation;
 mod custom_bounds;
 mod custom_conversion;
