@@ -79,7 +79,9 @@ impl Attributes<'_> {
     /// # Errors
     /// 500 when it is not an object of the kind any more.
     pub fn settle(&self, object: Value) -> Result<Value, ApiError> {
-        let Some(resource) = self.resource else { return Ok(object) };
+        let Some(resource) = self.resource else {
+            return Ok(object);
+        };
         let mut object = crate::handlers::body::reread(&resource.decoding, object)?;
         resource.strategy.default(&mut object);
         Ok(object)

@@ -121,7 +121,11 @@ fn refusal(code: u16, body: &[u8]) -> String {
     {
         return meta::dig_str(&status, &["message"]).to_string();
     }
-    let text: String = String::from_utf8_lossy(body).trim().chars().take(QUOTED).collect();
+    let text: String = String::from_utf8_lossy(body)
+        .trim()
+        .chars()
+        .take(QUOTED)
+        .collect();
     match code {
         401 => "the server has asked for the client to provide credentials".into(),
         403 => "the server does not allow access to the requested resource".into(),
@@ -192,7 +196,11 @@ impl tower::Service<http::Uri> for Connector {
         let way = self.0.clone();
         Box::pin(async move {
             let port = uri.port_u16().unwrap_or(443);
-            let name = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_string();
+            let name = uri
+                .host()
+                .unwrap_or_default()
+                .trim_matches(['[', ']'])
+                .to_string();
             let (host, port) = match &way.service {
                 Some((namespace, service)) => way.services.resolve(namespace, service, port).await?,
                 None => (name.clone(), port),
@@ -243,7 +251,8 @@ fn tls_fault(error: &io::Error, name: &str) -> String {
             "certificate is not valid for any names, but wanted to match {name}"
         )),
         Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
-            presented, ..
+            presented,
+            ..
         })) => x509(format!(
             "certificate is valid for {}, not {name}",
             presented.join(", ")

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use futures_util::FutureExt;
 use kube_cel::{
-    AuthzCheck, AuthzResource, AuthzTarget, Bindings, DeclType, Env, EnvBuilder, FieldDecl, Library, ListType,
-    Program, Type, Val,
+    AuthzCheck, AuthzResource, AuthzTarget, Bindings, DeclType, Env, EnvBuilder, FieldDecl, Library,
+    ListType, Program, Type, Val,
 };
 use machinery::{FieldError, FieldPath, GroupVersionResource};
 use serde_json::{Value, json};
@@ -269,8 +269,7 @@ pub(super) struct Input<'a> {
 impl<'a> Input<'a> {
     pub(super) fn bindings(&self) -> Bindings<'a> {
         let dynamic = |value: Option<&'a Value>| value.map_or(Val::Null, Val::dynamic);
-        let typed =
-            |value: &'a Value, decl: &'static DeclType| Val::json(value, decl).unwrap_or(Val::Null);
+        let typed = |value: &'a Value, decl: &'static DeclType| Val::json(value, decl).unwrap_or(Val::Null);
         let mut bindings = Bindings::new()
             .with("object", dynamic(self.object))
             .with("oldObject", dynamic(self.old))

@@ -177,11 +177,7 @@ impl Matcher {
             && self.selects_namespace(attributes, object, namespaces).await?)
     }
 
-    fn selects_object(
-        &self,
-        attributes: &Attributes<'_>,
-        object: Option<&Value>,
-    ) -> Result<bool, ApiError> {
+    fn selects_object(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<bool, ApiError> {
         let selector = self.objects.as_ref().map_err(ApiError::internal)?;
         if selector.is_empty() {
             return Ok(true);
@@ -212,7 +208,10 @@ impl Matcher {
         {
             return Ok(selects(selector, namespace));
         }
-        Ok(selects(selector, &namespaces.get(namespace_of(attributes)).await?))
+        Ok(selects(
+            selector,
+            &namespaces.get(namespace_of(attributes)).await?,
+        ))
     }
 }
 

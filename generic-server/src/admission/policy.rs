@@ -179,10 +179,7 @@ impl Policies {
     fn publish(&self, known: &Known) {
         let mut bindings: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
         for (_, binding) in known.bindings.values() {
-            bindings
-                .entry(&binding.policy)
-                .or_default()
-                .push(binding.clone());
+            bindings.entry(&binding.policy).or_default().push(binding.clone());
         }
         let mut active: Vec<Active> = Vec::new();
         for (_, policy) in known.policies.values() {

@@ -234,11 +234,19 @@ impl Webhooks {
         match failure {
             Failure::Refused(error) => Err(error),
             Failure::Call(why) if hook.ignore_failures => {
-                tracing::warn!(webhook = hook.name, why, "calling a webhook failed; the write goes on");
+                tracing::warn!(
+                    webhook = hook.name,
+                    why,
+                    "calling a webhook failed; the write goes on"
+                );
                 Ok(())
             }
             Failure::Call(why) => {
-                tracing::warn!(webhook = hook.name, why, "calling a webhook failed; the write is refused");
+                tracing::warn!(
+                    webhook = hook.name,
+                    why,
+                    "calling a webhook failed; the write is refused"
+                );
                 Err(ApiError::internal(format!(
                     "failed calling webhook \"{}\": {why}",
                     hook.name

@@ -23,12 +23,7 @@ impl Services {
     ///
     /// # Errors
     /// Why it cannot be reached, as upstream says it.
-    pub async fn resolve(
-        &self,
-        namespace: &str,
-        name: &str,
-        port: u16,
-    ) -> Result<(String, u16), String> {
+    pub async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String> {
         let Some(service) = self.find("services", namespace, name).await else {
             return Err(format!("service \"{name}\" not found"));
         };

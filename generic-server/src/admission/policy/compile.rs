@@ -115,12 +115,7 @@ impl Policy {
             matcher: Matcher::of_resources(constraints.unwrap_or(&Value::Null)),
             constrained: constraints.is_some(),
             ignore_failures: meta::dig_str(spec, &["failurePolicy"]) == "Ignore",
-            param_kind: param.map(|kind| {
-                (
-                    meta::api_version(kind).to_string(),
-                    meta::kind(kind).to_string(),
-                )
-            }),
+            param_kind: param.map(|kind| (meta::api_version(kind).to_string(), meta::kind(kind).to_string())),
             conditions: Conditions::compile(spec, &envs.full),
             variables: envs.variables,
             body,

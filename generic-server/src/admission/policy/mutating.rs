@@ -117,7 +117,9 @@ impl Policies {
                     called = true;
                     let mut changed = false;
                     for mutation in mutations {
-                        let Some(object) = object.as_deref_mut() else { break };
+                        let Some(object) = object.as_deref_mut() else {
+                            break;
+                        };
                         match sight.apply(mutation, object) {
                             Ok(new) => {
                                 changed |= new != *object;
@@ -155,7 +157,10 @@ fn refusal(faults: &[Fault<'_>], attributes: &Attributes<'_>, object: Option<&Va
             "policy '{}' with binding '{}' denied request: {}",
             fault.policy.name, binding.name, fault.message
         ),
-        None => format!("policy \"{}\" denied request: {}", fault.policy.name, fault.message),
+        None => format!(
+            "policy \"{}\" denied request: {}",
+            fault.policy.name, fault.message
+        ),
     });
     let texts: Vec<String> = texts.collect();
     let resource = attributes.gvr.group_resource();
@@ -280,7 +285,9 @@ fn operations(list: &List<'_>) -> Result<Value, String> {
     for item in list.iter() {
         let item = item.map_err(|error| error.to_string())?;
         let Val::Map(fields) = &item else {
-            return Err("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch".into());
+            return Err(
+                "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch".into(),
+            );
         };
         let mut operation = Map::new();
         for key in ["op", "path", "from", "value"] {
@@ -288,7 +295,9 @@ fn operations(list: &List<'_>) -> Result<Value, String> {
             let value = value.map_err(|error| error.to_string())?;
             placed(&value)?;
             let value = value.to_json().map_err(|error| {
-                format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {error}")
+                format!(
+                    "JSONPath valueExpression evaluated to a type that could not marshal to JSON: {error}"
+                )
             })?;
             operation.insert(key.into(), value);
         }

@@ -43,9 +43,9 @@ fn known_reason(reason: &str) -> &'static str {
 impl Denial<'_> {
     fn answer(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> ApiError {
         let name = &self.policy.name;
-        let bound = self
-            .binding
-            .map_or(String::new(), |binding| format!(" with binding '{}'", binding.name));
+        let bound = self.binding.map_or(String::new(), |binding| {
+            format!(" with binding '{}'", binding.name)
+        });
         let message = format!(
             "ValidatingAdmissionPolicy '{name}'{bound} denied request: {}",
             self.message

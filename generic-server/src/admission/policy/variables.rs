@@ -21,8 +21,15 @@ pub(super) struct Variable {
 /// The type of `variables`.
 pub(super) fn declared(variables: &[Variable]) -> DeclType {
     let fields = variables.iter().map(|variable| {
-        let output = variable.expression.program.as_ref().map(|program| program.output_type());
-        FieldDecl::new(&variable.name, output.map_or_else(|_| DeclType::dynamic(), decl_of))
+        let output = variable
+            .expression
+            .program
+            .as_ref()
+            .map(|program| program.output_type());
+        FieldDecl::new(
+            &variable.name,
+            output.map_or_else(|_| DeclType::dynamic(), decl_of),
+        )
     });
     DeclType::object("kubernetes.variables", fields)
 }
@@ -72,8 +79,12 @@ impl<'a> Lazy<'a> {
     }
 
     fn evaluate(&self, variable: &Variable) -> Result<Val<'_>, EvalError> {
-        let failed =
-            |what: &str, why: String| EvalError::new(format!("composited variable \"{}\" fails to {what}: {why}", variable.name));
+        let failed = |what: &str, why: String| {
+            EvalError::new(format!(
+                "composited variable \"{}\" fails to {what}: {why}",
+                variable.name
+            ))
+        };
         let program = variable
             .expression
             .program
@@ -93,7 +104,10 @@ impl<'a> Lazy<'a> {
 
 impl LazyObject for Lazy<'_> {
     fn get(&self, field: &str) -> Option<Result<Val<'_>, EvalError>> {
-        let index = self.variables.iter().position(|variable| variable.name == field)?;
+        let index = self
+            .variables
+            .iter()
+            .position(|variable| variable.name == field)?;
         if let Some(known) = self.known[index].get() {
             return Some(Ok(Val::dynamic(known)));
         }

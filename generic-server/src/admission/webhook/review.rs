@@ -117,7 +117,10 @@ impl Question {
         Ok(Answer {
             allowed: response.get("allowed").and_then(Value::as_bool).unwrap_or(false),
             patch,
-            status: response.get("status").filter(|status| status.is_object()).cloned(),
+            status: response
+                .get("status")
+                .filter(|status| status.is_object())
+                .cloned(),
             warnings: strings("warnings")
                 .filter_map(Value::as_str)
                 .map(String::from)

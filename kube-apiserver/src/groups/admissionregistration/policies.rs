@@ -17,8 +17,27 @@ const MOST_ANNOTATIONS: usize = 20;
 const MOST_ANNOTATION_SOURCE: usize = 5 * 1024;
 /// Words that name nothing in CEL.
 const RESERVED: &[&str] = &[
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
-    "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// Expressions that do not compile, by the path of their field.
@@ -27,7 +46,12 @@ struct Compiled(HashMap<String, FieldError>);
 impl Compiled {
     fn of(phase: Phase, policy: &Value) -> Self {
         let faults = policy::faults(phase, policy);
-        Compiled(faults.into_iter().map(|fault| (fault.field.to_string(), fault)).collect())
+        Compiled(
+            faults
+                .into_iter()
+                .map(|fault| (fault.field.to_string(), fault))
+                .collect(),
+        )
     }
 
     fn report(&mut self, faults: &mut Faults, path: &FieldPath<'_>) {
@@ -155,7 +179,9 @@ fn common(faults: &mut Faults, root: &FieldPath<'_>, spec: &Value, compiled: &mu
 
 fn identifier(name: &str) -> bool {
     let mut letters = name.bytes();
-    letters.next().is_some_and(|b| b == b'_' || b.is_ascii_alphabetic())
+    letters
+        .next()
+        .is_some_and(|b| b == b'_' || b.is_ascii_alphabetic())
         && letters.all(|b| b == b'_' || b.is_ascii_alphanumeric())
         && !RESERVED.contains(&name)
 }
@@ -332,11 +358,7 @@ fn params(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value) {
         faults.required(path, "one of name or selector must be specified");
     }
     let action = reference.text("parameterNotFoundAction");
-    faults.required_one_of(
-        &path.child("parameterNotFoundAction"),
-        action,
-        &["Deny", "Allow"],
-    );
+    faults.required_one_of(&path.child("parameterNotFoundAction"), action, &["Deny", "Allow"]);
 }
 
 fn actions(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
