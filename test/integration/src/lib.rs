@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod access;
+mod admission;
 mod aggregation;
 mod custom_bounds;
 mod custom_conversion;
