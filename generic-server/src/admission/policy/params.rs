@@ -7,9 +7,9 @@ use machinery::{GroupVersion, Map, meta};
 use serde_json::Value;
 
 use super::Policy;
-use crate::registry::Directory;
 use crate::registry::directory::Registered;
 use crate::registry::write::served;
+use crate::registry::{Directory, Entry};
 use crate::resource::Scope;
 
 /// `paramRef` of a binding.
@@ -74,7 +74,6 @@ pub(super) async fn collect(
             return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into());
         }
     };
-    let value = |entry| served(&found.resource, entry).map_err(|error| error.message().to_string());
     let snapshot = found
         .store
         .fresh()
@@ -85,7 +84,7 @@ pub(super) async fn collect(
         None => {
             let key = found.store.key(namespace, &reference.name);
             if let Some(entry) = snapshot.objects.get(key.as_str()) {
-                params.push(Some(value(entry)?));
+                params.push(Some(read(&found, entry).await?));
             }
         }
         Some(selector) => {
@@ -95,7 +94,7 @@ pub(super) async fn collect(
                 if namespaced && entry.namespace() != namespace {
                     continue;
                 }
-                let object = value(entry)?;
+                let object = read(&found, entry).await?;
                 if selector.matches(meta::labels(&object).unwrap_or(&none)) {
                     params.push(Some(object));
                 }
@@ -106,4 +105,9 @@ pub(super) async fn collect(
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
     }
     Ok(params)
+}
+
+async fn read(found: &Registered, entry: &Entry) -> Result<Value, String> {
+    let object = served(&found.resource, entry).await;
+    object.map_err(|error| error.message().to_string())
 }
