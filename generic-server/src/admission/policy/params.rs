@@ -107,7 +107,7 @@ pub(super) async fn collect(
     Ok(params)
 }
 
-async fn read(found: &Registered, entry: &Entry) -> Result<Value, String> {
+async fn read(found: &Registered, entry: &Arc<Entry>) -> Result<Value, String> {
     let object = served(&found.resource, entry).await;
     object.map_err(|error| error.message().to_string())
 }
