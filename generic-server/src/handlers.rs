@@ -65,9 +65,6 @@ pub fn serve<'a>(
     request: Request,
 ) -> BoxFuture<'a, Response> {
     Box::pin(async move {
-        if let Some(warning) = &resource.deprecation_warning {
-            authorized.context().warn(warning.clone());
-        }
         let accept = crate::negotiate::error_form(request.uri(), request.headers());
         match dispatch(resource, env, authorized, request).await {
             Ok(response) => response,
@@ -96,9 +93,11 @@ async fn dispatch(
         // Across namespaces there are only lists and watches.
         match verb {
             "list" | "watch" => {}
-            _ if info.name.is_empty() => return Err(ApiError::method_not_allowed()),
-            _ => return Err(ApiError::no_such_path()),
+            _ => return Err(ApiError::method_not_allowed()),
         }
+    }
+    if let Some(warning) = &resource.deprecation_warning {
+        authorized.context().warn(warning.clone());
     }
     let (head, body) = request.into_parts();
     let call = Call {
@@ -145,6 +144,9 @@ fn check_path(resource: &ServedResource, authorized: &Authorized, request: &Requ
         .unwrap_or_default()
         .is_empty();
     let everywhere = namespaced && info.namespace.is_empty();
+    if everywhere && named {
+        return Err(ApiError::no_such_path());
+    }
     let fits = match info.verb.as_str() {
         "list" | "watch" => true,
         "create" => !everywhere && (!named || !info.subresource.is_empty()),
@@ -168,6 +170,9 @@ async fn subresource(
     let Some(subresource) = resource.subresource(&info.subresource) else {
         return Err(ApiError::no_such_path());
     };
+    if let Some(warning) = &resource.deprecation_warning {
+        authorized.context().warn(warning.clone());
+    }
     if let Subresource::Connect(handler) = subresource {
         let call = SubresourceCall {
             authorized,

@@ -5,7 +5,8 @@
 use std::fmt;
 
 use generic_server::registry::strategy::{
-    DefaultPropagation, NameRule, SelectableField, Strategy, WriteContext, WriteHooks, subdomain_name,
+    DefaultPropagation, NameRule, OtherVersion, SelectableField, Strategy, WriteContext, WriteHooks,
+    subdomain_name,
 };
 use machinery::{FieldError, meta};
 use serde_json::Value;
@@ -35,6 +36,8 @@ pub(crate) struct Rules {
     pub(crate) validate: fn(&mut Faults, &Value),
     /// Also given what was there; `validate` is not called for updates.
     pub(crate) validate_update: fn(&mut Faults, &Value, &Value),
+    /// Before the common part of a status write's preparation.
+    pub(crate) prepare_status: fn(&mut Value, &Value),
     pub(crate) validate_status: fn(&mut Faults, &Value, &Value),
     /// Warnings for the new object; the old one is null on create.
     pub(crate) warnings: fn(&Value, &Value) -> Vec<String>,
@@ -48,8 +51,21 @@ pub(crate) struct Rules {
     pub(crate) create_on_update: bool,
     pub(crate) unconditional_update: bool,
     pub(crate) propagation: DefaultPropagation,
+    /// What a deletion that says nothing about dependents is warned with.
+    pub(crate) delete_warning: Option<&'static str>,
     pub(crate) returns_deleted: bool,
     pub(crate) fields: fn() -> Vec<SelectableField>,
+    /// Versions of another shape.
+    pub(crate) versions: &'static [OtherVersion],
+    /// What writes of the object and of its status reset, where that is not what follows from the above.
+    pub(crate) resets: Option<Resets>,
+}
+
+/// Fields that nobody comes to own through an endpoint, as dotted paths.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resets {
+    pub(crate) main: &'static [&'static str],
+    pub(crate) status: &'static [&'static str],
 }
 
 impl Rules {
@@ -60,6 +76,7 @@ impl Rules {
         prepare_update: |_, _, _| {},
         validate: |_, _| {},
         validate_update: |_, _, _| {},
+        prepare_status: |_, _| {},
         validate_status: |_, _, _| {},
         warnings: |_, _| Vec::new(),
         status: false,
@@ -69,8 +86,11 @@ impl Rules {
         create_on_update: false,
         unconditional_update: true,
         propagation: DefaultPropagation::Background,
+        delete_warning: None,
         returns_deleted: false,
         fields: Vec::new,
+        versions: &[],
+        resets: None,
     };
 }
 
@@ -212,12 +232,24 @@ impl Strategy for Kind {
         self.rules.propagation
     }
 
+    fn other_versions(&self) -> &'static [OtherVersion] {
+        self.rules.versions
+    }
+
+    fn warning_on_delete(&self) -> Option<&'static str> {
+        self.rules.delete_warning
+    }
+
     fn returns_deleted_object(&self) -> bool {
         self.rules.returns_deleted
     }
 
     fn reset_fields(&self) -> &'static [&'static str] {
-        if self.rules.status { &["status"] } else { &[] }
+        match self.rules.resets {
+            Some(resets) => resets.main,
+            None if self.rules.status => &["status"],
+            None => &[],
+        }
     }
 
     fn selectable_fields(&self) -> Vec<SelectableField> {
@@ -243,6 +275,7 @@ impl Strategy for StatusOf {
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        (self.0.prepare_status)(object, old);
         prepare_status(self.0.status_meta, object, old);
     }
 
@@ -254,7 +287,14 @@ impl Strategy for StatusOf {
         self.0.unconditional_update
     }
 
+    fn other_versions(&self) -> &'static [OtherVersion] {
+        self.0.versions
+    }
+
     fn reset_fields(&self) -> &'static [&'static str] {
+        if let Some(resets) = self.0.resets {
+            return resets.status;
+        }
         match self.0.status_meta {
             StatusMeta::Free => &["spec"],
             StatusMeta::KeepLabels => &["spec", "metadata.labels"],

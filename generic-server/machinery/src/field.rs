@@ -197,11 +197,27 @@ pub fn go_quote(s: &str) -> String {
             c if (c as u32) < 0x20 || c as u32 == 0x7f => {
                 let _ = write!(out, "\\x{:02x}", c as u32);
             }
+            c if !go_printable(c) => {
+                let _ = match c as u32 {
+                    code @ 0..=0xffff => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
+            }
             c => out.push(c),
         }
     }
     out.push('"');
     out
+}
+
+/// Whether Go's `unicode.IsPrint` takes a character: no controls, no marks of format, no white space but the plain one.
+/// Characters that Unicode has not assigned are taken for printable here.
+pub fn go_printable(c: char) -> bool {
+    let format = matches!(c,
+        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e000}'..='\u{f8ff}' | '\u{e0001}'..='\u{e007f}' | '\u{f0000}'..);
+    c == ' ' || !(c.is_control() || c.is_whitespace() || format)
 }
 
 impl FieldError {

@@ -61,7 +61,7 @@ fn encoding(call: &Call<'_>) -> Result<Encoding, ApiError> {
         .unwrap_or_default();
     let media = sent.split(';').next().unwrap_or_default().trim();
     let builtin = matches!(call.resource.decoding, Decoding::Builtin(_));
-    match media {
+    match &*media.to_ascii_lowercase() {
         "" | "application/json" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
         "application/vnd.kubernetes.protobuf" if builtin => Ok(Encoding::Protobuf),
@@ -74,6 +74,13 @@ fn encoding(call: &Call<'_>) -> Result<Encoding, ApiError> {
 /// JSON without a schema: the value and its duplicate fields.
 pub(super) fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     codec::json::decode(bytes)
+        .map(texts)
+        .map_err(|error| error.to_string())
+}
+
+/// JSON of a patch for a built-in type: numbers stay what they are written as.
+pub(super) fn patch_json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    codec::json::decode_patch(bytes)
         .map(texts)
         .map_err(|error| error.to_string())
 }
@@ -97,11 +104,6 @@ fn texts(decoded: Decoded) -> (Value, Vec<String>) {
         decoded.value,
         decoded.strict.iter().map(StrictError::to_string).collect(),
     )
-}
-
-/// `strict decoding error: a, b`.
-pub(super) fn strict_text(errors: &[String]) -> String {
-    format!("strict decoding error: {}", errors.join(", "))
 }
 
 /// The object of a create or update, of the resource's kind at its version.
@@ -237,6 +239,10 @@ fn decode_typed(
         )));
     };
     let refuse = |error: DecodeError| {
+        if bytes.is_empty() && encoding == Encoding::Json {
+            let error = format!("couldn't get version/kind; json parse error: {error}");
+            return target.refuse(&error, "", "", bytes);
+        }
         let (version, kind) = match encoding {
             Encoding::Json => codec::json::interpret(bytes).unwrap_or_default(),
             _ => Default::default(),
@@ -275,6 +281,22 @@ fn yaml_typed(bytes: &[u8], schema: SchemaRef<'_>) -> Result<Decoded, DecodeErro
     })
 }
 
+/// Warns of a strict fault; those of YAML are several in one text.
+pub(super) fn warn(call: &Call<'_>, error: &str) {
+    let error = error
+        .strip_prefix("error converting YAML to JSON: ")
+        .unwrap_or(error);
+    match error.strip_prefix(YAML_ERRORS) {
+        Some(lines) => lines
+            .lines()
+            .for_each(|line| call.authorized.context().warn(line.trim().to_owned())),
+        None => call.authorized.context().warn(error.to_owned()),
+    }
+}
+
+/// How the faults of a YAML document begin.
+const YAML_ERRORS: &str = "yaml: unmarshal errors:\n";
+
 /// Strict faults: an error, warnings or nothing, as the client asked.
 fn report(
     call: &Call<'_>,
@@ -286,9 +308,7 @@ fn report(
         _ if strict.is_empty() => Ok(()),
         FieldValidation::Ignore => Ok(()),
         FieldValidation::Warn => {
-            strict
-                .iter()
-                .for_each(|error| call.authorized.context().warn(error.to_string()));
+            strict.iter().for_each(|error| warn(call, &error.to_string()));
             Ok(())
         }
         FieldValidation::Strict => Err(refuse(&codec::strict_message(strict))),
@@ -322,6 +342,12 @@ fn custom(
     if meta::api_version(&decoded.value) == target.api_version && meta::kind(&decoded.value) != target.kind {
         return Err(other_kind(call, &decoded.value, target.kind));
     }
+    report(
+        call,
+        options.validation,
+        &fields_of_another_version(&decoded.value, schema, target.api_version),
+        |text| target.refuse(text, target.kind, target.api_version, bytes),
+    )?;
     target.check(&mut decoded.value, bytes)?;
     shape(schema, &mut decoded)
         .map_err(|error| target.refuse(&error.to_string(), target.kind, target.api_version, bytes))?;
@@ -337,6 +363,19 @@ fn other_kind(call: &Call<'_>, object: &Value, wanted: &str) -> ApiError {
     let fault = FieldError::invalid_str(&FieldPath::new("kind"), sent, format!("must be {wanted}"));
     let kind = GroupKind::new(&call.resource.gvk.group, sent);
     ApiError::invalid(&kind, meta::name(object), &[fault])
+}
+
+/// The fields of a custom object that says it is of another version: there is no schema that knows them.
+fn fields_of_another_version(object: &Value, schema: Option<&KindSchema>, own: &str) -> Vec<StrictError> {
+    let sent = meta::api_version(object);
+    if schema.is_none() || sent.is_empty() || sent == own {
+        return Vec::new();
+    }
+    let fields = object.as_object().into_iter().flatten().map(|(key, _)| key);
+    fields
+        .filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata"))
+        .map(|key| StrictError::Unknown(key.clone()))
+        .collect()
 }
 
 /// Prunes and defaults a custom object; its metadata, and that of objects embedded in it, is read as built-in metadata is.
@@ -391,15 +430,28 @@ pub(super) fn patched(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     match &call.resource.decoding {
-        Decoding::Builtin(schema) => patched_as(call, patched, Some(schema), patch, options),
+        Decoding::Builtin(schema) => {
+            let gvk = &call.resource.gvk;
+            patched_as(
+                call,
+                patched,
+                (&gvk.api_version(), &gvk.kind),
+                Some(schema),
+                patch,
+                options,
+            )
+        }
         Decoding::Custom(_) | Decoding::Unstructured => {
             let before = patched.clone();
+            let mut strict = duplicates(patch);
+            let schema = call.resource.schema();
+            let own = call.resource.gvk.api_version();
+            strict.extend(fields_of_another_version(&patched, schema, &own));
             let mut decoded = Decoded {
                 value: patched,
-                strict: duplicates(patch),
+                strict,
             };
-            shape(call.resource.schema(), &mut decoded)
-                .map_err(|error| patch.invalid(&before, &error.to_string()))?;
+            shape(schema, &mut decoded).map_err(|error| patch.invalid(&before, &error.to_string()))?;
             report(call, options.validation, &decoded.strict, |text| {
                 patch.invalid(&before, text)
             })?;
@@ -408,10 +460,11 @@ pub(super) fn patched(
     }
 }
 
-/// The object that a patch made, read back as a built-in type.
+/// The object that a patch made, read back as a built-in type of this version and kind.
 pub(super) fn patched_as(
     call: &Call<'_>,
     patched: Value,
+    (api_version, kind): (&str, &str),
     schema: Option<&KindSchema>,
     patch: &Patch,
     options: &WriteOptions,
@@ -422,6 +475,23 @@ pub(super) fn patched_as(
     let shown = || patched.clone();
     let mut decoded = codec::typed::decode_builtin(schema.root(), patched.clone())
         .map_err(|error| patch.invalid(&shown(), &error.to_string()))?;
+    // A strategic patch is merged into the type itself, so what it says of the kind means nothing.
+    if !patch.is_strategic() {
+        let (sent_version, sent_kind) = (meta::api_version(&patched), meta::kind(&patched));
+        let other = |sent: &str, own: &str| !sent.is_empty() && sent != own;
+        if other(sent_version, api_version) || other(sent_kind, kind) {
+            let error = format!(
+                "no kind {} is registered for version {}",
+                go_quote(sent_kind),
+                go_quote(sent_version)
+            );
+            return Err(patch.invalid(&shown(), &error));
+        }
+    }
+    if let Some(map) = decoded.value.as_object_mut() {
+        map.insert("apiVersion".into(), api_version.into());
+        map.insert("kind".into(), kind.into());
+    }
     let mut strict = duplicates(patch);
     strict.append(&mut decoded.strict);
     report(call, options.validation, &strict, |text| {
@@ -466,13 +536,19 @@ pub(super) async fn delete_options(call: &Call<'_>) -> Result<Option<Value>, Api
         _ => return Err(ApiError::unsupported_media_type(crate::negotiate::BUILTIN_TYPES)),
     };
     let object = decoded
-        .map_err(|error| ApiError::bad_request(error.to_string()))?
+        .map_err(|error| match error {
+            DecodeError::Syntax(why) => {
+                ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+            }
+            other => ApiError::bad_request(other.to_string()),
+        })?
         .value;
     let kind = meta::kind(&object);
     if !kind.is_empty() && kind != "DeleteOptions" {
-        return Err(ApiError::bad_request(
-            "decoded object cannot be converted to DeleteOptions",
-        ));
+        return Err(ApiError::bad_request(format!(
+            "no kind {} is registered for version \"meta.k8s.io/v1\" in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            go_quote(kind)
+        )));
     }
     Ok(Some(object))
 }

@@ -9,10 +9,15 @@ use crate::registry::write::{self, WriteCall};
 use crate::request::Response;
 
 async fn delete_options(call: &Call<'_>) -> Result<(write::DeleteOptions, bool, Value), ApiError> {
-    match body::delete_options(call).await? {
+    let parsed = match body::delete_options(call).await? {
         Some(object) => options::delete_from_object(object),
         None => options::delete_from_query(call.head.uri.query()),
+    }?;
+    let silent = parsed.0.propagation.is_none() && parsed.0.orphan_dependents.is_none();
+    if let Some(warning) = call.resource.strategy.warning_on_delete().filter(|_| silent) {
+        call.authorized.context().warn(warning.to_owned());
     }
+    Ok(parsed)
 }
 
 /// Deletes an object. Answers it where the kind does so or where it waits, else a Status.

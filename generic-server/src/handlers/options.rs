@@ -1,7 +1,7 @@
 //! The options of writes, from the query: `dryRun`, `fieldManager`, `fieldValidation`, `force` and those of deletions.
 
-use machinery::{ApiError, FieldError, FieldPath, GroupKind};
-use serde_json::{Value, json};
+use machinery::{ApiError, GroupKind, names};
+use serde_json::{Map, Value, json};
 
 use crate::registry::write::{DeleteOptions, Preconditions};
 
@@ -48,8 +48,6 @@ fn decode(text: &str) -> String {
         .into_owned()
 }
 
-const MAX_MANAGER: usize = 128;
-
 impl WriteOptions {
     /// `kind` is CreateOptions, UpdateOptions or PatchOptions; `apply` says that it is an apply patch.
     pub(crate) fn parse(query: Option<&str>, kind: &str, apply: bool) -> Result<Self, ApiError> {
@@ -64,36 +62,24 @@ impl WriteOptions {
                 _ => {}
             }
         }
-        let mut errors = Vec::new();
-        if kind == "PatchOptions" {
-            if apply {
-                if field_manager.is_empty() {
-                    errors.push(FieldError::required(
-                        &FieldPath::new("fieldManager"),
-                        "is required for apply patch",
-                    ));
-                }
-            } else if force.is_some() {
-                errors.push(FieldError::forbidden(
-                    &FieldPath::new("force"),
-                    "may not be specified for non-apply patch",
-                ));
-            }
+        let mut object = Map::new();
+        object.insert("apiVersion".into(), "meta.k8s.io/v1".into());
+        object.insert("kind".into(), kind.into());
+        if !dry_run.is_empty() {
+            object.insert("dryRun".into(), json!(dry_run));
         }
-        errors.extend(dry_run_errors(&dry_run));
-        errors.extend(manager_errors(&field_manager));
-        let validation_mode = match validation.as_str() {
-            "" | "Warn" => FieldValidation::Warn,
-            "Ignore" => FieldValidation::Ignore,
-            "Strict" => FieldValidation::Strict,
-            _ => {
-                errors.push(FieldError::not_supported(
-                    &FieldPath::new("fieldValidation"),
-                    &validation.as_str().into(),
-                    &["", "Ignore", "Strict", "Warn"],
-                ));
-                FieldValidation::Warn
-            }
+        if !field_manager.is_empty() {
+            object.insert("fieldManager".into(), json!(field_manager));
+        }
+        if !validation.is_empty() {
+            object.insert("fieldValidation".into(), json!(validation));
+        }
+        if let Some(force) = force {
+            object.insert("force".into(), json!(force));
+        }
+        let errors = match kind {
+            "PatchOptions" => names::options::validate_patch_options(&object, apply),
+            _ => names::options::validate_write_options(&object),
         };
         if !errors.is_empty() {
             return Err(ApiError::invalid(
@@ -102,25 +88,17 @@ impl WriteOptions {
                 &errors,
             ));
         }
-        let mut object = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
-        if !dry_run.is_empty() {
-            object["dryRun"] = json!(dry_run);
-        }
-        if !field_manager.is_empty() {
-            object["fieldManager"] = json!(field_manager);
-        }
-        if !validation.is_empty() {
-            object["fieldValidation"] = json!(validation);
-        }
-        if let Some(force) = force {
-            object["force"] = json!(force);
-        }
+        let validation = match validation.as_str() {
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            _ => FieldValidation::Warn,
+        };
         Ok(WriteOptions {
             dry_run: !dry_run.is_empty(),
             field_manager,
-            validation: validation_mode,
+            validation,
             force,
-            object,
+            object: Value::Object(object),
         })
     }
 }
@@ -128,30 +106,6 @@ impl WriteOptions {
 /// A boolean of a query as upstream reads it: anything but `false` and `0` is true.
 pub(crate) fn boolean(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
-}
-
-fn dry_run_errors(values: &[String]) -> Vec<FieldError> {
-    let path = FieldPath::new("dryRun");
-    let bad = |v: &String| (v != "All").then(|| FieldError::not_supported(&path, &json!(values), &["All"]));
-    values.iter().find_map(bad).into_iter().collect()
-}
-
-fn manager_errors(manager: &str) -> Vec<FieldError> {
-    let path = FieldPath::new("fieldManager");
-    let mut errors = Vec::new();
-    if manager.len() > MAX_MANAGER {
-        errors.push(FieldError::too_long(&path, MAX_MANAGER));
-    }
-    for (index, c) in manager.char_indices() {
-        if c.is_control() {
-            errors.push(FieldError::invalid_str(
-                &path,
-                manager,
-                format!("invalid character {c:?} (at position {index})"),
-            ));
-        }
-    }
-    errors
 }
 
 /// The options of a deletion with whether nothing is to be stored, from the query.
@@ -195,15 +149,14 @@ pub(crate) fn delete_from_object(object: Value) -> Result<(DeleteOptions, bool, 
         orphan_dependents: object.get("orphanDependents").and_then(Value::as_bool),
         propagation: text(object.get("propagationPolicy")),
     };
-    let dry_run: Vec<String> = object
+    let dry_run = object
         .get("dryRun")
         .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|v| v.as_str().map(String::from))
-        .collect();
-    let mut errors = options.faults();
-    errors.extend(dry_run_errors(&dry_run));
+        .is_some_and(|all| !all.is_empty());
+    let errors = object
+        .as_object()
+        .map(names::options::validate_delete_options)
+        .unwrap_or_default();
     if !errors.is_empty() {
         return Err(ApiError::invalid(
             &GroupKind::new("meta.k8s.io", "DeleteOptions"),
@@ -211,5 +164,5 @@ pub(crate) fn delete_from_object(object: Value) -> Result<(DeleteOptions, bool, 
             &errors,
         ));
     }
-    Ok((options, !dry_run.is_empty(), object))
+    Ok((options, dry_run, object))
 }

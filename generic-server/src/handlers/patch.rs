@@ -8,7 +8,7 @@ use http::{StatusCode, header};
 use machinery::patch::{self, PatchError};
 use machinery::schema::SchemaRef;
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, meta};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::options::{FieldValidation, WriteOptions};
 use super::{Call, body, output, update};
@@ -90,7 +90,8 @@ pub(super) async fn handle(
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
     let rules = UpdateRules {
-        force_create: kind.is_apply(),
+        // A part of an object is only ever written on an object that is there.
+        force_create: kind.is_apply() && subresource.is_empty(),
         retry: patch.resource_version().is_none(),
         create_check: Some(&*call.env.authorizer),
         ..UpdateRules::default()
@@ -161,12 +162,19 @@ impl Patch {
         bytes: Bytes,
         options: &WriteOptions,
     ) -> Result<Self, ApiError> {
-        let (value, mut strict) = match kind {
+        let json = match (&call.resource.decoding, kind) {
+            (_, PatchType::ApplyYaml | PatchType::ApplyCbor) => Ok(Default::default()),
+            (Decoding::Builtin(_), PatchType::Json | PatchType::Merge) => body::patch_json(&bytes),
+            _ => body::json(&bytes),
+        };
+        let (mut value, mut strict) = match kind {
             PatchType::ApplyYaml => body::yaml(&bytes)
+                .map_err(|error| format!("error converting YAML to JSON: {error}"))
+                .and_then(object_or_nothing)
                 .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?,
             PatchType::ApplyCbor => body::cbor(&bytes)
                 .map_err(|error| ApiError::bad_request(format!("error decoding CBOR: {error}")))?,
-            _ => body::json(&bytes).map_err(|error| match (kind, options.validation) {
+            _ => json.map_err(|error| match (kind, options.validation) {
                 (PatchType::Strategic, _) | (_, FieldValidation::Ignore) => ApiError::bad_request(error),
                 _ => ApiError::bad_request(format!("error decoding patch: {error}")),
             })?,
@@ -179,6 +187,12 @@ impl Patch {
                 operations.len()
             )));
         }
+        if kind == PatchType::Json {
+            strict.extend(unknown_members(&value));
+        }
+        if kind == PatchType::Strategic && value.is_null() {
+            value = Value::Object(Map::new());
+        }
         if options.validation == FieldValidation::Ignore {
             strict.clear();
         }
@@ -188,16 +202,20 @@ impl Patch {
                 .for_each(|error| *error = format!("json patch {error}"));
         }
         if kind.is_apply() && !strict.is_empty() {
-            let text = body::strict_text(&strict);
             if options.validation == FieldValidation::Strict {
                 return Err(ApiError::bad_request(format!(
-                    "error strict decoding YAML: {text}"
+                    "error strict decoding YAML: error converting YAML to JSON: {}",
+                    strict.join(", ")
                 )));
             }
-            call.authorized.context().warn(text);
+            strict.iter().for_each(|error| body::warn(call, error));
             strict.clear();
         }
         Ok(Patch { kind, value, strict })
+    }
+
+    pub(super) fn is_strategic(&self) -> bool {
+        self.kind == PatchType::Strategic
     }
 
     /// The resourceVersion that the patch itself asks for.
@@ -232,6 +250,33 @@ impl Patch {
         let fault = FieldError::invalid_str(&FieldPath::new("patch"), &shown, error);
         ApiError::invalid(&GroupKind::new("", ""), "", &[fault])
     }
+}
+
+/// An apply patch is an object; an empty document is an empty one.
+fn object_or_nothing((value, strict): (Value, Vec<String>)) -> Result<(Value, Vec<String>), String> {
+    let found = match &value {
+        Value::Object(_) | Value::Null => return Ok((value, strict)),
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+    };
+    Err(format!(
+        "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+    ))
+}
+
+/// Members of JSON patch operations that mean nothing.
+fn unknown_members(operations: &Value) -> Vec<String> {
+    let operations = operations.as_array().into_iter().flatten().enumerate();
+    operations
+        .flat_map(|(index, operation)| {
+            let members = operation.as_object().into_iter().flatten();
+            members
+                .filter(|(key, _)| !matches!(key.as_str(), "op" | "path" | "from" | "value"))
+                .map(move |(key, _)| format!("unknown field \"[{index}].{key}\""))
+        })
+        .collect()
 }
 
 /// A patch that cannot be applied, as upstream answers it.

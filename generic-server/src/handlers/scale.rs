@@ -97,7 +97,8 @@ pub(super) async fn update(call: &Call<'_>, paths: &ScalePaths) -> Result<Respon
         };
         return Err(ApiError::bad_request(message));
     }
-    write(call, paths, &options, &mut |_, _| Ok(scale.clone()), None).await
+    let mut make = |_: &Value, _: &Call<'_>| Ok(scale.clone());
+    write(call, paths, &options, Make::From(&mut make)).await
 }
 
 /// Patches the scale.
@@ -107,25 +108,38 @@ pub(super) async fn patch(call: &Call<'_>, paths: &ScalePaths) -> Result<Respons
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
     let schema = SCHEMA.as_ref().map(|s| s.root());
-    let apply = kind.is_apply().then(|| patch.value.clone());
+    if kind.is_apply() {
+        return write(call, paths, &options, Make::Apply(&patch.value)).await;
+    }
     let mut make = |scale: &Value, call: &Call<'_>| {
-        if kind.is_apply() {
-            return Ok(patch.value.clone());
-        }
         let patched = patch.apply(scale, schema)?;
-        body::patched_as(call, patched, SCHEMA.as_ref(), &patch, &options)
+        body::patched_as(
+            call,
+            patched,
+            ("autoscaling/v1", "Scale"),
+            SCHEMA.as_ref(),
+            &patch,
+            &options,
+        )
     };
-    write(call, paths, &options, &mut make, apply.as_ref()).await
+    write(call, paths, &options, Make::From(&mut make)).await
 }
 
-type Make<'m> = dyn FnMut(&Value, &Call<'_>) -> Result<Value, ApiError> + Send + 'm;
+/// How the new scale comes about.
+enum Make<'m> {
+    /// From the present one.
+    From(&'m mut Transform<'m>),
+    /// By applying this.
+    Apply(&'m Value),
+}
+
+type Transform<'m> = dyn FnMut(&Value, &Call<'_>) -> Result<Value, ApiError> + Send + 'm;
 
 async fn write(
     call: &Call<'_>,
     paths: &ScalePaths,
     options: &WriteOptions,
-    make: &mut Make<'_>,
-    apply: Option<&Value>,
+    mut make: Make<'_>,
 ) -> Result<Response, ApiError> {
     let negotiated = call.negotiate()?;
     let resource = call.resource;
@@ -140,7 +154,11 @@ async fn write(
         let Some(live) = live else {
             return Err(ApiError::not_found(&group, call.name()));
         };
-        let scale = make(&of(resource, live, paths)?, call)?;
+        let present = of(resource, live, paths)?;
+        let scale = match &mut make {
+            Make::From(make) => make(&present, call)?,
+            Make::Apply(patch) => (*patch).clone(),
+        };
         // The strategy of a custom resource judges the value where it is in the object.
         if !resource.custom {
             validate(&scale)?;
@@ -158,13 +176,21 @@ async fn write(
             return Err(ApiError::modified(&group, call.name()));
         }
         let mut object = live.clone();
-        let wish = meta::dig(&scale, &["spec", "replicas"])
-            .and_then(Value::as_i64)
-            .unwrap_or_default();
-        set(&mut object, &paths.spec_replicas, wish.into());
-        let applied = apply.map(|patch| (patch, options.force.unwrap_or_default()));
         let writer = call.writer(strategy, "scale", options);
-        writer.book_scale(live, &mut object, &paths.spec_replicas, applied)?;
+        let path = &paths.spec_replicas;
+        let wish = match &make {
+            Make::From(_) => {
+                let wish = wish(&scale);
+                set(&mut object, path, wish.into());
+                writer.book_scale(live, &mut object, path, None)?;
+                wish
+            }
+            Make::Apply(patch) => {
+                let force = options.force.unwrap_or_default();
+                wish(&writer.book_scale(live, &mut object, path, Some((patch, force)))?)
+            }
+        };
+        set(&mut object, path, wish.into());
         Ok(object)
     };
     rules.preconditions = Preconditions::default();
@@ -177,6 +203,11 @@ async fn write(
         StatusCode::OK,
     )
     .await
+}
+
+fn wish(scale: &Value) -> i64 {
+    let replicas = meta::dig(scale, &["spec", "replicas"]);
+    replicas.and_then(Value::as_i64).unwrap_or_default()
 }
 
 fn set(object: &mut Value, path: &[String], value: Value) {

@@ -2,11 +2,11 @@
 //! set arithmetic is [`machinery::apply`]'s.
 
 use machinery::apply::{self, FieldFilter, Options, SameShape, ScalePaths, Versions};
-use machinery::schema::{SchemaRef, builtin};
-use machinery::{ApiError, GroupVersionKind, meta};
+use machinery::schema::{KindSchema, SchemaRef, builtin};
+use machinery::{ApiError, GroupVersion, GroupVersionKind, meta};
 use serde_json::{Value, json};
 
-use crate::registry::strategy::Strategy;
+use crate::registry::strategy::{OtherVersion, Strategy};
 use crate::request::Authorized;
 use crate::resource::ServedResource;
 
@@ -70,21 +70,40 @@ pub(crate) fn ignore_time_only(object: &mut Value, live: &Value) {
     }
 }
 
-/// The versions of a resource, as field ownership asks for them. Versions of one group are of one shape but for what the
-/// converter changes, which ownership of older versions survives as far as paths agree.
+/// The versions of a resource, as field ownership asks for them. Versions of one group are of one shape, but for those that
+/// the strategy names; custom resources are told apart by their paths alone.
 struct OfResource<'a> {
     resource: &'a ServedResource,
     schema: SchemaRef<'a>,
+    others: &'a [(OtherVersion, KindSchema)],
+}
+
+impl OfResource<'_> {
+    fn other(&self, api_version: &str) -> Option<&(OtherVersion, KindSchema)> {
+        self.others
+            .iter()
+            .find(|(other, _)| other.api_version == api_version)
+    }
 }
 
 impl Versions for OfResource<'_> {
     fn schema(&self, api_version: &str) -> Option<SchemaRef<'_>> {
+        if let Some((_, schema)) = self.other(api_version) {
+            return Some(schema.root());
+        }
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         (group == &*self.resource.gvr.group).then_some(self.schema)
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
         let mut object = object.clone();
+        let told = |error: ApiError| error.message().to_owned();
+        if let Some((other, _)) = self.other(meta::api_version(&object)) {
+            object = (other.from)(object).map_err(told)?;
+        }
+        if let Some((other, _)) = self.other(api_version) {
+            object = (other.to)(object).map_err(told)?;
+        }
         if let Some(map) = object.as_object_mut() {
             map.insert("apiVersion".into(), api_version.into());
         }
@@ -124,6 +143,16 @@ impl Writer<'_> {
         let now = super::write::now();
         let manager = manager(self.named, self.authorized);
         let filters = filters(self.strategy, &api_version);
+        let others: Vec<(OtherVersion, KindSchema)> = self
+            .strategy
+            .other_versions()
+            .iter()
+            .filter_map(|other| {
+                let version = GroupVersion::parse(other.api_version)?;
+                let schema = builtin().kind(&version.group, &version.version, &self.resource.gvk.kind)?;
+                Some((*other, schema))
+            })
+            .collect();
         let options = Options {
             manager: &manager,
             subresource: self.subresource,
@@ -135,6 +164,7 @@ impl Writer<'_> {
             &OfResource {
                 resource: self.resource,
                 schema,
+                others: &others,
             },
             &options,
         ))
@@ -153,16 +183,16 @@ impl Writer<'_> {
     }
 
     /// Books a write of the replicas through `scale` to its manager, in the terms of the parent. `applied` is the patch and
-    /// whether it may take fields over, for an apply.
+    /// whether it may take fields over, for an apply. Answers the scale as it is then.
     pub(crate) fn book_scale(
         &self,
         live: &Value,
         object: &mut Value,
         path: &[String],
         applied: Option<(&Value, bool)>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Value, ApiError> {
         let Some(schema) = builtin().kind("autoscaling", "v1", "Scale") else {
-            return Ok(());
+            return Err(ApiError::internal("no schema for kind Scale"));
         };
         let fields = |object: &Value| {
             meta::metadata(object)
@@ -213,6 +243,6 @@ impl Writer<'_> {
             "managedFields",
             merged.map_err(failed)?.unwrap_or_default(),
         );
-        Ok(())
+        Ok(after)
     }
 }

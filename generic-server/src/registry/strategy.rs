@@ -71,6 +71,17 @@ impl SelectableField {
     }
 }
 
+/// A version of a built-in kind that is of another shape than the one at hand.
+#[derive(Debug, Clone, Copy)]
+pub struct OtherVersion {
+    /// It.
+    pub api_version: &'static str,
+    /// Makes an object of the version at hand one of this version.
+    pub to: fn(Value) -> Result<Value, ApiError>,
+    /// The way back.
+    pub from: fn(Value) -> Result<Value, ApiError>,
+}
+
 /// How a name is judged: gives the faults in upstream's words. The flag says that `generateName` is meant (a prefix).
 pub type NameRule = fn(&str, bool) -> Vec<String>;
 
@@ -152,6 +163,16 @@ pub trait Strategy: Send + Sync + Debug {
     /// What a delete without a policy does to dependents.
     fn default_propagation(&self) -> DefaultPropagation {
         DefaultPropagation::Background
+    }
+
+    /// The other versions that the kind is served in with another shape, for field ownership.
+    fn other_versions(&self) -> &'static [OtherVersion] {
+        &[]
+    }
+
+    /// A warning for deletions that say nothing about dependents.
+    fn warning_on_delete(&self) -> Option<&'static str> {
+        None
     }
 
     /// DELETE answers the deleted object rather than a Status.

@@ -12,7 +12,7 @@ mod update;
 use std::sync::Arc;
 
 use machinery::time::Timestamp;
-use machinery::{ApiError, FieldError, FieldPath, GroupVersionKind, Reason, meta};
+use machinery::{ApiError, FieldError, Reason, codec, meta};
 use serde_json::Value;
 
 use crate::admission::{self, AdmissionChain, Operation};
@@ -21,7 +21,7 @@ use crate::registry::managed::Writer;
 use crate::registry::store::ObjectStore;
 use crate::registry::strategy::{Strategy, WriteContext};
 use crate::request::Authorized;
-use crate::resource::{Conversion, Scope, ServedResource};
+use crate::resource::{Conversion, Decoding, Scope, ServedResource};
 
 pub use collection::delete_collection;
 pub use create::create;
@@ -147,6 +147,13 @@ impl<'a> WriteCall<'a> {
         self.resource.scope == Scope::Namespaced
     }
 
+    /// What storing would make of an object of a built-in kind.
+    fn settle(self, object: &mut Value) {
+        if let Decoding::Builtin(schema) = &self.resource.decoding {
+            codec::typed::settle(schema.root(), object);
+        }
+    }
+
     async fn into_stored(self, object: Value) -> Result<Value, ApiError> {
         match &self.resource.converter {
             Some(Conversion::Rule(converter)) => converter.to_stored(object),
@@ -155,8 +162,13 @@ impl<'a> WriteCall<'a> {
         }
     }
 
-    fn invalid(&self, gvk: &GroupVersionKind, name: &str, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&gvk.group_kind(), name, errors)
+    /// 422. Custom objects are named by the kind they claim to be.
+    fn invalid(&self, object: &Value, errors: &[FieldError]) -> ApiError {
+        let mut kind = self.resource.gvk.group_kind();
+        if self.resource.custom {
+            kind.kind = meta::kind(object).into();
+        }
+        ApiError::invalid(&kind, meta::name(object), errors)
     }
 }
 
@@ -219,12 +231,8 @@ fn sent_version(object: &Value) -> Result<u64, ApiError> {
     }
     text.parse().map_err(|_| {
         let shown = machinery::field::go_quote(text);
-        let errors = [FieldError::invalid_str(
-            &FieldPath::new("resourceVersion"),
-            text,
-            format!("strconv.ParseUint: parsing {shown}: invalid syntax"),
-        )];
-        ApiError::new(500, Reason::Unknown, errors[0].to_string())
+        let message = format!("strconv.ParseUint: parsing {shown}: invalid syntax");
+        ApiError::new(500, Reason::Unknown, message)
     })
 }
 

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::{StreamExt, stream};
 use generic_server::ApiError;
 use generic_server::registry::cache::{ChangeKind, Interest};
 use generic_server::registry::write::DeleteOptions;
@@ -20,7 +21,9 @@ use crate::json::Json;
 const NAMESPACES: At<'static> = ("", "namespaces");
 /// How often a namespace that waits for others (pods with grace, finalizers) is looked at again.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How many deletions run at once.
+/// How many namespaces are emptied at once.
+const NAMESPACES_ABREAST: usize = 32;
+/// How many deletions run at once in each.
 const ABREAST: usize = 64;
 
 /// Empties terminating namespaces.
@@ -78,26 +81,26 @@ pub(super) async fn run(client: Client) {
     }
 }
 
-/// Works on every namespace once; gives those that are not done.
+/// Works on every namespace once, several at a time; gives those that are not done.
 async fn sweep(client: &Client, names: BTreeSet<String>) -> BTreeSet<String> {
-    let mut left = BTreeSet::new();
-    for name in names {
-        match finish(client, &name).await {
-            Ok(true) => {}
-            Ok(false) => {
-                left.insert(name);
-            }
-            Err(error) => {
-                warn!(
-                    namespace = name,
-                    error = error.message(),
-                    "cannot empty a namespace"
-                );
-                left.insert(name);
-            }
-        }
-    }
-    left
+    let works: Vec<BoxFuture<'_, Option<String>>> = names
+        .into_iter()
+        .map(|name| -> BoxFuture<'_, Option<String>> {
+            Box::pin(async move {
+                match finish(client, &name).await {
+                    Ok(true) => None,
+                    Ok(false) => Some(name),
+                    Err(error) => {
+                        let (namespace, error) = (&name, error.message());
+                        warn!(namespace, error, "cannot empty a namespace");
+                        Some(name)
+                    }
+                }
+            })
+        })
+        .collect();
+    let left = stream::iter(works).buffer_unordered(NAMESPACES_ABREAST);
+    left.filter_map(std::future::ready).collect().await
 }
 
 /// What is left of a namespace's content.

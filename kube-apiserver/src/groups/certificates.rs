@@ -15,6 +15,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .cluster()
             .short(&["csr"])
             .table(&table::CSR)
+            .view("approval", certificate_signing_request::Approval)
             .rules(&certificate_signing_request::RULES),
     ]
 }

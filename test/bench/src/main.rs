@@ -4,6 +4,7 @@
 //! `--pid` it adds what the server's processes used: CPU per operation and resident memory, read from `/proc`.
 
 mod client;
+mod collect;
 mod crds;
 mod phases;
 mod process;
@@ -85,6 +86,24 @@ pub(crate) enum Phase {
     },
     /// Creates large CustomResourceDefinitions until the last is served, and measures what they cost.
     Crds(CrdLoad),
+    /// Deletes an owner of many ConfigMaps and measures until they are gone.
+    Gc {
+        /// Dependents.
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// Clients that make them.
+        #[arg(long, default_value_t = 32)]
+        clients: usize,
+    },
+    /// Deletes many namespaces at once and measures until they are gone.
+    Namespaces {
+        /// Namespaces.
+        #[arg(long, default_value_t = 200)]
+        count: usize,
+        /// Clients that make and delete them.
+        #[arg(long, default_value_t = 32)]
+        clients: usize,
+    },
     /// Deletes the namespace's ConfigMaps.
     Clean,
     /// Prints the memory of the processes.

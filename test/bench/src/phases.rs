@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Error, Target};
+use crate::collect;
 use crate::process::{cpu_seconds, resident_mib};
 use crate::{Load, Phase};
 
@@ -37,6 +38,15 @@ pub(crate) async fn run(
         return Err(format!("cannot make the namespace: {status}").into());
     }
     let base = format!("/api/v1/namespaces/{namespace}");
+    match phase {
+        Phase::Gc { count, clients } => {
+            return collect::gc(&target, &admin, &base, *clients, *count, pids).await;
+        }
+        Phase::Namespaces { count, clients } => {
+            return collect::namespaces(&target, &admin, *clients, *count, pids).await;
+        }
+        _ => {}
+    }
     let before = cpu_seconds(pids);
     let begun = Instant::now();
     let mut line = match phase {

@@ -9,3 +9,4 @@ mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;
 mod objects;
+mod writing;

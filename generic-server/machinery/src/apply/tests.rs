@@ -655,6 +655,68 @@ impl Model {
     }
 }
 
+#[test]
+fn the_oldest_updates_are_put_together_and_of_one_second_the_first_by_name() {
+    let mut server = Server::config_map();
+    let mut data = Map::new();
+    for index in 0..12 {
+        data.insert(format!("k{index}"), "v".into());
+        let mut object = json!({"metadata": {"name": "a"}, "data": data});
+        if let Some(live) = &server.live {
+            object["metadata"] = live["metadata"].clone();
+        }
+        server.write(&format!("m{index}"), object);
+    }
+    let entries = managed_fields(server.live.as_ref().unwrap())
+        .unwrap()
+        .as_array()
+        .unwrap();
+    let managers: Vec<&str> = entries.iter().map(|e| e["manager"].as_str().unwrap()).collect();
+    let expected = [
+        "ancient-changes",
+        "m11",
+        "m2",
+        "m3",
+        "m4",
+        "m5",
+        "m6",
+        "m7",
+        "m8",
+        "m9",
+    ];
+    assert_eq!(managers, expected);
+    assert_eq!(
+        entries[0]["fieldsV1"]["f:data"],
+        json!({".": {}, "f:k0": {}, "f:k1": {}, "f:k10": {}})
+    );
+}
+
+/// The naive model of a list that is a set: who owns each item. Nobody can be in conflict over it.
+#[derive(Default)]
+struct SetModel {
+    items: std::collections::BTreeMap<u8, std::collections::BTreeSet<(u8, bool)>>,
+}
+
+impl SetModel {
+    fn write(&mut self, write: &Write) {
+        let id = (write.manager, write.apply);
+        let sent = |item: &u8| write.data.iter().any(|(k, _)| k == item);
+        if write.apply {
+            // An item whose last owner gives it up is gone.
+            self.items
+                .retain(|item, owners| sent(item) || !owners.remove(&id) || !owners.is_empty());
+            for (item, _) in &write.data {
+                self.items.entry(*item).or_default().insert(id);
+            }
+        } else {
+            self.items.retain(|item, _| sent(item));
+            for (item, _) in &write.data {
+                self.items.entry(*item).or_insert_with(|| [id].into());
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -700,6 +762,49 @@ proptest! {
                         let path = format!("f:k{key}");
                         let recorded = entry.is_some_and(|e| e["fieldsV1"]["f:data"].get(&path).is_some());
                         prop_assert_eq!(recorded, owns, "m{} {} {}: {:?}", manager, apply, key, server.live);
+                    }
+                }
+            }
+        }
+    }
+    /// The same of a set: finalizers.
+    #[test]
+    fn histories_of_sets_agree_with_the_model(history in writes()) {
+        let mut server = Server::config_map();
+        let mut model = SetModel::default();
+        let name = |manager: u8| format!("m{manager}");
+        server.write("root", json!({"metadata": {"name": "a", "labels": {"root": "1"}}}));
+        for write in &history {
+            let items: Vec<Value> = write.data.iter().map(|(k, _)| format!("e.com/k{k}").into()).collect();
+            let mut object = json!({"metadata": {"name": "a"}});
+            if write.apply {
+                if !items.is_empty() {
+                    object["metadata"]["finalizers"] = items.into();
+                }
+                prop_assert!(server.try_apply(&name(write.manager), object, write.force).is_ok());
+            } else {
+                object["metadata"] = server.live.as_ref().unwrap()["metadata"].clone();
+                if items.is_empty() {
+                    meta::set(&mut object, "finalizers", Value::Null);
+                } else {
+                    meta::set(&mut object, "finalizers", items);
+                }
+                server.write(&name(write.manager), object);
+            }
+            model.write(write);
+            let live = server.live.as_ref().unwrap();
+            let mut found: Vec<&str> = meta::finalizers(live).collect();
+            found.sort_unstable();
+            let expected: Vec<String> = model.items.keys().map(|k| format!("e.com/k{k}")).collect();
+            prop_assert_eq!(&found, &expected);
+            for manager in 0..3 {
+                for apply in [false, true] {
+                    let entry = server.entry(&name(manager), if apply { "Apply" } else { "Update" });
+                    for item in 0..5 {
+                        let owns = model.items.get(&item).is_some_and(|o| o.contains(&(manager, apply)));
+                        let path = format!("v:\"e.com/k{item}\"");
+                        let set = entry.and_then(|e| e["fieldsV1"]["f:metadata"]["f:finalizers"].get(&path));
+                        prop_assert_eq!(set.is_some(), owns, "m{} {} {}: {:?}", manager, apply, item, server.live);
                     }
                 }
             }

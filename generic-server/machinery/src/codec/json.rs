@@ -30,7 +30,19 @@ pub fn value(bytes: &[u8]) -> Result<Value, DecodeError> {
 /// # Errors
 /// When the bytes are not one JSON document.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    run(bytes, None)
+    run(Parser::new(bytes), None)
+}
+
+/// The same of a patch that will be read as a built-in type: `2.0` stays a double, which an integer field then refuses.
+///
+/// # Errors
+/// When the bytes are not one JSON document.
+pub fn decode_patch(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    let parser = Parser {
+        keeps_doubles: true,
+        ..Parser::new(bytes)
+    };
+    run(parser, None)
 }
 
 /// Decodes a document of a built-in type. Finds duplicate and unknown fields; the value is in upstream's form.
@@ -38,11 +50,10 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 /// # Errors
 /// When the bytes are not one JSON document or a value does not fit its field.
 pub fn decode_typed(bytes: &[u8], schema: SchemaRef<'_>) -> Result<Decoded, DecodeError> {
-    run(bytes, Some(schema))
+    run(Parser::new(bytes), Some(schema))
 }
 
-fn run(bytes: &[u8], schema: Option<SchemaRef<'_>>) -> Result<Decoded, DecodeError> {
-    let mut parser = Parser::new(bytes);
+fn run<'s>(mut parser: Parser<'_, 's>, schema: Option<SchemaRef<'s>>) -> Result<Decoded, DecodeError> {
     let value = parser.value(schema)?;
     parser.end()?;
     let value = match schema {
@@ -70,11 +81,18 @@ pub fn interpret(bytes: &[u8]) -> Result<(String, String), DecodeError> {
     parser.interpret().map_err(wrap)
 }
 
+fn not_a_double(text: &str) -> DecodeError {
+    DecodeError::Type(format!(
+        "json: cannot unmarshal number {text} into Go value of type float64"
+    ))
+}
+
 struct Parser<'a, 's> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
     findings: Findings<'s>,
+    keeps_doubles: bool,
 }
 
 /// A character as Go's scanner quotes it.
@@ -96,6 +114,7 @@ impl<'a, 's> Parser<'a, 's> {
             at: 0,
             depth: 0,
             findings: Findings::default(),
+            keeps_doubles: false,
         }
     }
 
@@ -158,11 +177,11 @@ impl<'a, 's> Parser<'a, 's> {
                 let text = self.number()?;
                 match schema {
                     Some(schema) => Ok(self.scalar(schema, Literal::Number(text))),
-                    None => typed::free_number(text).ok_or_else(|| {
-                        DecodeError::Type(format!(
-                            "json: cannot unmarshal number {text} into Go value of type float64"
-                        ))
-                    }),
+                    None if self.keeps_doubles && text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) => {
+                        let double = text.parse().ok().and_then(serde_json::Number::from_f64);
+                        double.map(Value::Number).ok_or_else(|| not_a_double(text))
+                    }
+                    None => typed::free_number(text).ok_or_else(|| not_a_double(text)),
                 }
             }
             _ => self.fail("looking for beginning of value"),

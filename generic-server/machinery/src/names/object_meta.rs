@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::{NameFn, label_value, name_is_dns_label, qualified_name};
+use crate::field::go_printable;
 use crate::{FieldError, FieldPath};
 
 /// The most that keys and values of all annotations may weigh, in bytes.
@@ -333,21 +334,12 @@ pub fn validate_field_manager(manager: &str, path: &FieldPath<'_>) -> Vec<FieldE
         errors.push(FieldError::too_long(path, FIELD_MANAGER_MAX));
     }
     for (position, c) in manager.char_indices() {
-        // Go's `unicode.IsPrint` takes the ASCII space as the only white space.
-        if c.is_control()
-            || (c.is_whitespace() && c != ' ')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{feff}')
-        {
+        if !go_printable(c) {
             let code = u32::from(c);
-            let sign = if c.is_control() {
-                String::new()
-            } else {
-                format!(" '{c}'")
-            };
             errors.push(FieldError::invalid_str(
                 path,
                 manager,
-                format!("invalid character U+{code:04X}{sign} (at position {position})"),
+                format!("invalid character U+{code:04X} (at position {position})"),
             ));
         }
     }

@@ -18,7 +18,24 @@ const MAX_PREFIX: usize = 58;
 
 /// Creates an object. It has been decoded, defaulted and given its managed fields; what follows is everything from
 /// mutating admission on.
-pub async fn create(call: &WriteCall<'_>, mut object: Value) -> Result<Stored, ApiError> {
+pub async fn create(call: &WriteCall<'_>, object: Value) -> Result<Stored, ApiError> {
+    create_as(call, object, Asked::Create).await
+}
+
+/// What the client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A new object; it cannot have a resourceVersion.
+    Create,
+    /// A PUT or an apply of what turned out to be missing: a resourceVersion is passed over.
+    Write,
+}
+
+pub(super) async fn create_as(
+    call: &WriteCall<'_>,
+    mut object: Value,
+    asked: Asked,
+) -> Result<Stored, ApiError> {
     match_namespace(call, &mut object)?;
     let given = meta::name(&object).to_string();
     call.admission
@@ -30,14 +47,10 @@ pub async fn create(call: &WriteCall<'_>, mut object: Value) -> Result<Stored, A
     let generated = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
     let mut attempt = 1;
     loop {
-        match create_named(call, object.clone(), generated).await {
-            Err(error) if generated && error.reason() == Reason::AlreadyExists => {
-                if attempt == GENERATE_ATTEMPTS {
-                    return Err(generate_conflict(
-                        &call.resource.gvr.group_resource(),
-                        error.details().map(|d| d.name.as_str()).unwrap_or_default(),
-                    ));
-                }
+        match create_named(call, object.clone(), generated, asked).await {
+            Err(error)
+                if generated && attempt < GENERATE_ATTEMPTS && error.reason() == Reason::AlreadyExists =>
+            {
                 attempt += 1;
             }
             done => return done,
@@ -45,16 +58,12 @@ pub async fn create(call: &WriteCall<'_>, mut object: Value) -> Result<Stored, A
     }
 }
 
-/// The AlreadyExists of a server that ran out of random names.
-fn generate_conflict(resource: &GroupResource, name: &str) -> ApiError {
-    ApiError::already_exists(resource, name)
-        .with_message(format!(
-            "{resource} \"{name}\" already exists, the server was not able to generate a unique name for the object"
-        ))
-        .with_retry_after(1)
-}
-
-async fn create_named(call: &WriteCall<'_>, mut object: Value, generated: bool) -> Result<Stored, ApiError> {
+async fn create_named(
+    call: &WriteCall<'_>,
+    mut object: Value,
+    generated: bool,
+    asked: Asked,
+) -> Result<Stored, ApiError> {
     let store = call.store()?;
     if generated {
         let name = generate(meta::generate_name(&object));
@@ -66,21 +75,24 @@ async fn create_named(call: &WriteCall<'_>, mut object: Value, generated: bool) 
     call.admission
         .validate(&call.attributes(Operation::Create, &name, None), Some(&object))
         .await?;
-    if sent_version(&object)? != 0 {
+    let resource = call.resource.gvr.group_resource();
+    let prefix = meta::generate_name(&object).to_string();
+    if call.dry_run {
+        return match store.find(call.namespace, &name).await? {
+            Some(existing) => Err(exists(&resource, &name, &prefix, &existing.value())),
+            None => Ok(Stored::Value(object)),
+        };
+    }
+    // One that is no number is passed over, as upstream does.
+    if asked == Asked::Create && sent_version(&object).is_ok_and(|version| version != 0) {
         return Err(ApiError::new(
             500,
             Reason::Unknown,
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    let object = without_version(object);
-    let resource = call.resource.gvr.group_resource();
-    if call.dry_run {
-        return match store.find(call.namespace, &name).await? {
-            Some(existing) => Err(exists(&resource, &name, &existing.value())),
-            None => Ok(Stored::Value(object)),
-        };
-    }
+    let mut object = without_version(object);
+    call.settle(&mut object);
     match store.insert(&call.into_stored(object).await?, None).await? {
         Written::Stored(entry) => {
             if let Some(finisher) = finisher {
@@ -91,14 +103,23 @@ async fn create_named(call: &WriteCall<'_>, mut object: Value, generated: bool) 
         Written::Lost(existing) => Err(exists(
             &resource,
             &name,
+            &prefix,
             &existing.map(|e| e.value()).unwrap_or_default(),
         )),
     }
 }
 
-/// 409; an object on its way out is named as such.
-fn exists(resource: &GroupResource, name: &str, existing: &Value) -> ApiError {
-    let error = ApiError::already_exists(resource, name);
+/// The conflict over a name. With a prefix for names it says that no free name was found, even of a name that the client
+/// chose; an object on its way out is named as such.
+fn exists(resource: &GroupResource, name: &str, prefix: &str, existing: &Value) -> ApiError {
+    let mut error = ApiError::already_exists(resource, name);
+    if !prefix.is_empty() {
+        let message = format!(
+            "{}, the server was not able to generate a unique name for the object",
+            error.message()
+        );
+        error = error.with_message(message).with_retry_after(1);
+    }
     if meta::deletion_timestamp(existing).is_some() {
         let message = format!("object is being deleted: {}", error.message());
         return error.with_message(message);
@@ -128,7 +149,7 @@ pub(super) async fn prepare(
     let mut errors = super::update::metadata_errors(call, object);
     errors.extend(call.strategy.validate_create(&context, object));
     if !errors.is_empty() {
-        return Err(call.invalid(&call.resource.gvk, meta::name(object), &errors));
+        return Err(call.invalid(object, &errors));
     }
     for warning in call.strategy.warnings_on_create(&context, object) {
         call.authorized.context().warn(warning);

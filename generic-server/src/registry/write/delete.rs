@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machinery::time::{GoDuration, Timestamp};
-use machinery::{ApiError, FieldError, FieldPath, GroupResource, meta};
+use machinery::{ApiError, GroupResource, meta};
 use serde_json::Value;
 
 use super::{Preconditions, WriteCall, without_version};
@@ -28,31 +28,6 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// `propagationPolicy`: `Orphan`, `Background` or `Foreground`.
     pub propagation: Option<String>,
-}
-
-impl DeleteOptions {
-    /// Faults, as upstream's `ValidateDeleteOptions` finds them.
-    pub fn faults(&self) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let path = FieldPath::new("propagationPolicy");
-        if let Some(policy) = &self.propagation {
-            if self.orphan_dependents.is_some() {
-                errors.push(FieldError::invalid_str(
-                    &path,
-                    policy,
-                    "orphanDependents and deletionPropagation cannot be both set",
-                ));
-            }
-            if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
-                errors.push(FieldError::not_supported(
-                    &path,
-                    &policy.as_str().into(),
-                    &["Foreground", "Background", "Orphan", "nil"],
-                ));
-            }
-        }
-        errors
-    }
 }
 
 /// What a deletion left.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta, names};
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, meta, names};
 use serde_json::Value;
 
 use super::{Stored, WriteCall, create, match_namespace, sent_version, without_version};
@@ -59,9 +59,14 @@ pub async fn update(
                 if !call.strategy.allow_create_on_update() && !rules.force_create {
                     return Err(ApiError::not_found(&resource, name));
                 }
-                return create_from(call, name, rules, transform)
-                    .await
-                    .map(|stored| (stored, true));
+                match create_from(call, name, rules, transform).await {
+                    // Somebody else created it meanwhile: it is an update after all.
+                    Err(error) if error.reason() == Reason::AlreadyExists => {
+                        current = store.find(call.namespace, name).await?;
+                        continue;
+                    }
+                    created => return created.map(|stored| (stored, true)),
+                }
             }
         };
         match step {
@@ -91,6 +96,7 @@ async fn create_from(
         // A PUT that names a uid means an object that exists.
         let wanted = meta::uid(&object);
         let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: ");
+        let why = storage_error(call, name, &why);
         return Err(ApiError::conflict(&call.resource.gvr.group_resource(), name, why));
     }
     if let Some(authorizer) = rules.create_check {
@@ -106,7 +112,7 @@ async fn create_from(
             }
         }
     }
-    create::create(call, object).await
+    create::create_as(call, object, create::Asked::Write).await
 }
 
 enum Step {
@@ -163,12 +169,13 @@ async fn change(
     let mut errors = metadata_update_errors(call, &object, &live);
     errors.extend(call.strategy.validate_update(&context, &object, &live));
     if !errors.is_empty() {
-        return Err(call.invalid(&call.resource.gvk, meta::name(&object), &errors));
+        return Err(call.invalid(&object, &errors));
     }
     for warning in call.strategy.warnings_on_update(&context, &object, &live) {
         call.authorized.context().warn(warning);
     }
     call.strategy.canonicalize(&mut object);
+    call.settle(&mut object);
     crate::registry::managed::ignore_time_only(&mut object, &live);
     call.admission
         .validate(
@@ -216,6 +223,15 @@ fn should_delete(strategy: &dyn Strategy, object: &Value, live: &Value) -> bool 
     meta::deletion_timestamp(live).is_some() && !held(object) && grace.unwrap_or_default() == 0
 }
 
+/// As upstream's storage words it.
+fn storage_error(call: &WriteCall<'_>, name: &str, why: &str) -> String {
+    let key = call.resource.store().map(|store| store.key(call.namespace, name));
+    format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: {why}",
+        key.unwrap_or_default()
+    )
+}
+
 fn check_preconditions(
     call: &WriteCall<'_>,
     name: &str,
@@ -227,7 +243,11 @@ fn check_preconditions(
         let own = meta::uid(live);
         if uid != own {
             let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}");
-            return Err(ApiError::conflict(&resource, name, why));
+            return Err(ApiError::conflict(
+                &resource,
+                name,
+                storage_error(call, name, &why),
+            ));
         }
     }
     if let Some(version) = &preconditions.resource_version {
@@ -236,7 +256,11 @@ fn check_preconditions(
             let why = format!(
                 "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {own}"
             );
-            return Err(ApiError::conflict(&resource, name, why));
+            return Err(ApiError::conflict(
+                &resource,
+                name,
+                storage_error(call, name, &why),
+            ));
         }
     }
     Ok(())
@@ -316,13 +340,18 @@ fn metadata_update_errors(call: &WriteCall<'_>, object: &Value, live: &Value) ->
     let mut errors = names::validate_object_meta(new, call.namespaced(), names::name_is_path_segment, &path);
     errors.extend(names::validate_object_meta_update(new, old, &path));
     errors.extend(names::validate_object_meta_update(new, old, &path));
-    if !call.resource.custom && call.subresource.is_empty() {
+    if call.resource.custom {
+        return errors;
+    }
+    errors.extend(finalizer_errors(object));
+    if call.subresource.is_empty() {
         errors.extend(names::validate_object_meta(
             new,
             call.namespaced(),
             call.strategy.name_rule(),
             &path,
         ));
+        errors.extend(finalizer_errors(object));
     }
     errors
 }

@@ -102,6 +102,13 @@ fn default(object: &mut Value) {
     }
     spec.fill("revisionHistoryLimit", 10);
     default_template(spec.ensure("template"));
+    if object
+        .dig("metadata.annotations")
+        .get(TEMPLATE_GENERATION)
+        .is_none()
+    {
+        set_template_generation(object, 0);
+    }
     complete_status(object.ensure("status"));
 }
 

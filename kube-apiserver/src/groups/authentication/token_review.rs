@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use generic_server::authn::{TokenAuthenticator, TokenVerdict};
+use generic_server::authn::{TokenAuthenticator, bearer};
 use generic_server::resource::VirtualResource;
 use generic_server::{ApiError, Authorized};
 use serde_json::{Value, json};
@@ -42,16 +42,11 @@ impl VirtualResource for TokenReview {
             true => self.issuer.default_audiences(),
             false => audiences,
         };
-        let invalid = "invalid bearer token";
-        let status = match self.tokens.authenticate_token(&token, &wanted).await {
-            TokenVerdict::User(user, audiences) => {
+        let status = match bearer::review(&*self.tokens, &token, &wanted).await {
+            Ok((user, audiences)) => {
                 json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
             }
-            TokenVerdict::NotMine => json!({"user": {}, "error": invalid}),
-            TokenVerdict::Failed(why) if why.is_empty() || why.starts_with(['[', 'i']) => {
-                json!({"user": {}, "error": if why.is_empty() { invalid } else { &why }})
-            }
-            TokenVerdict::Failed(why) => json!({"user": {}, "error": format!("[{invalid}, {why}]")}),
+            Err(why) => json!({"user": {}, "error": why}),
         };
         object.put("status", status);
         Ok(object)

@@ -157,6 +157,11 @@ impl Converter for V1 {
 
     fn to_stored(&self, mut object: Value) -> Result<Value, ApiError> {
         object.put("apiVersion", "autoscaling/v2");
+        // Always written in v1, left out at zero in v2.
+        let status = object.ensure("status");
+        if status.int("currentReplicas") == Some(0) {
+            status.take_key("currentReplicas");
+        }
         let mut annotations = object
             .object_at("metadata.annotations")
             .cloned()

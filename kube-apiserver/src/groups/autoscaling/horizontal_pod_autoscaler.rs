@@ -1,9 +1,12 @@
 //! HorizontalPodAutoscaler.
 
+use generic_server::registry::strategy::OtherVersion;
+use generic_server::resource::Converter;
 use machinery::names::path_segment_name;
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
+use super::conversion::V1;
 use crate::faults::Faults;
 use crate::json::Json;
 use crate::quantity::amount;
@@ -20,6 +23,11 @@ pub(crate) static RULES: Rules = Rules {
             faults.non_negative(&path.child(key), new.dig("status").int(key));
         }
     },
+    versions: &[OtherVersion {
+        api_version: "autoscaling/v1",
+        to: |object| V1.from_stored(object),
+        from: |object| V1.to_stored(object),
+    }],
     ..Rules::PLAIN
 };
 
@@ -34,6 +42,11 @@ pub(crate) static RULES_V1: Rules = Rules {
     },
     validate: validate_v1,
     validate_update: |faults, new, _| validate_v1(faults, new),
+    versions: &[OtherVersion {
+        api_version: "autoscaling/v2",
+        to: |object| V1.to_stored(object),
+        from: |object| V1.from_stored(object),
+    }],
     ..Rules::PLAIN
 };
 

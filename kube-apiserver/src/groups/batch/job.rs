@@ -16,6 +16,9 @@ pub(crate) static RULES: Rules = Rules {
     status: true,
     generation: &["spec"],
     propagation: DefaultPropagation::Orphan,
+    delete_warning: Some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+    ),
     default: |object| {
         default_job_spec(object.ensure("spec"));
         let labels = object.dig("spec.template.metadata.labels").clone();
@@ -120,7 +123,7 @@ fn generate_selector(job: &mut Value) {
     let shared = same(
         job.dig("metadata.labels"),
         job.dig("spec.template.metadata.labels"),
-    ) && job.has("metadata.labels");
+    );
     let spec = job.ensure("spec");
     let labels = spec.ensure("template").ensure("metadata").ensure("labels");
     for key in ["job-name", "batch.kubernetes.io/job-name"] {

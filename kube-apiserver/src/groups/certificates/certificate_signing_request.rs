@@ -1,12 +1,15 @@
 //! CertificateSigningRequest.
 
-use generic_server::registry::strategy::SelectableField;
-use machinery::FieldPath;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use generic_server::registry::strategy::{NameRule, SelectableField, Strategy, WriteContext};
+use machinery::time::Timestamp;
+use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use crate::faults::Faults;
-use crate::json::Json;
-use crate::rules::Rules;
+use crate::json::{Json, same};
+use crate::rules::{Resets, Rules, StatusMeta, prepare_status};
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
@@ -31,9 +34,220 @@ pub(crate) static RULES: Rules = Rules {
     },
     prepare_update: |_, object, old| object.copy_key("spec", old),
     validate,
+    prepare_status: |object, old| {
+        keep_verdicts(object, old);
+        stamp_conditions(object, old);
+    },
+    validate_status: |faults, object, old| {
+        validate_conditions(faults, object, old);
+        if !same(object.dig("status.certificate"), old.dig("status.certificate")) {
+            validate_certificate(faults, object.text("status.certificate"));
+        }
+        keeps_conditions(faults, object, old);
+        for verdict in VERDICTS {
+            let path = FieldPath::new("status");
+            let (now, before) = (of_type(object, verdict), of_type(old, verdict));
+            if now.len() > before.len() {
+                let text = format!("updates may not add a condition of type \"{verdict}\"");
+                faults.forbidden(&path.child("conditions"), text);
+            }
+        }
+        let set = !old.text("status.certificate").is_empty();
+        if set && !same(object.dig("status.certificate"), old.dig("status.certificate")) {
+            let path = FieldPath::new("status");
+            let text = "updates may not modify existing certificate content";
+            faults.forbidden(&path.child("certificate"), text);
+        }
+    },
+    name: |_, _| Vec::new(),
+    resets: Some(Resets {
+        main: &["spec", "status"],
+        status: &["spec", "status.conditions"],
+    }),
     fields: || vec![SelectableField::path("spec.signerName")],
     ..Rules::PLAIN
 };
+
+/// Conditions that only `approval` writes.
+const VERDICTS: [&str; 2] = ["Approved", "Denied"];
+
+/// The strategy of `approval`: conditions change, nothing else.
+#[derive(Debug)]
+pub(crate) struct Approval;
+
+impl Strategy for Approval {
+    fn name_rule(&self) -> NameRule {
+        RULES.name
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        stamp_conditions(object, old);
+        let conditions = object.dig("status.conditions").clone();
+        prepare_status(StatusMeta::Free, object, old);
+        object.copy_key("status", old);
+        object.ensure("status").put("conditions", conditions);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| {
+            validate_conditions(faults, object, old);
+            keeps_conditions(faults, object, old);
+        })
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["spec", "status.certificate"]
+    }
+}
+
+fn of_type<'v>(object: &'v Value, kind: &str) -> Vec<&'v Value> {
+    let conditions = object.list("status.conditions").iter();
+    conditions.filter(|c| c.text("type") == kind).collect()
+}
+
+/// A status write that has as many verdicts as there were keeps them as they were.
+fn keep_verdicts(object: &mut Value, old: &Value) {
+    for verdict in VERDICTS {
+        let kept: Vec<Value> = of_type(old, verdict).into_iter().cloned().collect();
+        if kept.len() != of_type(object, verdict).len() {
+            continue;
+        }
+        let own = object.list_mut("status.conditions").iter_mut();
+        for (condition, kept) in own.filter(|c| c.text("type") == verdict).zip(kept) {
+            *condition = kept;
+        }
+    }
+}
+
+/// Fills in the times of conditions; one of the same type and status as before keeps when it became so.
+fn stamp_conditions(object: &mut Value, old: &Value) {
+    let now = Timestamp::now().to_rfc3339();
+    for condition in object.list_mut("status.conditions") {
+        condition.fill_text("lastUpdateTime", &now);
+        let before = old.list("status.conditions").iter().find(|c| {
+            c.text("type") == condition.text("type")
+                && c.text("status") == condition.text("status")
+                && !c.text("lastTransitionTime").is_empty()
+        });
+        let since = before.map_or(now.as_str(), |c| c.text("lastTransitionTime"));
+        condition.fill_text("lastTransitionTime", since);
+    }
+}
+
+/// What was wrong before may stay wrong.
+fn validate_conditions(faults: &mut Faults, object: &Value, old: &Value) {
+    let path = FieldPath::new("status");
+    let path = path.child("conditions");
+    let kinds = |object: &Value| -> Vec<String> {
+        let conditions = object.list("status.conditions").iter();
+        conditions.map(|c| c.text("type").to_string()).collect()
+    };
+    let old_kinds = kinds(old);
+    let had_both = VERDICTS.iter().all(|v| old_kinds.iter().any(|k| k == v));
+    let had_empty = old_kinds.iter().any(String::is_empty);
+    let had_twice = (1..old_kinds.len()).any(|i| old_kinds[..i].contains(&old_kinds[i]));
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, condition) in object.list("status.conditions").iter().enumerate() {
+        let at = path.index(index);
+        let kind = condition.text("type");
+        if kind.is_empty() && !had_empty {
+            faults.required(&at.child("type"), "");
+        }
+        let allowed: &[&str] = match kind {
+            "Approved" | "Denied" | "Failed" => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        faults.required_one_of(&at.child("status"), condition.text("status"), allowed);
+        let other = VERDICTS.iter().find(|v| VERDICTS.contains(&kind) && **v != kind);
+        if !had_both && other.is_some_and(|other| seen.contains(other)) {
+            let text = "Approved and Denied conditions are mutually exclusive";
+            faults.invalid(&path, kind, text);
+        }
+        if !had_twice && seen.contains(&kind) {
+            faults.duplicate(&at.child("type"), kind);
+        }
+        seen.push(kind);
+    }
+}
+
+/// Verdicts and failures are never taken back.
+fn keeps_conditions(faults: &mut Faults, object: &Value, old: &Value) {
+    let path = FieldPath::new("status");
+    for kind in ["Approved", "Denied", "Failed"] {
+        if of_type(object, kind).len() < of_type(old, kind).len() {
+            let text = format!("updates may not remove a condition of type \"{kind}\"");
+            faults.forbidden(&path.child("conditions"), text);
+        }
+    }
+}
+
+/// A certificate is PEM, of certificates alone.
+fn validate_certificate(faults: &mut Faults, field: &str) {
+    if field.is_empty() {
+        return;
+    }
+    let pem = STANDARD.decode(field).unwrap_or_default();
+    let why = match certificates(&String::from_utf8_lossy(&pem)) {
+        Ok(0) => "must contain at least one CERTIFICATE PEM block".to_string(),
+        Ok(_) => return,
+        Err(why) => why,
+    };
+    let path = FieldPath::new("status");
+    faults.invalid(&path.child("certificate"), "<certificate data>", why);
+}
+
+/// Counts the certificates of a PEM text.
+fn certificates(text: &str) -> Result<usize, String> {
+    const BEGIN: &str = "-----BEGIN ";
+    let (mut count, mut rest) = (0, text);
+    while let Some((_, after)) = rest.split_once(BEGIN) {
+        let Some((kind, body)) = after.split_once("-----") else {
+            break;
+        };
+        let Some((body, after)) = body.split_once(&format!("-----END {kind}-----")) else {
+            break;
+        };
+        if kind != "CERTIFICATE" {
+            return Err(format!(
+                "only CERTIFICATE PEM blocks are allowed, found \"{kind}\""
+            ));
+        }
+        if body.contains(':') {
+            return Err("no PEM block headers are permitted".into());
+        }
+        let compact: String = body.chars().filter(|c| !c.is_whitespace()).collect();
+        let der = STANDARD.decode(compact).unwrap_or_default();
+        // A certificate is one DER sequence, to the last byte.
+        if !is_sequence(&der) {
+            return Err("x509: malformed certificate".into());
+        }
+        count += 1;
+        rest = after;
+    }
+    Ok(count)
+}
+
+/// Whether the bytes are one DER sequence.
+fn is_sequence(der: &[u8]) -> bool {
+    let [0x30, length, rest @ ..] = der else {
+        return false;
+    };
+    let (size, body) = match usize::from(*length) {
+        short @ 0..0x80 => (short, rest),
+        long => {
+            let bytes = long - 0x80;
+            if bytes == 0 || bytes > 4 || rest.len() < bytes {
+                return false;
+            }
+            let (length, body) = rest.split_at(bytes);
+            (
+                length.iter().fold(0, |size, byte| size << 8 | usize::from(*byte)),
+                body,
+            )
+        }
+    };
+    body.len() == size
+}
 
 const USAGES: &[&str] = &[
     "any",
@@ -62,11 +276,10 @@ const USAGES: &[&str] = &[
 ];
 
 fn validate(faults: &mut Faults, object: &Value) {
-    use base64::Engine as _;
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let request = spec.text("request");
-    let pem = base64::engine::general_purpose::STANDARD.decode(request);
+    let pem = STANDARD.decode(request);
     let pem = String::from_utf8(pem.unwrap_or_default()).unwrap_or_default();
     if !pem.contains("-----BEGIN CERTIFICATE REQUEST-----")
         && !pem.contains("-----BEGIN NEW CERTIFICATE REQUEST-----")

@@ -1,10 +1,10 @@
 //! Endpoints.
 
 use machinery::FieldPath;
-use machinery::names::{dns1123_label, port_number};
+use machinery::names::{dns1123_label, dns1123_subdomain, port_number};
 use serde_json::Value;
 
-use super::service::endpoint_ip;
+use super::service::{endpoint_ip, legacy_ip};
 use crate::faults::Faults;
 use crate::json::Json;
 use crate::rules::Rules;
@@ -35,11 +35,15 @@ fn validate(faults: &mut Faults, object: &Value) {
             let path = path.child(key);
             for (index, address) in addresses.iter().enumerate() {
                 let path = path.index(index);
-                endpoint_ip(faults, &path.child("ip"), address.text("ip"));
+                legacy_ip(faults, &path.child("ip"), address.text("ip"));
                 let host = address.text("hostname");
                 if !host.is_empty() {
                     faults.text(&path.child("hostname"), host, dns1123_label(host));
                 }
+                if let Some(node) = address.dig("nodeName").as_str() {
+                    faults.text(&path.child("nodeName"), node, dns1123_subdomain(node));
+                }
+                endpoint_ip(faults, &path.child("ip"), address.text("ip"));
             }
         }
         let ports = subset.list("ports");

@@ -41,7 +41,17 @@ pub(crate) static RULES: Rules = Rules {
 
 /// Fields that upstream's type always writes, and what can be allocated where only the capacity is said.
 fn default(object: &mut Value) {
-    object.ensure("spec");
+    let spec = object.ensure("spec");
+    // The single range is the first of the list; where they differ, it is believed.
+    let (one, first) = (
+        spec.text("podCIDR").to_owned(),
+        spec.strings("podCIDRs").next().map(str::to_owned),
+    );
+    if !one.is_empty() && first.as_ref() != Some(&one) {
+        spec.put("podCIDRs", vec![one]);
+    } else if let Some(first) = first {
+        spec.put("podCIDR", first);
+    }
     let status = object.ensure("status");
     if status.has("capacity") && !status.has("allocatable") {
         let capacity = status.dig("capacity").clone();

@@ -18,6 +18,18 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 #[derive(Debug)]
 pub(crate) struct Pods;
 
+/// Makes `podIP` the first of `podIPs`; where they differ, the single field is believed.
+fn align_addresses(status: &mut Value) {
+    let first = status.list("podIPs").first().map(|ip| ip.text("ip").to_owned());
+    let own = status.text("podIP");
+    if !own.is_empty() && first.as_deref() != Some(own) {
+        let ip = own.to_owned();
+        status.put("podIPs", json!([{"ip": ip}]));
+    } else if let Some(first) = first.filter(|ip| !ip.is_empty()) {
+        status.put("podIP", first);
+    }
+}
+
 /// `pods/status`.
 #[derive(Debug)]
 pub(crate) struct PodStatus;
@@ -33,7 +45,7 @@ pub(crate) struct Resize;
 impl Strategy for Pods {
     fn default(&self, object: &mut Value) {
         pod_spec::default_pod(object);
-        object.ensure("status");
+        align_addresses(object.ensure("status"));
     }
 
     fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
@@ -667,7 +679,7 @@ fn resize(faults: &mut Faults, pod: &Value, old: &Value) {
     }
     if qos_class(pod) != qos_class(old) {
         faults.invalid(
-            &FieldPath::new("metadata"),
+            &path,
             old.text("status.qosClass"),
             "Pod QOS Class may not change as a result of resizing",
         );
@@ -678,13 +690,14 @@ fn resize(faults: &mut Faults, pod: &Value, old: &Value) {
         for (index, (now, before)) in pod.list(&full).iter().zip(old.list(&full)).enumerate() {
             let at = at.index(index);
             let at = at.child("resources");
-            for kind in ["limits", "requests"] {
+            for kind in ["requests", "limits"] {
                 let (new, gone) = (now.dig("resources").dig(kind), before.dig("resources").dig(kind));
+                let removed = |name: &&str| gone.get(*name).is_some() && new.get(*name).is_none();
+                if ["cpu", "memory"].iter().any(removed) {
+                    faults.forbidden(&at.child(kind), format!("resource {kind} cannot be removed"));
+                }
                 for (name, value) in gone.entries_of() {
                     match name {
-                        "cpu" | "memory" if new.get(name).is_none() => {
-                            faults.forbidden(&at.child(kind).key(name), "resource limits cannot be removed")
-                        }
                         "cpu" | "memory" => {}
                         _ if new.get(name) != Some(value) => {
                             faults.forbidden(&path, "only cpu and memory resources are mutable");

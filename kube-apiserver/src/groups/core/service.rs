@@ -127,6 +127,9 @@ fn default(service: &mut Value) {
 
 /// What no longer applies after a change of type goes, unless the client changed it too.
 pub(super) fn drop_by_type(service: &mut Value, old: &Value) {
+    if service.text("spec.type") == "ExternalName" {
+        service.ensure("spec").take_key("internalTrafficPolicy");
+    }
     let same_at = |service: &Value, key: &str| same(service.dig(key), old.dig(key));
     if needs_cluster_ip(old) && !needs_cluster_ip(service) {
         if same_at(service, "spec.clusterIPs") {
@@ -412,7 +415,7 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
 /// Why an address may not be an endpoint or an external address.
 pub(crate) fn endpoint_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
     let Ok(ip) = text.parse::<IpAddr>() else {
-        return faults.invalid(path, text, BAD_IP);
+        return faults.invalid(path, text, "must be a valid IP address");
     };
     let (link_local, local_multicast) = match ip {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
@@ -448,7 +451,17 @@ fn addresses(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, old: &Valu
         if ip.parse::<IpAddr>().is_err() && before.contains(&ip) {
             continue;
         }
-        endpoint_ip(faults, &path.index(index), ip);
+        match ip.parse::<IpAddr>() {
+            Ok(_) => endpoint_ip(faults, &path.index(index), ip),
+            Err(_) => legacy_ip(faults, &path.index(index), ip),
+        }
+    }
+}
+
+/// A field that holds an address.
+pub(crate) fn legacy_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+    if text.parse::<IpAddr>().is_err() {
+        faults.invalid(path, text, BAD_IP);
     }
 }
 
@@ -595,18 +608,26 @@ fn traffic(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
     }
 }
 
-fn validate_update(faults: &mut Faults, service: &Value, old: &Value) {
-    let path = FieldPath::new("spec");
+/// The cluster addresses that a service had stay its own.
+pub(super) fn keeps_addresses(faults: &mut Faults, service: &Value, old: &Value) {
     let outside = |service: &Value| service.text("spec.type") == "ExternalName";
     if !outside(service) && !outside(old) {
         kept(
             faults,
-            &path,
+            &FieldPath::new("spec"),
             service,
             old,
             "clusterIPs",
             ["primary clusterIP can not be unset", "the secondary clusterIP"],
         );
+    }
+}
+
+fn validate_update(faults: &mut Faults, service: &Value, old: &Value) {
+    let path = FieldPath::new("spec");
+    let outside = |service: &Value| service.text("spec.type") == "ExternalName";
+    keeps_addresses(faults, service, old);
+    if !outside(service) && !outside(old) {
         kept(
             faults,
             &path,

@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::service::{
-    cluster_ips, drop_by_type, headless, needs_cluster_ip, needs_health_check, needs_node_port,
+    cluster_ips, drop_by_type, headless, keeps_addresses, needs_cluster_ip, needs_health_check,
+    needs_node_port,
 };
 use crate::client::Client;
 use crate::deps::Deps;
@@ -648,6 +649,22 @@ impl WriteHooks for Allocator {
         patch_allocated(service, old);
         normalize(service, old);
         drop_by_type(service, old);
+        // Addresses that change are refused as what they are, not for where they are.
+        refused(
+            service,
+            &Faults::collect(|faults| keeps_addresses(faults, service, old)),
+        )?;
+        let mut seen: Vec<(&str, i64)> = Vec::new();
+        for port in service.list("spec.ports") {
+            let own = (port.text("protocol"), port.int("nodePort").unwrap_or_default());
+            if needs_node_port(service) && own.1 != 0 && seen.contains(&own) {
+                return Err(ApiError::raw_internal(format!(
+                    "duplicate nodePort: {{{} {}}}",
+                    own.0, own.1
+                )));
+            }
+            seen.push(own);
+        }
         self.allocate(ctx, service, old).await
     }
 

@@ -1,9 +1,9 @@
 //! PodDisruptionBudget.
 
-use machinery::FieldPath;
 use machinery::names::percent;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
-use serde_json::{Value, json};
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
 
 use crate::faults::{Faults, NEGATIVE};
 use crate::json::Json;
@@ -44,9 +44,15 @@ fn validate(faults: &mut Faults, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     if spec.has("minAvailable") && spec.has("maxUnavailable") {
-        let shown = json!({"MinAvailable": spec.dig("minAvailable"), "Selector": spec.dig("selector"),
-            "MaxUnavailable": spec.dig("maxUnavailable"), "UnhealthyPodEvictionPolicy": spec.dig("unhealthyPodEvictionPolicy")});
-        faults.invalid(&path, shown, "minAvailable and maxUnavailable cannot be both set");
+        let shown = format!(
+            r#"{{"MinAvailable":{},"Selector":{},"MaxUnavailable":{},"UnhealthyPodEvictionPolicy":{}}}"#,
+            spec.dig("minAvailable"),
+            spec.dig("selector"),
+            spec.dig("maxUnavailable"),
+            spec.dig("unhealthyPodEvictionPolicy")
+        );
+        let text = "minAvailable and maxUnavailable cannot be both set";
+        faults.shown(FieldError::invalid(&path, &Value::Null, text), shown);
     }
     for key in ["minAvailable", "maxUnavailable"] {
         amount(faults, &path.child(key), spec.dig(key));

@@ -1,7 +1,10 @@
 //! ResourceClaim.
 
+use machinery::FieldPath;
+use machinery::names::{dns1123_label, dns1123_subdomain};
 use serde_json::Value;
 
+use crate::faults::Faults;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 
@@ -10,8 +13,121 @@ pub(crate) static RULES: Rules = Rules {
     status_meta: StatusMeta::Reset,
     returns_deleted: true,
     default: |object| default_spec(object.ensure("spec")),
+    validate: |faults, object| validate_spec(faults, &FieldPath::new("spec"), object.dig("spec")),
+    validate_update: |faults, object, old| faults.immutable_at("spec", object, old),
     ..Rules::PLAIN
 };
+
+/// The requests, constraints and configurations of a claim or of a template of one.
+pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let path = path.child("devices");
+    let requests = spec.list("devices.requests");
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, request) in requests.iter().enumerate() {
+        let at = path.child("requests");
+        let at = at.index(index);
+        let name = request.text("name");
+        faults.text(&at.child("name"), name, dns1123_label(name));
+        validate_request(faults, &at, request);
+        if seen.contains(&name) {
+            faults.duplicate(&at, name);
+        }
+        seen.push(name);
+    }
+    for key in ["constraints", "config"] {
+        let at = path.child(key);
+        for (index, item) in spec.dig("devices").list(key).iter().enumerate() {
+            let at = at.index(index);
+            for (index, name) in item.strings("requests").enumerate() {
+                if !names_request(requests, name) {
+                    faults.invalid(
+                        &at.child("requests").index(index),
+                        name,
+                        "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
+                    );
+                }
+            }
+            let bare = !item.has("matchAttribute") && !item.has("distinctAttribute");
+            if key == "constraints" && bare {
+                faults.required(
+                    &at,
+                    "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+                );
+            }
+            if key == "config" && !item.has("opaque") {
+                faults.required(&at.child("opaque"), "");
+            }
+        }
+    }
+}
+
+/// `request`, or `request/alternative`.
+fn names_request(requests: &[Value], name: &str) -> bool {
+    let (name, alternative) = match name.split_once('/') {
+        Some((name, alternative)) => (name, Some(alternative)),
+        None => (name, None),
+    };
+    requests
+        .iter()
+        .filter(|request| request.text("name") == name)
+        .any(|request| match alternative {
+            None => true,
+            Some(asked) => {
+                let alternatives = request.list("firstAvailable").iter();
+                alternatives.map(|a| a.text("name")).any(|name| name == asked)
+            }
+        })
+}
+
+fn validate_request(faults: &mut Faults, path: &FieldPath<'_>, request: &Value) {
+    let (exactly, alternatives) = (request.dig("exactly"), request.list("firstAvailable"));
+    match (exactly.is_null(), alternatives.is_empty()) {
+        (true, true) => faults.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
+        (false, false) => faults.invalid(
+            path,
+            Value::Null,
+            "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        ),
+        (false, true) => validate_exactly(faults, &path.child("exactly"), exactly),
+        (true, false) => {
+            let mut seen: Vec<&str> = Vec::new();
+            for (index, alternative) in alternatives.iter().enumerate() {
+                let at = path.child("firstAvailable");
+                let at = at.index(index);
+                let name = alternative.text("name");
+                faults.text(&at.child("name"), name, dns1123_label(name));
+                validate_exactly(faults, &at, alternative);
+                if seen.contains(&name) {
+                    faults.duplicate(&at, name);
+                }
+                seen.push(name);
+            }
+        }
+    }
+}
+
+fn validate_exactly(faults: &mut Faults, path: &FieldPath<'_>, request: &Value) {
+    let class = request.text("deviceClassName");
+    let at = path.child("deviceClassName");
+    if faults.need(&at, class) {
+        faults.text(&at, class, dns1123_subdomain(class));
+    }
+    let (mode, count) = (
+        request.text("allocationMode"),
+        request.int("count").unwrap_or_default(),
+    );
+    let at = path.child("count");
+    match mode {
+        "All" if count != 0 => faults.invalid(
+            &at,
+            count,
+            format!("must not be specified when allocationMode is '{mode}'"),
+        ),
+        "ExactCount" if count <= 0 => faults.invalid(&at, count, "must be greater than zero"),
+        "All" | "ExactCount" => {}
+        _ => faults.unsupported(&path.child("allocationMode"), mode, &["All", "ExactCount"]),
+    }
+}
 
 /// The requests of a claim or of a template of one.
 pub(super) fn default_spec(spec: &mut Value) {

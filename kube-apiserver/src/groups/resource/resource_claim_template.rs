@@ -1,5 +1,7 @@
 //! ResourceClaimTemplate.
 
+use machinery::FieldPath;
+
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -10,5 +12,10 @@ pub(crate) static RULES: Rules = Rules {
             super::resource_claim::default_spec(spec);
         }
     },
+    validate: |faults, object| {
+        let path = FieldPath::new("spec");
+        super::resource_claim::validate_spec(faults, &path.child("spec"), object.dig("spec.spec"));
+    },
+    validate_update: |faults, object, old| faults.immutable_at("spec", object, old),
     ..Rules::PLAIN
 };

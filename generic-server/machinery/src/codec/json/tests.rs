@@ -145,7 +145,11 @@ fn values_come_out_in_upstreams_form() {
     )
     .unwrap();
     assert_eq!(lease.value["spec"]["renewTime"], "2001-02-03T04:05:06.789012Z");
-    let role = typed("rbac.authorization.k8s.io/v1", "ClusterRole", r#"{"rules":[]}"#).unwrap();
+    // An empty list that is always written is there until it is stored.
+    let mut role = typed("rbac.authorization.k8s.io/v1", "ClusterRole", r#"{"rules":[]}"#).unwrap();
+    assert_eq!(role.value, json!({"metadata": {}, "rules": []}));
+    let schema = crate::schema::builtin().kind("rbac.authorization.k8s.io", "v1", "ClusterRole");
+    typed::settle(schema.unwrap().root(), &mut role.value);
     assert_eq!(role.value, json!({"metadata": {}, "rules": null}));
     let service = typed(
         "v1",

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::json::Json;
+use crate::quantity::amount;
 
 /// Fills in a pod: its specification, and what only pods themselves get.
 pub(crate) fn default_pod(pod: &mut Value) {
@@ -59,10 +60,24 @@ fn host_ports(spec: &mut Value) {
     }
 }
 
+/// Quantities are rounded up to thousandths.
+fn round_to_milli(list: &mut Value) {
+    for (_, quantity) in list.as_object_mut().into_iter().flatten() {
+        if let Some(exact) = amount(quantity).filter(|q| !q.fits_scale(-3)) {
+            *quantity = format!("{}m", exact.milli_value()).into();
+        }
+    }
+}
+
 fn requests_from_limits(container: &mut Value) {
     let Some(resources) = container.dig_mut("resources") else {
         return;
     };
+    for kind in ["limits", "requests"] {
+        if let Some(list) = resources.dig_mut(kind) {
+            round_to_milli(list);
+        }
+    }
     let Some(limits) = resources.object_at("limits").cloned() else {
         return;
     };

@@ -189,7 +189,7 @@ fn repeated(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value, list: &st
 fn fractions(out: &mut Vec<String>, path: &FieldPath<'_>, list: &Value) {
     for name in ["memory", "ephemeral-storage"] {
         if let Some(quantity) = list.get(name).and_then(amount)
-            && quantity.milli_value() % 1000 != 0
+            && !quantity.fits_scale(0)
         {
             out.push(format!(
                 "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
@@ -210,7 +210,7 @@ fn containers(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
                 for kind in ["limits", "requests"] {
                     let one = container.dig("resources").dig(kind).get(name);
                     if let Some(quantity) = one.and_then(amount)
-                        && quantity.milli_value() % 1000 != 0
+                        && !quantity.fits_scale(0)
                     {
                         out.push(format!(
                             "{}: fractional byte value \"{quantity}\" is invalid, must be an integer",
