@@ -563,7 +563,7 @@ async fn report_strangers(client: &Client, graph: &Graph, node: &Node) {
             owner.api_version, owner.kind, owner.name, owner.uid
         );
         let event = json!({
-            "metadata": {"generateName": format!("{}.", node.name), "namespace": namespace},
+            "metadata": {"generateName": format!("{}-", node.name), "namespace": namespace},
             "involvedObject": {"apiVersion": kind.api_version(), "kind": &*kind.kind, "name": node.name, "namespace": namespace,
                 "uid": node.uid},
             "reason": "OwnerRefInvalidNamespace", "message": text, "type": "Warning", "count": 1,
