@@ -66,7 +66,7 @@ async fn follow(
     finalizing: &Arc<Finalizing>,
     idle: &mut tokio::time::Interval,
 ) -> Result<(), ApiError> {
-    let cache = server.crd_store()?.cache().await?.clone();
+    let cache = server.crd_store()?.cache().await?;
     let mut feed = cache.feed(cache.snapshot().revision, Interest::All).await?;
     let mut events = Vec::new();
     // What changed while nobody followed.

@@ -7,5 +7,6 @@ pub(crate) mod naming;
 pub(crate) mod priority;
 pub(crate) mod props;
 pub(crate) mod status;
+pub(crate) mod stored;
 pub(crate) mod strategy;
 pub(crate) mod validation;

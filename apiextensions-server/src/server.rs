@@ -28,6 +28,7 @@ use machinery::{ApiError, GroupResource, GroupVersionKind, GroupVersionResource}
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::crd::stored::CrdCodec;
 use crate::crd::strategy::{CrdColumns, CrdStatusStrategy, CrdStrategy};
 use crate::definition::{Definition, VersionInfo};
 use crate::index::{Changed, Index};
@@ -99,14 +100,15 @@ impl fmt::Debug for ApiExtensions {
 
 fn crd_resource(deps: &Deps) -> ServedResource {
     let gvk = GroupVersionKind::new(GROUP, "v1", "CustomResourceDefinition");
-    let store = deps.storage.open(StoreConfig {
+    let config = StoreConfig {
         resource: GroupResource::new(GROUP, "customresourcedefinitions"),
         kind: gvk.group_kind(),
         prefix: format!("{}/{GROUP}/customresourcedefinitions", deps.prefix),
         namespaced: false,
         fields: Vec::new(),
         ttl: None,
-    });
+    };
+    let store = deps.storage.open_with(config, Arc::new(CrdCodec));
     let decoding = match builtin().kind(GROUP, "v1", "CustomResourceDefinition") {
         Some(schema) => Decoding::Builtin(schema),
         None => Decoding::Unstructured,

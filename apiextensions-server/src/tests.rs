@@ -6,7 +6,7 @@ use std::time::Duration;
 use generic_server::admission::AdmissionChain;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use generic_server::discovery::DiscoverySource;
-use generic_server::handlers::ServeEnv;
+use generic_server::handlers::{self, ServeEnv};
 use generic_server::registry::write::{self, DeleteOptions, UpdateRules, WriteCall};
 use generic_server::registry::{Directory, StorageFactory};
 use generic_server::request::{Authorized, User};
@@ -51,6 +51,7 @@ impl World {
                 admission: AdmissionChain::default(),
                 authorizer: Arc::new(Anyone),
                 max_body: 3 << 20,
+                min_request_timeout: handlers::MIN_REQUEST_TIMEOUT,
             },
             limits: Limits::default(),
         });

@@ -16,6 +16,7 @@ mod update;
 pub mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::request::Parts;
@@ -42,7 +43,12 @@ pub struct ServeEnv {
     pub authorizer: Arc<dyn Authorizer>,
     /// The largest request body, in bytes (upstream: 3 MiB).
     pub max_body: usize,
+    /// The least time that a watch without `timeoutSeconds` lives; the most is twice that (`--min-request-timeout`).
+    pub min_request_timeout: Duration,
 }
+
+/// Upstream's default for [`ServeEnv::min_request_timeout`].
+pub const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A request being handled, taken apart.
 struct Call<'a> {
@@ -120,7 +126,7 @@ async fn dispatch(
         }
         ("get", _) => get::handle(resource, authorized, &call.head).await,
         ("list", _) => list::handle(resource, authorized, &call.head).await,
-        ("watch", _) => watch::handle(resource, authorized, &call.head).await,
+        ("watch", _) => watch::handle(resource, authorized, &call.head, env.min_request_timeout).await,
         ("create", _) => create::handle(&call, &*resource.strategy, "").await,
         ("update", _) => update::handle(&call, &*resource.strategy, "").await,
         ("patch", _) => patch::handle(&call, &*resource.strategy, "").await,

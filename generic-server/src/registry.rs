@@ -9,6 +9,7 @@ pub mod factory;
 mod follow;
 pub(crate) mod list;
 pub(crate) mod managed;
+pub mod monitor;
 pub mod store;
 pub mod strategy;
 pub mod write;

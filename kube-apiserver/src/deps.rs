@@ -1,4 +1,4 @@
-//! What this server is given: the engine, who decides and who knows tokens, and the ranges that services are given addresses from.
+//! What this server is given: where objects are kept, who decides and who knows tokens, and the ranges that services are given addresses from.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -53,7 +53,9 @@ pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
 pub struct Deps {
     /// Where objects are kept.
     pub storage: StorageFactory,
-    /// Values are stored as upstream's protobuf rather than JSON: for an etcd that other servers read.
+    /// What keys begin with, without a final slash: `/registry`.
+    pub prefix: String,
+    /// Values are upstream's protobuf rather than JSON.
     pub protobuf: bool,
     /// Every store of the process; the built-in ones are registered by [`crate::groups`].
     pub directory: Arc<Directory>,

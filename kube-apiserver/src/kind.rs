@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use generic_server::registry::ObjectStore;
-use generic_server::registry::cache::ProtobufCodec;
+use generic_server::registry::cache::{BuiltinCodec, JsonCodec};
 use generic_server::registry::store::StoreConfig;
 use generic_server::registry::strategy::Strategy;
 use generic_server::resource::{
@@ -95,7 +95,7 @@ impl KindBuilder<'_> {
         self
     }
 
-    /// Where its keys begin, when that is not `/registry/RESOURCE`.
+    /// Where its keys begin under the storage prefix, when that is not its name.
     pub(crate) fn prefix(mut self, prefix: &'static str) -> Self {
         self.prefix = Some(prefix);
         self
@@ -180,22 +180,26 @@ impl KindBuilder<'_> {
                 self.verbs,
             ),
             None => {
+                let location = self.prefix.unwrap_or(self.resource);
                 let config = StoreConfig {
                     resource: GroupResource::new(group, self.resource),
                     kind: gvk.group_kind(),
-                    prefix: self
-                        .prefix
-                        .map_or_else(|| format!("/registry/{}", self.resource), str::to_string),
+                    prefix: format!("{}/{location}", self.builder.deps.prefix),
                     namespaced: self.scope == Scope::Namespaced,
                     fields: strategy.selectable_fields(),
                     ttl: self.ttl,
                 };
                 let storage = &self.builder.deps.storage;
                 let store = match builtin().kind(group, version, self.kind) {
-                    Some(schema) if self.builder.deps.protobuf => {
-                        storage.open_with(config, Arc::new(ProtobufCodec(schema)))
+                    Some(schema) => {
+                        let codec = BuiltinCodec {
+                            schema,
+                            api_version: gvk.api_version().into(),
+                            protobuf: self.builder.deps.protobuf,
+                        };
+                        storage.open_builtin(config, Arc::new(codec))
                     }
-                    _ => storage.open(config),
+                    None => storage.open_builtin(config, Arc::new(JsonCodec)),
                 };
                 (Backend::Stored(store), gvk.clone(), None, self.verbs)
             }

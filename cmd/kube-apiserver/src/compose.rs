@@ -1,8 +1,10 @@
 //! From options to a running control plane: every part made once, in the order in which they need each other.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aggregator::Aggregator;
 use apiextensions_server::ApiExtensions;
@@ -14,16 +16,18 @@ use generic_server::discovery::DiscoverySource;
 use generic_server::filters::cors::Cors;
 use generic_server::filters::max_in_flight::MaxInFlight;
 use generic_server::handlers::ServeEnv;
-use generic_server::health::{Health, StaticJson};
+use generic_server::health::{Health, Part, StaticJson};
 use generic_server::lifecycle::{Lifecycle, Timeline};
 use generic_server::metrics::Metrics;
 use generic_server::openapi::StaticDocuments;
 use generic_server::pki::{Pki, ServingNames};
+use generic_server::registry::monitor::{self, Probe, StoreMetrics};
 use generic_server::registry::{Directory, StorageFactory};
 use generic_server::serve::{Server, Tls, TlsOptions};
 use generic_server::server::ApiServer;
 use generic_server::spawn::Tasks;
 use kube_apiserver::Cidr;
+use machinery::GroupResource;
 use storage::{EngineKind, EtcdOptions, OpenOptions, Store};
 
 use crate::{ControlPlane, Options, StartError, access};
@@ -47,6 +51,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         .unwrap_or_else(|| reachable(address.ip()));
 
     let (engine, directory_path) = open_store(&options)?;
+    let prefix = options.storage_prefix();
     let names = ServingNames {
         extra: vec![advertise.to_string(), host_name()],
         service_ips: cidrs.iter().map(|cidr| cidr.nth(1)).collect(),
@@ -57,7 +62,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         None => Pki::in_memory(&names)?,
     });
 
-    let stores = StorageFactory::new(engine.clone());
+    let stores = StorageFactory::new(engine).with_overrides(open_overrides(&options)?);
     let lifecycle = Lifecycle::new();
     let tasks = Tasks::new();
     let metrics = Metrics::new();
@@ -67,7 +72,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     let access = access::build(&options, &pki, &directory)?;
     let deps = kube_apiserver::Deps {
         storage: stores.clone(),
-        protobuf: !options.etcd_servers.is_empty(),
+        prefix: prefix.clone(),
+        protobuf: options.stores_protobuf(),
         directory: directory.clone(),
         authorizer: access.authorizer.clone(),
         token_authenticator: access.tokens.clone(),
@@ -78,6 +84,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         storage_migration: options.storage_migration(),
         advertise: (advertise, address.port()),
     };
+    let engines = stores.engines();
+    watch_over(&options, &engines, &directory, &health, &metrics, &tasks).await;
     let groups = kube_apiserver::groups(&deps);
     let mut plugins = kube_apiserver::admission_plugins(&deps);
     if let Some(rbac) = &access.rbac {
@@ -95,11 +103,12 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         admission,
         authorizer: access.authorizer.clone(),
         max_body: MAX_BODY,
+        min_request_timeout: Duration::from_secs(options.min_request_timeout),
     };
     let kube = Arc::new(ApiServer::new(groups, env.clone()));
     let crds = ApiExtensions::new(apiextensions_server::Deps {
         storage: stores.clone(),
-        prefix: options.etcd_prefix.clone(),
+        prefix: prefix.clone(),
         directory: directory.clone(),
         env: env.clone(),
         limits: options.custom_resource_limits,
@@ -108,7 +117,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     metrics.register(Arc::new(apiextensions_server::CostMetrics(crds.clone())));
     let aggregator = Aggregator::new(aggregator::Deps {
         storage: stores.clone(),
-        prefix: options.etcd_prefix.clone(),
+        prefix: prefix.clone(),
         next: Arc::new(InOrder(vec![kube.clone(), crds.clone()])),
         openapi: vec![
             Arc::new(StaticDocuments::new(kube.groups().to_vec())),
@@ -200,7 +209,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         pki,
         chain,
         directory,
-        engine,
+        engines,
         lifecycle,
         server,
         tasks,
@@ -212,19 +221,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
 fn open_store(options: &Options) -> Result<(Arc<dyn Store>, Option<PathBuf>), StartError> {
     if !options.etcd_servers.is_empty() {
         let directory = options.data_directory().map_err(StartError::Option)?;
-        let etcd = EtcdOptions {
-            endpoints: options.etcd_servers.clone(),
-            ca_file: options.etcd_cafile.clone(),
-            cert_file: options.etcd_certfile.clone(),
-            key_file: options.etcd_keyfile.clone(),
-            compaction_interval: options.etcd_compaction_interval,
-            ..EtcdOptions::default()
-        };
-        let engine = storage::open_etcd(&etcd).map_err(|source| StartError::Store {
-            place: options.etcd_servers.join(","),
-            source,
-        })?;
-        return Ok((engine, Some(directory)));
+        return Ok((open_etcd(options, &options.etcd_servers)?, Some(directory)));
     }
     let kind = match options.storage_backend.as_deref() {
         Some("memory") => return Ok((storage::memory(), options.data_dir.clone())),
@@ -244,6 +241,71 @@ fn open_store(options: &Options) -> Result<(Arc<dyn Store>, Option<PathBuf>), St
         source,
     })?;
     Ok((engine, Some(directory)))
+}
+
+fn open_etcd(options: &Options, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {
+    let etcd = EtcdOptions {
+        endpoints: servers.to_vec(),
+        ca_file: options.etcd_cafile.clone(),
+        cert_file: options.etcd_certfile.clone(),
+        key_file: options.etcd_keyfile.clone(),
+        compaction_interval: options.etcd_compaction_interval,
+        lease_reuse: Duration::from_secs(options.lease_reuse_duration_seconds),
+        ..EtcdOptions::default()
+    };
+    storage::open_etcd(&etcd).map_err(|source| StartError::Store {
+        place: servers.join(","),
+        source,
+    })
+}
+
+/// The engines of resources with servers of their own; those that name the same servers share one.
+fn open_overrides(options: &Options) -> Result<HashMap<GroupResource, Arc<dyn Store>>, StartError> {
+    let mut engines: HashMap<Vec<String>, Arc<dyn Store>> = HashMap::new();
+    let mut overrides = HashMap::new();
+    for (resource, servers) in options.etcd_overrides().map_err(StartError::Option)? {
+        let engine = match engines.get(&servers) {
+            Some(engine) => engine.clone(),
+            None => engines.entry(servers.clone()).or_insert(open_etcd(options, &servers)?).clone(),
+        };
+        overrides.insert(resource, engine);
+    }
+    Ok(overrides)
+}
+
+/// What is kept known of the stores in the background: health checks under upstream's names, figures for the metrics.
+async fn watch_over(
+    options: &Options,
+    engines: &[Arc<dyn Store>],
+    directory: &Arc<Directory>,
+    health: &Health,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) {
+    let checks = [
+        ("etcd", Part::Everywhere, options.etcd_healthcheck_timeout),
+        ("etcd-readiness", Part::Ready, options.etcd_readycheck_timeout),
+    ];
+    for (name, part, timeout) in checks {
+        let probe = Probe::new(engines[0].clone(), timeout);
+        probe.look().await;
+        let asked = probe.clone();
+        health.add(name, part, move || asked.outcome());
+        tasks.spawn("store-health", probe.run());
+    }
+    let figures = StoreMetrics::new();
+    metrics.register(figures.clone());
+    if !options.etcd_count_metric_poll_period.is_zero() {
+        let counting = figures
+            .clone()
+            .keep_counting(directory.clone(), options.etcd_count_metric_poll_period);
+        tasks.spawn("store-counts", counting);
+    }
+    if !options.etcd_db_metric_poll_interval.is_zero() {
+        let measuring = figures.keep_measuring(engines.to_vec(), options.etcd_db_metric_poll_interval);
+        tasks.spawn("store-sizes", measuring);
+    }
+    tasks.spawn("idle-caches", monitor::drop_idle_caches(directory.clone()));
 }
 
 fn service_cidrs(options: &Options) -> Result<Vec<Cidr>, StartError> {

@@ -48,7 +48,8 @@ pub struct ControlPlane {
     pki: Arc<Pki>,
     chain: Arc<Chain>,
     directory: Arc<Directory>,
-    engine: Arc<dyn Store>,
+    /// The first is everybody's, the others are of single resources.
+    engines: Vec<Arc<dyn Store>>,
     lifecycle: Lifecycle,
     server: Arc<Server>,
     tasks: Tasks,
@@ -109,9 +110,9 @@ impl ControlPlane {
         &self.directory
     }
 
-    /// The engine below.
+    /// The engine below (of what has none of its own).
     pub fn engine(&self) -> &Arc<dyn Store> {
-        &self.engine
+        &self.engines[0]
     }
 
     /// What to tell a person who started it at a terminal.
@@ -128,7 +129,9 @@ impl ControlPlane {
         self.lifecycle.shut_down(self.timeline).await;
         self.server.drain(Duration::from_secs(2)).await;
         self.tasks.stop(TASK_PATIENCE).await;
-        self.engine.shutdown().await;
+        for engine in &self.engines {
+            engine.shutdown().await;
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use machinery::GroupResource;
 
 /// A Kubernetes API server: core and built-in groups, custom resources and aggregated APIs in one process.
 #[derive(Debug, Clone, Parser)]
@@ -54,9 +55,32 @@ pub struct Options {
     /// What all keys begin with.
     #[arg(long, default_value = "/registry")]
     pub etcd_prefix: String,
+    /// etcd servers of single built-in resources, comma separated: `group/resource#servers`, the servers separated by semicolons
+    /// (`/events#https://host:2379`).
+    #[arg(long, value_delimiter = ',')]
+    pub etcd_servers_overrides: Vec<String>,
     /// How often etcd is compacted by one of the replicas; 0 leaves it to somebody else.
     #[arg(long, default_value = "5m", value_parser = duration)]
     pub etcd_compaction_interval: Duration,
+    /// How often the objects of each resource are counted for the metrics; 0 never.
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub etcd_count_metric_poll_period: Duration,
+    /// How often the store's size is looked up for the metrics; 0 never.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub etcd_db_metric_poll_interval: Duration,
+    /// How long the store may take to answer before it counts as unhealthy.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub etcd_healthcheck_timeout: Duration,
+    /// How long the store may take to answer before it counts as not ready.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub etcd_readycheck_timeout: Duration,
+    /// For how long an etcd lease is given to new objects that live for a while (events), in seconds.
+    #[arg(long, default_value_t = 60)]
+    pub lease_reuse_duration_seconds: u64,
+    /// The form of built-in kinds in the store: `application/json` or `application/vnd.kubernetes.protobuf`. On etcd the latter
+    /// when unset, as upstream's, else the former.
+    #[arg(long, value_parser = [JSON, PROTOBUF])]
+    pub storage_media_type: Option<String>,
 
     /// The serving certificate (PEM, with chain). Made by the server when unset.
     #[arg(long, requires = "tls_private_key_file")]
@@ -168,6 +192,9 @@ pub struct Options {
     pub logging_format: String,
 }
 
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// A duration as Go writes it: `1h30m`, `5m`, `10s`, `300ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     machinery::time::GoDuration::parse(text)?
@@ -262,14 +289,58 @@ impl Options {
         if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
             faults.push("--etcd-certfile and --etcd-keyfile go together".into());
         }
-        if self.etcd_prefix != "/registry" {
-            faults.push("--etcd-prefix: only /registry is supported so far".into());
+        if let Err(fault) = self.etcd_overrides() {
+            faults.push(fault);
+        }
+        if !self.etcd_servers_overrides.is_empty() && self.etcd_servers.is_empty() {
+            faults.push("--etcd-servers-overrides needs --etcd-servers".into());
+        }
+        if self.storage_prefix().contains("//") || self.storage_prefix().split('/').any(|part| part == "..") {
+            faults.push(format!("--etcd-prefix: `{}` is not a path", self.etcd_prefix));
+        }
+        if self.etcd_healthcheck_timeout.is_zero() || self.etcd_readycheck_timeout.is_zero() {
+            faults.push("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be more than zero".into());
         }
         faults.extend(self.setting_faults());
         if self.request_timeout.is_zero() {
             faults.push("--request-timeout must be more than zero".into());
         }
         faults
+    }
+
+    /// What all keys begin with: a slash in front and none behind, whatever the flag has; empty for no prefix.
+    pub fn storage_prefix(&self) -> String {
+        match self.etcd_prefix.trim_matches('/') {
+            "" => String::new(),
+            prefix => format!("/{prefix}"),
+        }
+    }
+
+    /// Whether built-in kinds are stored as protobuf.
+    pub fn stores_protobuf(&self) -> bool {
+        match self.storage_media_type.as_deref() {
+            Some(media) => media == PROTOBUF,
+            None => !self.etcd_servers.is_empty(),
+        }
+    }
+
+    /// The resources with servers of their own.
+    ///
+    /// # Errors
+    /// With upstream's words when one is malformed.
+    pub fn etcd_overrides(&self) -> Result<Vec<(GroupResource, Vec<String>)>, String> {
+        let parse = |text: &String| {
+            let (resource, servers) = text.split_once('#').filter(|(_, servers)| !servers.contains('#'))?;
+            let (group, resource) = resource.split_once('/').filter(|(_, rest)| !rest.contains('/'))?;
+            let servers: Vec<String> = servers.split(';').map(str::to_string).collect();
+            let whole = !servers.iter().any(String::is_empty);
+            whole.then(|| (GroupResource::new(group, resource), servers))
+        };
+        let all: Option<Vec<_>> = self.etcd_servers_overrides.iter().map(parse).collect();
+        all.ok_or_else(|| {
+            "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
+                .into()
+        })
     }
 
     /// The data directory: the flag's, else `$XDG_DATA_HOME/kube-apiserver`, else `~/.local/share/kube-apiserver`.

@@ -27,8 +27,8 @@ use crate::resource::ServedResource;
 use body::WatchBody;
 use form::Form;
 
-/// The least time that a watch without `timeoutSeconds` lives; the most is twice that (`--min-request-timeout`).
-const MIN_TIMEOUT: u64 = 1800;
+/// As good as no end, which is what a least time of zero asks for.
+const ENDLESS: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What a watch begins with.
 struct Beginning {
@@ -44,6 +44,7 @@ pub(crate) async fn handle(
     resource: &Arc<ServedResource>,
     authorized: &Authorized,
     head: &Parts,
+    min_timeout: Duration,
 ) -> Result<Response, ApiError> {
     let negotiated = negotiate_stream(head, resource)?;
     let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
@@ -62,7 +63,9 @@ pub(crate) async fn handle(
     // A version that is no number is upstream's bare 500.
     parse_version(&options.version).map_err(ApiError::raw_internal)?;
     let timeout = match options.timeout {
-        None | Some(0) => Duration::from_secs(rand::random_range(MIN_TIMEOUT..2 * MIN_TIMEOUT)),
+        None | Some(0) if min_timeout.is_zero() => ENDLESS,
+        // Spread, so that watches which began together do not end together.
+        None | Some(0) => min_timeout.mul_f64(rand::random_range(1.0..2.0)),
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
     };
     let body = match begin(store, &selection, &options).await {

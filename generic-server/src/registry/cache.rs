@@ -10,6 +10,7 @@
 //! - Readers pull. Nothing is queued per watcher, so a slow one costs nothing and is ended when the ring has moved past it.
 //! - The snapshot is swapped before the event is offered: who has seen an event finds it in every later read.
 
+mod by_field;
 mod entry;
 mod feed;
 mod interest;
@@ -30,10 +31,11 @@ use machinery::{ApiError, GroupResource};
 use parking_lot::Mutex;
 use storage::{Event, EventKind, RangeRequest, Revision, StorageError, Store, WatchHandle, WatchSink};
 
+pub use by_field::ByField;
 pub use entry::Entry;
 pub use feed::{Feed, FeedEnd};
 pub use interest::Interest;
-pub use prepare::{JsonCodec, Prepared, ProtobufCodec, StorageCodec};
+pub use prepare::{BuiltinCodec, JsonCodec, Prepared, StorageCodec};
 
 use crate::registry::errors::{from_storage, too_large};
 use crate::registry::store::StoreConfig;
@@ -56,6 +58,18 @@ pub struct Snapshot {
     pub revision: Revision,
     /// By storage key.
     pub objects: imbl::OrdMap<Arc<str>, Arc<Entry>>,
+    /// The same by the indexed field, where the kind has it.
+    pub by_field: ByField,
+}
+
+impl Snapshot {
+    /// The same objects, known to be complete up to a later revision.
+    fn known_up_to(&self, revision: Revision) -> Arc<Snapshot> {
+        Arc::new(Snapshot {
+            revision,
+            ..self.clone()
+        })
+    }
 }
 
 /// What happened to an object.
@@ -281,10 +295,7 @@ impl ObjectCache {
         if newest.revision >= published {
             return newest;
         }
-        Arc::new(Snapshot {
-            revision: published,
-            objects: newest.objects.clone(),
-        })
+        newest.known_up_to(published)
     }
 
     /// Keeps a snapshot for a while: the next page of a list will ask for it.
@@ -344,10 +355,7 @@ impl ObjectCache {
             }
             // Nothing has happened here since `newest`: the same objects, at the revision that was asked for.
             if self.newest.load().revision == newest.revision {
-                return Ok(Arc::new(Snapshot {
-                    revision,
-                    objects: newest.objects.clone(),
-                }));
+                return Ok(newest.known_up_to(revision));
             }
         }
         let kept = self
@@ -412,6 +420,7 @@ impl ObjectCache {
         let mut at = at;
         let mut start = None;
         let mut objects = imbl::OrdMap::new();
+        let mut by_field = ByField::of(&self.config);
         loop {
             let page = self
                 .engine
@@ -432,7 +441,9 @@ impl ObjectCache {
                 }
                 match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
                     Ok(prepared) => {
-                        objects.insert(kv.key, Arc::new(prepared.finish(kv.mod_revision)));
+                        let entry = Arc::new(prepared.finish(kv.mod_revision));
+                        by_field.change(None, Some(&entry));
+                        objects.insert(kv.key, entry);
                     }
                     // One damaged object must not take the whole resource down; it is not served.
                     Err(error) => {
@@ -441,7 +452,11 @@ impl ObjectCache {
                 }
             }
             if !full {
-                return Ok(Snapshot { revision, objects });
+                return Ok(Snapshot {
+                    revision,
+                    objects,
+                    by_field,
+                });
             }
         }
     }
@@ -467,18 +482,26 @@ impl ObjectCache {
     fn apply(self: &Arc<Self>, revision: Revision, events: &[Event]) {
         let newest = self.newest.load_full();
         let mut objects = newest.objects.clone();
+        let mut by_field = newest.by_field.clone();
         let mut changes = Vec::with_capacity(events.len());
         for event in events {
-            if let Some(change) = self.change(event, objects.get(&event.kv.key).cloned()) {
-                match change.kind {
-                    ChangeKind::Deleted => objects.remove(&event.kv.key),
-                    _ => objects.insert(change.entry.key.clone(), change.entry.clone()),
+            let before = objects.get(&event.kv.key).cloned();
+            if let Some(change) = self.change(event, before.clone()) {
+                let after = (change.kind != ChangeKind::Deleted).then(|| change.entry.clone());
+                by_field.change(before.as_deref(), after.as_deref());
+                match after {
+                    None => objects.remove(&event.kv.key),
+                    Some(entry) => objects.insert(entry.key.clone(), entry),
                 };
                 changes.push(change);
             }
         }
         let revision = revision.max(newest.revision);
-        self.newest.store(Arc::new(Snapshot { revision, objects }));
+        self.newest.store(Arc::new(Snapshot {
+            revision,
+            objects,
+            by_field,
+        }));
         let first = self.ring.push(&changes);
         self.offered.send_if_modified(|now| advance(now, revision));
         self.interests.offer(first, &changes);
@@ -490,10 +513,7 @@ impl ObjectCache {
     fn progress(&self, revision: Revision) {
         let newest = self.newest.load_full();
         if revision > newest.revision {
-            self.newest.store(Arc::new(Snapshot {
-                revision,
-                objects: newest.objects.clone(),
-            }));
+            self.newest.store(newest.known_up_to(revision));
             self.offered.send_if_modified(|now| advance(now, revision));
         }
     }

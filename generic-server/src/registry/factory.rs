@@ -1,8 +1,10 @@
 //! Opens the stores of resources: the one place that says which engine, which form of values and which encryption a resource
 //! has. Every server gets the same one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use machinery::GroupResource;
 use storage::Store;
 
 use crate::registry::cache::{JsonCodec, StorageCodec};
@@ -12,12 +14,41 @@ use crate::registry::store::{ObjectStore, StoreConfig};
 #[derive(Debug, Clone)]
 pub struct StorageFactory {
     engine: Arc<dyn Store>,
+    /// Engines of single built-in resources. The resource `*` stands for all of a group.
+    overrides: HashMap<GroupResource, Arc<dyn Store>>,
 }
 
 impl StorageFactory {
     /// Everything in one engine.
     pub fn new(engine: Arc<dyn Store>) -> Self {
-        StorageFactory { engine }
+        StorageFactory {
+            engine,
+            overrides: HashMap::new(),
+        }
+    }
+
+    /// With engines of their own for some built-in resources (`--etcd-servers-overrides`).
+    #[must_use]
+    pub fn with_overrides(self, overrides: HashMap<GroupResource, Arc<dyn Store>>) -> Self {
+        StorageFactory { overrides, ..self }
+    }
+
+    /// Every engine once, the one of most resources first.
+    pub fn engines(&self) -> Vec<Arc<dyn Store>> {
+        let mut all = vec![self.engine.clone()];
+        for engine in self.overrides.values() {
+            if !all.iter().any(|known| Arc::ptr_eq(known, engine)) {
+                all.push(engine.clone());
+            }
+        }
+        all
+    }
+
+    /// The engine of a built-in resource: its own, its group's, or everybody's.
+    fn engine_of(&self, resource: &GroupResource) -> &Arc<dyn Store> {
+        let group = GroupResource::new(&resource.group, "*");
+        let own = self.overrides.get(resource);
+        own.or_else(|| self.overrides.get(&group)).unwrap_or(&self.engine)
     }
 
     /// The engine of resources that have none of their own.
@@ -33,5 +64,10 @@ impl StorageFactory {
     /// The store of a resource whose values have another form.
     pub fn open_with(&self, config: StoreConfig, codec: Arc<dyn StorageCodec>) -> Arc<ObjectStore> {
         ObjectStore::with_codec(self.engine.clone(), config, codec)
+    }
+
+    /// The store of a built-in resource, which may have an engine of its own.
+    pub fn open_builtin(&self, config: StoreConfig, codec: Arc<dyn StorageCodec>) -> Arc<ObjectStore> {
+        ObjectStore::with_codec(self.engine_of(&config.resource).clone(), config, codec)
     }
 }

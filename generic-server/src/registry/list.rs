@@ -195,18 +195,35 @@ impl Selection {
         snapshot: &'s Snapshot,
         from: Option<&str>,
     ) -> impl Iterator<Item = &'s Arc<Entry>> {
-        let (one, under) = match &self.keys {
-            Keys::One(key, _) => (snapshot.objects.get(&**key), None),
+        let (mut one, mut indexed, mut under) = (None, None, None);
+        match &self.keys {
+            Keys::One(key, _) => one = snapshot.objects.get(&**key),
             Keys::Under(prefix) => {
                 let start = from.filter(|f| *f > prefix.as_str()).unwrap_or(prefix);
                 // The byte after the slash ends the prefix.
                 let end = format!("{}0", prefix.trim_end_matches('/'));
-                let range = (Bound::Included(start), Bound::Excluded(end.as_str()));
-                (None, Some(snapshot.objects.range::<_, str>(range)))
+                match self.index(snapshot) {
+                    Some(value) => indexed = Some(snapshot.by_field.keys(value, start, &end)),
+                    None => {
+                        let range = (Bound::Included(start), Bound::Excluded(end.as_str()));
+                        under = Some(snapshot.objects.range::<_, str>(range));
+                    }
+                }
             }
-        };
+        }
+        let indexed = indexed.into_iter().flatten();
         one.into_iter()
+            .chain(indexed.filter_map(|key| snapshot.objects.get(key)))
             .chain(under.into_iter().flatten().map(|(_, entry)| entry))
+    }
+
+    /// The value that objects have to have in the field that the snapshot has an index of.
+    fn index(&self, snapshot: &Snapshot) -> Option<&str> {
+        let wanted = self.fields.iter().find_map(|(field, value, negated)| match field {
+            Field::Indexed(at) if !negated && snapshot.by_field.covers(*at) => Some(&**value),
+            _ => None,
+        });
+        wanted.filter(|value| !value.is_empty())
     }
 }
 

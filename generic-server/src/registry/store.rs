@@ -5,12 +5,13 @@
 //! engine's revision is spliced in on the way out.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use machinery::{ApiError, GroupKind, GroupResource};
 use serde_json::Value;
 use storage::{Guard, Op, Outcome, Revision, Store, Txn};
-use tokio::sync::OnceCell;
 
 use crate::registry::cache::{Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec};
 use crate::registry::errors::from_storage;
@@ -39,7 +40,12 @@ pub struct ObjectStore {
     config: StoreConfig,
     engine: Arc<dyn Store>,
     codec: Arc<dyn StorageCodec>,
-    cache: OnceCell<Arc<ObjectCache>>,
+    /// There from the first use on, until it is empty and idle.
+    cache: ArcSwapOption<ObjectCache>,
+    /// Held while a cache is started.
+    starting: tokio::sync::Mutex<()>,
+    /// The cache was used since somebody last looked.
+    used: AtomicBool,
 }
 
 /// How a guarded write ended.
@@ -67,7 +73,9 @@ impl ObjectStore {
             config,
             engine,
             codec,
-            cache: OnceCell::new(),
+            cache: ArcSwapOption::empty(),
+            starting: tokio::sync::Mutex::default(),
+            used: AtomicBool::new(false),
         })
     }
 
@@ -91,17 +99,50 @@ impl ObjectStore {
         }
     }
 
-    /// The cache, started on first use.
-    pub async fn cache(&self) -> Result<&Arc<ObjectCache>, ApiError> {
-        self.cache
-            .get_or_try_init(|| ObjectCache::start(self.engine.clone(), &self.config, self.codec.clone()))
+    /// The cache, started on first use. Who holds it can go on using it, also when the store lets go of it meanwhile.
+    pub async fn cache(&self) -> Result<Arc<ObjectCache>, ApiError> {
+        if let Some(cache) = self.started_cache() {
+            return Ok(cache);
+        }
+        let _starting = self.starting.lock().await;
+        if let Some(cache) = self.started_cache() {
+            return Ok(cache);
+        }
+        let cache = ObjectCache::start(self.engine.clone(), &self.config, self.codec.clone())
             .await
-            .map_err(|error| from_storage(&error, &self.config.resource, "list"))
+            .map_err(|error| from_storage(&error, &self.config.resource, "list"))?;
+        self.used.store(true, Ordering::Relaxed);
+        self.cache.store(Some(cache.clone()));
+        Ok(cache)
     }
 
     /// The cache, when it has been started.
-    pub fn started_cache(&self) -> Option<&Arc<ObjectCache>> {
-        self.cache.get()
+    pub fn started_cache(&self) -> Option<Arc<ObjectCache>> {
+        let cache = self.cache.load_full();
+        // Written only when it changes: all requests share it.
+        if cache.is_some() && !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        cache
+    }
+
+    /// Lets go of a cache that is empty, has no watchers and was not used since the last call. It ends once nobody holds it; the
+    /// next use starts another. True when it did.
+    pub fn drop_idle_cache(&self) -> bool {
+        if self.used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let idle = self.cache.load().as_ref().is_some_and(|cache| cache.idle());
+        if idle {
+            self.cache.store(None);
+        }
+        idle
+    }
+
+    /// How many objects there are, when the cache knows. Does not count as a use.
+    pub fn known_count(&self) -> Option<usize> {
+        let cache = self.cache.load();
+        Some(cache.as_ref()?.snapshot().objects.len())
     }
 
     /// All objects, no older than any write acknowledged before the call.

@@ -67,7 +67,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
         b.kind("endpoints", "Endpoints")
             .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
             .short(&["ep"])
-            .prefix("/registry/services/endpoints")
+            .prefix("services/endpoints")
             .table(&table::ENDPOINTS)
             .rules(&endpoints::RULES),
         b.kind("events", "Event")
@@ -91,7 +91,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .cluster()
             .sub("proxy", to_node(Stream::Proxy("NodeProxyOptions")))
             .short(&["no"])
-            .prefix("/registry/minions")
+            .prefix("minions")
             .table(&table::NODE)
             .rules(&node::RULES),
         b.kind("persistentvolumeclaims", "PersistentVolumeClaim")
@@ -124,7 +124,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
         b.kind("replicationcontrollers", "ReplicationController")
             .short(&["rc"])
             .category("all")
-            .prefix("/registry/controllers")
+            .prefix("controllers")
             .scale()
             .table(&table::REPLICATION_CONTROLLER)
             .rules(&replication_controller::RULES),
@@ -150,7 +150,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .sub("proxy", to_node(Stream::Proxy("ServiceProxyOptions")))
             .short(&["svc"])
             .category("all")
-            .prefix("/registry/services/specs")
+            .prefix("services/specs")
             .table(&table::SERVICE)
             .with_status(&service::RULES)
             .stored(Kind::with_hooks(

@@ -21,7 +21,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .rules(&ingress_class::RULES),
         b.kind("ingresses", "Ingress")
             .short(&["ing"])
-            .prefix("/registry/ingress")
+            .prefix("ingress")
             .table(&table::INGRESS)
             .rules(&ingress::RULES),
         b.kind("ipaddresses", "IPAddress")

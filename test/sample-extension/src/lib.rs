@@ -14,7 +14,7 @@ use generic_server::admission::AdmissionChain;
 use generic_server::chain::{self, ChainConfig};
 use generic_server::delegate::WithDocuments;
 use generic_server::discovery::Documents;
-use generic_server::handlers::ServeEnv;
+use generic_server::handlers::{self, ServeEnv};
 use generic_server::health::Health;
 use generic_server::lifecycle::{Lifecycle, Timeline};
 use generic_server::openapi::{OpenApi, StaticDocuments};
@@ -118,6 +118,7 @@ impl Extension {
             admission: AdmissionChain::default(),
             authorizer: authorizer.clone(),
             max_body: MAX_BODY,
+            min_request_timeout: handlers::MIN_REQUEST_TIMEOUT,
         };
         let api = Arc::new(ApiServer::new(vec![group.clone()], env));
 

@@ -42,28 +42,56 @@ impl StorageCodec for JsonCodec {
     }
 }
 
-/// Values of a built-in kind are upstream's protobuf envelope, so that a kube-apiserver on the same etcd reads them. JSON is
-/// read too.
+/// Values of a built-in kind as a kube-apiserver on the same etcd reads and writes them: upstream's protobuf envelope or JSON.
+/// Either is read, also at another version of the group whose objects look the same (upstream keeps some kinds at their
+/// beta version for a release after they have become stable).
 #[derive(Debug, Clone)]
-pub struct ProtobufCodec(pub KindSchema);
+pub struct BuiltinCodec {
+    /// The stored version's schema.
+    pub schema: KindSchema,
+    /// The `apiVersion` of objects here.
+    pub api_version: Box<str>,
+    /// Whether protobuf is written, rather than JSON.
+    pub protobuf: bool,
+}
 
-impl StorageCodec for ProtobufCodec {
+impl StorageCodec for BuiltinCodec {
     fn decode(&self, key: &str, stored: &Bytes) -> Result<Bytes, StorageError> {
-        if stored.first() == Some(&b'{') {
-            return Ok(stored.clone());
+        let corrupt = |error: &dyn fmt::Display| StorageError::Corrupt(format!("{key}: {error}"));
+        let mut object = if stored.first() == Some(&b'{') {
+            if begins_with_version(stored, &self.api_version) {
+                return Ok(stored.clone());
+            }
+            serde_json::from_slice(stored).map_err(|error| corrupt(&error))?
+        } else {
+            protobuf::decode(self.schema.root(), stored).map_err(|error| corrupt(&error))?
+        };
+        if let Value::Object(map) = &mut object {
+            map.insert("apiVersion".into(), (&*self.api_version).into());
         }
-        let object = protobuf::decode(self.0.root(), stored)
-            .map_err(|error| StorageError::Corrupt(format!("{key}: {error}")))?;
         serde_json::to_vec(&object)
             .map(Bytes::from)
-            .map_err(|error| StorageError::Corrupt(format!("{key}: {error}")))
+            .map_err(|error| corrupt(&error))
     }
 
     fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, StorageError> {
+        if !self.protobuf {
+            return Ok(json.clone());
+        }
         let object =
             serde_json::from_slice(json).map_err(|error| StorageError::Corrupt(format!("{key}: {error}")))?;
-        Ok(protobuf::encode(self.0.root(), &object).into())
+        Ok(protobuf::encode(self.schema.root(), &object).into())
     }
+}
+
+/// Whether JSON starts with `{"kind":"...","apiVersion":"VERSION"`, as both servers write it.
+fn begins_with_version(json: &[u8], version: &str) -> bool {
+    let rest = json.strip_prefix(b"{\"kind\":\"").and_then(|rest| {
+        let end = rest.iter().position(|byte| *byte == b'"')?;
+        rest[end..].strip_prefix(b"\",\"apiVersion\":\"")
+    });
+    rest.and_then(|rest| rest.strip_prefix(version.as_bytes()))
+        .is_some_and(|rest| rest.first() == Some(&b'"'))
 }
 
 /// An object ready to be stored, with all that its entry needs but the revision.

@@ -393,3 +393,95 @@ async fn events_are_encoded_once() {
     }
     assert_eq!(made, 2);
 }
+
+#[tokio::test]
+async fn the_field_index_holds_what_a_scan_finds() {
+    let engine = engine();
+    put(&engine, None, &pod("a", "p0", "n1")).await;
+    put(&engine, None, &pod("b", "p0", "")).await;
+    let cache = start(&engine).await;
+    let steps = [
+        ("a", "p1", Some("n1")),
+        ("b", "p0", Some("n1")),
+        ("a", "p0", Some("n2")),
+        ("a", "p1", Some("n1")),
+        ("c", "p9", Some("n10")),
+        ("a", "p1", None),
+        ("b", "p0", Some("")),
+        ("a", "p1", Some("n2")),
+    ];
+    for (namespace, name, node) in steps {
+        match node {
+            Some(node) => drop(put(&engine, Some(&cache), &pod(namespace, name, node)).await),
+            None => delete(&engine, &format!("/registry/pods/{namespace}/{name}")).await,
+        }
+        let snapshot = cache.snapshot();
+        for node in ["n1", "n2", "n10", "n"] {
+            for (first, end) in [("/registry/pods/", "/registry/pods0"), ("/registry/pods/b/", "/registry/pods/b0")] {
+                let indexed: Vec<&str> = snapshot.by_field.keys(node, first, end).map(|key| &**key).collect();
+                let scanned: Vec<&str> = snapshot
+                    .objects
+                    .range::<_, str>(first..end)
+                    .filter(|(_, entry)| entry.field(0) == node)
+                    .map(|(key, _)| &**key)
+                    .collect();
+                assert_eq!(indexed, scanned, "{node} after {namespace}/{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_idle_cache_goes_and_comes_back() {
+    let engine = engine();
+    let store = ObjectStore::new(engine.clone(), config());
+    let first = store.cache().await.expect("starts");
+    assert!(!store.drop_idle_cache(), "it was used just now");
+    let feed = first.feed(Revision(0), Interest::All).await.expect("feeds");
+    assert!(!store.drop_idle_cache(), "somebody watches it");
+    drop(feed);
+    assert!(store.drop_idle_cache());
+    assert!(store.started_cache().is_none());
+
+    // Who held it goes on with it, and another starts beside it.
+    let mut feed = first.feed(Revision(0), Interest::All).await.expect("feeds");
+    let object = pod("a", "p", "n1");
+    assert!(matches!(
+        store.insert(&object, None).await,
+        Ok(crate::registry::store::Written::Stored(_))
+    ));
+    let mut out = Vec::new();
+    feed.next(&mut out).await.expect("it still follows");
+    assert_eq!(out[0].entry.name(), "p");
+    let second = store.started_cache().expect("the write has started one");
+    assert!(!Arc::ptr_eq(&first, &second));
+    assert_eq!(second.fresh().await.expect("fresh").objects.len(), 1);
+
+    for _ in 0..3 {
+        assert!(!store.drop_idle_cache(), "it holds an object");
+    }
+}
+
+#[tokio::test]
+async fn exact_reads_reach_as_far_back_as_the_history() {
+    let engine = engine();
+    let store = ObjectStore::new(engine.clone(), config());
+    let cache = store.cache().await.expect("starts");
+    cache.ring.limit(4);
+    let mut revisions = Vec::new();
+    for n in 0..200 {
+        revisions.push(put(&engine, Some(&cache), &pod("a", &format!("p{}", n % 7), &format!("n{n}"))).await);
+    }
+    for (n, revision) in revisions.iter().enumerate() {
+        let then = cache.exactly(*revision).await.expect("the engine remembers");
+        assert_eq!(then.revision, *revision);
+        assert_eq!(then.objects.len(), (n + 1).min(7));
+        let written = then.objects.get(&*format!("/registry/pods/a/p{}", n % 7)).expect("it is there");
+        assert_eq!((written.field(0), written.revision), (&*format!("n{n}"), *revision));
+    }
+    engine.compact(revisions[100]).await.expect("compacts");
+    cache.retained.lock().clear();
+    assert!(cache.exactly(revisions[100]).await.is_ok());
+    let error = cache.exactly(revisions[99]).await.expect_err("compacted");
+    assert_eq!(error.code(), 410);
+}

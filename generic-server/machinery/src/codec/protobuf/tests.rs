@@ -184,3 +184,43 @@ fn malformed_bytes_are_errors() {
     }
     assert!(decode_message(schema.root(), &deep).is_err());
 }
+
+/// Upstream keeps a full object of every kind in both forms (`staging/src/k8s.io/api/testdata/HEAD`). With
+/// `KUBERNETES_API_TESTDATA` naming that directory, each has to read the same from either, and be written to the same bytes.
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
+fn upstreams_samples_read_and_write_the_same() {
+    let Some(dir) = std::env::var_os("KUBERNETES_API_TESTDATA") else {
+        eprintln!("SKIPPED: KUBERNETES_API_TESTDATA names no samples");
+        return;
+    };
+    let mut seen = 0;
+    let mut faults = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "pb") {
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let envelope = open(&bytes).unwrap();
+        let (group, version) = envelope
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &envelope.api_version));
+        let Some(schema) = builtin().kind(group, version, &envelope.kind) else {
+            continue;
+        };
+        seen += 1;
+        let json = std::fs::read(path.with_extension("json")).unwrap();
+        let normal = decode_typed(&json, schema.root()).unwrap();
+        let read = decode(schema.root(), &bytes).unwrap();
+        if read != normal.value || !normal.strict.is_empty() {
+            faults.push(format!("{} reads otherwise: {:?}", path.display(), normal.strict));
+        }
+        if encode(schema.root(), &normal.value) != bytes {
+            faults.push(format!("{} is written otherwise", path.display()));
+        }
+    }
+    assert!(seen > 50, "only {seen} samples are of known kinds");
+    assert!(faults.is_empty(), "{} of {seen}:\n{}", faults.len(), faults.join("\n"));
+}
