@@ -3,6 +3,7 @@
 //!
 //! All objects are written at once, so that they share group commits.
 
+mod masters;
 mod rbac;
 
 use std::net::IpAddr;
@@ -16,6 +17,8 @@ use generic_server::request::Authorized;
 use machinery::{ApiError, GroupResource, Reason, meta};
 use serde_json::{Value, json};
 
+pub use masters::{Masters, keep_endpoints};
+
 use crate::net::Cidr;
 
 /// The facts that bootstrap objects state.
@@ -25,6 +28,8 @@ pub struct Facts {
     pub directory: Arc<Directory>,
     /// Where members of the cluster reach this server.
     pub advertise: (IpAddr, u16),
+    /// The servers that share the store.
+    pub masters: Masters,
     /// The ranges of cluster IPs.
     pub service_cidrs: Vec<Cidr>,
     /// CAs of client certificates, PEM.
@@ -73,13 +78,24 @@ pub async fn bootstrap(facts: &Facts) -> Result<(), ApiError> {
     all.extend(rbac::wanted());
     all.extend(priority_classes());
     all.extend(flow_control());
+    let addresses = facts.masters.addresses().await.map_err(ApiError::internal)?;
     all.extend(kubernetes_service(facts));
+    all.extend(kubernetes_endpoints(facts, &addresses));
     all.push(authentication_facts(facts));
+    ensure_all(&facts.directory, &all).await
+}
+
+/// Makes the endpoints of the `kubernetes` service these addresses.
+async fn reconcile_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Result<(), ApiError> {
+    ensure_all(&facts.directory, &kubernetes_endpoints(facts, addresses)).await
+}
+
+async fn ensure_all(directory: &Directory, all: &[Wanted]) -> Result<(), ApiError> {
     let authorized = Authorized::system();
     let none = AdmissionChain::default();
     try_join_all(
         all.iter()
-            .map(|wanted| ensure(&facts.directory, &authorized, &none, wanted)),
+            .map(|wanted| ensure(directory, &authorized, &none, wanted)),
     )
     .await?;
     Ok(())
@@ -181,7 +197,7 @@ fn flow_control() -> impl Iterator<Item = Wanted> {
 }
 
 fn kubernetes_service(facts: &Facts) -> Vec<Wanted> {
-    let (address, port) = (facts.advertise.0.to_string(), facts.advertise.1);
+    let port = facts.advertise.1;
     let Some(first) = facts.service_cidrs.first() else {
         return Vec::new();
     };
@@ -197,35 +213,43 @@ fn kubernetes_service(facts: &Facts) -> Vec<Wanted> {
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     });
-    let endpoints = json!({
-        "apiVersion": "v1", "kind": "Endpoints",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
-        "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}],
-    });
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": if facts.advertise.0.is_ipv6() { "IPv6" } else { "IPv4" },
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-    });
     let cidr = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs},
     });
-    let mut all = vec![
+    vec![
         wanted("networking.k8s.io", "servicecidrs", cidr, Existing::Keep),
         wanted("", "services", service, Existing::Keep),
-    ];
+    ]
+}
+
+/// Where the `kubernetes` service leads.
+fn kubernetes_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Vec<Wanted> {
     // Endpoints may not be in the loopback range: on a machine without another address nobody else comes by them anyway.
-    if !facts.advertise.0.is_loopback() {
-        all.push(wanted("", "endpoints", endpoints, Existing::Overwrite));
-        all.push(wanted(
-            "discovery.k8s.io",
-            "endpointslices",
-            slice,
-            Existing::Overwrite,
-        ));
+    let addresses: Vec<&IpAddr> = addresses.iter().filter(|ip| !ip.is_loopback()).collect();
+    if addresses.is_empty() {
+        return Vec::new();
     }
-    all
+    let ports = json!([{"name": "https", "port": facts.advertise.1, "protocol": "TCP"}]);
+    let ips: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip.to_string()})).collect();
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": ips, "ports": ports}],
+    });
+    let ready: Vec<Value> = addresses
+        .iter()
+        .map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}}))
+        .collect();
+    let family = if facts.advertise.0.is_ipv6() { "IPv6" } else { "IPv4" };
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": ready, "ports": ports,
+    });
+    vec![
+        wanted("", "endpoints", endpoints, Existing::Overwrite),
+        wanted("discovery.k8s.io", "endpointslices", slice, Existing::Overwrite),
+    ]
 }
 
 /// What extension servers read to trust this server's front proxy and clients.

@@ -172,6 +172,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     let facts = kube_apiserver::Facts {
         directory: directory.clone(),
         advertise: (advertise, address.port()),
+        masters: kube_apiserver::Masters::new(engines[0].clone(), &prefix, advertise),
         service_cidrs: deps.service_cidrs.clone(),
         client_ca: access.client_ca_pem,
         front_proxy_ca: access.front_proxy_ca_pem,
@@ -179,6 +180,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     };
     // Together, so that their writes share commits.
     tokio::try_join!(kube_apiserver::bootstrap(&facts), aggregator.start()).map_err(StartError::Bootstrap)?;
+    let endpoints = kube_apiserver::keep_endpoints(facts, tasks.stopping().clone().cancelled_owned());
+    tasks.spawn_to_end("kubernetes-endpoints", endpoints);
     if let Some(rbac) = access.rbac {
         for task in access::follow_rbac(rbac, &directory).await? {
             tasks.spawn("rbac", task);

@@ -320,6 +320,52 @@ async fn connections_are_encrypted_and_authenticated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_is_up_to_date_does_not_hold_up_others() {
+    let Some(mut cluster) = Cluster::start(1).await else {
+        return;
+    };
+    let s = Subject::remote(open_etcd(&options(cluster.endpoints())).unwrap(), "/u/");
+    let after = s.write("quiet/a", "x").await;
+    let behind = Recorder::new();
+    let _behind = s
+        .store
+        .watch(&s.key("quiet/"), after, behind.clone())
+        .await
+        .unwrap();
+    let newest = s.write("busy/a", "x").await;
+    let ahead = Recorder::new();
+    let _ahead = s
+        .store
+        .watch(&s.key("busy/"), newest, ahead.clone())
+        .await
+        .unwrap();
+    // Nothing is written any more.
+    assert_eq!(s.store.fresh_for(&s.key("quiet/")).await.unwrap(), newest);
+    behind.reach(newest).await;
+    // Nor after both have been made anew, one of them where it was left.
+    let later = s.write("busy/a", "y").await;
+    ahead.reach(later).await;
+    cluster.members[0].kill();
+    cluster.start_member(0);
+    let fresh = async {
+        loop {
+            if let Ok(fresh) = s.store.fresh_for(&s.key("quiet/")).await {
+                return fresh;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let fresh = tokio::time::timeout(crate::conformance::DEADLINE, fresh)
+        .await
+        .expect("the member is back");
+    assert_eq!(fresh, later);
+    behind.reach(later).await;
+    behind.look(|seen| assert!(seen.events.is_empty()));
+    ahead.look(|seen| assert_eq!(seen.events.len(), 1));
+    s.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quiet_watches_become_fresh_after_a_restart() {
     let Some(mut cluster) = Cluster::start(1).await else {
         return;

@@ -498,10 +498,12 @@ fn request(kind: WatchRequestKind) -> WatchRequest {
 }
 
 fn create(id: i64, watch: &Watch) -> WatchRequest {
+    // From the last revision delivered rather than the one after it: a member answers no progress request at all while any watch on
+    // the stream begins in the future, and the next write may be long in coming. What comes twice is dropped.
     request(WatchRequestKind::Create(WatchCreateRequest {
         key: keys::first(&watch.prefix),
         range_end: keys::end(&watch.prefix),
-        start_revision: messages::signed(watch.delivered + 1),
+        start_revision: messages::signed(watch.delivered.max(1)),
         progress_notify: true,
         prev_kv: true,
         watch_id: id,

@@ -8,5 +8,6 @@ mod aggregation;
 mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;
+mod etcd;
 mod objects;
 mod writing;

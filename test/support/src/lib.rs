@@ -4,6 +4,7 @@
 //! Not a product: it panics where a test should fail.
 
 mod client;
+mod etcd;
 mod tools;
 mod webhook;
 
@@ -11,6 +12,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 pub use client::{Answer, Client, Watch};
+pub use etcd::Etcd;
 pub use tools::{kubectl, tool};
 pub use webhook::{Reply, Webhook};
 

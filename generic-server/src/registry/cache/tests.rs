@@ -1,3 +1,5 @@
+use std::ops::Bound;
+
 use machinery::GroupKind;
 use serde_json::{Value, json};
 use storage::{MvccStore, Op, Outcome, Txn};
@@ -413,7 +415,7 @@ async fn the_field_index_holds_what_a_scan_finds() {
     for (namespace, name, node) in steps {
         match node {
             Some(node) => drop(put(&engine, Some(&cache), &pod(namespace, name, node)).await),
-            None => delete(&engine, &format!("/registry/pods/{namespace}/{name}")).await,
+            None => drop(delete(&engine, &format!("/registry/pods/{namespace}/{name}")).await),
         }
         let snapshot = cache.snapshot();
         for node in ["n1", "n2", "n10", "n"] {
@@ -421,7 +423,7 @@ async fn the_field_index_holds_what_a_scan_finds() {
                 let indexed: Vec<&str> = snapshot.by_field.keys(node, first, end).map(|key| &**key).collect();
                 let scanned: Vec<&str> = snapshot
                     .objects
-                    .range::<_, str>(first..end)
+                    .range::<_, str>((Bound::Included(first), Bound::Excluded(end)))
                     .filter(|(_, entry)| entry.field(0) == node)
                     .map(|(key, _)| &**key)
                     .collect();
