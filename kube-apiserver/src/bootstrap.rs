@@ -240,7 +240,11 @@ fn kubernetes_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Vec<Wanted> {
         .iter()
         .map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}}))
         .collect();
-    let family = if facts.advertise.0.is_ipv6() { "IPv6" } else { "IPv4" };
+    let family = if facts.advertise.0.is_ipv6() {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
         "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},

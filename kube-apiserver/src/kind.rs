@@ -172,6 +172,7 @@ impl KindBuilder<'_> {
     pub(crate) fn stored(self, strategy: impl Strategy + 'static) -> Arc<ServedResource> {
         let (group, version) = (self.builder.group, self.builder.version);
         let gvk = GroupVersionKind::new(group, version, self.kind);
+        let strategy: Arc<dyn Strategy> = Arc::new(strategy);
         let (backend, stored_kind, converter, verbs) = match &self.stored_as {
             Some(other) => (
                 Backend::Stored(other.store.clone()),
@@ -196,6 +197,7 @@ impl KindBuilder<'_> {
                             schema,
                             api_version: gvk.api_version().into(),
                             protobuf: self.builder.deps.protobuf,
+                            defaults: strategy.clone(),
                         };
                         storage.open_builtin(config, Arc::new(codec))
                     }
@@ -205,7 +207,7 @@ impl KindBuilder<'_> {
             }
         };
         let hash = storage_version_hash(&stored_kind);
-        self.served(Arc::new(strategy), backend, converter, verbs, hash)
+        self.served(strategy, backend, converter, verbs, hash)
     }
 
     /// A computed resource.

@@ -56,19 +56,32 @@ fn to_v1(object: &mut Value) {
 fn spec_to_v1(spec: &mut Map<String, Value>) {
     let version = spec.remove("version").unwrap_or_default();
     let versions = spec.entry("versions").or_insert_with(|| json!([]));
-    if versions.as_array().is_none_or(Vec::is_empty) && version.as_str().is_some_and(|name| !name.is_empty()) {
+    if versions.as_array().is_none_or(Vec::is_empty) && version.as_str().is_some_and(|name| !name.is_empty())
+    {
         *versions = json!([{"name": version, "served": true, "storage": true}]);
     }
     for (shared, own) in SHARED {
         let Some(value) = spec.remove(shared).filter(|value| !value.is_null()) else {
             continue;
         };
-        for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
+        for version in spec
+            .get_mut("versions")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             version[own] = value.clone();
         }
     }
-    for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
-        let columns = version.get_mut("additionalPrinterColumns").and_then(Value::as_array_mut);
+    for version in spec
+        .get_mut("versions")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        let columns = version
+            .get_mut("additionalPrinterColumns")
+            .and_then(Value::as_array_mut);
         for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {
             if let Some(path) = column.remove("JSONPath") {
                 column.insert("jsonPath".into(), path);
@@ -93,7 +106,9 @@ fn spec_to_v1(spec: &mut Map<String, Value>) {
 }
 
 fn conversion_to_v1(conversion: &mut Map<String, Value>) {
-    let config = conversion.remove("webhookClientConfig").filter(|value| !value.is_null());
+    let config = conversion
+        .remove("webhookClientConfig")
+        .filter(|value| !value.is_null());
     let versions = conversion
         .remove("conversionReviewVersions")
         .filter(|value| !value.is_null());

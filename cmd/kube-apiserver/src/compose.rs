@@ -269,7 +269,10 @@ fn open_overrides(options: &Options) -> Result<HashMap<GroupResource, Arc<dyn St
     for (resource, servers) in options.etcd_overrides().map_err(StartError::Option)? {
         let engine = match engines.get(&servers) {
             Some(engine) => engine.clone(),
-            None => engines.entry(servers.clone()).or_insert(open_etcd(options, &servers)?).clone(),
+            None => engines
+                .entry(servers.clone())
+                .or_insert(open_etcd(options, &servers)?)
+                .clone(),
         };
         overrides.insert(resource, engine);
     }

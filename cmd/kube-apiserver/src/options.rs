@@ -299,7 +299,9 @@ impl Options {
             faults.push(format!("--etcd-prefix: `{}` is not a path", self.etcd_prefix));
         }
         if self.etcd_healthcheck_timeout.is_zero() || self.etcd_readycheck_timeout.is_zero() {
-            faults.push("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be more than zero".into());
+            faults.push(
+                "--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be more than zero".into(),
+            );
         }
         faults.extend(self.setting_faults());
         if self.request_timeout.is_zero() {
@@ -330,7 +332,9 @@ impl Options {
     /// With upstream's words when one is malformed.
     pub fn etcd_overrides(&self) -> Result<Vec<(GroupResource, Vec<String>)>, String> {
         let parse = |text: &String| {
-            let (resource, servers) = text.split_once('#').filter(|(_, servers)| !servers.contains('#'))?;
+            let (resource, servers) = text
+                .split_once('#')
+                .filter(|(_, servers)| !servers.contains('#'))?;
             let (group, resource) = resource.split_once('/').filter(|(_, rest)| !rest.contains('/'))?;
             let servers: Vec<String> = servers.split(';').map(str::to_string).collect();
             let whole = !servers.iter().any(String::is_empty);

@@ -219,10 +219,13 @@ impl Selection {
 
     /// The value that objects have to have in the field that the snapshot has an index of.
     fn index(&self, snapshot: &Snapshot) -> Option<&str> {
-        let wanted = self.fields.iter().find_map(|(field, value, negated)| match field {
-            Field::Indexed(at) if !negated && snapshot.by_field.covers(*at) => Some(&**value),
-            _ => None,
-        });
+        let wanted = self
+            .fields
+            .iter()
+            .find_map(|(field, value, negated)| match field {
+                Field::Indexed(at) if !negated && snapshot.by_field.covers(*at) => Some(&**value),
+                _ => None,
+            });
         wanted.filter(|value| !value.is_empty())
     }
 }

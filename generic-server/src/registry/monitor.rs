@@ -100,7 +100,12 @@ impl StoreMetrics {
         let mut sizes = Vec::with_capacity(engines.len());
         for engine in engines {
             let status = tokio::time::timeout(timeout, engine.status()).await;
-            sizes.push(status.ok().and_then(Result::ok).and_then(|status| status.size_bytes));
+            sizes.push(
+                status
+                    .ok()
+                    .and_then(Result::ok)
+                    .and_then(|status| status.size_bytes),
+            );
         }
         *self.sizes.lock() = sizes;
     }
@@ -140,13 +145,23 @@ impl Collect for StoreMetrics {
         let value = |count: &Option<u64>| count.map_or("-1".to_string(), |count| count.to_string());
         if !objects.is_empty() {
             let name = "apiserver_resource_objects";
-            family(out, name, "gauge", "Stored objects when last counted, -1 when they could not be.");
+            family(
+                out,
+                name,
+                "gauge",
+                "Stored objects when last counted, -1 when they could not be.",
+            );
             for (resource, count) in &objects {
                 let labels = [("group", &*resource.group), ("resource", &*resource.resource)];
                 sample(out, name, &labels, value(count));
             }
             let name = "apiserver_storage_objects";
-            family(out, name, "gauge", "As apiserver_resource_objects, which replaces it.");
+            family(
+                out,
+                name,
+                "gauge",
+                "As apiserver_resource_objects, which replaces it.",
+            );
             for (resource, count) in &objects {
                 sample(out, name, &[("resource", &resource.to_string())], value(count));
             }
@@ -157,7 +172,12 @@ impl Collect for StoreMetrics {
             family(out, name, "gauge", "Bytes of the store's files on disk.");
             for (index, size) in sizes.iter().enumerate() {
                 if let Some(size) = size {
-                    sample(out, name, &[("storage_cluster_id", &format!("etcd-{index}"))], size);
+                    sample(
+                        out,
+                        name,
+                        &[("storage_cluster_id", &format!("etcd-{index}"))],
+                        size,
+                    );
                 }
             }
         }
@@ -191,7 +211,10 @@ mod tests {
         assert_eq!(out, "", "nothing is known yet");
         metrics.count(&directory).await;
         metrics.collect(&mut out);
-        assert!(out.contains("apiserver_storage_objects{resource=\"pods\"} 1\n"), "{out}");
+        assert!(
+            out.contains("apiserver_storage_objects{resource=\"pods\"} 1\n"),
+            "{out}"
+        );
         assert!(
             out.contains("apiserver_resource_objects{group=\"\",resource=\"pods\"} 1\n"),
             "{out}"

@@ -54,7 +54,10 @@ impl Converter for EventsV1 {
         if object.text("reportingInstance").is_empty() {
             object.take_key("reportingInstance");
         }
-        object.fill("eventTime", Value::Null);
+        // Times are always written, said or not.
+        for time in ["eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"] {
+            object.fill(time, Value::Null);
+        }
         Ok(object)
     }
 

@@ -103,7 +103,8 @@ async fn values_are_upstreams() {
     let (plane, client, _dir) = replica(&etcd).await;
     client.post(MAPS, &map("a", "1")).await.expect(201);
     client.post(CRDS, &things("Namespaced")).await.expect(201);
-    let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "size": 3});
+    let thing =
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "size": 3});
     let made = "/apis/example.com/v1/namespaces/default/things";
     client.post(made, &thing).await.expect(201);
     let event = json!({
@@ -172,7 +173,10 @@ async fn replicas_are_one_server() {
         for kind in ["ADDED", "MODIFIED"] {
             let event = watch.next().await.expect("an event");
             assert_eq!(
-                (event["type"].as_str(), event["object"]["metadata"]["name"].as_str()),
+                (
+                    event["type"].as_str(),
+                    event["object"]["metadata"]["name"].as_str()
+                ),
                 (Some(kind), Some(&*name))
             );
         }
@@ -181,7 +185,8 @@ async fn replicas_are_one_server() {
     // A kind defined on one is served by the other.
     on_a.post(CRDS, &things("Namespaced")).await.expect(201);
     let path = "/apis/example.com/v1/namespaces/default/things";
-    let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "size": 3});
+    let thing =
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "size": 3});
     eventually("the other replica serves the kind", || async {
         (on_b.post(path, &thing).await.status == 201).then_some(())
     })
@@ -193,7 +198,10 @@ async fn replicas_are_one_server() {
     on_a.delete(&format!("{path}/t")).await.expect(404);
     a.stop().await;
     let last = on_b.get(&format!("{MAPS}/m0")).await.expect(200);
-    assert_eq!(last["data"]["key"], "2", "one replica's end is nothing to the other");
+    assert_eq!(
+        last["data"]["key"], "2",
+        "one replica's end is nothing to the other"
+    );
     b.stop().await;
 }
 
@@ -202,7 +210,10 @@ async fn watchers_of_the_forgotten_past_list_again() {
     let Some(etcd) = Etcd::start().await else { return };
     let (plane, client, _dir) = replica(&etcd).await;
     let first = client.post(MAPS, &map("a", "1")).await.expect(201);
-    let old = first["metadata"]["resourceVersion"].as_str().expect("a version").to_string();
+    let old = first["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("a version")
+        .to_string();
     let path = format!("{MAPS}/a");
     for value in ["2", "3"] {
         let patch = json!({"data": {"key": value}});
@@ -210,7 +221,10 @@ async fn watchers_of_the_forgotten_past_list_again() {
     }
     let live = format!("{MAPS}?watch=1&resourceVersion={old}");
     let mut follower = client.watch(&live).await;
-    assert_eq!(follower.next().await.expect("an event")["object"]["data"]["key"], "2");
+    assert_eq!(
+        follower.next().await.expect("an event")["object"]["data"]["key"],
+        "2"
+    );
     let newest = plane.engine().fresh().await.expect("a revision");
     plane.engine().compact(newest).await.expect("compacts");
 
@@ -218,13 +232,23 @@ async fn watchers_of_the_forgotten_past_list_again() {
     let (other, on_other, _other_dir) = replica(&etcd).await;
     on_other.get(MAPS).await.expect(200);
     let event = on_other.watch(&live).await.next().await.expect("an event");
-    assert_eq!((event["type"].as_str(), event["object"]["code"].as_i64()), (Some("ERROR"), Some(410)));
+    assert_eq!(
+        (event["type"].as_str(), event["object"]["code"].as_i64()),
+        (Some("ERROR"), Some(410))
+    );
     let exact = format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact");
     assert_eq!(on_other.get(&exact).await.expect(410)["reason"], "Expired");
     // Listing again works, and who was watching all the time goes on.
     let listed = on_other.get(MAPS).await.expect(200);
-    assert!(listed["items"].as_array().is_some_and(|items| items.iter().any(|item| item["data"]["key"] == "3")));
-    assert_eq!(follower.next().await.expect("an event")["object"]["data"]["key"], "3");
+    assert!(
+        listed["items"]
+            .as_array()
+            .is_some_and(|items| items.iter().any(|item| item["data"]["key"] == "3"))
+    );
+    assert_eq!(
+        follower.next().await.expect("an event")["object"]["data"]["key"],
+        "3"
+    );
     client.delete(&path).await.expect(200);
     assert_eq!(follower.next().await.expect("an event")["type"], "DELETED");
     other.stop().await;
@@ -233,7 +257,9 @@ async fn watchers_of_the_forgotten_past_list_again() {
 
 #[tokio::test]
 async fn resources_may_have_a_prefix_and_an_etcd_of_their_own() {
-    let (Some(main), Some(events)) = (Etcd::start().await, Etcd::start().await) else { return };
+    let (Some(main), Some(events)) = (Etcd::start().await, Etcd::start().await) else {
+        return;
+    };
     let (plane, client, _dir) = replica_with(&main, |options| {
         options.etcd_prefix = "some/where/".into();
         options.etcd_servers_overrides = vec![format!("/events#{}", events.url())];
@@ -253,19 +279,28 @@ async fn resources_may_have_a_prefix_and_an_etcd_of_their_own() {
         .await
         .expect(200);
     assert_eq!(newer["note"], "m");
-    let (on_events, _, _other) = replica_with(&events, |options| options.etcd_prefix = "elsewhere".into()).await;
+    let (on_events, _, _other) =
+        replica_with(&events, |options| options.etcd_prefix = "elsewhere".into()).await;
     let keys = |found: BTreeMap<String, Vec<u8>>| found.into_keys().collect::<Vec<_>>();
-    assert_eq!(keys(raw(&plane, "/some/where/configmaps/default/a").await).len(), 1);
+    assert_eq!(
+        keys(raw(&plane, "/some/where/configmaps/default/a").await).len(),
+        1
+    );
     assert_eq!(keys(raw(&plane, "/registry/").await), [""; 0]);
     assert_eq!(keys(raw(&plane, "/some/where/events/").await), [""; 0]);
-    assert_eq!(keys(raw(&on_events, "/some/").await), ["/some/where/events/default/e"]);
+    assert_eq!(
+        keys(raw(&on_events, "/some/").await),
+        ["/some/where/events/default/e"]
+    );
     plane.stop().await;
     on_events.stop().await;
 }
 
 #[tokio::test]
 async fn health_follows_the_store() {
-    let Some(mut etcd) = Etcd::start().await else { return };
+    let Some(mut etcd) = Etcd::start().await else {
+        return;
+    };
     let (plane, client, _dir) = replica(&etcd).await;
     let verbose = client.get("/readyz?verbose").await;
     let text = String::from_utf8_lossy(&verbose.body).into_owned();
@@ -278,7 +313,10 @@ async fn health_follows_the_store() {
     .await;
     assert_eq!(client.get("/readyz").await.status, 500);
     etcd.run().await;
-    eventually("it is well again", || async { (client.get("/readyz").await.status == 200).then_some(()) }).await;
+    eventually("it is well again", || async {
+        (client.get("/readyz").await.status == 200).then_some(())
+    })
+    .await;
     eventually("it writes again", || async {
         let answer = client.post(MAPS, &map("after", "1")).await;
         matches!(answer.status, 201 | 409).then_some(())
@@ -360,7 +398,10 @@ async fn what_upstream_stored_is_served() {
     assert_eq!(read["spec"]["reinvocationPolicy"], "Never");
     let read = client.get(&format!("{CRDS}/olds.example.com")).await.expect(200);
     assert_eq!(read["apiVersion"], "apiextensions.k8s.io/v1");
-    assert_eq!(read["spec"]["versions"][0]["schema"], definition["spec"]["validation"]);
+    assert_eq!(
+        read["spec"]["versions"][0]["schema"],
+        definition["spec"]["validation"]
+    );
     let path = "/apis/example.com/v1/namespaces/default/olds/o";
     assert_eq!(client.get(path).await.expect(200)["size"], 3);
     let patch = json!({"size": 4, "unknown": 1});

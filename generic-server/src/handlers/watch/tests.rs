@@ -11,9 +11,14 @@ const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8
 
 async fn watch(f: &Fixture, what: &str, query: &str, headers: &[(&str, &str)]) -> Result<Body, ApiError> {
     let (authorized, head) = request(what, &format!("watch=1&{query}"), headers);
-    super::handle(&f.resource, &authorized, &head, crate::handlers::MIN_REQUEST_TIMEOUT)
-        .await
-        .map(|r| r.into_body())
+    super::handle(
+        &f.resource,
+        &authorized,
+        &head,
+        crate::handlers::MIN_REQUEST_TIMEOUT,
+    )
+    .await
+    .map(|r| r.into_body())
 }
 
 /// The next events, at least one; none when the stream has ended.
@@ -248,9 +253,14 @@ async fn protobuf_frames_are_delimited() {
     f.put("ns", "a", "x", "n1").await;
     let accept = [("accept", "application/vnd.kubernetes.protobuf")];
     let (authorized, head) = request("ns", "watch=1", &accept);
-    let response = super::handle(&f.resource, &authorized, &head, crate::handlers::MIN_REQUEST_TIMEOUT)
-        .await
-        .expect("watches");
+    let response = super::handle(
+        &f.resource,
+        &authorized,
+        &head,
+        crate::handlers::MIN_REQUEST_TIMEOUT,
+    )
+    .await
+    .expect("watches");
     assert_eq!(
         response.headers()["content-type"],
         "application/vnd.kubernetes.protobuf;stream=watch"

@@ -50,7 +50,12 @@ impl ByField {
     }
 
     /// Keys of objects with this value (which is not empty), from `first` up to and without `end`, in order.
-    pub(crate) fn keys(&self, value: &str, first: &str, end: &str) -> impl Iterator<Item = &Arc<str>> + use<'_> {
+    pub(crate) fn keys(
+        &self,
+        value: &str,
+        first: &str,
+        end: &str,
+    ) -> impl Iterator<Item = &Arc<str>> + use<'_> {
         let bound = |key: &str| (Arc::<str>::from(value), Arc::<str>::from(key));
         let range = (Bound::Included(bound(first)), Bound::Excluded(bound(end)));
         self.keys.range(range).map(|(_, key)| key)

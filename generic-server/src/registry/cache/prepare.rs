@@ -18,7 +18,7 @@ use storage::{Revision, StorageError};
 
 use super::entry::{Entry, Facts, Packed, offset};
 use crate::registry::store::{ObjectStore, StoreConfig};
-use crate::registry::strategy::FieldValue;
+use crate::registry::strategy::{FieldValue, Strategy};
 
 /// Between the bytes in the store and JSON without a resourceVersion.
 pub trait StorageCodec: Send + Sync + fmt::Debug {
@@ -53,6 +53,8 @@ pub struct BuiltinCodec {
     pub api_version: Box<str>,
     /// Whether protobuf is written, rather than JSON.
     pub protobuf: bool,
+    /// Says what is taken for granted where others left it unsaid: upstream's server fills in defaults as it reads.
+    pub defaults: Arc<dyn Strategy>,
 }
 
 impl StorageCodec for BuiltinCodec {
@@ -69,6 +71,7 @@ impl StorageCodec for BuiltinCodec {
         if let Value::Object(map) = &mut object {
             map.insert("apiVersion".into(), (&*self.api_version).into());
         }
+        self.defaults.default(&mut object);
         serde_json::to_vec(&object)
             .map(Bytes::from)
             .map_err(|error| corrupt(&error))

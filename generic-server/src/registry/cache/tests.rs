@@ -419,8 +419,15 @@ async fn the_field_index_holds_what_a_scan_finds() {
         }
         let snapshot = cache.snapshot();
         for node in ["n1", "n2", "n10", "n"] {
-            for (first, end) in [("/registry/pods/", "/registry/pods0"), ("/registry/pods/b/", "/registry/pods/b0")] {
-                let indexed: Vec<&str> = snapshot.by_field.keys(node, first, end).map(|key| &**key).collect();
+            for (first, end) in [
+                ("/registry/pods/", "/registry/pods0"),
+                ("/registry/pods/b/", "/registry/pods/b0"),
+            ] {
+                let indexed: Vec<&str> = snapshot
+                    .by_field
+                    .keys(node, first, end)
+                    .map(|key| &**key)
+                    .collect();
                 let scanned: Vec<&str> = snapshot
                     .objects
                     .range::<_, str>((Bound::Included(first), Bound::Excluded(end)))
@@ -472,14 +479,27 @@ async fn exact_reads_reach_as_far_back_as_the_history() {
     cache.ring.limit(4);
     let mut revisions = Vec::new();
     for n in 0..200 {
-        revisions.push(put(&engine, Some(&cache), &pod("a", &format!("p{}", n % 7), &format!("n{n}"))).await);
+        revisions.push(
+            put(
+                &engine,
+                Some(&cache),
+                &pod("a", &format!("p{}", n % 7), &format!("n{n}")),
+            )
+            .await,
+        );
     }
     for (n, revision) in revisions.iter().enumerate() {
         let then = cache.exactly(*revision).await.expect("the engine remembers");
         assert_eq!(then.revision, *revision);
         assert_eq!(then.objects.len(), (n + 1).min(7));
-        let written = then.objects.get(&*format!("/registry/pods/a/p{}", n % 7)).expect("it is there");
-        assert_eq!((written.field(0), written.revision), (&*format!("n{n}"), *revision));
+        let written = then
+            .objects
+            .get(&*format!("/registry/pods/a/p{}", n % 7))
+            .expect("it is there");
+        assert_eq!(
+            (written.field(0), written.revision),
+            (&*format!("n{n}"), *revision)
+        );
     }
     engine.compact(revisions[100]).await.expect("compacts");
     cache.retained.lock().clear();

@@ -5,6 +5,7 @@ use generic_server::resource::Converter;
 use machinery::meta;
 use serde_json::{Map, Value, json};
 
+use super::horizontal_pod_autoscaler;
 use crate::json::Json;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -213,7 +214,12 @@ impl Converter for V1 {
         if let Some(conditions) = conditions {
             status.put("conditions", conditions);
         }
+        if status.int("currentReplicas") == Some(0) {
+            status.take_key("currentReplicas");
+        }
         set_annotations(&mut object, annotations);
+        // An object of the stored version is one with its defaults.
+        horizontal_pod_autoscaler::default(&mut object);
         Ok(object)
     }
 }

@@ -50,7 +50,7 @@ pub(crate) static RULES_V1: Rules = Rules {
     ..Rules::PLAIN
 };
 
-fn default(object: &mut Value) {
+pub(super) fn default(object: &mut Value) {
     let spec = object.ensure("spec");
     spec.fill("minReplicas", 1);
     if spec.list("metrics").is_empty() {

@@ -387,7 +387,7 @@ impl Allocator {
                         "ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
                     }},
                     "spec": {"parentRef": {
-                        "group": "", "resource": "services", "namespace": ctx.namespace, "name": meta::name(service),
+                        "resource": "services", "namespace": ctx.namespace, "name": meta::name(service),
                     }},
                 });
                 if self.client.create(ADDRESSES, "", object).await? {

@@ -222,5 +222,10 @@ fn upstreams_samples_read_and_write_the_same() {
         }
     }
     assert!(seen > 50, "only {seen} samples are of known kinds");
-    assert!(faults.is_empty(), "{} of {seen}:\n{}", faults.len(), faults.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "{} of {seen}:\n{}",
+        faults.len(),
+        faults.join("\n")
+    );
 }
