@@ -21,6 +21,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 
+use crate::compose::patiently;
 use crate::{Options, StartError, tokens};
 
 /// The server's trust.
@@ -145,7 +146,9 @@ pub(crate) async fn follow_rbac(
         let Some(registered) = directory.get(&GroupResource::new(RBAC_GROUP, resource)) else {
             return Err(StartError::Build("the RBAC kinds are not served"));
         };
-        let snapshot = registered.store.fresh().await.map_err(StartError::Bootstrap)?;
+        let snapshot = patiently(|| registered.store.fresh())
+            .await
+            .map_err(StartError::Bootstrap)?;
         let objects: Vec<Value> = snapshot.objects.values().map(|entry| entry.value()).collect();
         rbac.replace(kind, &objects);
         let (rbac, store, mut after) = (rbac.clone(), registered.store.clone(), snapshot.revision);

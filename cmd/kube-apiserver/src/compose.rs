@@ -27,10 +27,13 @@ use generic_server::serve::{Server, Tls, TlsOptions};
 use generic_server::server::ApiServer;
 use generic_server::spawn::Tasks;
 use kube_apiserver::Cidr;
-use machinery::GroupResource;
+use machinery::{ApiError, GroupResource};
 use storage::{EngineKind, EtcdOptions, OpenOptions, Store};
 
 use crate::{ControlPlane, Options, StartError, access};
+
+/// How long a store may be too slow for the start.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The largest request body, as upstream has it.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -179,7 +182,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         front_proxy_names: access.front_proxy_names,
     };
     // Together, so that their writes share commits.
-    tokio::try_join!(kube_apiserver::bootstrap(&facts), aggregator.start()).map_err(StartError::Bootstrap)?;
+    let bootstrap = patiently(|| kube_apiserver::bootstrap(&facts));
+    tokio::try_join!(bootstrap, aggregator.start()).map_err(StartError::Bootstrap)?;
     let endpoints = kube_apiserver::keep_endpoints(facts, tasks.stopping().clone().cancelled_owned());
     tasks.spawn_to_end("kubernetes-endpoints", endpoints);
     if let Some(rbac) = access.rbac {
@@ -277,6 +281,23 @@ fn open_overrides(options: &Options) -> Result<HashMap<GroupResource, Arc<dyn St
         overrides.insert(resource, engine);
     }
     Ok(overrides)
+}
+
+/// Tries what a store that is merely slow has refused until it is done, within reason. It has to be idempotent.
+pub(crate) async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ApiError>
+where
+    F: Future<Output = Result<T, ApiError>>,
+{
+    let deadline = tokio::time::Instant::now() + START_PATIENCE;
+    loop {
+        match attempt().await {
+            Err(error) if error.retry_after().is_some() && tokio::time::Instant::now() < deadline => {
+                tracing::warn!(%error, "the store is slow, the start waits for it");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// What is kept known of the stores in the background: health checks under upstream's names, figures for the metrics.

@@ -128,8 +128,8 @@ impl StoreMetrics {
 }
 
 async fn count(store: &ObjectStore) -> Option<u64> {
-    if let Some(known) = store.known_count() {
-        return u64::try_from(known).ok();
+    if let Some(cache) = store.started_cache() {
+        return u64::try_from(cache.snapshot().objects.len()).ok();
     }
     let request = RangeRequest {
         prefix: format!("{}/", store.config().prefix),

@@ -101,11 +101,11 @@ impl ObjectStore {
 
     /// The cache, started on first use. Who holds it can go on using it, also when the store lets go of it meanwhile.
     pub async fn cache(&self) -> Result<Arc<ObjectCache>, ApiError> {
-        if let Some(cache) = self.started_cache() {
+        if let Some(cache) = self.use_cache() {
             return Ok(cache);
         }
         let _starting = self.starting.lock().await;
-        if let Some(cache) = self.started_cache() {
+        if let Some(cache) = self.use_cache() {
             return Ok(cache);
         }
         let cache = ObjectCache::start(self.engine.clone(), &self.config, self.codec.clone())
@@ -116,8 +116,12 @@ impl ObjectStore {
         Ok(cache)
     }
 
-    /// The cache, when it has been started.
+    /// The cache, when it has been started. To look at it does not count as a use.
     pub fn started_cache(&self) -> Option<Arc<ObjectCache>> {
+        self.cache.load_full()
+    }
+
+    fn use_cache(&self) -> Option<Arc<ObjectCache>> {
         let cache = self.cache.load_full();
         // Written only when it changes: all requests share it.
         if cache.is_some() && !self.used.load(Ordering::Relaxed) {
@@ -137,12 +141,6 @@ impl ObjectStore {
             self.cache.store(None);
         }
         idle
-    }
-
-    /// How many objects there are, when the cache knows. Does not count as a use.
-    pub fn known_count(&self) -> Option<usize> {
-        let cache = self.cache.load();
-        Some(cache.as_ref()?.snapshot().objects.len())
     }
 
     /// All objects, no older than any write acknowledged before the call.

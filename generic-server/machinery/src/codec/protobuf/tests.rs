@@ -188,7 +188,6 @@ fn malformed_bytes_are_errors() {
 /// Upstream keeps a full object of every kind in both forms (`staging/src/k8s.io/api/testdata/HEAD`). With
 /// `KUBERNETES_API_TESTDATA` naming that directory, each has to read the same from either, and be written to the same bytes.
 #[test]
-#[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
 fn upstreams_samples_read_and_write_the_same() {
     let Some(dir) = std::env::var_os("KUBERNETES_API_TESTDATA") else {
         eprintln!("SKIPPED: KUBERNETES_API_TESTDATA names no samples");
