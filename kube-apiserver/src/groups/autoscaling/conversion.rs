@@ -366,12 +366,13 @@ mod tests {
 
     #[test]
     fn v1_keeps_what_v2_says() {
-        let stored = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "b"},
+        let mut stored = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "b"},
             "spec": {"maxReplicas": 3, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 5, "selectPolicy": "Max",
                 "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}},
                 "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "500Mi"}}},
                     {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}]},
             "status": {"currentMetrics": null, "desiredReplicas": 0}});
+        horizontal_pod_autoscaler::default(&mut stored);
         let v1 = V1.from_stored(stored.clone()).expect("converts");
         assert_eq!(v1.int("spec.targetCPUUtilizationPercentage"), Some(70));
         let annotations = v1.dig("metadata.annotations");
@@ -379,8 +380,6 @@ mod tests {
             annotations[METRICS],
             "[{\"type\":\"Resource\",\"resource\":{\"name\":\"memory\",\"targetAverageValue\":\"500Mi\"}}]"
         );
-        let mut back = V1.to_stored(v1).expect("converts");
-        back.ensure("status").take_key("currentReplicas");
-        assert_eq!(back, stored);
+        assert_eq!(V1.to_stored(v1).expect("converts"), stored);
     }
 }
