@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use generic_server::User;
 use generic_server::admission::AdmissionChain;
+use generic_server::openapi::{SwaggerPart, digest};
 use generic_server::registry::cache::{Change, Interest};
 use generic_server::registry::store::ObjectStore;
 use generic_server::registry::write::{self, UpdateRules, WriteCall, book_own_write};
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::apiservice;
-use crate::backend::Backend;
+use crate::backend::{Backend, Kept};
 use crate::remote_discovery;
 use crate::resolve::{Found, Resolver, SERVICE_NAME, is_ready, port_of, service_type};
 use crate::routes::{RemoteSpec, Routes};
@@ -37,7 +38,12 @@ const PATIENT_AFTER: u32 = 60;
 /// How old the knowledge of what a server serves may grow.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// The Available condition, without its time.
+/// Upstream's condition.
+const AVAILABLE: &str = "Available";
+/// This server's own: there, and `False`, as long as a server's discovery or OpenAPI cannot be used. Its requests are served.
+const READABLE: &str = "DocumentsReadable";
+
+/// A condition, without its type and time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Condition {
     status: &'static str,
@@ -217,8 +223,12 @@ impl Watch {
 
     /// One backend's life.
     async fn guard(&self, backend: &Arc<Backend>) {
+        // A server whose documents are slow is looked after all the same.
+        tokio::join!(self.keep_checking(backend), self.keep_learning(backend));
+    }
+
+    async fn keep_checking(&self, backend: &Arc<Backend>) {
         let mut failures = 0_u32;
-        let mut fetched: Option<Instant> = None;
         loop {
             let condition = tokio::select! {
                 condition = self.check(backend) => condition,
@@ -232,15 +242,11 @@ impl Watch {
             } else {
                 backend.outdated.store(true, Ordering::Release);
             }
-            if let Err(error) = self.write(&backend.spec, &condition).await {
+            if let Err(error) = self.write(&backend.spec, AVAILABLE, Some(&condition)).await {
                 tracing::warn!(apiservice = backend.spec.name, %error, "cannot write its availability");
             }
-            if available
-                && (fetched.is_none_or(|at| at.elapsed() >= REFRESH)
-                    || backend.outdated.swap(false, Ordering::AcqRel))
-            {
-                fetched = Some(Instant::now());
-                self.fetch(backend).await;
+            if available && backend.outdated.swap(false, Ordering::AcqRel) {
+                backend.learn.notify_one();
             }
             let pause = match failures {
                 0 => EVERY,
@@ -249,6 +255,35 @@ impl Watch {
             };
             // Early when something about it changes.
             let _ = tokio::time::timeout(pause, backend.wake.notified()).await;
+        }
+    }
+
+    /// Fetches its documents when it comes back, and now and then.
+    async fn keep_learning(&self, backend: &Arc<Backend>) {
+        backend.learn.notified().await;
+        loop {
+            let faults = self.fetch(backend).await;
+            let gone = backend.outdated.load(Ordering::Acquire);
+            let condition = (!faults.is_empty()).then(|| {
+                // The next time that it is found available.
+                backend.outdated.store(true, Ordering::Release);
+                let reason = match faults.iter().any(|(what, _)| *what == "discovery") {
+                    true => "DiscoveryUnreadable",
+                    false => "OpenAPIUnreadable",
+                };
+                let told: Vec<String> = faults.iter().map(|(what, why)| format!("{what}: {why}")).collect();
+                Condition::no(reason, told.join("; "))
+            });
+            // Of one that went away meanwhile the other condition says all there is to say.
+            if !gone && let Err(error) = self.write(&backend.spec, READABLE, condition.as_ref()).await {
+                tracing::warn!(apiservice = backend.spec.name, %error, "cannot write its state");
+            }
+            while tokio::time::timeout(REFRESH, backend.learn.notified()).await.is_err() {
+                // One that is outdated is fetched when it is found available.
+                if !backend.outdated.load(Ordering::Acquire) {
+                    break;
+                }
+            }
         }
     }
 
@@ -268,8 +303,9 @@ impl Watch {
         }
     }
 
-    /// What it serves, for discovery. A backend that cannot tell keeps what it last told.
-    async fn fetch(&self, backend: &Arc<Backend>) {
+    /// What it serves and how that looks. A backend that cannot tell keeps what it last told; gives what cannot be used, and why.
+    async fn fetch(&self, backend: &Arc<Backend>) -> Vec<(&'static str, String)> {
+        let mut faults = Vec::new();
         match remote_discovery::fetch(backend, &self.headers).await {
             Ok(version) => {
                 let same = backend
@@ -282,47 +318,74 @@ impl Watch {
                     self.published.send_modify(|n| *n += 1);
                 }
             }
-            Err(error) => {
-                tracing::warn!(
-                    apiservice = backend.spec.name,
-                    error,
-                    "its discovery cannot be used"
-                );
-            }
+            Err(why) => faults.push(("discovery", why)),
         }
-        if let Some(document) = remote_discovery::fetch_openapi(backend, &self.headers).await {
-            let hash = generic_server::openapi::digest(&document);
-            if backend
-                .openapi
-                .load()
-                .as_ref()
-                .is_none_or(|known| known.0 != hash)
-            {
-                backend.openapi.store(Some(Arc::new((hash, document))));
+        let own = remote_discovery::path(&backend.spec);
+        let known = backend.openapi.load_full();
+        let etag = known.as_ref().map_or("", |known| &*known.etag);
+        match remote_discovery::fetch_openapi(backend, &self.headers, &format!("/openapi/v3{own}"), etag).await {
+            Ok(Some(given)) => {
+                let hash = digest(&given.body);
+                backend.openapi.store(Some(Arc::new(Kept {
+                    hash,
+                    etag: given.etag,
+                    document: given.body,
+                })));
             }
+            Ok(None) => {}
+            Err(why) => faults.push(("OpenAPI v3", why)),
         }
+        let known = backend.swagger.load_full();
+        let etag = known.as_ref().map_or("", |known| &*known.etag);
+        match remote_discovery::fetch_openapi(backend, &self.headers, "/openapi/v2", etag).await {
+            Ok(Some(given)) => {
+                let hash = digest(&given.body);
+                let part = tokio::task::spawn_blocking(move || {
+                    let document = serde_json::from_slice(&given.body).unwrap_or_default();
+                    let below = format!("{own}/");
+                    let part = SwaggerPart::of_document(document, |path| path.starts_with(&below));
+                    (part, given.etag)
+                });
+                match part.await {
+                    Ok((Some(document), etag)) => {
+                        backend.swagger.store(Some(Arc::new(Kept { hash, etag, document })));
+                    }
+                    _ => faults.push(("OpenAPI v2", "it is not a swagger 2.0 document".into())),
+                }
+            }
+            Ok(None) => {}
+            Err(why) => faults.push(("OpenAPI v2", why)),
+        }
+        faults
     }
 
-    async fn write(&self, spec: &RemoteSpec, condition: &Condition) -> Result<(), ApiError> {
+    /// Writes a condition; `None` takes it away.
+    async fn write(
+        &self,
+        spec: &RemoteSpec,
+        kind: &str,
+        condition: Option<&Condition>,
+    ) -> Result<(), ApiError> {
         let Some(store) = self.resource.store() else {
             return Ok(());
         };
         let Some(entry) = store.find("", &spec.name).await? else {
             return Ok(());
         };
-        let live = entry.value();
-        if RemoteSpec::of(&live).as_ref() != Some(spec) || !set_condition(&mut live.clone(), condition) {
+        let mut live = entry.value();
+        if RemoteSpec::of(&live).as_ref() != Some(spec) || !set_condition(&mut live, kind, condition) {
             return Ok(());
         }
         tracing::info!(
             apiservice = spec.name,
-            status = condition.status,
-            reason = condition.reason,
-            message = condition.message,
-            "an APIService's availability changes"
+            condition = kind,
+            status = condition.map_or("", |c| c.status),
+            reason = condition.map_or("", |c| c.reason),
+            message = condition.map_or("", |c| &c.message),
+            "an APIService's condition changes"
         );
         write_status(&self.resource, &spec.name, &mut |object| {
-            RemoteSpec::of(object).as_ref() == Some(spec) && set_condition(object, condition)
+            RemoteSpec::of(object).as_ref() == Some(spec) && set_condition(object, kind, condition)
         })
         .await
     }
@@ -370,9 +433,19 @@ pub(crate) async fn write_status(
     }
 }
 
-/// Sets the Available condition; says whether anything changed. The time moves with the status alone.
-fn set_condition(object: &mut Value, condition: &Condition) -> bool {
-    let old = apiservice::condition(object, "Available").cloned();
+/// Sets a condition, or takes it away; says whether anything changed. The time moves with the status alone.
+fn set_condition(object: &mut Value, kind: &str, condition: Option<&Condition>) -> bool {
+    let old = apiservice::condition(object, kind).cloned();
+    let Some(condition) = condition else {
+        let conditions = object
+            .pointer_mut("/status/conditions")
+            .and_then(Value::as_array_mut);
+        if let Some(conditions) = conditions.filter(|_| old.is_some()) {
+            conditions.retain(|c| c.get("type").and_then(Value::as_str) != Some(kind));
+            return true;
+        }
+        return false;
+    };
     let text = |key: &str| old.as_ref().map_or("", |c| meta::dig_str(c, &[key]));
     if (text("status"), text("reason"), text("message"))
         == (condition.status, condition.reason, &*condition.message)
@@ -385,7 +458,7 @@ fn set_condition(object: &mut Value, condition: &Condition) -> bool {
         write::now()
     };
     let new = json!({
-        "type": "Available",
+        "type": kind,
         "status": condition.status,
         "lastTransitionTime": time,
         "reason": condition.reason,
@@ -395,7 +468,7 @@ fn set_condition(object: &mut Value, condition: &Condition) -> bool {
     true
 }
 
-/// Puts the Available condition where it was, or last.
+/// Puts a condition where the one of its type was, or last.
 pub(crate) fn replace_condition(object: &mut Value, new: Value) {
     if !object.get("status").is_some_and(Value::is_object) {
         object["status"] = json!({});
@@ -404,9 +477,7 @@ pub(crate) fn replace_condition(object: &mut Value, new: Value) {
     match status.get_mut("conditions").and_then(Value::as_array_mut) {
         None => status["conditions"] = json!([new]),
         Some(conditions) => {
-            let at = conditions
-                .iter()
-                .position(|c| c.get("type").and_then(Value::as_str) == Some("Available"));
+            let at = conditions.iter().position(|c| c.get("type") == new.get("type"));
             match at.and_then(|at| conditions.get_mut(at)) {
                 Some(old) => *old = new,
                 None => conditions.push(new),
@@ -524,11 +595,17 @@ mod tests {
             {"type": "Other"},
             {"type": "Available", "status": "False", "reason": "a", "message": "b", "lastTransitionTime": "then"}]}});
         let condition = Condition::no("c", "d".into());
-        assert!(set_condition(&mut object, &condition));
+        let set = |object: &mut Value, condition: &Condition| set_condition(object, AVAILABLE, Some(condition));
+        assert!(set(&mut object, &condition));
         assert_eq!(object["status"]["conditions"][1]["lastTransitionTime"], "then");
-        assert!(!set_condition(&mut object, &condition));
-        assert!(set_condition(&mut object, &Condition::passed()));
+        assert!(!set(&mut object, &condition));
+        assert!(set(&mut object, &Condition::passed()));
         assert_ne!(object["status"]["conditions"][1]["lastTransitionTime"], "then");
+        assert_eq!(object["status"]["conditions"].as_array().map(Vec::len), Some(2));
+        assert!(!set_condition(&mut object, READABLE, None));
+        assert!(set_condition(&mut object, READABLE, Some(&condition)));
+        assert_eq!(object["status"]["conditions"][2]["type"], READABLE);
+        assert!(set_condition(&mut object, READABLE, None));
         assert_eq!(object["status"]["conditions"].as_array().map(Vec::len), Some(2));
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use generic_server::discovery::VersionDiscovery;
+use generic_server::openapi::SwaggerPart;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -17,15 +18,27 @@ use crate::proxy::client::Transport;
 use crate::proxy::tls::ProxyKey;
 use crate::routes::RemoteSpec;
 
-/// Requests that one APIService may have under way at once, watches aside. A quarter of what the server takes by default: a
-/// backend that hangs leaves the others the rest.
-const SEATS: usize = 100;
+/// Requests that one APIService may have under way at once, watches aside: reading, writing. A quarter of what the server takes
+/// by default: a backend that hangs leaves the others the rest.
+const SEATS: [usize; 2] = [100, 50];
+/// The same for all APIServices together: however many of them hang, the server's own resources are served.
+const ALL_SEATS: [usize; 2] = [300, 150];
 /// Failures in a row after which requests are refused without being tried.
 const FAILURES: u32 = 5;
 /// How long until one is tried again.
 const COOL_DOWN: Duration = Duration::from_secs(1);
 /// A request that is given up after waiting this long for an answer counts as a failure of the backend.
 const HANGING: Duration = Duration::from_secs(10);
+
+/// A document that a backend gave.
+#[derive(Debug)]
+pub(crate) struct Kept<T> {
+    /// Of its bytes.
+    pub(crate) hash: String,
+    /// What the backend calls this state of it; empty if it does not say.
+    pub(crate) etag: String,
+    pub(crate) document: T,
+}
 
 /// A remote server.
 #[derive(Debug)]
@@ -35,15 +48,19 @@ pub(crate) struct Backend {
     pub(crate) transport: Result<Transport, String>,
     targets: ArcSwap<Result<Vec<Box<str>>, String>>,
     next: AtomicUsize,
-    seats: Arc<Semaphore>,
+    pub(crate) seats: Seats,
     circuit: Circuit,
     pub(crate) stats: Stats,
     /// What it last said that it serves.
     pub(crate) known: ArcSwapOption<VersionDiscovery>,
-    /// Its OpenAPI document as it last gave it, with its hash.
-    pub(crate) openapi: ArcSwapOption<(String, bytes::Bytes)>,
+    /// Its OpenAPI document as it last gave it.
+    pub(crate) openapi: ArcSwapOption<Kept<bytes::Bytes>>,
+    /// Its part of the OpenAPI document of everything, likewise.
+    pub(crate) swagger: ArcSwapOption<Kept<SwaggerPart>>,
     /// Its documents are fetched anew when this is set.
     pub(crate) outdated: AtomicBool,
+    /// Its documents should be fetched now.
+    pub(crate) learn: Notify,
     /// Something about it changed: it should be looked at now.
     pub(crate) wake: Notify,
 }
@@ -54,11 +71,13 @@ impl Backend {
             transport: Transport::new(&spec, key),
             targets: ArcSwap::from_pointee(Err("not resolved yet".into())),
             next: AtomicUsize::new(0),
-            seats: Arc::new(Semaphore::new(SEATS)),
+            seats: Seats::new(SEATS),
             circuit: Circuit::default(),
             stats: Stats::default(),
             known: ArcSwapOption::empty(),
             openapi: ArcSwapOption::empty(),
+            swagger: ArcSwapOption::empty(),
+            learn: Notify::new(),
             outdated: AtomicBool::new(true),
             wake: Notify::new(),
             spec,
@@ -93,11 +112,6 @@ impl Backend {
         self.circuit.lets_through()
     }
 
-    /// A seat for a request, if there is one.
-    pub(crate) fn seat(&self) -> Option<OwnedSemaphorePermit> {
-        self.seats.clone().try_acquire_owned().ok()
-    }
-
     /// Begins waiting for an answer.
     pub(crate) fn ask(self: &Arc<Self>) -> Asking {
         self.stats.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -111,6 +125,37 @@ impl Backend {
     /// It answers again: whoever found so by other means says it here.
     pub(crate) fn answers(&self) {
         self.circuit.close();
+    }
+}
+
+/// How many requests may be under way: reading, writing.
+#[derive(Debug)]
+pub(crate) struct Seats([Arc<Semaphore>; 2]);
+
+/// A request's seats: its APIService's, and that of all.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    _own: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Seats {
+    fn new(counts: [usize; 2]) -> Self {
+        Seats(counts.map(|count| Arc::new(Semaphore::new(count))))
+    }
+
+    /// The seats of all APIServices together.
+    pub(crate) fn of_all() -> Self {
+        Seats::new(ALL_SEATS)
+    }
+
+    /// A seat here and one of `own`, if there are.
+    pub(crate) fn take(&self, own: &Seats, writes: bool) -> Option<Seat> {
+        let one = |seats: &Seats| seats.0[usize::from(writes)].clone().try_acquire_owned().ok();
+        Some(Seat {
+            _own: one(own)?,
+            _of_all: one(self)?,
+        })
     }
 }
 
@@ -221,6 +266,20 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hanging_backends_leave_seats_for_others() {
+        let (all, hanging) = (Seats::of_all(), [(); 9].map(|()| Seats::new(SEATS)));
+        for writes in [false, true] {
+            let at = usize::from(writes);
+            let taken = |own: &Seats| std::iter::from_fn(|| all.take(own, writes)).collect::<Vec<_>>();
+            let seats: Vec<_> = hanging.iter().map(taken).collect();
+            assert_eq!(seats.first().map(Vec::len), Some(SEATS[at]));
+            assert_eq!(seats.iter().map(Vec::len).sum::<usize>(), ALL_SEATS[at]);
+            drop(seats);
+            assert!(all.take(&hanging[0], writes).is_some(), "what ends makes room");
+        }
+    }
 
     #[test]
     fn the_circuit_opens_after_failures_in_a_row() {

@@ -28,7 +28,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Seats};
 use body::Held;
 use guard::Guarded;
 
@@ -43,6 +43,8 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub(crate) struct Proxy {
     /// Names this process in requests that it passes on.
     instance: HeaderValue,
+    /// Requests to all backends together.
+    seats: Seats,
     tasks: Tasks,
 }
 
@@ -51,6 +53,7 @@ impl Proxy {
         let id = uuid::Uuid::new_v4().to_string();
         Proxy {
             instance: HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("aggregator")),
+            seats: Seats::of_all(),
             tasks,
         }
     }
@@ -90,7 +93,8 @@ impl Proxy {
             backend.stats.refused.fetch_add(1, Ordering::Relaxed);
             return unavailable();
         }
-        let Some(seat) = backend.seat() else {
+        let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
+        let (Some(seat), Some(place)) = (self.seats.take(&backend.seats, writes), transport.place()) else {
             backend.stats.refused.fetch_add(1, Ordering::Relaxed);
             return *too_many_requests();
         };
@@ -113,14 +117,11 @@ impl Proxy {
             head,
         };
         if upgrade {
-            let Some(authority) = targets.first() else {
-                return unavailable();
-            };
-            return upgrade::serve(call, backend, transport, authority).await;
+            return upgrade::serve(call, backend, transport, &targets).await;
         }
         let deadline = call.head.extensions.get::<Deadline>().map(|d| d.0);
         let lasting = info.verb == "watch";
-        let asked = call.send(backend, transport.pool(), &targets, Held::new(body));
+        let asked = call.send(backend, &place.pool, &targets, Held::new(body));
         let answer = if is_discovery(info) {
             let late = || Err("context deadline exceeded".to_string());
             tokio::time::timeout(DISCOVERY_TIMEOUT, asked)
@@ -132,8 +133,8 @@ impl Proxy {
         match answer {
             Err(why) => unreachable_backend(&why),
             // Watches are many and long: they give up their seat once they run.
-            Ok(response) if lasting => pass_back(response, Guarded::plain),
-            Ok(response) => pass_back(response, |body| Guarded::until(body, deadline, seat)),
+            Ok(response) if lasting => pass_back(response, |body| Guarded::plain(body, place.permit)),
+            Ok(response) => pass_back(response, |body| Guarded::until(body, place.permit, deadline, seat)),
         }
     }
 }

@@ -84,8 +84,11 @@ async fn ask(
     let mut request = http::Request::new(proxy::no_body());
     *request.uri_mut() = url.parse().map_err(|error| format!("{error}"))?;
     request.headers_mut().clone_from(headers);
-    let response = transport
-        .pool()
+    let place = transport
+        .place()
+        .ok_or("too many requests to this server are under way")?;
+    let response = place
+        .pool
         .request(request)
         .await
         .map_err(|error| proxy::client::fault_of(&error))?;
@@ -135,24 +138,62 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Result
             answer.status.as_u16()
         ));
     }
-    let document = serde_json::from_slice::<Value>(&answer.body).map_err(|error| error.to_string())?;
+    let document = serde_json::from_slice::<Value>(&answer.body)
+        .map_err(|error| format!("{} is not JSON: {error}", answer.url))?;
     of_legacy(&document, spec)
         .ok_or_else(|| format!("{} is not an APIResourceList of its group version", answer.url))
 }
 
 /// How large an OpenAPI document may be.
-const MOST_OPENAPI: usize = 32 << 20;
+const MOST_OPENAPI: usize = 8 << 20;
 
-/// The OpenAPI document of a backend's group version; `None` when it has none that can be used.
-pub(crate) async fn fetch_openapi(backend: &Arc<Backend>, headers: &HeaderMap) -> Option<Bytes> {
-    let mut json = headers.clone();
-    json.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let path = format!("/openapi/v3{}", path(&backend.spec));
-    let answer = get(backend, &path, &json, Some(MOST_OPENAPI)).await.ok()?;
-    let usable = answer.status.is_success()
-        && serde_json::from_slice::<serde::de::IgnoredAny>(&answer.body).is_ok()
-        && answer.body.first() == Some(&b'{');
-    usable.then_some(answer.body)
+/// An OpenAPI document that a backend gave, with its ETag.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) body: Bytes,
+    pub(crate) etag: String,
+}
+
+/// An OpenAPI document of a backend: its own of the group version, or the one of everything. `None` when it has none, or still
+/// has the one of this ETag.
+///
+/// # Errors
+/// Why it cannot be used.
+pub(crate) async fn fetch_openapi(
+    backend: &Arc<Backend>,
+    headers: &HeaderMap,
+    path: &str,
+    etag: &str,
+) -> Result<Option<Given>, String> {
+    let mut headers = headers.clone();
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    if let Ok(etag) = HeaderValue::from_str(etag)
+        && !etag.is_empty()
+    {
+        headers.insert(header::IF_NONE_MATCH, etag);
+    }
+    let answer = get(backend, path, &headers, Some(MOST_OPENAPI))
+        .await
+        .map_err(|fault| fault.to_string())?;
+    match answer.status {
+        StatusCode::NOT_MODIFIED => return Ok(None),
+        // It does not publish any.
+        status if status.is_client_error() => return Ok(None),
+        status if !status.is_success() => {
+            return Err(format!("bad status from {}: {}", answer.url, status.as_u16()));
+        }
+        _ => {}
+    }
+    if answer.body.first() != Some(&b'{')
+        || serde_json::from_slice::<serde::de::IgnoredAny>(&answer.body).is_err()
+    {
+        return Err(format!("{} is not a JSON object", answer.url));
+    }
+    let etag = answer.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
+    Ok(Some(Given {
+        etag: etag.unwrap_or_default().to_string(),
+        body: answer.body,
+    }))
 }
 
 fn is_aggregated(headers: &HeaderMap) -> bool {

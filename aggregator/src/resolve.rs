@@ -2,7 +2,7 @@
 //!
 //! Mirrors upstream's `apiserver/pkg/util/proxy`. It runs when a Service or EndpointSlice changes, never per request.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use generic_server::registry::Directory;
@@ -99,7 +99,7 @@ impl Resolver {
         };
         let allowed: Vec<Box<str>> = addresses
             .iter()
-            .filter(|(host, _)| !is_forbidden(host))
+            .filter(|(host, _)| !is_forbidden_host(host))
             .map(|(host, port)| join(host, *port).into())
             .collect();
         if allowed.is_empty() {
@@ -112,13 +112,22 @@ impl Resolver {
     }
 }
 
+/// The metadata service of a cloud at an address that is not link-local.
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
 /// Link-local addresses are where clouds keep their credentials; nothing that may be proxied to is there.
-fn is_forbidden(host: &str) -> bool {
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => ip.is_link_local() || ip.is_unspecified() || ip.is_multicast(),
-        Ok(IpAddr::V6(ip)) => ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast(),
-        Err(_) => host.is_empty(),
+pub(crate) fn is_forbidden(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_unspecified() || ip.is_multicast(),
+        IpAddr::V6(ip) => {
+            ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast() || ip == METADATA_V6
+        }
     }
+}
+
+/// Whether an address is known to be forbidden before a name is resolved.
+fn is_forbidden_host(host: &str) -> bool {
+    host.parse().map_or(host.is_empty(), is_forbidden)
 }
 
 fn join(host: &str, port: u16) -> String {
@@ -317,5 +326,11 @@ mod tests {
         let external = service(json!({"type": "ExternalName", "externalName": "169.254.169.254"}));
         let why = "no permitted address for service \"s\": link-local and unspecified ones are refused";
         check(false, external, vec![], Err(why));
+        for address in ["169.254.1.1", "::ffff:169.254.169.254", "fe80::1", "0.0.0.0", "::", "fd00:ec2::254", "224.0.0.1"] {
+            assert!(is_forbidden(address.parse().expect("an address")), "{address}");
+        }
+        for address in ["127.0.0.1", "10.0.0.1", "fd00::1", "::1"] {
+            assert!(!is_forbidden(address.parse().expect("an address")), "{address}");
+        }
     }
 }

@@ -10,7 +10,9 @@ use generic_server::discovery::{
 };
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::metrics::Metrics;
-use generic_server::openapi::{DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments};
+use generic_server::openapi::{
+    DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments, SwaggerPart,
+};
 use generic_server::registry::cache::{Interest, Snapshot};
 use generic_server::registry::{Directory, StorageFactory};
 use generic_server::request::{Authorized, Request, RequestInfo};
@@ -18,6 +20,7 @@ use generic_server::resource::ServedResource;
 use generic_server::server::GroupSpec;
 use generic_server::spawn::Tasks;
 use machinery::ApiError;
+use machinery::openapi::Descriptions;
 
 use crate::apiservice;
 use crate::autoregister::AutoRegister;
@@ -302,26 +305,49 @@ impl Published {
     }
 }
 
+/// Where a backend's OpenAPI document is, below `/openapi/v3/`.
+fn document_path(backend: &Backend) -> String {
+    remote_discovery::path(&backend.spec)
+        .trim_start_matches('/')
+        .to_string()
+}
+
+impl Published {
+    fn backend_of(&self, path: &str) -> Option<Arc<Backend>> {
+        let mut all = self.backends().into_iter().map(|(backend, _)| backend);
+        all.find(|backend| document_path(backend) == path)
+    }
+}
+
 impl OpenApiSource for Published {
     fn documents(&self) -> Vec<DocumentRef> {
         let one = |(backend, _): (Arc<Backend>, bool)| {
-            let known = backend.openapi.load_full()?;
             Some(DocumentRef {
-                path: remote_discovery::path(&backend.spec)
-                    .trim_start_matches('/')
-                    .to_string(),
-                hash: known.0.clone(),
+                path: document_path(&backend),
+                hash: backend.openapi.load().as_ref()?.hash.clone(),
             })
         };
         self.backends().into_iter().filter_map(one).collect()
     }
 
     fn document(&self, path: &str) -> Option<bytes::Bytes> {
-        let backends = self.backends();
-        let (backend, _) = backends
-            .iter()
-            .find(|(backend, _)| remote_discovery::path(&backend.spec).trim_start_matches('/') == path)?;
-        backend.openapi.load().as_ref().map(|known| known.1.clone())
+        let backend = self.backend_of(path)?;
+        backend.openapi.load().as_ref().map(|known| known.document.clone())
+    }
+
+    fn swagger_parts(&self) -> Vec<DocumentRef> {
+        let one = |(backend, _): (Arc<Backend>, bool)| {
+            Some(DocumentRef {
+                path: document_path(&backend),
+                hash: backend.swagger.load().as_ref()?.hash.clone(),
+            })
+        };
+        self.backends().into_iter().filter_map(one).collect()
+    }
+
+    fn swagger(&self, path: &str, _texts: &Descriptions) -> Option<SwaggerPart> {
+        let backend = self.backend_of(path)?;
+        backend.swagger.load().as_ref().map(|known| known.document.clone())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use generic_server::discovery::DiscoverySource;
-use generic_server::openapi::{DocumentRef, OpenApiSource, StaticDocuments, digest};
+use generic_server::openapi::{DocumentRef, OpenApiSource, StaticDocuments, SwaggerPart, digest, paths_from_v3};
 use machinery::openapi::{Descriptions, Dialect};
 use serde_json::{Map, Value};
 
@@ -45,15 +45,21 @@ impl OpenApiSource for ApiExtensions {
         self.openapi_v3(group, version)
     }
 
-    fn v2(&self, texts: &Descriptions) -> (Map<String, Value>, Map<String, Value>) {
-        let (mut definitions, paths) = self.own_documents().v2(texts);
-        for group in self.index().groups.values() {
-            for definition in group.crds.values().filter(|d| d.established) {
-                for version in definition.facts.versions.iter().filter(|v| v.served) {
-                    definitions.extend(openapi::kinds(definition, version, Dialect::V2, texts));
-                }
+    fn swagger(&self, path: &str, texts: &Descriptions) -> Option<SwaggerPart> {
+        let (group, version) = path.strip_prefix("apis/")?.split_once('/')?;
+        if group == GROUP {
+            return self.own_documents().swagger(path, texts);
+        }
+        let document: Value = serde_json::from_slice(&self.openapi_v3(group, version)?).ok()?;
+        let paths = document.get("paths").and_then(Value::as_object)?;
+        let mut definitions = Map::new();
+        for definition in self.index().groups.get(group)?.crds.values() {
+            if let Some((info, _)) = definition.version(version).filter(|_| definition.established)
+                && info.served
+            {
+                definitions.extend(openapi::kinds(definition, info, Dialect::V2, texts));
             }
         }
-        (definitions, paths)
+        Some(SwaggerPart::new(paths_from_v3(paths), definitions))
     }
 }

@@ -9,7 +9,7 @@ mod authz;
 mod client;
 mod kubeconfig;
 
-pub use authn::{FrontProxy, TokenReviews, front_proxy};
+pub use authn::{FrontProxy, TokenReviews, Trust, front_proxy};
 pub use authz::AccessReviews;
 pub use client::{ClientError, KubeClient};
 pub use kubeconfig::{Kubeconfig, KubeconfigError};

@@ -316,12 +316,16 @@ pub(crate) fn query_pairs(query: Option<&str>) -> impl Iterator<Item = (String, 
     })
 }
 
-/// Whether a client takes plain JSON for a document that has no other form.
-pub(crate) fn takes_json(headers: &HeaderMap) -> bool {
+/// Which of these subtypes of `application/` a client would rather have; `None` when none will do.
+pub(crate) fn pick(headers: &HeaderMap, offers: &[&str]) -> Option<usize> {
     let accept = text(headers, header::ACCEPT);
-    accept.is_empty()
-        || accept::parse(accept).any(|clause| {
-            matches!(clause.kind, "application" | "*") && matches!(clause.subtype, "json" | "*")
+    let accept = if accept.is_empty() { "*/*" } else { accept };
+    accept::parse(accept)
+        .filter(|clause| matches!(clause.kind, "application" | "*"))
+        .find_map(|clause| {
+            offers
+                .iter()
+                .position(|offer| clause.subtype == "*" || clause.subtype == *offer)
         })
 }
 

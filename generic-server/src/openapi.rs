@@ -6,8 +6,10 @@
 //! [`paths`].
 
 mod answer;
+mod gnostic;
 mod paths;
 mod roots;
+mod swagger;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +19,9 @@ use machinery::openapi::{CustomKind, Descriptions, Dialect, custom_definitions, 
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
+use crate::resource::ServedResource;
 use crate::server::GroupSpec;
+use swagger::Swagger;
 
 /// A document that a source has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,19 +38,44 @@ pub trait OpenApiSource: Send + Sync + std::fmt::Debug {
     fn documents(&self) -> Vec<DocumentRef>;
     /// One of them, as JSON; may take its time.
     fn document(&self, path: &str) -> Option<Bytes>;
-    /// Its part of the v2 document: definitions and paths; may take its time.
-    fn v2(&self, _texts: &Descriptions) -> (Map<String, Value>, Map<String, Value>) {
-        (Map::new(), Map::new())
+    /// What it has parts of in the v2 document, with a hash each; cheap.
+    fn swagger_parts(&self) -> Vec<DocumentRef> {
+        self.documents()
+    }
+    /// Its part of the v2 document for one of these; may take its time.
+    fn swagger(&self, _path: &str, _texts: &Descriptions) -> Option<SwaggerPart> {
+        None
     }
 }
 
 pub use roots::RootDocuments;
+pub use swagger::{SwaggerPart, paths_from_v3};
+
+/// The form of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    Json,
+    /// gnostic's messages.
+    Protobuf,
+}
 
 /// The documents of one or more servers.
 #[derive(Debug)]
 pub struct OpenApi {
     sources: Vec<Arc<dyn OpenApiSource>>,
-    kept: Arc<Mutex<HashMap<String, (String, Bytes)>>>,
+    kept: Mutex<HashMap<(String, Form), (String, Bytes)>>,
+    /// One is made at a time: whoever wants the same meanwhile waits for it.
+    swagger: tokio::sync::Mutex<KeptSwagger>,
+}
+
+/// The v2 document and what it was made of.
+#[derive(Debug, Default)]
+struct KeptSwagger {
+    hash: String,
+    /// By path, with their hash.
+    parts: HashMap<String, (String, SwaggerPart)>,
+    joined: Option<Swagger>,
+    protobuf: Option<Bytes>,
 }
 
 const V2: &str = "/openapi/v2";
@@ -56,7 +85,8 @@ impl OpenApi {
     pub fn new(sources: Vec<Arc<dyn OpenApiSource>>) -> Self {
         OpenApi {
             sources,
-            kept: Arc::default(),
+            kept: Mutex::default(),
+            swagger: tokio::sync::Mutex::default(),
         }
     }
 
@@ -71,67 +101,121 @@ impl OpenApi {
         all
     }
 
-    /// A document that is kept under a name as long as its hash is this; made by `make` otherwise, on a thread of its own.
-    async fn kept(
-        &self,
-        name: &str,
-        hash: &str,
-        make: impl FnOnce() -> Option<Bytes> + Send + 'static,
-    ) -> Option<Bytes> {
-        if let Some((_, document)) = self.kept.lock().get(name).filter(|(known, _)| known == hash) {
-            return Some(document.clone());
-        }
-        let made = tokio::task::spawn_blocking(make).await.ok().flatten()?;
-        self.kept.lock().insert(name.into(), (hash.into(), made.clone()));
-        Some(made)
-    }
-
     /// The v3 document of a path, with its hash.
-    async fn v3(&self, path: &str) -> Option<(String, Bytes)> {
+    async fn v3(&self, path: &str, form: Form) -> Option<(String, Bytes)> {
         let mut hashes = self.hashes();
         let (index, hash) = hashes.remove(path)?;
+        let known = |form: Form| {
+            let kept = self.kept.lock();
+            let (_, document) = kept
+                .get(&(path.to_string(), form))
+                .filter(|(known, _)| *known == hash)?;
+            Some(document.clone())
+        };
+        if let Some(document) = known(form) {
+            return Some((hash, document));
+        }
         let source = self.sources.get(index)?.clone();
-        let own = path.to_string();
-        let document = self.kept(path, &hash, move || source.document(&own)).await?;
+        let (own, json) = (path.to_string(), known(Form::Json));
+        let (json, document) = tokio::task::spawn_blocking(move || {
+            let json = match json {
+                Some(json) => json,
+                None => source.document(&own)?,
+            };
+            let document = match form {
+                Form::Json => json.clone(),
+                Form::Protobuf => gnostic::v3(&serde_json::from_slice(&json).ok()?).into(),
+            };
+            Some((json, document))
+        })
+        .await
+        .ok()??;
+        let mut kept = self.kept.lock();
+        kept.insert((path.into(), Form::Json), (hash.clone(), json));
+        kept.insert((path.into(), form), (hash.clone(), document.clone()));
         // What is gone is not kept.
-        self.kept
-            .lock()
-            .retain(|name, _| name == V2 || name == path || hashes.contains_key(name));
+        kept.retain(|(name, _), _| name == path || hashes.contains_key(name));
         Some((hash, document))
     }
 
     /// The v2 document, with its hash.
-    async fn v2(&self) -> Option<(String, Bytes)> {
-        let hashes: Vec<String> = self.hashes().into_values().map(|(_, hash)| hash).collect();
+    async fn v2(&self, form: Form) -> Option<(String, Bytes)> {
+        let mut wanted: BTreeMap<String, (usize, String)> = BTreeMap::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            for part in source.swagger_parts() {
+                wanted.entry(part.path).or_insert((index, part.hash));
+            }
+        }
+        let hashes: Vec<&str> = wanted.values().map(|(_, hash)| hash.as_str()).collect();
         let hash = digest(hashes.join("\n").as_bytes());
-        let sources = self.sources.clone();
-        let document = self.kept(V2, &hash, move || Some(join_v2(&sources))).await?;
+        let mut kept = self.swagger.lock().await;
+        if kept.joined.is_none() || kept.hash != hash {
+            let (sources, old) = (self.sources.clone(), std::mem::take(&mut kept.parts));
+            let made = tokio::task::spawn_blocking(move || make_swagger(&sources, wanted, old));
+            let (parts, joined) = made.await.ok()?;
+            *kept = KeptSwagger {
+                hash: hash.clone(),
+                parts,
+                joined: Some(joined),
+                protobuf: None,
+            };
+        }
+        let joined = kept.joined.as_ref()?;
+        let document = match (form, &kept.protobuf) {
+            (Form::Json, _) => joined.json.clone(),
+            (Form::Protobuf, Some(document)) => document.clone(),
+            (Form::Protobuf, None) => {
+                let joined = joined.clone();
+                let made = tokio::task::spawn_blocking(move || joined.protobuf());
+                let document = made.await.ok()?;
+                kept.protobuf = Some(document.clone());
+                document
+            }
+        };
         Some((hash, document))
     }
 }
 
-fn join_v2(sources: &[Arc<dyn OpenApiSource>]) -> Bytes {
-    let texts = Descriptions::unpack();
-    let (mut definitions, mut paths) = (Map::new(), Map::new());
-    for source in sources {
-        let (more_definitions, more_paths) = source.v2(&texts);
-        for (name, definition) in more_definitions {
-            definitions.entry(name).or_insert(definition);
-        }
-        paths.extend(more_paths);
+type Parts = HashMap<String, (String, SwaggerPart)>;
+
+/// Makes the parts that are not known yet, and the document of all.
+fn make_swagger(
+    sources: &[Arc<dyn OpenApiSource>],
+    wanted: BTreeMap<String, (usize, String)>,
+    mut old: Parts,
+) -> (Parts, Swagger) {
+    let mut texts = None;
+    let (mut names, mut parts) = (Vec::new(), Vec::new());
+    for (path, (index, hash)) in wanted {
+        let part = match old.remove(&path) {
+            Some((known, part)) if known == hash => part,
+            _ => {
+                let texts = texts.get_or_insert_with(Descriptions::unpack);
+                let made = sources.get(index).and_then(|source| source.swagger(&path, texts));
+                made.unwrap_or_default()
+            }
+        };
+        names.push((path, hash));
+        parts.push(part);
     }
-    let document = json!({
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": VERSION},
-        "paths": paths,
-        "definitions": definitions,
-        "securityDefinitions": {"BearerToken": {
-            "type": "apiKey", "name": "authorization", "in": "header",
-            "description": "Bearer Token authentication",
-        }},
-        "security": [{"BearerToken": []}],
-    });
-    document.to_string().into()
+    let joined = swagger::join(
+        json!({
+            "swagger": "2.0",
+            "info": {"title": "Kubernetes", "version": VERSION},
+            "securityDefinitions": {"BearerToken": {
+                "type": "apiKey", "name": "authorization", "in": "header",
+                "description": "Bearer Token authentication",
+            }},
+            "security": [{"BearerToken": []}],
+        }),
+        &mut parts,
+    );
+    let parts = names
+        .into_iter()
+        .zip(parts)
+        .map(|((path, hash), part)| (path, (hash, part)))
+        .collect();
+    (parts, joined)
 }
 
 /// What the documents are of.
@@ -173,6 +257,15 @@ impl StaticDocuments {
         } else {
             format!("apis/{group}/{version}")
         }
+    }
+
+    /// The group version of a document.
+    fn find(&self, path: &str) -> Option<(&str, &str, &[Arc<ServedResource>])> {
+        let mut versions = self.groups.iter().flat_map(|group| {
+            let versions = group.versions.iter();
+            versions.map(move |(version, resources)| (&*group.group, &**version, &**resources))
+        });
+        versions.find(|(group, version, _)| Self::path(group, version) == path)
     }
 
     /// Definitions of what these paths name, and of custom kinds.
@@ -227,15 +320,7 @@ impl OpenApiSource for StaticDocuments {
     }
 
     fn document(&self, path: &str) -> Option<Bytes> {
-        let versions = self.groups.iter().flat_map(|group| {
-            group
-                .versions
-                .iter()
-                .map(move |(version, resources)| (&*group.group, &**version, resources))
-        });
-        let (group, version, resources) = versions
-            .into_iter()
-            .find(|(group, version, _)| Self::path(group, version) == path)?;
+        let (group, version, resources) = self.find(path)?;
         let texts = Descriptions::unpack();
         let (paths, models) = paths::write(Dialect::V3, group, version, resources);
         let mut schemas = machinery::openapi::components_for(group, version, &texts);
@@ -255,25 +340,15 @@ impl OpenApiSource for StaticDocuments {
         Some(document.to_string().into())
     }
 
-    fn v2(&self, texts: &Descriptions) -> (Map<String, Value>, Map<String, Value>) {
-        let (mut all_definitions, mut all_paths) = (Map::new(), Map::new());
+    fn swagger(&self, path: &str, texts: &Descriptions) -> Option<SwaggerPart> {
+        let (group, version, resources) = self.find(path)?;
+        let (paths, models) = paths::write(Dialect::V2, group, version, resources);
         let served = machinery::openapi::registered_versions();
-        for group in &self.groups {
-            for (version, resources) in &group.versions {
-                let (paths, models) = paths::write(Dialect::V2, &group.group, version, resources);
-                all_paths.extend(paths);
-                let builtin = definitions(
-                    Dialect::V2,
-                    models.names.iter().map(String::as_str),
-                    &served,
-                    texts,
-                );
-                let own = self.schemas(Dialect::V2, &group.group, version, &models, texts);
-                for (name, definition) in builtin.into_iter().chain(own) {
-                    all_definitions.entry(name).or_insert(definition);
-                }
-            }
+        let names = models.names.iter().map(String::as_str);
+        let mut all = definitions(Dialect::V2, names, &served, texts);
+        for (name, definition) in self.schemas(Dialect::V2, group, version, &models, texts) {
+            all.entry(name).or_insert(definition);
         }
-        (all_definitions, all_paths)
+        Some(SwaggerPart::new(paths, all))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,12 +12,16 @@ use generic_server::client::TlsIo;
 use http::Uri;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::ServerName;
+use machinery::time::Timestamp;
+use parking_lot::Mutex;
+use rustls::pki_types::{ServerName, UnixTime};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 
 use super::body::Held;
 use super::tls::{ProxyKey, client_config};
+use crate::resolve::is_forbidden;
 use crate::routes::RemoteSpec;
 
 /// How long a connection may take to come about; a second endpoint is tried after that.
@@ -26,7 +31,13 @@ const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(90);
 const IDLE_PER_ENDPOINT: usize = 64;
-const WINDOW: u32 = 1 << 20;
+/// What one answer may have under way before the client has read it.
+const WINDOW: u32 = 256 * 1024;
+/// Requests under way on one connection: what any server allows. Its window holds all of theirs, so that clients that do not
+/// read hold up nobody else.
+const LANE: usize = 100;
+/// Connections per endpoint.
+const MOST_LANES: usize = 64;
 /// A backend's head may not be larger: an endless one is an error.
 const MAX_HEADERS: usize = 256 * 1024;
 
@@ -34,11 +45,49 @@ const MAX_HEADERS: usize = 256 * 1024;
 pub(crate) type Pool = Client<Connector, Held>;
 
 /// How one APIService's servers are talked to. Made when its spec changes, never per request.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Transport {
-    pool: Pool,
+    connector: Connector,
+    lanes: Mutex<Vec<Lane>>,
     /// HTTP/1.1 alone, without reuse: for upgrades.
     upgrades: Connector,
+}
+
+/// A pool that shares one HTTP/2 connection per endpoint.
+#[derive(Debug)]
+struct Lane {
+    pool: Pool,
+    free: Arc<Semaphore>,
+}
+
+impl Lane {
+    fn new(connector: Connector) -> Self {
+        let lane = u32::try_from(LANE).unwrap_or(u32::MAX);
+        let pool = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_PER_ENDPOINT)
+            .http1_max_buf_size(MAX_HEADERS)
+            .http2_initial_stream_window_size(WINDOW)
+            .http2_initial_connection_window_size(WINDOW.saturating_mul(lane))
+            .http2_max_header_list_size(u32::try_from(MAX_HEADERS).unwrap_or(u32::MAX))
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .http2_keep_alive_while_idle(true)
+            .build(connector);
+        Lane {
+            pool,
+            free: Arc::new(Semaphore::new(LANE)),
+        }
+    }
+}
+
+/// A place on a connection, until the answer has ended.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) pool: Pool,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 impl Transport {
@@ -57,24 +106,30 @@ impl Transport {
             tls: TlsConnector::from(Arc::new(config)),
             name,
         };
-        let pool = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_PER_ENDPOINT)
-            .http1_max_buf_size(MAX_HEADERS)
-            .http2_initial_stream_window_size(WINDOW)
-            .http2_initial_connection_window_size(WINDOW * 8)
-            .http2_max_header_list_size(u32::try_from(MAX_HEADERS).unwrap_or(u32::MAX))
-            .http2_keep_alive_interval(PING_EVERY)
-            .http2_keep_alive_timeout(PING_TIMEOUT)
-            .http2_keep_alive_while_idle(true)
-            .build(connector);
-        Ok(Transport { pool, upgrades })
+        Ok(Transport {
+            connector,
+            lanes: Mutex::default(),
+            upgrades,
+        })
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
+    /// A place on the first connection that has one; `None` when too many requests are under way.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let mut lanes = self.lanes.lock();
+        let free = |lane: &Lane| {
+            Some(Place {
+                permit: lane.free.clone().try_acquire_owned().ok()?,
+                pool: lane.pool.clone(),
+            })
+        };
+        if let Some(place) = lanes.iter().find_map(free) {
+            return Some(place);
+        }
+        if lanes.len() >= MOST_LANES {
+            return None;
+        }
+        lanes.push(Lane::new(self.connector.clone()));
+        lanes.last().and_then(free)
     }
 
     /// A fresh HTTP/1.1 connection, for an upgrade.
@@ -113,7 +168,18 @@ impl Connector {
     }
 
     async fn attempt(&self, authority: &str) -> Result<TlsIo, Fault> {
-        let stream = TcpStream::connect(authority)
+        // Names are resolved here, so that what they resolve to can be judged.
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let found = tokio::net::lookup_host(authority)
+            .await
+            .map_err(|_| Fault(format!("dial tcp: lookup {host}: no such host")))?;
+        let allowed: Vec<SocketAddr> = found.filter(|address| !is_forbidden(address.ip())).collect();
+        if allowed.is_empty() {
+            return Err(Fault(format!(
+                "dial tcp {authority}: no permitted address: link-local and unspecified ones are refused"
+            )));
+        }
+        let stream = TcpStream::connect(&*allowed)
             .await
             .map_err(|error| Fault(dial_fault(authority, &error)))?;
         // Watch events are small: they must not wait for more.
@@ -140,6 +206,14 @@ fn dial_fault(authority: &str, error: &io::Error) -> String {
     format!("dial tcp {authority}: {why}")
 }
 
+fn rfc3339(time: UnixTime) -> String {
+    Timestamp::from_unix(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)).to_rfc3339()
+}
+
+fn expired(when: &str) -> String {
+    format!("certificate has expired or is not yet valid: {when}")
+}
+
 /// A failed handshake as Go words it.
 fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
     use rustls::{CertificateError as Bad, Error};
@@ -149,9 +223,15 @@ fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
         Some(Error::InvalidCertificate(Bad::UnknownIssuer)) => {
             x509("certificate signed by unknown authority")
         }
-        Some(Error::InvalidCertificate(
-            Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. },
-        )) => x509("certificate has expired or is not yet valid"),
+        Some(Error::InvalidCertificate(Bad::ExpiredContext { time, not_after })) => {
+            x509(&expired(&format!("current time {} is after {}", rfc3339(*time), rfc3339(*not_after))))
+        }
+        Some(Error::InvalidCertificate(Bad::NotValidYetContext { time, not_before })) => {
+            x509(&expired(&format!("current time {} is before {}", rfc3339(*time), rfc3339(*not_before))))
+        }
+        Some(Error::InvalidCertificate(Bad::Expired | Bad::NotValidYet)) => {
+            x509("certificate has expired or is not yet valid")
+        }
         Some(Error::InvalidCertificate(Bad::NotValidForName)) => x509(&format!(
             "certificate is not valid for any names, but wanted to match {}",
             name.to_str()
@@ -211,5 +291,33 @@ impl tower::Service<Uri> for Connector {
         let connector = self.clone();
         let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
         Box::pin(async move { connector.connect(authority).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded() {
+        let spec = RemoteSpec {
+            name: "v1.a.io".into(),
+            group: "a.io".into(),
+            version: "v1".into(),
+            namespace: "n".into(),
+            service: "s".into(),
+            port: 443,
+            ca_bundle: None,
+            insecure: true,
+        };
+        let authority = generic_server::pki::Authority::generate("test").expect("an authority");
+        let key = authority.client("proxy", "proxies").expect("a certificate");
+        let key = key.certified_key().expect("a pair");
+        let transport = Transport::new(&spec, &Arc::new(arc_swap::ArcSwap::from(key))).expect("a transport");
+        let mut places: Vec<Place> = (0..LANE * MOST_LANES).filter_map(|_| transport.place()).collect();
+        assert_eq!(places.len(), LANE * MOST_LANES);
+        assert!(transport.place().is_none());
+        places.pop();
+        assert!(transport.place().is_some());
     }
 }

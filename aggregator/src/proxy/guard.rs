@@ -12,6 +12,8 @@ use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
+use crate::backend::Seat;
+
 /// What a body that stalls ends with: the client sees it cut, not complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the backend did not finish its answer in time")]
@@ -22,24 +24,32 @@ struct Stalled;
 pub(super) struct Guarded {
     body: Incoming,
     deadline: Option<Pin<Box<Sleep>>>,
-    _seat: Option<OwnedSemaphorePermit>,
+    _place: OwnedSemaphorePermit,
+    _seat: Option<Seat>,
 }
 
 impl Guarded {
-    /// Of a watch: it may last.
-    pub(super) fn plain(body: Incoming) -> Self {
+    /// Of a watch: it may last, and holds nothing but its place on a connection.
+    pub(super) fn plain(body: Incoming, place: OwnedSemaphorePermit) -> Self {
         Guarded {
             body,
             deadline: None,
+            _place: place,
             _seat: None,
         }
     }
 
-    pub(super) fn until(body: Incoming, deadline: Option<Instant>, seat: OwnedSemaphorePermit) -> Self {
+    pub(super) fn until(
+        body: Incoming,
+        place: OwnedSemaphorePermit,
+        deadline: Option<Instant>,
+        seat: Seat,
+    ) -> Self {
         let deadline = deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into())));
         Guarded {
             body,
             deadline,
+            _place: place,
             _seat: Some(seat),
         }
     }

@@ -38,10 +38,10 @@ pub(super) async fn serve(
     mut call: Call<'_>,
     backend: &Arc<Backend>,
     transport: &Transport,
-    authority: &str,
+    targets: &[Box<str>],
 ) -> Response {
     let asking = backend.ask();
-    let answer = tokio::time::timeout(PATIENCE, ask(&call, transport, authority)).await;
+    let answer = tokio::time::timeout(PATIENCE, ask(&call, transport, targets)).await;
     let mut response = match answer.unwrap_or_else(|_| Err("timed out waiting for the upgrade".into())) {
         Ok(response) => response,
         Err(why) => {
@@ -85,9 +85,21 @@ pub(super) async fn serve(
 async fn ask(
     call: &Call<'_>,
     transport: &Transport,
-    authority: &str,
+    targets: &[Box<str>],
 ) -> Result<http::Response<hyper::body::Incoming>, String> {
-    let stream = transport.connect(authority).await.map_err(|fault| fault.0)?;
+    let mut why = String::from("no address");
+    let mut reached = None;
+    // Another address is asked as long as none could be reached.
+    for authority in targets.iter().take(super::ATTEMPTS) {
+        match transport.connect(authority).await {
+            Ok(stream) => {
+                reached = Some((authority, stream));
+                break;
+            }
+            Err(fault) => why = fault.0,
+        }
+    }
+    let (authority, stream) = reached.ok_or(why)?;
     let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| fault_of(&error))?;
     call.proxy.tasks.spawn("upgrade connection", async move {
         // Its failure reaches the request that waits on it.

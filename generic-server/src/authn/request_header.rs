@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::HeaderMap;
 use http::request::Parts;
 
@@ -47,13 +48,21 @@ impl Default for RequestHeaderOptions {
 #[derive(Debug)]
 pub struct RequestHeader {
     authorities: Arc<ClientAuthorities>,
-    options: RequestHeaderOptions,
+    options: ArcSwap<RequestHeaderOptions>,
 }
 
 impl RequestHeader {
     /// With these authorities for proxies.
     pub fn new(authorities: Arc<ClientAuthorities>, options: RequestHeaderOptions) -> Self {
-        RequestHeader { authorities, options }
+        RequestHeader {
+            authorities,
+            options: ArcSwap::from_pointee(options),
+        }
+    }
+
+    /// Names and headers from now on.
+    pub fn reload(&self, options: RequestHeaderOptions) {
+        self.options.store(Arc::new(options));
     }
 }
 
@@ -63,15 +72,16 @@ impl Authenticator for RequestHeader {
         let Some(connection) = head.extensions.get::<Arc<ConnectionInfo>>() else {
             return Verdict::NotRequested;
         };
+        let options = self.options.load();
         // An ordinary client's certificate is of another authority: looked at only when the headers are there.
-        let Some(name) = first(&head.headers, &self.options.username_headers) else {
+        let Some(name) = first(&head.headers, &options.username_headers) else {
             return Verdict::NotRequested;
         };
         match self.authorities.verify(connection) {
             None => return Verdict::NotRequested,
             Some(Err(why)) => return Verdict::Failed(why.to_string()),
             Some(Ok(proxy)) => {
-                let allowed = &self.options.allowed_names;
+                let allowed = &options.allowed_names;
                 if !allowed.is_empty() && !allowed.contains(&proxy.common_name) {
                     let name = &proxy.common_name;
                     return Verdict::Failed(format!(
@@ -82,9 +92,9 @@ impl Authenticator for RequestHeader {
         }
         Verdict::User(User {
             name,
-            uid: first(&head.headers, &self.options.uid_headers).unwrap_or_default(),
-            groups: all(&head.headers, &self.options.group_headers),
-            extra: extra(&head.headers, &self.options.extra_prefixes),
+            uid: first(&head.headers, &options.uid_headers).unwrap_or_default(),
+            groups: all(&head.headers, &options.group_headers),
+            extra: extra(&head.headers, &options.extra_prefixes),
         })
     }
 }

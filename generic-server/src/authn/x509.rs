@@ -75,12 +75,16 @@ impl ClientAuthorities {
         Ok(authorities)
     }
 
-    /// Replaces the bundle. Fail-closed: when it cannot be used the old one stays.
+    /// Replaces the bundle; an empty one vouches for nobody. Fail-closed: when it cannot be used the old one stays.
     ///
     /// # Errors
     /// When a certificate cannot be a trust anchor.
     pub fn reload(&self, certificates: &[CertificateDer<'static>]) -> Result<(), AuthoritiesError> {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+        if certificates.is_empty() {
+            self.0.store(None);
+            return Ok(());
+        }
         let mut roots = RootCertStore::empty();
         for certificate in certificates {
             roots

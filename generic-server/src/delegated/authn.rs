@@ -1,14 +1,18 @@
 //! Delegated authentication: TokenReviews, and the front proxy that the main server vouches for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::client::{ClientError, KubeClient};
-use crate::authn::request_header::RequestHeaderOptions;
+use crate::authn::request_header::{RequestHeader, RequestHeaderOptions};
+use crate::authn::x509::ClientAuthorities;
 use crate::authn::{TokenAuthenticator, TokenVerdict};
 use crate::request::User;
 
+/// Between attempts when the main server cannot be asked.
+const PAUSE: Duration = Duration::from_secs(5);
 const CONFIG_MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
 /// Asks the main server whose tokens are. Put a [`crate::authn::token_cache::TokenCache`] before it.
@@ -77,7 +81,13 @@ pub struct FrontProxy {
 /// # Errors
 /// When the main server cannot be asked or does not let this server read it.
 pub async fn front_proxy(client: &KubeClient) -> Result<FrontProxy, ClientError> {
+    read(client).await.map(|(known, _)| known)
+}
+
+/// The same with its version.
+async fn read(client: &KubeClient) -> Result<(FrontProxy, String), ClientError> {
     let map = client.get(CONFIG_MAP).await?;
+    let version = machinery::meta::dig_str(&map, &["metadata", "resourceVersion"]).to_string();
     let text = |key: &str| {
         let data = map.get("data").and_then(|data| data.get(key)?.as_str());
         data.unwrap_or_default().to_string()
@@ -88,7 +98,7 @@ pub async fn front_proxy(client: &KubeClient) -> Result<FrontProxy, ClientError>
     };
     let headers =
         |key: &str| -> Vec<String> { list(key).iter().map(|name| name.to_ascii_lowercase()).collect() };
-    Ok(FrontProxy {
+    let known = FrontProxy {
         client_ca: text("client-ca-file"),
         proxy_ca: text("requestheader-client-ca-file"),
         options: RequestHeaderOptions {
@@ -98,24 +108,85 @@ pub async fn front_proxy(client: &KubeClient) -> Result<FrontProxy, ClientError>
             group_headers: headers("requestheader-group-headers"),
             extra_prefixes: headers("requestheader-extra-headers-prefix"),
         },
-    })
+    };
+    Ok((known, version))
 }
 
-impl FrontProxy {
-    /// The bundles as authorities: of clients, then of proxies. `None` where there is none.
+/// What the main server's ConfigMap says, kept current: authorities of clients and of front proxies, and the proxies' names and
+/// headers. Put [`Trust::front_proxies`] and an [`crate::authn::x509::X509`] of [`Trust::clients`] into the authentication.
+#[derive(Debug)]
+pub struct Trust {
+    clients: Arc<ClientAuthorities>,
+    proxies: Arc<ClientAuthorities>,
+    front_proxies: Arc<RequestHeader>,
+}
+
+impl Trust {
+    /// Of what is known now.
     ///
     /// # Errors
-    /// When a bundle cannot be read.
-    pub fn authorities(&self) -> Result<[Option<Arc<crate::authn::x509::ClientAuthorities>>; 2], String> {
-        let load = |pem: &str| {
-            if pem.trim().is_empty() {
-                return Ok(None);
-            }
-            let certificates = crate::pki::certificates(pem).map_err(|error| error.to_string())?;
-            crate::authn::x509::ClientAuthorities::new(&certificates)
-                .map(|found| Some(Arc::new(found)))
-                .map_err(|error| error.to_string())
+    /// When a bundle cannot be used.
+    pub fn new(known: FrontProxy) -> Result<Arc<Self>, String> {
+        let proxies: Arc<ClientAuthorities> = Arc::default();
+        let trust = Trust {
+            clients: Arc::default(),
+            front_proxies: Arc::new(RequestHeader::new(proxies.clone(), known.options.clone())),
+            proxies,
         };
-        Ok([load(&self.client_ca)?, load(&self.proxy_ca)?])
+        trust.take(known)?;
+        Ok(Arc::new(trust))
     }
+
+    /// Authorities of client certificates.
+    pub fn clients(&self) -> &Arc<ClientAuthorities> {
+        &self.clients
+    }
+
+    /// Users as trusted proxies tell them.
+    pub fn front_proxies(&self) -> &Arc<RequestHeader> {
+        &self.front_proxies
+    }
+
+    /// Replaces what is known.
+    ///
+    /// # Errors
+    /// When a bundle cannot be used: then the old one stays.
+    pub fn take(&self, known: FrontProxy) -> Result<(), String> {
+        let load = |authorities: &ClientAuthorities, pem: &str| {
+            let certificates = match pem.trim() {
+                "" => Vec::new(),
+                pem => crate::pki::certificates(pem).map_err(|error| error.to_string())?,
+            };
+            authorities.reload(&certificates).map_err(|error| error.to_string())
+        };
+        load(&self.clients, &known.client_ca)?;
+        load(&self.proxies, &known.proxy_ca)?;
+        self.front_proxies.reload(known.options);
+        Ok(())
+    }
+
+    /// Follows the ConfigMap for as long as it is polled; `change` puts the caller's own flags over what it says.
+    pub async fn follow(&self, client: &KubeClient, change: impl Fn(FrontProxy) -> FrontProxy) {
+        loop {
+            let known = match read(client).await {
+                Ok((known, version)) => {
+                    if let Err(error) = self.take(change(known)) {
+                        tracing::warn!(error, "the API server's authorities cannot be used; the old ones stay");
+                    }
+                    client.wait_for_change(&watch_path(&version)).await
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = known {
+                tracing::warn!(%error, "cannot follow whom the API server trusts");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The watch of the ConfigMap after a version.
+fn watch_path(version: &str) -> String {
+    let list = "/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name%3Dextension-apiserver-authentication";
+    format!("{list}&resourceVersion={version}&watch=true&timeoutSeconds=300")
 }

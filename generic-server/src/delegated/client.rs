@@ -105,16 +105,35 @@ impl KubeClient {
         self.ask(Method::POST, path, Some(object)).await
     }
 
-    async fn ask(&self, method: Method, path: &str, object: Option<&Value>) -> Result<Value, ClientError> {
+    /// Waits until a watch says something, or ends.
+    ///
+    /// # Errors
+    /// When the server cannot be asked or does not let this server watch.
+    pub async fn wait_for_change(&self, path: &str) -> Result<(), ClientError> {
         let unreachable = |error: BoxError| ClientError::Unreachable(error);
-        let body = object
-            .map(|object| Bytes::from(object.to_string()))
-            .unwrap_or_default();
+        let request = self.request(Method::GET, path, Bytes::new()).map_err(unreachable)?;
+        let head = tokio::time::timeout(PATIENCE, self.pool.request(request));
+        let mut response = head
+            .await
+            .map_err(|late| unreachable(late.into()))?
+            .map_err(|error| unreachable(error.into()))?;
+        if !response.status().is_success() {
+            return Err(ClientError::Status(response.status(), String::new()));
+        }
+        // The first event is enough: whoever waits reads the object anew. A dead connection is found by its pings.
+        while let Some(frame) = response.body_mut().frame().await {
+            let frame = frame.map_err(|error| unreachable(error.into()))?;
+            if frame.data_ref().is_some_and(|data| !data.is_empty()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<http::Request<Full<Bytes>>, BoxError> {
         let mut request = http::Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = format!("{}{path}", self.server)
-            .parse()
-            .map_err(|error: http::uri::InvalidUri| unreachable(error.into()))?;
+        *request.uri_mut() = format!("{}{path}", self.server).parse()?;
         let headers = request.headers_mut();
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::ACCEPT, json.clone());
@@ -126,6 +145,15 @@ impl KubeClient {
         if let Some(token) = &self.token {
             headers.insert(header::AUTHORIZATION, token.clone());
         }
+        Ok(request)
+    }
+
+    async fn ask(&self, method: Method, path: &str, object: Option<&Value>) -> Result<Value, ClientError> {
+        let unreachable = |error: BoxError| ClientError::Unreachable(error);
+        let body = object
+            .map(|object| Bytes::from(object.to_string()))
+            .unwrap_or_default();
+        let request = self.request(method, path, body).map_err(unreachable)?;
         let answer = async {
             let response = self.pool.request(request).await?;
             let status = response.status();

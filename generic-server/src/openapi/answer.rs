@@ -7,11 +7,20 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-use super::OpenApi;
+use super::{Form, OpenApi};
 use crate::negotiate;
 use crate::request::{Response, empty};
 use crate::request_info::query_value;
 
+/// Media types of gnostic's messages: what they are called, and what they were called before.
+const PROTOBUF_V2: [&str; 2] = [
+    "com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
+const PROTOBUF_V3: [&str; 2] = [
+    "com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    "com.github.proto-openapi.spec.v3@v1.0+protobuf",
+];
 const INDEX: &str = "/openapi/v3";
 
 impl OpenApi {
@@ -33,12 +42,15 @@ impl OpenApi {
         if path == INDEX {
             return Some(self.index(head));
         }
-        if !negotiate::takes_json(&head.headers) {
-            return Some(bare(StatusCode::NOT_ACCEPTABLE));
-        }
+        let protobuf = if below.is_none() { &PROTOBUF_V2 } else { &PROTOBUF_V3 };
+        let form = match negotiate::pick(&head.headers, &["json", protobuf[0], protobuf[1]]) {
+            None => return Some(bare(StatusCode::NOT_ACCEPTABLE)),
+            Some(0) => Form::Json,
+            Some(_) => Form::Protobuf,
+        };
         let found = match below {
-            None => self.v2().await,
-            Some(below) => self.v3(below).await,
+            None => self.v2(form).await,
+            Some(below) => self.v3(below, form).await,
         };
         let Some((hash, document)) = found else {
             return Some(bare(StatusCode::SERVICE_UNAVAILABLE));
@@ -53,6 +65,10 @@ impl OpenApi {
             return Some(response);
         }
         let mut response = body(head, document, &hash);
+        if form == Form::Protobuf && response.status() == StatusCode::OK {
+            let kind = format!("application/{}", protobuf[0]);
+            insert(&mut response, header::CONTENT_TYPE, &kind);
+        }
         insert(&mut response, header::VARY, "Accept");
         if below.is_none() {
             insert(&mut response, header::VARY, "Accept-Encoding, Accept");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use machinery::openapi::{Descriptions, Dialect, definitions};
 use serde_json::{Value, json};
 
-use super::{DocumentRef, OpenApiSource, VERSION, digest};
+use super::{DocumentRef, OpenApiSource, SwaggerPart, VERSION, digest, paths_from_v3};
 use crate::discovery::DiscoverySource;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -85,6 +85,13 @@ fn document(path: &str, id: &str, tag: &str, model: Option<&str>) -> Bytes {
 }
 
 impl OpenApiSource for RootDocuments {
+    fn swagger(&self, path: &str, _texts: &Descriptions) -> Option<SwaggerPart> {
+        let document: Value = serde_json::from_slice(&OpenApiSource::document(self, path)?).ok()?;
+        let paths = document.get("paths").and_then(Value::as_object)?;
+        // What they refer to is in every group version's part.
+        Some(SwaggerPart::new(paths_from_v3(paths), serde_json::Map::new()))
+    }
+
     fn documents(&self) -> Vec<DocumentRef> {
         let of_groups = self.groups().into_iter().map(|group| format!("apis/{group}"));
         let paths = FIXED

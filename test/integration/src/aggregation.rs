@@ -1,17 +1,17 @@
 //! Extension servers behind the aggregator: registered, used, stopped, started again; badly trusted; badly behaved.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use generic_server::delegated::Kubeconfig;
 use generic_server::pki::Authority;
 use sample_extension::{Extension, Options};
 use serde_json::{Value, json};
 use test_support::{Client, eventually, plane};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+
+mod documents;
+mod faults;
+mod faulty;
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const FISHES: &str = "/apis/sample.example.com/v1/namespaces/default/fishes";
@@ -253,229 +253,27 @@ async fn nobody_is_trusted_without_reason() {
         "{message}"
     );
     client.get("/apis/loop.io/v1/things").await.expect(503);
-    // Nor does one at an address where credentials are kept.
-    let metadata = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "metadata"},
-        "spec": {"type": "ExternalName", "externalName": "169.254.169.254"},
-    });
-    let created = client
-        .post("/api/v1/namespaces/default/services", &metadata)
-        .await;
-    if created.status == 201 {
+    // Nor does one at an address where credentials are kept, nor one whose name resolves to it: 169.254.169.254 as one number.
+    for (name, host) in [("metadata", "169.254.169.254"), ("number", "2852039166")] {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"type": "ExternalName", "externalName": host},
+        });
+        let services = "/api/v1/namespaces/default/services";
+        client.post(services, &service).await.expect(201);
+        let group = format!("{name}.io");
         client
-            .post(SERVICES, &api_service("metadata.io", "metadata", 443, None))
+            .post(SERVICES, &api_service(&group, name, 443, None))
             .await
             .expect(201);
-        let message = reason(&client, "metadata.io", "FailedDiscoveryCheck").await;
+        let message = reason(&client, &group, "FailedDiscoveryCheck").await;
         assert!(message.contains("no permitted address"), "{message}");
+        client
+            .get(&format!("/apis/{group}/v1/things"))
+            .await
+            .expect(503);
     }
     extension.stop().await;
-    plane.stop().await;
-}
-
-/// Answers requests with raw bytes, by the last part of the path; then the connection ends.
-async fn misbehave(listener: TcpListener, acceptor: tokio_rustls::TlsAcceptor) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let acceptor = acceptor.clone();
-        tokio::spawn(async move {
-            let Ok(mut stream) = acceptor.accept(stream).await else {
-                return;
-            };
-            let mut head = Vec::new();
-            let mut buffer = [0; 4096];
-            while !head.windows(4).any(|w| w == b"\r\n\r\n") {
-                match stream.read(&mut buffer).await {
-                    Ok(n) if n > 0 => head.extend_from_slice(&buffer[..n]),
-                    _ => return,
-                }
-            }
-            let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
-            if text.contains("upgrade: echo") && text.contains("x-remote-user: kubernetes-admin") {
-                let switch =
-                    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
-                let (mut from, mut to) = tokio::io::split(stream);
-                // Ends when the client does.
-                let _ = to.write_all(switch).await;
-                let _ = tokio::io::copy(&mut from, &mut to).await;
-                return;
-            }
-            let line = String::from_utf8_lossy(&head)
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .to_string();
-            let path = line.split(' ').nth(1).unwrap_or_default();
-            if path.ends_with("/stalls") {
-                // Says nothing until the other side gives up.
-                let _ = stream.read(&mut buffer).await;
-                return;
-            }
-            let answer: Vec<u8> = match path.rsplit('/').next().unwrap_or_default() {
-                "redirects" => b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n".to_vec(),
-                "resets" => Vec::new(),
-                "headers" => [
-                    b"HTTP/1.1 200 OK\r\n".to_vec(),
-                    b"X-Filler: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n".repeat(20_000),
-                ]
-                .concat(),
-                "garbage" => b"this is no HTTP\r\n\r\n".to_vec(),
-                "switches" => {
-                    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n".to_vec()
-                }
-                "fails" => b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 4\r\n\r\noops".to_vec(),
-                _ => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_vec(),
-            };
-            // Whoever hangs up early does not want the rest.
-            let _ = stream.write_all(&answer).await;
-            let _ = stream.shutdown().await;
-        });
-    }
-}
-
-/// A connection of the administrator's, for what no HTTP client does.
-async fn raw_connection(plane: &control_plane::ControlPlane) -> tokio_rustls::client::TlsStream<TcpStream> {
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-    let config = Kubeconfig::parse(&plane.kubeconfig()).expect("a kubeconfig");
-    let (certificate, key) = config.certificate.expect("a client certificate");
-    let chain = |pem: &str| -> Vec<CertificateDer<'static>> {
-        CertificateDer::pem_slice_iter(pem.as_bytes())
-            .collect::<Result<_, _>>()
-            .expect("certificates")
-    };
-    let mut roots = rustls::RootCertStore::empty();
-    for ca in chain(&config.ca) {
-        roots.add(ca).expect("a CA");
-    }
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain(&certificate), key)
-        .expect("a pair");
-    let stream = TcpStream::connect(plane.address()).await.expect("a connection");
-    let name = ServerName::try_from("localhost").expect("a name");
-    tokio_rustls::TlsConnector::from(Arc::new(tls))
-        .connect(name, stream)
-        .await
-        .expect("TLS")
-}
-
-/// Asks for an upgrade through the proxy; gives what comes first back.
-async fn upgraded(plane: &control_plane::ControlPlane, path: &str) -> String {
-    let mut stream = raw_connection(plane).await;
-    let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Remote-User: root\r\n\r\n"
-    );
-    stream
-        .write_all(head.as_bytes())
-        .await
-        .expect("the request is sent");
-    let mut got = Vec::new();
-    let mut sent = false;
-    let read = async {
-        let mut buffer = [0; 4096];
-        loop {
-            let n = stream.read(&mut buffer).await.unwrap_or_default();
-            got.extend_from_slice(&buffer[..n]);
-            let whole = got.windows(4).any(|w| w == b"\r\n\r\n");
-            if n == 0 || got.ends_with(b"ping") || (whole && !got.starts_with(b"HTTP/1.1 101")) {
-                return;
-            }
-            if whole && !sent {
-                sent = true;
-                stream.write_all(b"ping").await.expect("bytes after the switch");
-            }
-        }
-    };
-    tokio::time::timeout(test_support::PATIENCE, read)
-        .await
-        .expect("an answer in time");
-    String::from_utf8_lossy(&got).into_owned()
-}
-
-#[tokio::test]
-async fn bad_backends_are_bounded_and_named() {
-    let (plane, client) = plane().await;
-    let authority = Authority::generate("test").expect("an authority");
-    let issued = authority
-        .server("bad", &["bad.default.svc".into()])
-        .expect("a certificate");
-    let key = issued.certified_key().expect("a pair");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    let server = tokio::spawn(misbehave(
-        listener,
-        tokio_rustls::TlsAcceptor::from(Arc::new(config)),
-    ));
-
-    local_service(&client, "bad").await;
-    let service = api_service("bad.io", "bad", port, Some(&authority.certificate));
-    client.post(SERVICES, &service).await.expect(201);
-    reason(&client, "bad.io", "Passed").await;
-    let ask = |what: &str| format!("/apis/bad.io/v1/{what}");
-    eventually("the route is there", || async {
-        (client.get(&ask("fine")).await.status == 200).then_some(())
-    })
-    .await;
-    let check = async |what: &str, status: u16, text: &str| {
-        let answer = client.get(&ask(what)).await;
-        let body = String::from_utf8_lossy(&answer.body).into_owned();
-        assert_eq!(answer.status, status, "{what}: {body}");
-        assert!(body.contains(text), "{what}: {body}");
-    };
-    check("redirects", 502, "the backend attempted to redirect this request").await;
-    check("resets", 503, "error trying to reach service: EOF").await;
-    check("fine", 200, "{}").await;
-    check("headers", 503, "error trying to reach service: ").await;
-    check("fine", 200, "{}").await;
-    check("garbage", 503, "error trying to reach service: ").await;
-    check("fails", 500, "oops").await;
-    check("switches", 502, "invalid response: status code 101").await;
-    let switched = upgraded(&plane, &ask("fine")).await;
-    assert!(
-        switched.starts_with("HTTP/1.1 101") && switched.ends_with("ping"),
-        "{switched}"
-    );
-    client.get("/api/v1/namespaces").await.expect(200);
-    // A backend that hangs has a bounded number of requests; who gives up makes room.
-    let hanging: Vec<_> = (0..110)
-        .map(|_| {
-            let (client, path) = (client.clone(), ask("stalls"));
-            tokio::spawn(async move { client.get(&path).await })
-        })
-        .collect();
-    eventually("its seats are taken", || async {
-        let text = client.get("/metrics").await.body;
-        let wanted = "aggregator_proxy_requests_in_flight{name=\"v1.bad.io\"} 100";
-        String::from_utf8_lossy(&text).contains(wanted).then_some(())
-    })
-    .await;
-    client.get(&ask("fine")).await.expect(429);
-    client.get("/api/v1/namespaces").await.expect(200);
-    for request in &hanging {
-        request.abort();
-    }
-    eventually("its seats are free", || async {
-        (client.get(&ask("fine")).await.status == 200).then_some(())
-    })
-    .await;
-    let metrics = client.get("/metrics").await;
-    if metrics.status == 200 {
-        let text = String::from_utf8_lossy(&metrics.body).into_owned();
-        assert!(
-            text.contains("aggregator_proxy_failures_total{name=\"v1.bad.io\"}"),
-            "{text}"
-        );
-    }
-    server.abort();
     plane.stop().await;
 }
 

@@ -1,30 +1,41 @@
-//! The one kind that this server serves: `Fish`, `fishes.sample.example.com/v1`, with a status.
+//! The one kind that this server serves: `Fish`, `fishes.sample.example.com`, with a status, at two versions: `v1`, which is
+//! stored, and `v2`, which is converted.
 
 use std::sync::Arc;
 
 use generic_server::registry::store::{ObjectStore, StoreConfig};
 use generic_server::registry::strategy::{SelectableField, Strategy, WriteContext};
 use generic_server::resource::{
-    ALL_VERBS, Backend, Column, Decoding, Names, Scope, ServedResource, Subresource, TableConvertor,
+    ALL_VERBS, Backend, Column, Converter, Decoding, Names, Scope, ServedResource, Subresource, TableConvertor,
 };
 use generic_server::server::GroupSpec;
 use machinery::schema::{KindSchema, NodeId, crd, validate};
 use machinery::{
-    FieldError, FieldPath, GroupKind, GroupResource, GroupVersionKind, GroupVersionResource, meta,
+    ApiError, FieldError, FieldPath, GroupKind, GroupResource, GroupVersionKind, GroupVersionResource, meta,
 };
 use serde_json::{Value, json};
 use storage::Store;
 
 /// The group.
 pub const GROUP: &str = "sample.example.com";
-/// The version.
+/// The first version, in which objects are stored.
 pub const VERSION: &str = "v1";
+/// The second version.
+pub const SECOND_VERSION: &str = "v2";
 /// The kind.
 pub const KIND: &str = "Fish";
 
-/// The schema of the kind, as a CRD would state it: it decides what is decoded, pruned, defaulted and refused, and is what
-/// OpenAPI says.
-pub(crate) fn schema() -> Value {
+/// The schema of the kind at a version, as a CRD would state it: it decides what is decoded, pruned, defaulted and refused, and
+/// is what OpenAPI says.
+pub(crate) fn schema(version: &str) -> Value {
+    let millimetres = json!({"description": "How long it is, in millimetres.", "type": "integer", "minimum": 1});
+    let (length, how) = match version {
+        VERSION => ("length", millimetres),
+        _ => (
+            "size",
+            json!({"description": "How large it is.", "type": "object", "properties": {"millimetres": millimetres}}),
+        ),
+    };
     json!({
         "description": "A fish.",
         "type": "object",
@@ -39,7 +50,7 @@ pub(crate) fn schema() -> Value {
                 "required": ["species"],
                 "properties": {
                     "species": {"description": "What it is.", "type": "string", "minLength": 1},
-                    "length": {"description": "How long it is, in millimetres.", "type": "integer", "minimum": 1},
+                    length: how,
                     "water": {"description": "Where it lives.", "type": "string", "enum": ["Fresh", "Salt"], "default": "Fresh"},
                 },
             },
@@ -52,12 +63,10 @@ pub(crate) fn schema() -> Value {
     })
 }
 
-/// The group with its one resource, over an engine. `None` when the schema does not compile, which a test rules out.
+/// The group with its one resource at both versions, over an engine. `None` when a schema does not compile, which a test rules
+/// out.
 pub(crate) fn group(engine: Arc<dyn Store>) -> Option<GroupSpec> {
-    let arena = Arc::new(crd::compile(&schema()).ok()?);
-    let root = arena.root.unwrap_or(NodeId(0));
-    let schema = KindSchema::new(arena, root);
-    let strategy = Arc::new(FishStrategy(schema.clone()));
+    // One store for all versions: objects are kept in the first.
     let store = ObjectStore::new(
         engine,
         StoreConfig {
@@ -65,13 +74,24 @@ pub(crate) fn group(engine: Arc<dyn Store>) -> Option<GroupSpec> {
             kind: GroupKind::new(GROUP, KIND),
             prefix: format!("/registry/{GROUP}/fishes"),
             namespaced: true,
-            fields: strategy.selectable_fields(),
+            fields: vec![SelectableField::path("spec.species")],
             ttl: None,
         },
     );
-    let resource = Arc::new(ServedResource {
-        gvr: GroupVersionResource::new(GROUP, VERSION, "fishes"),
-        gvk: GroupVersionKind::new(GROUP, VERSION, KIND),
+    let served = |version: &'static str| Some((version.into(), vec![resource(version, &store)?]));
+    Some(GroupSpec {
+        group: GROUP.into(),
+        versions: vec![served(VERSION)?, served(SECOND_VERSION)?],
+    })
+}
+
+fn resource(version: &str, store: &Arc<ObjectStore>) -> Option<Arc<ServedResource>> {
+    let arena = Arc::new(crd::compile(&schema(version)).ok()?);
+    let root = arena.root.unwrap_or(NodeId(0));
+    let schema = KindSchema::new(arena, root);
+    Some(Arc::new(ServedResource {
+        gvr: GroupVersionResource::new(GROUP, version, "fishes"),
+        gvk: GroupVersionKind::new(GROUP, version, KIND),
         names: Names {
             kind: KIND.into(),
             list_kind: "FishList".into(),
@@ -81,9 +101,9 @@ pub(crate) fn group(engine: Arc<dyn Store>) -> Option<GroupSpec> {
         },
         scope: Scope::Namespaced,
         decoding: Decoding::Custom(schema.clone()),
-        strategy,
-        backend: Backend::Stored(store),
-        converter: None,
+        strategy: Arc::new(FishStrategy(schema.clone())),
+        backend: Backend::Stored(store.clone()),
+        converter: (version != VERSION).then(|| Arc::new(Sizes) as Arc<dyn Converter>),
         subresources: vec![(
             "status".into(),
             Subresource::View(Arc::new(StatusStrategy(schema))),
@@ -93,11 +113,41 @@ pub(crate) fn group(engine: Arc<dyn Store>) -> Option<GroupSpec> {
         deprecation_warning: None,
         storage_version_hash: String::new(),
         custom: true,
-    });
-    Some(GroupSpec {
-        group: GROUP.into(),
-        versions: vec![(VERSION.into(), vec![resource])],
-    })
+    }))
+}
+
+/// Between the stored version, where the length is a number, and the second one, where it is in an object.
+#[derive(Debug)]
+struct Sizes;
+
+impl Sizes {
+    fn set_version(object: &mut Value, version: &str) {
+        object["apiVersion"] = format!("{GROUP}/{version}").into();
+    }
+}
+
+#[async_trait::async_trait]
+impl Converter for Sizes {
+    fn from_stored(&self, mut object: Value) -> Result<Value, ApiError> {
+        Self::set_version(&mut object, SECOND_VERSION);
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+            && let Some(length) = spec.remove("length")
+        {
+            spec.insert("size".into(), json!({"millimetres": length}));
+        }
+        Ok(object)
+    }
+
+    fn to_stored(&self, mut object: Value) -> Result<Value, ApiError> {
+        Self::set_version(&mut object, VERSION);
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+            && let Some(mut size) = spec.remove("size")
+            && let Some(length) = size.get_mut("millimetres")
+        {
+            spec.insert("length".into(), length.take());
+        }
+        Ok(object)
+    }
 }
 
 /// Writes of the object: the status is not the writer's, the schema judges.
@@ -191,7 +241,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_compiles() {
+    fn the_schemas_compile() {
         assert!(group(storage::memory()).is_some());
+    }
+
+    #[test]
+    fn versions_convert_both_ways() {
+        let first = json!({"apiVersion": "sample.example.com/v1", "spec": {"species": "s", "length": 7}, "status": {}});
+        let second =
+            json!({"apiVersion": "sample.example.com/v2", "spec": {"species": "s", "size": {"millimetres": 7}}, "status": {}});
+        assert_eq!(Sizes.from_stored(first.clone()).ok(), Some(second.clone()));
+        assert_eq!(Sizes.to_stored(second).ok(), Some(first));
     }
 }

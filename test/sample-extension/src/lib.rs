@@ -3,6 +3,7 @@
 
 mod access;
 mod fish;
+mod rules;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -22,9 +23,10 @@ use generic_server::pki::Authority;
 use generic_server::serve::{Server, Tls, TlsOptions, bind, certified_key};
 use generic_server::server::ApiServer;
 use generic_server::spawn::Tasks;
-use storage::{OpenOptions, Store};
+use rules::Aquarium;
+use storage::{EngineKind, EtcdOptions, OpenOptions, StorageError, Store};
 
-pub use fish::{GROUP, KIND, VERSION};
+pub use fish::{GROUP, KIND, SECOND_VERSION, VERSION};
 
 /// The largest request body.
 const MAX_BODY: usize = 3 << 20;
@@ -48,6 +50,15 @@ pub struct Options {
     /// Where objects are kept; in memory when unset.
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
+    /// What keeps them there: redb or sled.
+    #[arg(long, default_value = "redb", value_parser = ["redb", "sled"])]
+    pub storage_backend: String,
+    /// Keeps objects in this etcd instead, below /registry/sample.example.com.
+    #[arg(long, value_delimiter = ',', conflicts_with = "data_dir")]
+    pub etcd_servers: Vec<String>,
+    /// Species that are refused.
+    #[arg(long, value_delimiter = ',')]
+    pub refuse_species: Vec<String>,
     /// How to reach the main API server. Without it only `system:masters` may do anything.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
@@ -80,13 +91,33 @@ pub enum StartError {
     Certificate(String),
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
-    Store(#[from] storage::StorageError),
+    Store(#[from] StorageError),
     /// The main API server cannot be asked, or whom to trust cannot be read.
     #[error("cannot delegate access: {0}")]
     Access(String),
     /// The kind's schema does not compile.
     #[error("the schema of the kind does not compile")]
     Schema,
+}
+
+fn open(options: &Options) -> Result<Arc<dyn Store>, StorageError> {
+    if !options.etcd_servers.is_empty() {
+        return storage::open_etcd(&EtcdOptions {
+            endpoints: options.etcd_servers.clone(),
+            ..EtcdOptions::default()
+        });
+    }
+    let Some(dir) = &options.data_dir else {
+        return Ok(storage::memory());
+    };
+    storage::open(OpenOptions {
+        dir: Some(dir.clone()),
+        engine: match options.storage_backend.as_str() {
+            "sled" => EngineKind::Sled,
+            _ => EngineKind::Redb,
+        },
+        ..OpenOptions::default()
+    })
 }
 
 /// A running extension server.
@@ -105,17 +136,14 @@ impl Extension {
     /// # Errors
     /// What is wrong with the options, the store or the main server.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let engine = match &options.data_dir {
-            None => storage::memory(),
-            Some(dir) => storage::open(OpenOptions {
-                dir: Some(dir.clone()),
-                ..OpenOptions::default()
-            })?,
-        };
-        let (authenticator, authorizer) = access::build(&options).await?;
+        let engine = open(&options)?;
+        let tasks = Tasks::new();
+        let (authenticator, authorizer) = access::build(&options, &tasks).await?;
         let group = fish::group(engine.clone()).ok_or(StartError::Schema)?;
         let env = ServeEnv {
-            admission: AdmissionChain::default(),
+            admission: AdmissionChain::new(vec![Arc::new(Aquarium {
+                refused: options.refuse_species.clone(),
+            })]),
             authorizer: authorizer.clone(),
             max_body: MAX_BODY,
             min_request_timeout: handlers::MIN_REQUEST_TIMEOUT,
@@ -128,7 +156,11 @@ impl Extension {
             .map_err(|error| StartError::Listen(wanted, error))?;
         let address = listener.address();
         let documents = Documents::new(vec![api.clone()], address.to_string());
-        let openapi = StaticDocuments::new(vec![group]).with_schema(GROUP, VERSION, KIND, fish::schema());
+        let openapi = [VERSION, SECOND_VERSION]
+            .into_iter()
+            .fold(StaticDocuments::new(vec![group]), |openapi, version| {
+                openapi.with_schema(GROUP, version, KIND, fish::schema(version))
+            });
         let delegate = WithDocuments {
             discovery: documents,
             openapi: OpenApi::new(vec![Arc::new(openapi)]),
@@ -138,6 +170,7 @@ impl Extension {
         let mut config = ChainConfig::new(authenticator, authorizer, Arc::new(delegate));
         config.lifecycle = lifecycle.clone();
         Health::new(lifecycle.clone()).install(&mut config.endpoints);
+        config.endpoints.add("/metrics", config.metrics.clone());
         let server = Arc::new(Server::new(chain::build(config)));
 
         let bad = |error: &dyn std::fmt::Display| StartError::Certificate(error.to_string());
@@ -153,7 +186,6 @@ impl Extension {
             }
         };
         let tls = Arc::new(Tls::new(TlsOptions::new(key)).map_err(|e| bad(&e))?);
-        let tasks = Tasks::new();
         let (listening, stop) = (server.clone(), lifecycle.not_accepting().clone());
         tasks.spawn("listener", async move {
             listening.run(listener, Some(tls), stop).await

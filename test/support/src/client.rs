@@ -119,6 +119,26 @@ impl Client {
             .expect("an answer")
     }
 
+    /// The same for answers that may be cut short.
+    ///
+    /// # Errors
+    /// Why the body did not come to its end, with the status.
+    pub async fn try_get(&self, path: &str) -> Result<Answer, (u16, String)> {
+        let (head, body) = self.send("GET", path, "", Bytes::new()).await.into_parts();
+        let status = head.status.as_u16();
+        let body = body
+            .collect()
+            .await
+            .map_err(|error| (status, error.to_string()))?
+            .to_bytes();
+        Ok(Answer {
+            status,
+            headers: head.headers,
+            json: serde_json::from_slice(&body).unwrap_or_default(),
+            body,
+        })
+    }
+
     /// Sends a request with a body of any media type.
     pub async fn raw(&self, method: &str, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
         let (head, body) = self.send(method, path, media, body.into()).await.into_parts();
