@@ -4,7 +4,7 @@
 //! as they should be at any time and go with their CRD. An APIService without the label is its owner's and never touched.
 //! Mirrors upstream's `autoregister_controller.go`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -17,6 +17,7 @@ use generic_server::resource::ServedResource;
 use machinery::{ApiError, Reason, meta};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use storage::Revision;
 
 use crate::apiservice::{self, GROUP, VERSION};
 use crate::local::{CUSTOM_PRIORITY, LocalVersion, builtin_priority};
@@ -31,6 +32,17 @@ pub(crate) struct AutoRegister {
     sources: Vec<Arc<dyn DiscoverySource>>,
     /// Built-in ones that have been mended once: later edits are respected.
     settled: Mutex<BTreeSet<String>>,
+    quiet: Mutex<Quiet>,
+}
+
+/// APIServices about which nothing was to be done: at which revision, and what was wanted of them.
+type Quiet = HashMap<String, (Revision, Option<LocalVersion>)>;
+
+/// An APIService that is there.
+struct Live<'a> {
+    name: &'a str,
+    revision: Revision,
+    read: &'a dyn Fn() -> Value,
 }
 
 /// What is to be done about one APIService.
@@ -51,6 +63,7 @@ impl AutoRegister {
             resource,
             sources,
             settled: Mutex::default(),
+            quiet: Mutex::default(),
         }
     }
 
@@ -79,12 +92,16 @@ impl AutoRegister {
     pub(crate) async fn sync(&self, snapshot: &Snapshot) -> Result<(), ApiError> {
         let wanted = self.wanted();
         let steps = {
-            let settled = self.settled.lock();
-            plan(
-                &wanted,
-                snapshot.objects.values().map(|entry| entry.value()),
-                &settled,
-            )
+            let (settled, mut quiet) = (self.settled.lock(), self.quiet.lock());
+            let mut plan = Plan::new(&wanted, &settled, &mut quiet);
+            for entry in snapshot.objects.values() {
+                plan.look(&Live {
+                    name: entry.name(),
+                    revision: entry.revision,
+                    read: &|| entry.value(),
+                });
+            }
+            plan.finish()
         };
         let outcomes = join_all(steps.iter().map(|(name, step)| self.take(name, step))).await;
         outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
@@ -179,48 +196,78 @@ fn spec_of(version: &LocalVersion) -> Value {
     spec
 }
 
-fn plan(
-    wanted: &BTreeMap<String, LocalVersion>,
-    live: impl Iterator<Item = Value>,
-    settled: &BTreeSet<String>,
-) -> Vec<(String, Step)> {
-    let mut steps = Vec::new();
-    let mut missing: BTreeMap<&String, &LocalVersion> = wanted.iter().collect();
-    for object in live {
-        let name = meta::name(&object).to_string();
-        let wish = missing.remove(&name);
-        let Some(how) = managed(&object) else {
-            if needs_confirming(&object) {
-                steps.push((name, Step::Confirm));
+/// What is to be done, found APIService by APIService.
+struct Plan<'a> {
+    missing: BTreeMap<&'a String, &'a LocalVersion>,
+    settled: &'a BTreeSet<String>,
+    /// As it was, and as it will be.
+    quiet: (&'a mut Quiet, Quiet),
+    steps: Vec<(String, Step)>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        wanted: &'a BTreeMap<String, LocalVersion>,
+        settled: &'a BTreeSet<String>,
+        quiet: &'a mut Quiet,
+    ) -> Self {
+        Plan {
+            missing: wanted.iter().collect(),
+            settled,
+            quiet: (quiet, Quiet::new()),
+            steps: Vec::new(),
+        }
+    }
+
+    fn look(&mut self, live: &Live<'_>) {
+        let name = live.name.to_string();
+        let wish = self.missing.remove(&name);
+        let state = (live.revision, wish.cloned());
+        // One that was fine is not read again until it, or what is wanted of it, changes.
+        if self.quiet.0.get(live.name) == Some(&state) {
+            self.quiet.1.insert(name, state);
+            return;
+        }
+        match self.step(&(live.read)(), &name, wish) {
+            Some(step) => self.steps.push((name, step)),
+            None => {
+                self.quiet.1.insert(name, state);
             }
-            continue;
+        }
+    }
+
+    fn step(&self, object: &Value, name: &str, wish: Option<&LocalVersion>) -> Option<Step> {
+        let confirm = || needs_confirming(object).then_some(Step::Confirm);
+        let Some(how) = managed(object) else {
+            return confirm();
         };
         let step = match wish {
             // Whoever labels an APIService `onstart` while the server runs wants it gone at the next start.
-            None if how == "onstart" && !settled.is_empty() => None,
-            None => Some(Step::Delete(meta::uid(&object).to_string())),
-            Some(wish) if !wish.custom && settled.contains(&name) => None,
+            None if how == "onstart" && !self.settled.is_empty() => None,
+            None => Some(Step::Delete(meta::uid(object).to_string())),
+            Some(wish) if !wish.custom && self.settled.contains(name) => None,
             Some(wish) => {
                 let spec = spec_of(wish);
                 (object.get("spec") != Some(&spec)).then_some(Step::Mend(spec))
             }
         };
-        match step {
-            Some(step) => steps.push((name, step)),
-            None if needs_confirming(&object) => steps.push((name, Step::Confirm)),
-            None => {}
+        step.or_else(confirm)
+    }
+
+    /// The steps, with those for what is missing.
+    fn finish(mut self) -> Vec<(String, Step)> {
+        for (name, version) in self.missing {
+            let how = if version.custom { "true" } else { "onstart" };
+            let object = json!({
+                "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "APIService",
+                "metadata": {"name": name, "labels": {LABEL: how}},
+                "spec": spec_of(version),
+            });
+            self.steps.push((name.clone(), Step::Create(object)));
         }
+        *self.quiet.0 = self.quiet.1;
+        self.steps
     }
-    for (name, version) in missing {
-        let how = if version.custom { "true" } else { "onstart" };
-        let object = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "APIService",
-            "metadata": {"name": name, "labels": {LABEL: how}},
-            "spec": spec_of(version),
-        });
-        steps.push((name.clone(), Step::Create(object)));
-    }
-    steps
 }
 
 #[cfg(test)]
@@ -252,7 +299,20 @@ mod tests {
     #[track_caller]
     fn check(wanted: &BTreeMap<String, LocalVersion>, live: Vec<Value>, settled: &[&str], expected: &[&str]) {
         let settled = settled.iter().map(|s| (*s).to_string()).collect();
-        let steps = plan(wanted, live.into_iter(), &settled);
+        let mut quiet = Quiet::new();
+        let mut steps = Vec::new();
+        // The second time those that were fine are not read again, and the plan is the same.
+        for _ in 0..2 {
+            let mut plan = Plan::new(wanted, &settled, &mut quiet);
+            for object in &live {
+                plan.look(&Live {
+                    name: meta::name(object),
+                    revision: Revision(1),
+                    read: &|| object.clone(),
+                });
+            }
+            steps = plan.finish();
+        }
         let told: Vec<String> = steps
             .iter()
             .map(|(name, step)| match step {

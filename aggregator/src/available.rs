@@ -271,14 +271,20 @@ impl Watch {
                     true => "DiscoveryUnreadable",
                     false => "OpenAPIUnreadable",
                 };
-                let told: Vec<String> = faults.iter().map(|(what, why)| format!("{what}: {why}")).collect();
+                let told: Vec<String> = faults
+                    .iter()
+                    .map(|(what, why)| format!("{what}: {why}"))
+                    .collect();
                 Condition::no(reason, told.join("; "))
             });
             // Of one that went away meanwhile the other condition says all there is to say.
             if !gone && let Err(error) = self.write(&backend.spec, READABLE, condition.as_ref()).await {
                 tracing::warn!(apiservice = backend.spec.name, %error, "cannot write its state");
             }
-            while tokio::time::timeout(REFRESH, backend.learn.notified()).await.is_err() {
+            while tokio::time::timeout(REFRESH, backend.learn.notified())
+                .await
+                .is_err()
+            {
                 // One that is outdated is fetched when it is found available.
                 if !backend.outdated.load(Ordering::Acquire) {
                     break;
@@ -323,7 +329,9 @@ impl Watch {
         let own = remote_discovery::path(&backend.spec);
         let known = backend.openapi.load_full();
         let etag = known.as_ref().map_or("", |known| &*known.etag);
-        match remote_discovery::fetch_openapi(backend, &self.headers, &format!("/openapi/v3{own}"), etag).await {
+        match remote_discovery::fetch_openapi(backend, &self.headers, &format!("/openapi/v3{own}"), etag)
+            .await
+        {
             Ok(Some(given)) => {
                 let hash = digest(&given.body);
                 backend.openapi.store(Some(Arc::new(Kept {
@@ -348,7 +356,9 @@ impl Watch {
                 });
                 match part.await {
                     Ok((Some(document), etag)) => {
-                        backend.swagger.store(Some(Arc::new(Kept { hash, etag, document })));
+                        backend
+                            .swagger
+                            .store(Some(Arc::new(Kept { hash, etag, document })));
                     }
                     _ => faults.push(("OpenAPI v2", "it is not a swagger 2.0 document".into())),
                 }
@@ -595,7 +605,8 @@ mod tests {
             {"type": "Other"},
             {"type": "Available", "status": "False", "reason": "a", "message": "b", "lastTransitionTime": "then"}]}});
         let condition = Condition::no("c", "d".into());
-        let set = |object: &mut Value, condition: &Condition| set_condition(object, AVAILABLE, Some(condition));
+        let set =
+            |object: &mut Value, condition: &Condition| set_condition(object, AVAILABLE, Some(condition));
         assert!(set(&mut object, &condition));
         assert_eq!(object["status"]["conditions"][1]["lastTransitionTime"], "then");
         assert!(!set(&mut object, &condition));

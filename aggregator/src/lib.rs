@@ -8,6 +8,7 @@ pub mod apiservice;
 mod autoregister;
 mod available;
 mod backend;
+mod content;
 mod local;
 mod metrics;
 mod proxy;

@@ -134,7 +134,9 @@ impl Proxy {
             Err(why) => unreachable_backend(&why),
             // Watches are many and long: they give up their seat once they run.
             Ok(response) if lasting => pass_back(response, |body| Guarded::plain(body, place.permit)),
-            Ok(response) => pass_back(response, |body| Guarded::until(body, place.permit, deadline, seat)),
+            Ok(response) => pass_back(response, |body| {
+                Guarded::until(body, place.permit, deadline, seat)
+            }),
         }
     }
 }

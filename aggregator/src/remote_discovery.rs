@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use generic_server::discovery::VersionDiscovery;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use machinery::meta;
 use serde_json::{Map, Value, json};
@@ -47,13 +47,32 @@ pub(crate) fn path(spec: &RemoteSpec) -> String {
     }
 }
 
-/// Asks one of a backend's addresses; with `most` the body is read, up to so many bytes.
+/// What is asked of a backend, beside the path.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    pub(crate) headers: &'a HeaderMap,
+    /// The body is read, up to so many bytes.
+    pub(crate) most: Option<usize>,
+}
+
+/// Reads a path at one of a backend's addresses; with `most` the body is read, up to so many bytes.
 pub(crate) async fn get(
     backend: &Arc<Backend>,
     path: &str,
     headers: &HeaderMap,
     most: Option<usize>,
 ) -> Result<Answer, Fault> {
+    let ask = Ask {
+        method: Method::GET,
+        headers,
+        most,
+    };
+    ask_backend(backend, path, &ask).await
+}
+
+/// Asks one of a backend's addresses. What is asked may be asked twice.
+pub(crate) async fn ask_backend(backend: &Arc<Backend>, path: &str, what: &Ask<'_>) -> Result<Answer, Fault> {
     let nowhere = |why: String| Fault {
         url: String::new(),
         why,
@@ -64,7 +83,7 @@ pub(crate) async fn get(
     // A second address, or the same one on a new connection: the pooled one may have died.
     for authority in targets.iter().cycle().take(targets.len().clamp(2, 3)) {
         let url = format!("https://{authority}{path}");
-        let asked = ask(transport, &url, headers, most);
+        let asked = ask(transport, &url, what);
         let why = match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(why)) => why,
@@ -75,15 +94,11 @@ pub(crate) async fn get(
     Err(last)
 }
 
-async fn ask(
-    transport: &proxy::client::Transport,
-    url: &str,
-    headers: &HeaderMap,
-    most: Option<usize>,
-) -> Result<Answer, String> {
+async fn ask(transport: &proxy::client::Transport, url: &str, what: &Ask<'_>) -> Result<Answer, String> {
     let mut request = http::Request::new(proxy::no_body());
+    *request.method_mut() = what.method.clone();
     *request.uri_mut() = url.parse().map_err(|error| format!("{error}"))?;
-    request.headers_mut().clone_from(headers);
+    request.headers_mut().clone_from(what.headers);
     let place = transport
         .place()
         .ok_or("too many requests to this server are under way")?;
@@ -94,7 +109,7 @@ async fn ask(
         .map_err(|error| proxy::client::fault_of(&error))?;
     let (head, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
-    if let Some(most) = most {
+    if let Some(most) = what.most {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| proxy::client::fault_of(&error))?;
             if let Some(data) = frame.data_ref() {

@@ -326,7 +326,15 @@ mod tests {
         let external = service(json!({"type": "ExternalName", "externalName": "169.254.169.254"}));
         let why = "no permitted address for service \"s\": link-local and unspecified ones are refused";
         check(false, external, vec![], Err(why));
-        for address in ["169.254.1.1", "::ffff:169.254.169.254", "fe80::1", "0.0.0.0", "::", "fd00:ec2::254", "224.0.0.1"] {
+        for address in [
+            "169.254.1.1",
+            "::ffff:169.254.169.254",
+            "fe80::1",
+            "0.0.0.0",
+            "::",
+            "fd00:ec2::254",
+            "224.0.0.1",
+        ] {
             assert!(is_forbidden(address.parse().expect("an address")), "{address}");
         }
         for address in ["127.0.0.1", "10.0.0.1", "fd00::1", "::1"] {

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use generic_server::registry::Entry;
 use machinery::meta;
 use serde_json::Value;
+use storage::Revision;
 
 use crate::backend::Backend;
 use crate::local::{CUSTOM_PRIORITY, builtin_priority};
@@ -19,6 +21,8 @@ pub(crate) struct Route {
     pub(crate) remote: Option<Arc<Backend>>,
     /// The Available condition.
     pub(crate) available: bool,
+    /// The APIService's name, and the revision that says all this.
+    from: (Arc<str>, Revision),
 }
 
 /// How a remote server is reached, as its APIService says.
@@ -43,39 +47,58 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// The table of these APIService objects. Backends whose spec has not changed are taken over from `old`.
-    pub(crate) fn of(services: impl Iterator<Item = Value>, old: &Routes, key: &ProxyKey) -> Self {
+    /// The table of these APIServices. What has not changed is taken over from `old`: routes whose object is the same without
+    /// reading it, backends whose spec is.
+    pub(crate) fn of<'a>(
+        services: impl Iterator<Item = &'a Arc<Entry>>,
+        old: &Routes,
+        key: &ProxyKey,
+    ) -> Self {
+        let known: HashMap<&str, (&str, &str, &Route)> = old
+            .iter()
+            .map(|(group, version, route)| (&*route.from.0, (group, version, route)))
+            .collect();
         let mut groups: HashMap<Box<str>, Vec<_>> = HashMap::new();
-        for object in services {
-            let text = |key: &str| meta::dig_str(&object, &["spec", key]);
-            let number = |key: &str| {
-                let value = meta::dig(&object, &["spec", key])
-                    .and_then(Value::as_i64)
-                    .unwrap_or_default();
-                i32::try_from(value).unwrap_or_default()
+        for entry in services {
+            let same = known
+                .get(entry.name())
+                .filter(|(.., route)| route.from.1 == entry.revision);
+            let (group, version, route) = match same {
+                Some((group, version, route)) => ((*group).into(), (*version).into(), Route::clone(route)),
+                None => Self::read(entry, old, key),
             };
-            let available = crate::apiservice::condition(&object, "Available")
-                .and_then(|c| c.get("status")?.as_str())
-                .is_some_and(|status| status == "True");
-            let known = old
-                .get(text("group"), text("version"))
-                .and_then(|route| route.remote.clone());
-            let remote = RemoteSpec::of(&object).map(|spec| match known {
-                Some(backend) if *backend.spec == spec => backend,
-                _ => Backend::new(Arc::new(spec), key),
-            });
-            let route = Route {
-                group_priority: number("groupPriorityMinimum"),
-                version_priority: number("versionPriority"),
-                remote,
-                available,
-            };
-            groups
-                .entry(text("group").into())
-                .or_default()
-                .push((text("version").into(), route));
+            groups.entry(group).or_default().push((version, route));
         }
         Routes { groups }
+    }
+
+    fn read(entry: &Entry, old: &Routes, key: &ProxyKey) -> (Box<str>, Box<str>, Route) {
+        let object = entry.value();
+        let text = |key: &str| meta::dig_str(&object, &["spec", key]);
+        let number = |key: &str| {
+            let value = meta::dig(&object, &["spec", key])
+                .and_then(Value::as_i64)
+                .unwrap_or_default();
+            i32::try_from(value).unwrap_or_default()
+        };
+        let available = crate::apiservice::condition(&object, "Available")
+            .and_then(|c| c.get("status")?.as_str())
+            .is_some_and(|status| status == "True");
+        let known = old
+            .get(text("group"), text("version"))
+            .and_then(|route| route.remote.clone());
+        let remote = RemoteSpec::of(&object).map(|spec| match known {
+            Some(backend) if *backend.spec == spec => backend,
+            _ => Backend::new(Arc::new(spec), key),
+        });
+        let route = Route {
+            group_priority: number("groupPriorityMinimum"),
+            version_priority: number("versionPriority"),
+            remote,
+            available,
+            from: (entry.name().into(), entry.revision),
+        };
+        (text("group").into(), text("version").into(), route)
     }
 
     /// The route of a group version, when an APIService names it.

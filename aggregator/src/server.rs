@@ -26,6 +26,7 @@ use crate::apiservice;
 use crate::autoregister::AutoRegister;
 use crate::available::Watch;
 use crate::backend::Backend;
+use crate::content::RemoteContent;
 use crate::local::version_rank;
 use crate::metrics::BackendMetrics;
 use crate::proxy::tls::ProxyKey;
@@ -112,6 +113,8 @@ impl Aggregator {
         });
         deps.metrics.register(Arc::new(BackendMetrics(published.clone())));
         let proxy = Proxy::new(deps.tasks.clone());
+        let remote = RemoteContent::new(published.clone(), proxy.mark());
+        deps.directory.set_elsewhere(Arc::new(remote));
         let resolver = Resolver::new(deps.directory, deps.endpoint_routing);
         let watch = Watch::new(
             resolver,
@@ -248,9 +251,8 @@ impl Aggregator {
 
     fn load(&self, snapshot: &Snapshot) {
         let published = &self.published;
-        let objects = snapshot.objects.values().map(|entry| entry.value());
         let routes = Arc::new(Routes::of(
-            objects,
+            snapshot.objects.values(),
             &published.routes.load(),
             &published.proxy_key,
         ));
@@ -332,7 +334,11 @@ impl OpenApiSource for Published {
 
     fn document(&self, path: &str) -> Option<bytes::Bytes> {
         let backend = self.backend_of(path)?;
-        backend.openapi.load().as_ref().map(|known| known.document.clone())
+        backend
+            .openapi
+            .load()
+            .as_ref()
+            .map(|known| known.document.clone())
     }
 
     fn swagger_parts(&self) -> Vec<DocumentRef> {
@@ -347,7 +353,11 @@ impl OpenApiSource for Published {
 
     fn swagger(&self, path: &str, _texts: &Descriptions) -> Option<SwaggerPart> {
         let backend = self.backend_of(path)?;
-        backend.swagger.load().as_ref().map(|known| known.document.clone())
+        backend
+            .swagger
+            .load()
+            .as_ref()
+            .map(|known| known.document.clone())
     }
 }
 

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use generic_server::discovery::DiscoverySource;
-use generic_server::openapi::{DocumentRef, OpenApiSource, StaticDocuments, SwaggerPart, digest, paths_from_v3};
+use generic_server::openapi::{
+    DocumentRef, OpenApiSource, StaticDocuments, SwaggerPart, digest, paths_from_v3,
+};
 use machinery::openapi::{Descriptions, Dialect};
 use serde_json::{Map, Value};
 

@@ -258,8 +258,18 @@ fn kubernetes_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Vec<Wanted> {
 
 /// What extension servers read to trust this server's front proxy and clients.
 fn authentication_facts(facts: &Facts) -> Wanted {
+    wanted(
+        "",
+        "configmaps",
+        authentication_config(facts),
+        Existing::Overwrite,
+    )
+}
+
+/// The ConfigMap that says so.
+pub(crate) fn authentication_config(facts: &Facts) -> Value {
     let names = json!(facts.front_proxy_names).to_string();
-    let object = json!({
+    json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
         "data": {
@@ -271,6 +281,5 @@ fn authentication_facts(facts: &Facts) -> Wanted {
             "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
             "requestheader-username-headers": "[\"X-Remote-User\"]",
         },
-    });
-    wanted("", "configmaps", object, Existing::Overwrite)
+    })
 }

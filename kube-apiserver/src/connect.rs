@@ -55,8 +55,7 @@ fn decode(content: &str, bytes: &Bytes, kind: &GroupVersionKind) -> Result<Value
     let media = content.split(';').next().unwrap_or_default().trim();
     match (media, schema) {
         ("application/vnd.kubernetes.protobuf", Some(schema)) => {
-            let envelope = protobuf::open(bytes).map_err(|e| bad(e.to_string()))?;
-            protobuf::decode(schema.root(), envelope.raw).map_err(|e| bad(e.to_string()))
+            protobuf::decode(schema.root(), bytes).map_err(|e| bad(e.to_string()))
         }
         ("application/yaml", _) => Ok(yaml::decode(bytes).map_err(|e| bad(e.to_string()))?.value),
         ("application/json" | "", Some(schema)) => {
@@ -748,5 +747,37 @@ fn log_options(request: &Request, name: &str) -> Result<(), ApiError> {
             name,
             &faults,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_come_in_every_encoding() {
+        let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+        let schema = builtin()
+            .kind(&kind.group, &kind.version, &kind.kind)
+            .expect("it is built in");
+        let request = object!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"], "expirationSeconds": 600},
+        });
+        let protobuf: Bytes = protobuf::encode(schema.root(), &request).into();
+        let text = Bytes::from(request.to_string());
+        for (media, bytes) in [
+            ("application/vnd.kubernetes.protobuf", &protobuf),
+            ("application/json", &text),
+            ("application/yaml", &text),
+        ] {
+            let read = decode(media, bytes, &kind).expect("it is read");
+            assert_eq!(read.int("spec.expirationSeconds"), Some(600), "{media}");
+            assert_eq!(
+                read.strings("spec.audiences").collect::<Vec<_>>(),
+                ["a"],
+                "{media}"
+            );
+        }
+        assert!(decode("application/vnd.kubernetes.protobuf", &text, &kind).is_err());
     }
 }

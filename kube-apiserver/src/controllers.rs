@@ -21,6 +21,7 @@ mod namespaces;
 mod roles;
 mod service_accounts;
 mod storage_migration;
+mod trust;
 
 /// How long a controller rests after a failure before it begins anew.
 const REST: Duration = Duration::from_secs(1);
@@ -70,6 +71,13 @@ pub fn storage_migration_controller(deps: &Deps, api: Arc<dyn Delegate>) -> Cont
         name: storage_migration::NAME,
         run: Box::pin(storage_migration::run(Client::new(deps.directory.clone()), api)),
     }
+}
+
+/// Keeps what extension servers read about whom to trust. Runs as long as the server does.
+pub fn keep_trust(facts: &crate::Facts) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let client = Client::new(facts.directory.clone());
+    let wanted = crate::bootstrap::authentication_config(facts);
+    Box::pin(trust::run(client, wanted))
 }
 
 /// Follows a store for ever: first everything that is there, then every change. `all` is called with each full state (again

@@ -223,11 +223,17 @@ fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
         Some(Error::InvalidCertificate(Bad::UnknownIssuer)) => {
             x509("certificate signed by unknown authority")
         }
-        Some(Error::InvalidCertificate(Bad::ExpiredContext { time, not_after })) => {
-            x509(&expired(&format!("current time {} is after {}", rfc3339(*time), rfc3339(*not_after))))
-        }
+        Some(Error::InvalidCertificate(Bad::ExpiredContext { time, not_after })) => x509(&expired(&format!(
+            "current time {} is after {}",
+            rfc3339(*time),
+            rfc3339(*not_after)
+        ))),
         Some(Error::InvalidCertificate(Bad::NotValidYetContext { time, not_before })) => {
-            x509(&expired(&format!("current time {} is before {}", rfc3339(*time), rfc3339(*not_before))))
+            x509(&expired(&format!(
+                "current time {} is before {}",
+                rfc3339(*time),
+                rfc3339(*not_before)
+            )))
         }
         Some(Error::InvalidCertificate(Bad::Expired | Bad::NotValidYet)) => {
             x509("certificate has expired or is not yet valid")

@@ -184,6 +184,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     // Together, so that their writes share commits.
     let bootstrap = patiently(|| kube_apiserver::bootstrap(&facts));
     tokio::try_join!(bootstrap, aggregator.start()).map_err(StartError::Bootstrap)?;
+    tasks.spawn("cluster authentication trust", kube_apiserver::keep_trust(&facts));
     let endpoints = kube_apiserver::keep_endpoints(facts, tasks.stopping().clone().cancelled_owned());
     tasks.spawn_to_end("kubernetes-endpoints", endpoints);
     if let Some(rbac) = access.rbac {

@@ -157,7 +157,9 @@ impl Trust {
                 "" => Vec::new(),
                 pem => crate::pki::certificates(pem).map_err(|error| error.to_string())?,
             };
-            authorities.reload(&certificates).map_err(|error| error.to_string())
+            authorities
+                .reload(&certificates)
+                .map_err(|error| error.to_string())
         };
         load(&self.clients, &known.client_ca)?;
         load(&self.proxies, &known.proxy_ca)?;
@@ -171,7 +173,10 @@ impl Trust {
             let known = match read(client).await {
                 Ok((known, version)) => {
                     if let Err(error) = self.take(change(known)) {
-                        tracing::warn!(error, "the API server's authorities cannot be used; the old ones stay");
+                        tracing::warn!(
+                            error,
+                            "the API server's authorities cannot be used; the old ones stay"
+                        );
                     }
                     client.wait_for_change(&watch_path(&version)).await
                 }

@@ -111,7 +111,9 @@ impl KubeClient {
     /// When the server cannot be asked or does not let this server watch.
     pub async fn wait_for_change(&self, path: &str) -> Result<(), ClientError> {
         let unreachable = |error: BoxError| ClientError::Unreachable(error);
-        let request = self.request(Method::GET, path, Bytes::new()).map_err(unreachable)?;
+        let request = self
+            .request(Method::GET, path, Bytes::new())
+            .map_err(unreachable)?;
         let head = tokio::time::timeout(PATIENCE, self.pool.request(request));
         let mut response = head
             .await
@@ -130,7 +132,12 @@ impl KubeClient {
         Ok(())
     }
 
-    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<http::Request<Full<Bytes>>, BoxError> {
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<http::Request<Full<Bytes>>, BoxError> {
         let mut request = http::Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = format!("{}{path}", self.server).parse()?;

@@ -42,7 +42,11 @@ impl OpenApi {
         if path == INDEX {
             return Some(self.index(head));
         }
-        let protobuf = if below.is_none() { &PROTOBUF_V2 } else { &PROTOBUF_V3 };
+        let protobuf = if below.is_none() {
+            &PROTOBUF_V2
+        } else {
+            &PROTOBUF_V3
+        };
         let form = match negotiate::pick(&head.headers, &["json", protobuf[0], protobuf[1]]) {
             None => return Some(bare(StatusCode::NOT_ACCEPTABLE)),
             Some(0) => Form::Json,

@@ -150,7 +150,9 @@ fn named(out: &mut Vec<u8>, number: u32, name: &str, kind: &Kind, value: &Value)
 }
 
 fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice)
+    value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice)
 }
 
 /// A field; zero values are left out unless the field is the member of a choice.
@@ -184,7 +186,9 @@ fn field(out: &mut Vec<u8>, number: u32, kind: &Kind, value: &Value, chosen: boo
                 out.extend_from_slice(&n.to_le_bytes());
             }
         }
-        Kind::Any => nested(out, number, |out| bytes(out, 2, yaml::to_string(value).as_bytes())),
+        Kind::Any => nested(out, number, |out| {
+            bytes(out, 2, yaml::to_string(value).as_bytes())
+        }),
         Kind::Anys => {
             for value in list(value) {
                 field(out, number, &Kind::Any, value, false);
@@ -234,7 +238,13 @@ mod tests {
             "paths": {"/a": {"parameters": [{"in": "path", "name": "n", "type": "string", "required": true}]}},
             "definitions": {"D": {"type": "object", "x-k": 1, "additionalProperties": false}},
         });
-        let parameter = [&b"\x08\x01"[..], &wrap(2, b"path"), &wrap(4, b"n"), &wrap(5, b"string")].concat();
+        let parameter = [
+            &b"\x08\x01"[..],
+            &wrap(2, b"path"),
+            &wrap(4, b"n"),
+            &wrap(5, b"string"),
+        ]
+        .concat();
         let parameter = wrap(9, &wrap(1, &wrap(2, &wrap(4, &parameter))));
         let definition = [
             wrap(21, b"\x10\x00"),
@@ -261,7 +271,10 @@ mod tests {
             wrap(1, &named_as("A", &wrap(2, &wrap(1, b"#/x")))),
             wrap(
                 1,
-                &named_as("B", &wrap(1, &[wrap(25, b"array"), item, wrap(33, b"\x10\x00")].concat())),
+                &named_as(
+                    "B",
+                    &wrap(1, &[wrap(25, b"array"), item, wrap(33, b"\x10\x00")].concat()),
+                ),
             ),
             wrap(1, &named_as("C", &wrap(1, &wrap(33, b"")))),
         ];

@@ -237,7 +237,11 @@ pub(super) fn join(frame: Value, parts: &mut [SwaggerPart]) -> Swagger {
             }
         }
     }
-    Swagger { json, sections, frame }
+    Swagger {
+        json,
+        sections,
+        frame,
+    }
 }
 
 /// What is there first stays.
@@ -400,7 +404,8 @@ mod tests {
                 "Meta": {"description": "theirs"}, "Same": {"type": "string"}, "Y": {}, "Unused": {},
             },
         });
-        let foreign = SwaggerPart::of_document(foreign, |path| path.starts_with("/apis/b/")).expect("a v2 document");
+        let foreign =
+            SwaggerPart::of_document(foreign, |path| path.starts_with("/apis/b/")).expect("a v2 document");
         let mut parts = [foreign, own()];
         let joined = join(json!({"swagger": "2.0"}), &mut parts);
         let document: Value = serde_json::from_slice(&joined.json).expect("it is JSON");

@@ -1,7 +1,7 @@
 //! Every object store of the process by resource, for what works across resources: garbage collection, namespace
 //! deletion, quota, role look-ups. Not for serving requests: handlers hold their store.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use imbl::HashMap;
@@ -14,7 +14,28 @@ use crate::resource::ServedResource;
 #[derive(Debug, Default)]
 pub struct Directory {
     stores: ArcSwap<HashMap<GroupResource, Registered>>,
+    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
     changed: tokio::sync::watch::Sender<u64>,
+}
+
+/// What other servers keep for the same clients.
+#[async_trait::async_trait]
+pub trait Elsewhere: Send + Sync + std::fmt::Debug {
+    /// Deletes what they keep in a namespace, and tells what could not be and what is still there.
+    async fn empty(&self, namespace: &str) -> Leftovers;
+}
+
+/// What is left of a namespace on other servers.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    /// Group versions whose servers cannot be asked, as `group/version: why`.
+    pub undiscovered: Vec<String>,
+    /// What could not be listed or deleted, and why.
+    pub failures: Vec<String>,
+    /// Objects that are still there, by resource.
+    pub resources: Vec<(GroupResource, usize)>,
+    /// The same by finalizer.
+    pub finalizers: Vec<(String, usize)>,
 }
 
 /// A store with its preferred served version (whose strategy deletes and whose kind owner references name).
@@ -65,6 +86,16 @@ impl Directory {
     /// All of them, at this moment.
     pub fn all(&self) -> Arc<HashMap<GroupResource, Registered>> {
         self.stores.load_full()
+    }
+
+    /// Says who knows of other servers' content; the first one to be told stays.
+    pub fn set_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
+        let _ = self.elsewhere.set(elsewhere);
+    }
+
+    /// Who knows of other servers' content, if anybody does.
+    pub fn elsewhere(&self) -> Option<&Arc<dyn Elsewhere>> {
+        self.elsewhere.get()
     }
 
     /// Fires when a store comes or goes.

@@ -112,6 +112,8 @@ struct Remains {
     finalizers: BTreeMap<String, usize>,
     /// What could not be deleted.
     failures: Vec<String>,
+    /// Group versions that nobody could be asked about.
+    undiscovered: Vec<String>,
 }
 
 /// Deletes what is in a namespace; true when it is gone.
@@ -127,7 +129,7 @@ async fn finish(client: &Client, name: &str) -> Result<bool, ApiError> {
         return Ok(true);
     }
     let remains = empty(client, name).await;
-    if remains.resources.is_empty() && remains.failures.is_empty() {
+    if remains.resources.is_empty() && remains.failures.is_empty() && remains.undiscovered.is_empty() {
         client
             .update(NAMESPACES, "", name, "finalize", |live| {
                 let spec = live.ensure("spec");
@@ -202,7 +204,19 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             }
         }
         if key.group.is_empty() && &*key.resource == "pods" && !remains.resources.is_empty() {
-            break;
+            return remains;
+        }
+    }
+    // Aggregated servers, after all that is kept here: one that is away holds up what it keeps and nothing else.
+    if let Some(elsewhere) = client.directory().elsewhere() {
+        let left = elsewhere.empty(namespace).await;
+        remains.undiscovered = left.undiscovered;
+        remains.failures.extend(left.failures);
+        for (resource, count) in left.resources {
+            *remains.resources.entry(resource.to_string()).or_default() += count;
+        }
+        for (finalizer, count) in left.finalizers {
+            *remains.finalizers.entry(finalizer).or_default() += count;
         }
     }
     remains
@@ -210,12 +224,28 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
 
 /// Type, status, reason and message of the conditions of a namespace that is being emptied.
 fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static str, String)> {
-    let mut out = vec![
-        (
-            "NamespaceDeletionDiscoveryFailure",
+    let discovery = match remains.undiscovered.as_slice() {
+        [] => (
             "False",
             "ResourcesDiscovered",
             "All resources successfully discovered".to_string(),
+        ),
+        failing => (
+            "True",
+            "DiscoveryFailed",
+            format!(
+                "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+                failing.len(),
+                failing.join(", ")
+            ),
+        ),
+    };
+    let mut out = vec![
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            discovery.0,
+            discovery.1,
+            discovery.2,
         ),
         (
             "NamespaceDeletionGroupVersionParsingFailure",
@@ -325,6 +355,9 @@ mod tests {
         let mut remains = Remains::default();
         remains.resources.insert("pods".into(), 2);
         remains.finalizers.insert("example.com/f".into(), 1);
+        remains
+            .undiscovered
+            .push("a.io/v1: stale GroupVersion discovery: a.io/v1".into());
         let found = conditions(&remains);
         let message = |kind: &str| {
             let found = found.iter().find(|c| c.0 == kind);

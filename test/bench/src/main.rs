@@ -3,6 +3,7 @@
 //! Nothing in it knows this project's server, so that the same phase can be run against kube-apiserver side by side. With
 //! `--pid` it adds what the server's processes used: CPU per operation and resident memory, read from `/proc`.
 
+mod aggregation;
 mod client;
 mod collect;
 mod crds;
@@ -28,9 +29,16 @@ struct Arguments {
     /// The namespace to work in; made when absent.
     #[arg(long, global = true, default_value = "bench")]
     namespace: String,
+    /// Asks here (`https://host:port`) instead of the kubeconfig's server, with its client certificate, and takes any serving
+    /// certificate: an aggregated server asked directly.
+    #[arg(long, global = true)]
+    server: Option<String>,
     #[command(subcommand)]
     phase: Phase,
 }
+
+/// What is created when nothing else is asked for.
+pub(crate) const CONFIG_MAP: &str = r#"{"apiVersion":"v1","kind":"ConfigMap"}"#;
 
 /// What to do.
 #[derive(Debug, Clone, Subcommand)]
@@ -83,6 +91,44 @@ pub(crate) enum Phase {
         /// Connections that they share.
         #[arg(long, default_value_t = 10)]
         connections: usize,
+        /// The collection that is watched; the namespace's ConfigMaps when unset.
+        #[arg(long)]
+        collection: Option<String>,
+        /// What is created in it, without metadata.
+        #[arg(long, default_value = CONFIG_MAP)]
+        object: String,
+    },
+    /// Asks for one path.
+    GetPath {
+        /// The path.
+        path: String,
+        /// Clients at once, each with a connection of its own.
+        #[arg(long, default_value_t = 32)]
+        clients: usize,
+        /// Requests in all.
+        #[arg(long, default_value_t = 5000)]
+        count: usize,
+    },
+    /// Makes an object.
+    Put {
+        /// The collection.
+        collection: String,
+        /// The object.
+        object: String,
+    },
+    /// Registers an aggregated server on this machine, and measures until it is served.
+    Register(aggregation::Registration),
+    /// Starts a registered backend, kills it and starts it again, and measures how soon a path says so.
+    Outage {
+        /// The path.
+        #[arg(long)]
+        path: String,
+        /// Runs.
+        #[arg(long, default_value_t = 3)]
+        runs: usize,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
     },
     /// Creates large CustomResourceDefinitions until the last is served, and measures what they cost.
     Crds(CrdLoad),
@@ -184,7 +230,8 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: &Arguments, phase: &Phase) -> Result<serde_json::Value, client::Error> {
     let kubeconfig = arguments.kubeconfig.as_deref();
-    phases::run(kubeconfig, &arguments.pid, &arguments.namespace, phase).await
+    let server = arguments.server.as_deref();
+    phases::run(kubeconfig, &arguments.pid, &arguments.namespace, server, phase).await
 }
 
 #[expect(clippy::print_stdout, reason = "its output is its purpose")]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
+use crate::aggregation;
 use crate::client::{Client, Error, Target};
 use crate::collect;
 use crate::process::{cpu_seconds, resident_mib};
@@ -21,6 +22,7 @@ pub(crate) async fn run(
     kubeconfig: Option<&Path>,
     pids: &[u32],
     namespace: &str,
+    server: Option<&str>,
     phase: &Phase,
 ) -> Result<Value, Error> {
     match phase {
@@ -28,14 +30,14 @@ pub(crate) async fn run(
         Phase::Memory => return Ok(json!({"phase": "memory", "rss_mib": round(resident_mib(pids))})),
         _ => {}
     }
-    let target = Target::read(kubeconfig.ok_or("--kubeconfig is needed")?)?;
+    let mut target = Target::read(kubeconfig.ok_or("--kubeconfig is needed")?)?;
+    if let Some(server) = server {
+        target = target.at(server);
+    }
     let admin = target.connect().await?;
-    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    let (status, _) = admin
-        .call("POST", "/api/v1/namespaces", JSON, space.to_string().into())
-        .await?;
-    if !matches!(status, 201 | 409) {
-        return Err(format!("cannot make the namespace: {status}").into());
+    // An aggregated server that is asked directly has no namespaces.
+    if server.is_none() {
+        make_namespace(&admin, namespace).await?;
     }
     let base = format!("/api/v1/namespaces/{namespace}");
     match phase {
@@ -55,7 +57,31 @@ pub(crate) async fn run(
             watchers,
             events,
             connections,
-        } => watch(&target, &admin, &base, *watchers, *events, *connections).await?,
+            collection,
+            object,
+        } => {
+            let own = format!("{base}/configmaps");
+            let watched = Watched {
+                collection: collection.as_deref().unwrap_or(&own),
+                object: serde_json::from_str(object)?,
+                watchers: *watchers,
+                events: *events,
+                connections: *connections,
+                pids,
+            };
+            watch(&target, &admin, &watched).await?
+        }
+        Phase::GetPath { path, clients, count } => {
+            aggregation::get_path(&target, path, *clients, *count).await?
+        }
+        Phase::Put { collection, object } => {
+            let (status, _) = admin
+                .call("POST", collection, JSON, object.clone().into())
+                .await?;
+            json!({"phase": "put", "status": status, "operations": 1})
+        }
+        Phase::Register(of) => aggregation::register(&admin, namespace, of).await?,
+        Phase::Outage { path, runs, command } => aggregation::outage(&admin, path, *runs, command).await?,
         Phase::Clean => {
             let (status, _) = admin
                 .call("DELETE", &format!("{base}/configmaps"), "", Bytes::new())
@@ -239,25 +265,45 @@ async fn list(admin: &Client, base: &str, count: usize, query: &str) -> Result<V
     )
 }
 
-async fn watch(
-    target: &Target,
-    admin: &Client,
-    base: &str,
+async fn make_namespace(admin: &Client, namespace: &str) -> Result<(), Error> {
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let (status, _) = admin
+        .call("POST", "/api/v1/namespaces", JSON, space.to_string().into())
+        .await?;
+    match status {
+        201 | 409 => Ok(()),
+        other => Err(format!("cannot make the namespace: {other}").into()),
+    }
+}
+
+/// What is watched, and how much.
+struct Watched<'a> {
+    collection: &'a str,
+    /// What is created in it.
+    object: Value,
     watchers: usize,
     events: usize,
     connections: usize,
-) -> Result<Value, Error> {
+    pids: &'a [u32],
+}
+
+async fn watch(target: &Target, admin: &Client, of: &Watched<'_>) -> Result<Value, Error> {
+    let (watchers, events) = (of.watchers, of.events);
+    let idle = resident_mib(of.pids);
     let origin = Instant::now();
     // Of this run alone: what earlier ones left would be delivered too.
     let run = format!("run-{}", std::process::id());
     let mut clients = Vec::new();
-    for _ in 0..connections.max(1) {
+    for _ in 0..of.connections.max(1) {
         clients.push(target.connect().await?);
     }
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..watchers {
         let client = clients[index % clients.len()].clone();
-        let path = format!("{base}/configmaps?watch=1&labelSelector=watched%3D{run}&timeoutSeconds=600");
+        let path = format!(
+            "{}?watch=1&labelSelector=watched%3D{run}&timeoutSeconds=600",
+            of.collection
+        );
         let response = client.open("GET", &path, "", Bytes::new()).await?;
         if response.status() != 200 {
             return Err(format!("watch: {}", response.status()).into());
@@ -273,9 +319,13 @@ async fn watch(
                 while let Some(end) = pending.iter().position(|b| *b == b'\n') {
                     let line: Vec<u8> = pending.drain(..=end).collect();
                     // The write's time is in the object: microseconds since this phase began.
-                    let sent = serde_json::from_slice::<Value>(&line)
-                        .ok()
-                        .and_then(|event| event.pointer("/object/data/sent")?.as_str()?.parse::<u64>().ok());
+                    let sent = serde_json::from_slice::<Value>(&line).ok().and_then(|event| {
+                        event
+                            .pointer("/object/metadata/annotations/sent")?
+                            .as_str()?
+                            .parse::<u64>()
+                            .ok()
+                    });
                     if let Some(sent) = sent {
                         times.push(origin.elapsed().saturating_sub(Duration::from_micros(sent)));
                     }
@@ -284,17 +334,16 @@ async fn watch(
             times
         });
     }
+    let watching = resident_mib(of.pids);
     for index in 0..events {
         let sent = origin.elapsed().as_micros().to_string();
-        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": format!("watched-{index}-{}", std::process::id()), "labels": {"watched": run}}, "data": {"sent": sent}});
+        let mut body = of.object.clone();
+        body["metadata"] = json!({
+            "name": format!("watched-{index}-{}", std::process::id()),
+            "labels": {"watched": run}, "annotations": {"sent": sent},
+        });
         let (status, _) = admin
-            .call(
-                "POST",
-                &format!("{base}/configmaps"),
-                JSON,
-                body.to_string().into(),
-            )
+            .call("POST", of.collection, JSON, body.to_string().into())
             .await?;
         if status != 201 {
             return Err(format!("create while watching: {status}").into());
@@ -307,7 +356,8 @@ async fn watch(
     let delivered = times.len();
     Ok(
         json!({"phase": "watch", "watchers": watchers, "events": events, "operations": delivered,
-        "missing": (watchers * events).saturating_sub(delivered), "ms": percentiles(times)}),
+        "missing": (watchers * events).saturating_sub(delivered), "ms": percentiles(times),
+        "rss_mib_of_watches": round(watching - idle)}),
     )
 }
 

@@ -25,6 +25,8 @@ pub(crate) fn rows(objects: usize) -> Vec<(String, Phase)> {
         watchers,
         events,
         connections: 10,
+        collection: None,
+        object: crate::CONFIG_MAP.into(),
     };
     let row = |name: &str, phase: Phase| (name.to_string(), phase);
     let mut rows = vec![

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use test_support::{Client, eventually, plane};
 
 mod documents;
+mod extension;
 mod faults;
 mod faulty;
 
@@ -65,7 +66,14 @@ impl Site {
         let directory = tempfile::tempdir().expect("a directory");
         let authority = Authority::generate("test").expect("an authority");
         let issued = authority
-            .server("server", &[format!("{service}.default.svc")])
+            .server(
+                "server",
+                &[
+                    format!("{service}.default.svc"),
+                    "localhost".into(),
+                    "127.0.0.1".into(),
+                ],
+            )
             .expect("a certificate");
         let write =
             |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("a file");
@@ -78,12 +86,23 @@ impl Site {
         }
     }
 
+    /// The authority of the extension's certificate; the certificate is for `localhost` too.
+    fn direct_ca(&self) -> String {
+        self.ca.clone()
+    }
+
     fn path(&self) -> &Path {
         self.directory.path()
     }
 
     async fn start(&self, port: u16) -> Extension {
-        let options = Options {
+        Extension::start(self.options(port))
+            .await
+            .expect("the extension starts")
+    }
+
+    fn options(&self, port: u16) -> Options {
+        Options {
             bind_address: std::net::Ipv4Addr::LOCALHOST.into(),
             secure_port: port,
             tls_cert_file: Some(self.path().join("tls.crt")),
@@ -91,8 +110,7 @@ impl Site {
             data_dir: Some(self.path().join("data")),
             kubeconfig: Some(self.path().join("kubeconfig")),
             ..Options::defaults()
-        };
-        Extension::start(options).await.expect("the extension starts")
+        }
     }
 }
 
@@ -121,7 +139,7 @@ async fn an_extension_server_comes_goes_and_comes_back() {
     });
     let created = client.post(FISHES, &fish).await.expect(201);
     assert_eq!(created["status"]["phase"], "Swimming");
-    assert_eq!(created["spec"]["water"], "Fresh");
+    assert_eq!(created["spec"]["water"], "Salt", "its admission says so");
     let event = watch.next().await.expect("an event");
     assert_eq!(
         (&event["type"], &event["object"]["metadata"]["name"]),
@@ -268,10 +286,7 @@ async fn nobody_is_trusted_without_reason() {
             .expect(201);
         let message = reason(&client, &group, "FailedDiscoveryCheck").await;
         assert!(message.contains("no permitted address"), "{message}");
-        client
-            .get(&format!("/apis/{group}/v1/things"))
-            .await
-            .expect(503);
+        client.get(&format!("/apis/{group}/v1/things")).await.expect(503);
     }
     extension.stop().await;
     plane.stop().await;

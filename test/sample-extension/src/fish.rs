@@ -6,7 +6,8 @@ use std::sync::Arc;
 use generic_server::registry::store::{ObjectStore, StoreConfig};
 use generic_server::registry::strategy::{SelectableField, Strategy, WriteContext};
 use generic_server::resource::{
-    ALL_VERBS, Backend, Column, Converter, Decoding, Names, Scope, ServedResource, Subresource, TableConvertor,
+    ALL_VERBS, Backend, Column, Converter, Decoding, Names, Scope, ServedResource, Subresource,
+    TableConvertor,
 };
 use generic_server::server::GroupSpec;
 use machinery::schema::{KindSchema, NodeId, crd, validate};
@@ -28,7 +29,8 @@ pub const KIND: &str = "Fish";
 /// The schema of the kind at a version, as a CRD would state it: it decides what is decoded, pruned, defaulted and refused, and
 /// is what OpenAPI says.
 pub(crate) fn schema(version: &str) -> Value {
-    let millimetres = json!({"description": "How long it is, in millimetres.", "type": "integer", "minimum": 1});
+    let millimetres =
+        json!({"description": "How long it is, in millimetres.", "type": "integer", "minimum": 1});
     let (length, how) = match version {
         VERSION => ("length", millimetres),
         _ => (
@@ -248,8 +250,7 @@ mod tests {
     #[test]
     fn versions_convert_both_ways() {
         let first = json!({"apiVersion": "sample.example.com/v1", "spec": {"species": "s", "length": 7}, "status": {}});
-        let second =
-            json!({"apiVersion": "sample.example.com/v2", "spec": {"species": "s", "size": {"millimetres": 7}}, "status": {}});
+        let second = json!({"apiVersion": "sample.example.com/v2", "spec": {"species": "s", "size": {"millimetres": 7}}, "status": {}});
         assert_eq!(Sizes.from_stored(first.clone()).ok(), Some(second.clone()));
         assert_eq!(Sizes.to_stored(second).ok(), Some(first));
     }

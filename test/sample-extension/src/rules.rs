@@ -45,7 +45,11 @@ impl AdmissionPlugin for Aquarium {
         let species = object.map_or("", species);
         if self.refused.iter().any(|refused| refused == species) {
             let why = format!("the species {species} is not kept here");
-            return Err(ApiError::forbidden(&attributes.gvr.group_resource(), attributes.name, why));
+            return Err(ApiError::forbidden(
+                &attributes.gvr.group_resource(),
+                attributes.name,
+                why,
+            ));
         }
         Ok(())
     }

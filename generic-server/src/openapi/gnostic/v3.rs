@@ -240,10 +240,7 @@ static SCHEMA: Message = known(
     ],
     36,
 );
-static DISCRIMINATOR: Message = known(
-    &[("propertyName", 1, Text), ("mapping", 2, One(&STRINGS))],
-    3,
-);
+static DISCRIMINATOR: Message = known(&[("propertyName", 1, Text), ("mapping", 2, One(&STRINGS))], 3);
 static STRINGS: Message = map(Text);
 static XML: Message = known(
     &[

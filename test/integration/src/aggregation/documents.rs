@@ -63,7 +63,12 @@ async fn bad_documents_are_named() {
         (
             "slow.io",
             |group| answer("200 OK", &resources(group)),
-            |_| vec![Step::Say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec()), Step::Stall],
+            |_| {
+                vec![
+                    Step::Say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec()),
+                    Step::Stall,
+                ]
+            },
             "OpenAPIUnreadable",
             "deadline exceeded",
         ),
@@ -80,7 +85,9 @@ async fn bad_documents_are_named() {
         let mended = Arc::new(Mutex::new(false));
         let (group, discovery, openapi, state) = (*group, *discovery, *openapi, mended.clone());
         let script: Script = Arc::new(move |path: &str, _: &str| match path {
-            path if path == format!("/apis/{group}/v1") && *state.lock() => answer("200 OK", &resources(group)),
+            path if path == format!("/apis/{group}/v1") && *state.lock() => {
+                answer("200 OK", &resources(group))
+            }
             path if path == format!("/apis/{group}/v1") => discovery(group),
             path if path.starts_with("/openapi/v3/") && !*state.lock() => openapi(group),
             _ => answer("404 Not Found", ""),
@@ -92,8 +99,7 @@ async fn bad_documents_are_named() {
     }
     for (group, _, _, wanted, text) in &cases {
         reason(&client, group, "Passed").await;
-        let (reason, message) =
-            eventually(group, || async { unreadable(&client, group).await }).await;
+        let (reason, message) = eventually(group, || async { unreadable(&client, group).await }).await;
         assert_eq!(reason, *wanted, "{group}: {message}");
         assert!(message.contains(text), "{group}: {message}");
         // What it serves is reached all the same, and so is everything else.
@@ -110,7 +116,11 @@ async fn bad_documents_are_named() {
         let mut touched = service.clone();
         touched["metadata"]["labels"] = json!({"touched": "yes"});
         client
-            .patch(&format!("{SERVICES}/v1.{group}"), "merge-patch+json", &json!({"metadata": {"labels": {"touched": "yes"}}}))
+            .patch(
+                &format!("{SERVICES}/v1.{group}"),
+                "merge-patch+json",
+                &json!({"metadata": {"labels": {"touched": "yes"}}}),
+            )
             .await
             .expect(200);
         eventually("the condition goes", || async {
@@ -119,18 +129,32 @@ async fn bad_documents_are_named() {
         .await;
     }
     let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let discovery = client.clone().header("Accept", media).get("/apis").await.expect(200);
-    let group = discovery["items"]
-        .as_array()
-        .and_then(|items| items.iter().find(|g| g["metadata"]["name"] == "garbage.io").cloned());
-    assert_eq!(group.unwrap_or_default()["versions"][0]["resources"][0]["resource"], "things");
+    let discovery = client
+        .clone()
+        .header("Accept", media)
+        .get("/apis")
+        .await
+        .expect(200);
+    let group = discovery["items"].as_array().and_then(|items| {
+        items
+            .iter()
+            .find(|g| g["metadata"]["name"] == "garbage.io")
+            .cloned()
+    });
+    assert_eq!(
+        group.unwrap_or_default()["versions"][0]["resources"][0]["resource"],
+        "things"
+    );
     plane.stop().await;
 }
 
 /// The number of a protobuf document's first field and the text in it.
 fn first_text(bytes: &[u8]) -> (u8, String) {
     let length = usize::from(bytes[1]);
-    (bytes[0] >> 3, String::from_utf8_lossy(&bytes[2..2 + length]).into_owned())
+    (
+        bytes[0] >> 3,
+        String::from_utf8_lossy(&bytes[2..2 + length]).into_owned(),
+    )
 }
 
 #[tokio::test]
@@ -172,7 +196,9 @@ async fn documents_are_merged_in_every_form() {
 
     let merged = eventually("the remote part is there", || async {
         let document = client.get("/openapi/v2").await.expect(200);
-        document["paths"]["/apis/far.io/v1/things"].is_object().then_some(document)
+        document["paths"]["/apis/far.io/v1/things"]
+            .is_object()
+            .then_some(document)
     })
     .await;
     let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -182,11 +208,22 @@ async fn documents_are_merged_in_every_form() {
     let reference = &all["io.far.v1.Thing"]["properties"]["metadata"]["$ref"];
     assert_eq!(*reference, format!("#/definitions/{meta}_v2"));
     assert!(merged["paths"]["/apis/not.asked/v1/things"].is_null());
-    assert_eq!(all["io.near.v1.Foo"]["properties"]["spec"]["properties"]["n"]["type"], "integer");
+    assert_eq!(
+        all["io.near.v1.Foo"]["properties"]["spec"]["properties"]["n"]["type"],
+        "integer"
+    );
     let create = &merged["paths"]["/apis/near.io/v1/namespaces/{namespace}/foos"]["post"];
-    let body = create["parameters"].as_array().and_then(|all| all.iter().find(|p| p["in"] == "body").cloned());
-    assert_eq!(body.unwrap_or_default()["schema"]["$ref"], "#/definitions/io.near.v1.Foo");
-    assert_eq!(create["responses"]["201"]["schema"]["$ref"], "#/definitions/io.near.v1.Foo");
+    let body = create["parameters"]
+        .as_array()
+        .and_then(|all| all.iter().find(|p| p["in"] == "body").cloned());
+    assert_eq!(
+        body.unwrap_or_default()["schema"]["$ref"],
+        "#/definitions/io.near.v1.Foo"
+    );
+    assert_eq!(
+        create["responses"]["201"]["schema"]["$ref"],
+        "#/definitions/io.near.v1.Foo"
+    );
 
     // The same as protobuf: for v2 and for v3, here and remote.
     let etag = |answer: &test_support::Answer| answer.headers.get("etag").cloned();
@@ -200,22 +237,36 @@ async fn documents_are_merged_in_every_form() {
         let protobuf = client.clone().header("Accept", &asked).get(path).await;
         assert_eq!(protobuf.status, 200, "{path}");
         let told = protobuf.headers["content-type"].to_str().unwrap_or_default();
-        assert_eq!(told, format!("application/com.github.proto-openapi.spec.{version}.v1.0+protobuf"));
+        assert_eq!(
+            told,
+            format!("application/com.github.proto-openapi.spec.{version}.v1.0+protobuf")
+        );
         assert_eq!(first_text(&protobuf.body), (1, text.to_string()), "{path}");
         let plain = client.get(path).await;
         assert_eq!(etag(&protobuf), etag(&plain), "{path}");
         assert_eq!(plain.headers["content-type"], "application/json");
-        let known = etag(&plain).and_then(|tag| tag.to_str().map(String::from).ok()).unwrap_or_default();
-        let again = client.clone().header("Accept", &asked).header("If-None-Match", &known);
+        let known = etag(&plain)
+            .and_then(|tag| tag.to_str().map(String::from).ok())
+            .unwrap_or_default();
+        let again = client
+            .clone()
+            .header("Accept", &asked)
+            .header("If-None-Match", &known);
         assert_eq!(again.get(path).await.status, 304, "{path}");
     }
-    let refused = client.clone().header("Accept", "application/foo").get("/openapi/v2").await;
+    let refused = client
+        .clone()
+        .header("Accept", "application/foo")
+        .get("/openapi/v2")
+        .await;
     assert_eq!(refused.status, 406);
     // What goes takes its part along.
     client.delete(&format!("{SERVICES}/v1.far.io")).await.expect(200);
     eventually("the part goes", || async {
         let document: Value = client.get("/openapi/v2").await.expect(200);
-        document["paths"]["/apis/far.io/v1/things"].is_null().then_some(())
+        document["paths"]["/apis/far.io/v1/things"]
+            .is_null()
+            .then_some(())
     })
     .await;
     plane.stop().await;

@@ -77,8 +77,7 @@ async fn upgraded(plane: &control_plane::ControlPlane, path: &str) -> String {
 /// A certificate of nobody but itself.
 fn self_signed(service: &str, change: impl FnOnce(&mut rcgen::CertificateParams)) -> (String, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
-    let mut params =
-        rcgen::CertificateParams::new([format!("{service}.default.svc")]).expect("parameters");
+    let mut params = rcgen::CertificateParams::new([format!("{service}.default.svc")]).expect("parameters");
     change(&mut params);
     let certificate = params.self_signed(&key).expect("a certificate");
     (certificate.pem(), key.serialize_pem())
@@ -94,22 +93,44 @@ async fn certificates_are_judged() {
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2021, 1, 1);
     });
-    let early = self_signed("tls", |params| params.not_before = rcgen::date_time_ymd(4000, 1, 1));
+    let early = self_signed("tls", |params| {
+        params.not_before = rcgen::date_time_ymd(4000, 1, 1)
+    });
     let own = self_signed("tls", |_| {});
     let wrong = issued(&authority, "another");
     let x509 = "tls: failed to verify certificate: x509: ";
     // The group, what it shows, what it is verified against, what is told of it.
     let cases = [
-        ("expired.io", Some(&expired), &expired.0, format!("{x509}certificate has expired or is not yet valid: current time ")),
-        ("early.io", Some(&early), &early.0, "is before 4000-01-01T00:00:00Z".into()),
-        ("self.io", Some(&own), &authority.certificate, format!("{x509}certificate signed by unknown authority")),
+        (
+            "expired.io",
+            Some(&expired),
+            &expired.0,
+            format!("{x509}certificate has expired or is not yet valid: current time "),
+        ),
+        (
+            "early.io",
+            Some(&early),
+            &early.0,
+            "is before 4000-01-01T00:00:00Z".into(),
+        ),
+        (
+            "self.io",
+            Some(&own),
+            &authority.certificate,
+            format!("{x509}certificate signed by unknown authority"),
+        ),
         (
             "wrong.io",
             Some(&(wrong.certificate, wrong.key)),
             &authority.certificate,
             format!("{x509}certificate is valid for another.default.svc, not tls.default.svc"),
         ),
-        ("plain.io", None, &authority.certificate, "first record does not look like a TLS handshake".into()),
+        (
+            "plain.io",
+            None,
+            &authority.certificate,
+            "first record does not look like a TLS handshake".into(),
+        ),
     ];
     let mut running = Vec::new();
     for (group, shown, trusted, expected) in &cases {
@@ -157,7 +178,9 @@ fn misbehave(path: &str, head: &str) -> Vec<Step> {
         "line" => vec![Step::Say(b"HTTP/1.1 200 ".to_vec()), Step::Forever(&[b'a'; 512])],
         "garbage" => say("this is no HTTP\r\n\r\n"),
         "switches" => say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
-        "hints" => say("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
+        "hints" => say(
+            "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        ),
         "hints-forever" => vec![Step::Forever(b"HTTP/1.1 103 Early Hints\r\n\r\n")],
         "fails" => answer("500 Internal Server Error", "oops"),
         "stalls" => vec![Step::Stall],
@@ -166,7 +189,10 @@ fn misbehave(path: &str, head: &str) -> Vec<Step> {
         "long" => say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}and more"),
         "chunks" => say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n"),
         "two-lengths" => say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
-        "v1" => answer("200 OK", r#"{"kind":"APIResourceList","groupVersion":"bad.io/v1","resources":[]}"#),
+        "v1" => answer(
+            "200 OK",
+            r#"{"kind":"APIResourceList","groupVersion":"bad.io/v1","resources":[]}"#,
+        ),
         _ => answer("200 OK", "{}"),
     }
 }
@@ -192,9 +218,17 @@ async fn bad_backends_are_bounded_and_named() {
         ("redirects", 502, "the backend attempted to redirect this request"),
         ("unmodified", 304, ""),
         ("resets", 503, "error trying to reach service: EOF"),
-        ("headers", 503, "error trying to reach service: net/http: server response headers exceeded"),
+        (
+            "headers",
+            503,
+            "error trying to reach service: net/http: server response headers exceeded",
+        ),
         ("line", 503, "error trying to reach service: "),
-        ("garbage", 503, "error trying to reach service: net/http: HTTP/1.x transport connection broken"),
+        (
+            "garbage",
+            503,
+            "error trying to reach service: net/http: HTTP/1.x transport connection broken",
+        ),
         ("switches", 502, "invalid response: status code 101"),
         ("hints", 200, "{}"),
         ("fails", 500, "oops"),
