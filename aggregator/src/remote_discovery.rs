@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use generic_server::discovery::VersionDiscovery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body::Body;
 use http_body_util::BodyExt;
 use machinery::meta;
 use serde_json::{Map, Value, json};
@@ -110,11 +111,16 @@ async fn ask(transport: &proxy::client::Transport, url: &str, what: &Ask<'_>) ->
     let (head, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     if let Some(most) = what.most {
+        let too_large = || format!("the answer is larger than {most} bytes");
+        let told = body.size_hint().lower();
+        if usize::try_from(told).is_ok_and(|told| told > most) {
+            return Err(too_large());
+        }
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| proxy::client::fault_of(&error))?;
             if let Some(data) = frame.data_ref() {
                 if bytes.len() + data.len() > most {
-                    return Err(format!("the answer is larger than {most} bytes"));
+                    return Err(too_large());
                 }
                 bytes.extend_from_slice(data);
             }

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use rustls::pki_types::{ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::body::Held;
@@ -160,14 +161,20 @@ impl std::fmt::Debug for Connector {
 
 impl Connector {
     async fn connect(&self, authority: String) -> Result<TlsIo, Fault> {
-        let attempt = self.attempt(&authority);
-        match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
-            Ok(done) => done,
-            Err(_) => Err(Fault(format!("dial tcp {authority}: i/o timeout"))),
-        }
+        let until = Instant::now() + CONNECT_TIMEOUT;
+        let late = |text: String| move |_| Fault(text);
+        let stream = tokio::time::timeout_at(until, Self::dial(&authority))
+            .await
+            .map_err(late(format!("dial tcp {authority}: i/o timeout")))??;
+        let shake = self.tls.connect(self.name.clone(), stream);
+        let stream = tokio::time::timeout_at(until, shake)
+            .await
+            .map_err(late("net/http: TLS handshake timeout".into()))?
+            .map_err(|error| Fault(tls_fault(&error, &self.name)))?;
+        Ok(TlsIo::new(stream))
     }
 
-    async fn attempt(&self, authority: &str) -> Result<TlsIo, Fault> {
+    async fn dial(authority: &str) -> Result<TcpStream, Fault> {
         // Names are resolved here, so that what they resolve to can be judged.
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
         let found = tokio::net::lookup_host(authority)
@@ -184,12 +191,7 @@ impl Connector {
             .map_err(|error| Fault(dial_fault(authority, &error)))?;
         // Watch events are small: they must not wait for more.
         let _ = stream.set_nodelay(true);
-        let stream = self
-            .tls
-            .connect(self.name.clone(), stream)
-            .await
-            .map_err(|error| Fault(tls_fault(&error, &self.name)))?;
-        Ok(TlsIo::new(stream))
+        Ok(stream)
     }
 }
 
@@ -208,6 +210,12 @@ fn dial_fault(authority: &str, error: &io::Error) -> String {
 
 fn rfc3339(time: UnixTime) -> String {
     Timestamp::from_unix(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)).to_rfc3339()
+}
+
+/// `a.example` of `DnsName("a.example")`, as the TLS library tells names.
+fn bare_name(told: &str) -> &str {
+    let inner = told.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(told).trim_matches('"')
 }
 
 fn expired(when: &str) -> String {
@@ -244,7 +252,11 @@ fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
         )),
         Some(Error::InvalidCertificate(Bad::NotValidForNameContext { presented, .. })) => x509(&format!(
             "certificate is valid for {}, not {}",
-            presented.join(", "),
+            presented
+                .iter()
+                .map(|name| bare_name(name))
+                .collect::<Vec<_>>()
+                .join(", "),
             name.to_str()
         )),
         Some(Error::InvalidMessage(_)) => "tls: first record does not look like a TLS handshake".into(),

@@ -90,6 +90,17 @@ impl Client {
     }
 
     async fn send(&self, method: &str, path: &str, media: &str, body: Bytes) -> http::Response<Incoming> {
+        let answer = self.try_send(method, path, media, body).await;
+        answer.unwrap_or_else(|error| panic!("an answer to {method} {path}: {error:?}"))
+    }
+
+    async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, hyper::Error> {
         let stream = TcpStream::connect(&self.authority).await.expect("a connection");
         let host = self
             .authority
@@ -116,23 +127,22 @@ impl Client {
         }
         send.send_request(request.body(Full::new(body)).expect("a request"))
             .await
-            .expect("an answer")
     }
 
     /// The same for answers that may be cut short.
     ///
     /// # Errors
-    /// Why the body did not come to its end, with the status.
-    pub async fn try_get(&self, path: &str) -> Result<Answer, (u16, String)> {
-        let (head, body) = self.send("GET", path, "", Bytes::new()).await.into_parts();
-        let status = head.status.as_u16();
+    /// Why the answer did not come to its end.
+    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+        let sent = self.try_send("GET", path, "", Bytes::new()).await;
+        let (head, body) = sent.map_err(|error| error.to_string())?.into_parts();
         let body = body
             .collect()
             .await
-            .map_err(|error| (status, error.to_string()))?
+            .map_err(|error| error.to_string())?
             .to_bytes();
         Ok(Answer {
-            status,
+            status: head.status.as_u16(),
             headers: head.headers,
             json: serde_json::from_slice(&body).unwrap_or_default(),
             body,

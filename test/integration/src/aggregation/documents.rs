@@ -52,7 +52,7 @@ async fn bad_documents_are_named() {
             "huge.io",
             |_| {
                 vec![
-                    Step::Say(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n[".to_vec()),
+                    Step::Say(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n[".to_vec()),
                     Step::Forever(&[b' '; 4096]),
                 ]
             },

@@ -86,7 +86,12 @@ impl Faulty {
                 let (acceptor, script) = (acceptor.clone(), script.clone());
                 tokio::spawn(async move {
                     match acceptor {
-                        None => converse(stream, &script).await,
+                        // Whoever speaks TLS to it gets HTTP.
+                        None => {
+                            let mut stream = stream;
+                            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+                            let _ = stream.read(&mut [0; 4096]).await;
+                        }
                         Some(acceptor) => {
                             if let Ok(stream) = acceptor.accept(stream).await {
                                 converse(stream, &script).await;
