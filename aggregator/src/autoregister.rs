@@ -17,7 +17,6 @@ use generic_server::resource::ServedResource;
 use machinery::{ApiError, Reason, meta};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use storage::Revision;
 
 use crate::apiservice::{self, GROUP, VERSION};
 use crate::local::{CUSTOM_PRIORITY, LocalVersion, builtin_priority};
@@ -36,12 +35,12 @@ pub(crate) struct AutoRegister {
 }
 
 /// APIServices about which nothing was to be done: at which revision, and what was wanted of them.
-type Quiet = HashMap<String, (Revision, Option<LocalVersion>)>;
+type Quiet = HashMap<String, (u64, Option<LocalVersion>)>;
 
 /// An APIService that is there.
 struct Live<'a> {
     name: &'a str,
-    revision: Revision,
+    revision: u64,
     read: &'a dyn Fn() -> Value,
 }
 
@@ -97,7 +96,7 @@ impl AutoRegister {
             for entry in snapshot.objects.values() {
                 plan.look(&Live {
                     name: entry.name(),
-                    revision: entry.revision,
+                    revision: entry.revision.0,
                     read: &|| entry.value(),
                 });
             }
@@ -307,7 +306,7 @@ mod tests {
             for object in &live {
                 plan.look(&Live {
                     name: meta::name(object),
-                    revision: Revision(1),
+                    revision: 1,
                     read: &|| object.clone(),
                 });
             }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use generic_server::registry::Entry;
 use machinery::meta;
 use serde_json::Value;
-use storage::Revision;
 
 use crate::backend::Backend;
 use crate::local::{CUSTOM_PRIORITY, builtin_priority};
@@ -22,7 +21,7 @@ pub(crate) struct Route {
     /// The Available condition.
     pub(crate) available: bool,
     /// The APIService's name, and the revision that says all this.
-    from: (Arc<str>, Revision),
+    from: (Arc<str>, u64),
 }
 
 /// How a remote server is reached, as its APIService says.
@@ -62,7 +61,7 @@ impl Routes {
         for entry in services {
             let same = known
                 .get(entry.name())
-                .filter(|(.., route)| route.from.1 == entry.revision);
+                .filter(|(.., route)| route.from.1 == entry.revision.0);
             let (group, version, route) = match same {
                 Some((group, version, route)) => ((*group).into(), (*version).into(), Route::clone(route)),
                 None => Self::read(entry, old, key),
@@ -96,7 +95,7 @@ impl Routes {
             version_priority: number("versionPriority"),
             remote,
             available,
-            from: (entry.name().into(), entry.revision),
+            from: (entry.name().into(), entry.revision.0),
         };
         (text("group").into(), text("version").into(), route)
     }
