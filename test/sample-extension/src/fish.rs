@@ -6,7 +6,7 @@ use std::sync::Arc;
 use generic_server::registry::store::{ObjectStore, StoreConfig};
 use generic_server::registry::strategy::{SelectableField, Strategy, WriteContext};
 use generic_server::resource::{
-    ALL_VERBS, Backend, Column, Converter, Decoding, Names, Scope, ServedResource, Subresource,
+    ALL_VERBS, Backend, Column, Conversion, Converter, Decoding, Names, Scope, ServedResource, Subresource,
     TableConvertor,
 };
 use generic_server::server::GroupSpec;
@@ -105,7 +105,7 @@ fn resource(version: &str, store: &Arc<ObjectStore>) -> Option<Arc<ServedResourc
         decoding: Decoding::Custom(schema.clone()),
         strategy: Arc::new(FishStrategy(schema.clone())),
         backend: Backend::Stored(store.clone()),
-        converter: (version != VERSION).then(|| Arc::new(Sizes) as Arc<dyn Converter>),
+        converter: (version != VERSION).then(|| Conversion::Rule(Arc::new(Sizes))),
         subresources: vec![(
             "status".into(),
             Subresource::View(Arc::new(StatusStrategy(schema))),
@@ -128,7 +128,6 @@ impl Sizes {
     }
 }
 
-#[async_trait::async_trait]
 impl Converter for Sizes {
     fn from_stored(&self, mut object: Value) -> Result<Value, ApiError> {
         Self::set_version(&mut object, SECOND_VERSION);
