@@ -13,6 +13,7 @@ pub mod client;
 pub mod delegate;
 pub mod delegated;
 pub mod discovery;
+pub mod encryption;
 pub mod filters;
 pub mod handlers;
 pub mod health;

@@ -9,6 +9,7 @@ mod tls;
 
 pub use connection::{ConnectionInfo, Handler, Server};
 pub use listener::{Listener, bind};
+pub use rustls::sign::CertifiedKey;
 pub use tls::{SniCertificate, Tls, TlsError, TlsOptions, TlsVersion, certified_key, read_certificates};
 
 #[cfg(test)]

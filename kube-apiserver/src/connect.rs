@@ -301,6 +301,7 @@ impl SubresourceHandler for Eviction {
                 },
                 orphan_dependents: options.dig("orphanDependents").as_bool(),
                 propagation: text("propagationPolicy"),
+                ..DeleteOptions::default()
             };
             self.0.disrupt(call.namespace, call.name, &delete).await?;
         }

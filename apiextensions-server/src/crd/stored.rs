@@ -4,9 +4,8 @@
 //! Mirrors the conversion in `pkg/apis/apiextensions/v1/conversion.go`.
 
 use bytes::Bytes;
-use generic_server::registry::cache::StorageCodec;
+use generic_server::registry::cache::{StorageCodec, ValueError};
 use serde_json::{Map, Value, json};
-use storage::StorageError;
 
 const OLD: &str = "apiextensions.k8s.io/v1beta1";
 const NEW: &str = "apiextensions.k8s.io/v1";
@@ -23,21 +22,20 @@ const SHARED: [(&str, &str); 4] = [
 pub(crate) struct CrdCodec;
 
 impl StorageCodec for CrdCodec {
-    fn decode(&self, key: &str, stored: &Bytes) -> Result<Bytes, StorageError> {
+    fn decode(&self, _key: &str, stored: &Bytes) -> Result<Bytes, ValueError> {
         // Also where only a manager of fields names the old version; then nothing below changes.
         if !contains(stored, OLD.as_bytes()) {
             return Ok(stored.clone());
         }
-        let corrupt = |error: serde_json::Error| StorageError::Corrupt(format!("{key}: {error}"));
-        let mut object: Value = serde_json::from_slice(stored).map_err(corrupt)?;
+        let mut object: Value = serde_json::from_slice(stored).map_err(ValueError::undecodable)?;
         if object.get("apiVersion").and_then(Value::as_str) != Some(OLD) {
             return Ok(stored.clone());
         }
         to_v1(&mut object);
-        serde_json::to_vec(&object).map(Bytes::from).map_err(corrupt)
+        serde_json::to_vec(&object).map(Bytes::from).map_err(ValueError::undecodable)
     }
 
-    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, StorageError> {
+    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
         Ok(json.clone())
     }
 }

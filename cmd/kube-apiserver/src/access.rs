@@ -1,5 +1,6 @@
 //! Who may ask and who may do what: the authenticators and authorizers that the options name, and what keeps them current.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 
 use crate::compose::patiently;
+use crate::reload::{FactsText, Reload};
 use crate::{Options, StartError, tokens};
 
 /// The server's trust.
@@ -40,17 +42,37 @@ pub(crate) struct Access {
     pub(crate) front_proxy_names: Vec<String>,
     /// The documents about service account tokens, by path.
     pub(crate) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
+    /// The files of all this.
+    pub(crate) reload: Reload,
 }
 
 pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) -> Result<Access, StartError> {
-    let authorities = ClientAuthorities::new(&client_ca(options, pki)?)
+    let mut reload = Reload::default();
+    let authorities = ClientAuthorities::new(&client_ca(&pki.ca.certificate, options.client_ca_file.as_deref())?)
+        .map(Arc::new)
         .map_err(|error| StartError::Option(format!("--client-ca-file: {error}")))?;
+    watch_authorities(
+        &mut reload,
+        "client CA",
+        &pki.ca.certificate,
+        options.client_ca_file.as_ref(),
+        &authorities,
+    );
     let front_proxy_ca_pem = pem(
         &pki.front_proxy_ca.certificate,
         options.requestheader_client_ca_file.as_deref(),
     )?;
     let front_proxies = ClientAuthorities::new(&certificates(&front_proxy_ca_pem)?)
+        .map(Arc::new)
         .map_err(|error| StartError::Option(format!("--requestheader-client-ca-file: {error}")))?;
+    watch_authorities(
+        &mut reload,
+        "request header CA",
+        &pki.front_proxy_ca.certificate,
+        options.requestheader_client_ca_file.as_ref(),
+        &front_proxies,
+    );
+    reload.facts(directory.clone(), facts_text(options, pki));
     let front_proxy_names = front_proxy_names(options);
     let request_header = RequestHeaderOptions {
         allowed_names: front_proxy_names.clone(),
@@ -60,10 +82,10 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
         authenticator: tokens,
         issuer,
         endpoints,
-    } = tokens::build(options, pki, directory)?;
+    } = tokens::build(options, pki, directory, &mut reload)?;
     let ways: Vec<Arc<dyn Authenticator>> = vec![
-        Arc::new(RequestHeader::new(Arc::new(front_proxies), request_header)),
-        Arc::new(X509::new(Arc::new(authorities))),
+        Arc::new(RequestHeader::new(front_proxies, request_header)),
+        Arc::new(X509::new(authorities)),
         Arc::new(Bearer(tokens.clone())),
     ];
     let anonymous = options.anonymous_auth.then(Anonymous::default);
@@ -78,6 +100,7 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
         front_proxy_ca_pem,
         front_proxy_names,
         endpoints,
+        reload,
     })
 }
 
@@ -87,16 +110,48 @@ fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, StartError> {
         .map_err(|error| StartError::Option(format!("a CA file holds no certificates: {error}")))
 }
 
-fn client_ca(options: &Options, pki: &Pki) -> Result<Vec<CertificateDer<'static>>, StartError> {
-    let mut all = pki.client_ca()?;
-    if let Some(file) = &options.client_ca_file {
+/// The server's own authority and those of a file.
+fn client_ca(own: &str, file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, StartError> {
+    let mut all = certificates(own)?;
+    if let Some(file) = file {
         all.extend(generic_server::serve::read_certificates(file)?);
     }
     Ok(all)
 }
 
+fn watch_authorities(
+    reload: &mut Reload,
+    name: &'static str,
+    own: &str,
+    file: Option<&PathBuf>,
+    authorities: &Arc<ClientAuthorities>,
+) {
+    let Some(file) = file.cloned() else { return };
+    let (own, authorities) = (own.to_string(), authorities.clone());
+    reload.watch(name, [file.clone()], move || {
+        let all = client_ca(&own, Some(&file)).map_err(|error| error.to_string())?;
+        authorities.reload(&all).map_err(|error| error.to_string())
+    });
+}
+
+/// What extension servers are told of the authorities.
+fn facts_text(options: &Options, pki: &Pki) -> FactsText {
+    let (own, file) = (pki.ca.certificate.clone(), options.client_ca_file.clone());
+    let (own_proxy, proxy_file) = (
+        pki.front_proxy_ca.certificate.clone(),
+        options.requestheader_client_ca_file.clone(),
+    );
+    Box::new(move || {
+        let text = |own: &str, file: Option<&Path>| pem(own, file).map_err(|error| error.to_string());
+        Ok(vec![
+            ("client-ca-file", text(&own, file.as_deref())?),
+            ("requestheader-client-ca-file", text(&own_proxy, proxy_file.as_deref())?),
+        ])
+    })
+}
+
 /// The server's own CA, with what a file adds.
-fn pem(own: &str, file: Option<&std::path::Path>) -> Result<String, StartError> {
+fn pem(own: &str, file: Option<&Path>) -> Result<String, StartError> {
     let mut all = own.to_string();
     if let Some(file) = file {
         let more = std::fs::read_to_string(file)

@@ -13,6 +13,7 @@ use generic_server::authz::rbac::Escalation;
 use generic_server::chain::{self, ChainConfig};
 use generic_server::delegate::InOrder;
 use generic_server::discovery::DiscoverySource;
+use generic_server::encryption::Encryption;
 use generic_server::filters::cors::Cors;
 use generic_server::filters::max_in_flight::MaxInFlight;
 use generic_server::handlers::ServeEnv;
@@ -23,13 +24,14 @@ use generic_server::openapi::StaticDocuments;
 use generic_server::pki::{Pki, ServingNames};
 use generic_server::registry::monitor::{self, Probe, StoreMetrics};
 use generic_server::registry::{Directory, StorageFactory};
-use generic_server::serve::{Server, Tls, TlsOptions};
+use generic_server::serve::{CertifiedKey, Server, Tls, TlsOptions, certified_key};
 use generic_server::server::ApiServer;
 use generic_server::spawn::Tasks;
 use kube_apiserver::Cidr;
 use machinery::{ApiError, GroupResource};
 use storage::{EngineKind, EtcdOptions, OpenOptions, Store};
 
+use crate::reload::Reload;
 use crate::{ControlPlane, Options, StartError, access};
 
 /// How long a store may be too slow for the start.
@@ -65,11 +67,15 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         None => Pki::in_memory(&names)?,
     });
 
-    let stores = StorageFactory::new(engine).with_overrides(open_overrides(&options)?);
     let lifecycle = Lifecycle::new();
     let tasks = Tasks::new();
     let metrics = Metrics::new();
     let health = Health::new(lifecycle.clone());
+    let encryption = open_encryption(&options, &health, &metrics, &tasks).await?;
+    let stores = StorageFactory::new(engine)
+        .with_overrides(open_overrides(&options)?)
+        .with_encryption(encryption.clone())
+        .with_unsafe_deletion(options.unsafe_deletion());
     let directory = Arc::new(Directory::default());
 
     let access = access::build(&options, &pki, &directory)?;
@@ -164,7 +170,10 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         ..Timeline::default()
     };
     let server = Arc::new(Server::new(chain.clone()));
-    let tls = Arc::new(Tls::new(TlsOptions::new(pki.serving_key()?))?);
+    let tls = Arc::new(Tls::new(TlsOptions::new(serving_key(&options, &pki)?))?);
+    let mut reload = access.reload;
+    reload.encryption(encryption);
+    watch_serving_key(&mut reload, &options, &tls);
     {
         let (server, stop) = (server.clone(), lifecycle.not_accepting().clone());
         tasks.spawn(
@@ -202,6 +211,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
             tasks.spawn(controller.name, controller.run);
         }
     }
+    let reload = Arc::new(reload);
+    tasks.spawn("files", reload.clone().follow());
     lifecycle.set_ready();
 
     let kubeconfig_file = match &directory_path {
@@ -223,7 +234,31 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         tasks,
         timeline,
         kubeconfig_file,
+        reload,
     })
+}
+
+/// The serving certificate that the options name, else the server's own.
+fn serving_key(options: &Options, pki: &Pki) -> Result<Arc<CertifiedKey>, StartError> {
+    match (&options.tls_cert_file, &options.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Ok(certified_key(certificate, key)?),
+        _ => Ok(pki.serving_key()?),
+    }
+}
+
+fn watch_serving_key(reload: &mut Reload, options: &Options, tls: &Arc<Tls>) {
+    let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) else {
+        return;
+    };
+    let (files, tls) = ((certificate.clone(), key.clone()), tls.clone());
+    reload.watch(
+        "serving certificate",
+        [certificate.clone(), key.clone()],
+        move || {
+            let key = certified_key(&files.0, &files.1).map_err(|error| error.to_string())?;
+            tls.reload(TlsOptions::new(key)).map_err(|error| error.to_string())
+        },
+    );
 }
 
 fn open_store(options: &Options) -> Result<(Arc<dyn Store>, Option<PathBuf>), StartError> {
@@ -249,6 +284,27 @@ fn open_store(options: &Options) -> Result<(Arc<dyn Store>, Option<PathBuf>), St
         source,
     })?;
     Ok((engine, Some(directory)))
+}
+
+/// Encryption at rest, when a file says so, with its health check and figures.
+async fn open_encryption(
+    options: &Options,
+    health: &Health,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) -> Result<Option<Arc<Encryption>>, StartError> {
+    let Some(file) = &options.encryption_provider_config else {
+        return Ok(None);
+    };
+    let automatic = options.encryption_provider_config_automatic_reload;
+    let encryption = Encryption::load(file, automatic, tasks)
+        .await
+        .map_err(|error| StartError::Option(format!("--encryption-provider-config: {error}")))?;
+    for (name, ask) in encryption.checks() {
+        health.add(&name, Part::Ready, ask);
+    }
+    metrics.register(encryption.clone());
+    Ok(Some(encryption))
 }
 
 fn open_etcd(options: &Options, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {

@@ -19,6 +19,7 @@ mod error;
 pub mod logging;
 mod options;
 mod proxy_key;
+mod reload;
 pub mod signals;
 mod tokens;
 
@@ -55,6 +56,7 @@ pub struct ControlPlane {
     tasks: Tasks,
     timeline: Timeline,
     kubeconfig_file: Option<PathBuf>,
+    reload: Arc<reload::Reload>,
 }
 
 /// Sets up a control plane in process. Starts from the options of the command line; tests want [`Builder::in_memory`].
@@ -113,6 +115,12 @@ impl ControlPlane {
     /// The engine below (of what has none of its own).
     pub fn engine(&self) -> &Arc<dyn Store> {
         &self.engines[0]
+    }
+
+    /// Looks at the files that are read again while it runs, now rather than within a minute. Names what has changed and was
+    /// taken over.
+    pub async fn reload(&self) -> Vec<&'static str> {
+        self.reload.look().await
     }
 
     /// What to tell a person who started it at a terminal.

@@ -82,6 +82,13 @@ pub struct Options {
     #[arg(long, value_parser = [JSON, PROTOBUF])]
     pub storage_media_type: Option<String>,
 
+    /// An EncryptionConfiguration (apiserver.config.k8s.io/v1): how values are encrypted in the store.
+    #[arg(long)]
+    pub encryption_provider_config: Option<PathBuf>,
+    /// Read that file again when it changes.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub encryption_provider_config_automatic_reload: bool,
+
     /// The serving certificate (PEM, with chain). Made by the server when unset.
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
@@ -204,6 +211,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// The feature gate of storage version migrations.
 const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
+/// The feature gate of deleting objects that cannot be read.
+const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 
 /// The last value of a key in a list of `key=bool`; a key alone is true.
 fn setting(list: &[String], key: &str) -> Option<Result<bool, String>> {
@@ -223,6 +232,13 @@ impl Options {
     /// The options of `kube-apiserver` without any flag.
     pub fn defaults() -> Self {
         Options::parse_from(["kube-apiserver"])
+    }
+
+    /// Whether objects that cannot be read may be deleted (KEP-3926), by its feature gate.
+    pub fn unsafe_deletion(&self) -> bool {
+        setting(&self.feature_gates, UNSAFE_DELETION)
+            .and_then(Result::ok)
+            .unwrap_or_default()
     }
 
     /// Whether a controller of this name runs.
@@ -258,7 +274,7 @@ impl Options {
             let key = item.split_once('=').map_or(item.as_str(), |(key, _)| key);
             match setting(&self.feature_gates, key) {
                 Some(Err(why)) => faults.push(format!("--feature-gates: {why}")),
-                _ if key != STORAGE_MIGRATION => {
+                _ if ![STORAGE_MIGRATION, UNSAFE_DELETION].contains(&key) => {
                     faults.push(format!("--feature-gates: unrecognized feature gate: {key}"));
                 }
                 _ => {}
@@ -288,6 +304,11 @@ impl Options {
         }
         if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
             faults.push("--etcd-certfile and --etcd-keyfile go together".into());
+        }
+        if self.encryption_provider_config_automatic_reload && self.encryption_provider_config.is_none() {
+            faults.push(
+                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config".into(),
+            );
         }
         if let Err(fault) = self.etcd_overrides() {
             faults.push(fault);

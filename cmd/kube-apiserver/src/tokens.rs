@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use generic_server::ApiError;
 use generic_server::authn::bootstrap_token::BootstrapToken;
 use generic_server::authn::service_account::{
@@ -20,6 +21,7 @@ use machinery::GroupResource;
 use machinery::time::Timestamp;
 use serde_json::Value;
 
+use crate::reload::Reload;
 use crate::{Options, StartError};
 
 /// What there is about tokens.
@@ -30,7 +32,12 @@ pub(crate) struct Tokens {
     pub(crate) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
 }
 
-pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) -> Result<Tokens, StartError> {
+pub(crate) fn build(
+    options: &Options,
+    pki: &Pki,
+    directory: &Arc<Directory>,
+    reload: &mut Reload,
+) -> Result<Tokens, StartError> {
     let issuer = options.service_account_issuer.clone();
     let audiences = if options.api_audiences.is_empty() {
         vec![issuer.clone()]
@@ -43,12 +50,16 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
     };
     let key = SigningKey::from_pem(&signing)
         .map_err(|error| StartError::Option(format!("--service-account-signing-key-file: {error}")))?;
-    let mut texts = vec![signing];
-    for file in &options.service_account_key_file {
-        texts.push(read(file)?);
-    }
-    let keys = PublicKeys::from_pem(texts.iter().map(String::as_str))
-        .map_err(|error| StartError::Option(format!("--service-account-key-file: {error}")))?;
+    let files = options.service_account_key_file.clone();
+    let read_keys = move || -> Result<PublicKeys, StartError> {
+        let mut texts = vec![signing.clone()];
+        for file in &files {
+            texts.push(read(file)?);
+        }
+        PublicKeys::from_pem(texts.iter().map(String::as_str))
+            .map_err(|error| StartError::Option(format!("--service-account-key-file: {error}")))
+    };
+    let keys = read_keys()?;
     let jwks_uri = format!("{}/openid/v1/jwks", issuer.trim_end_matches('/'));
     let whole = |document: &Value| {
         StaticJson::new(document).map_err(|_| StartError::Build("a document about tokens cannot be written"))
@@ -68,16 +79,29 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
             .map_err(|error| StartError::Option(format!("--token-auth-file: {error}")))?;
         all.push(Arc::new(file));
     }
+    let keys = Arc::new(ArcSwap::from_pointee(keys));
     let accounts = ServiceAccounts::new(
         vec![issuer.clone()],
-        Arc::new(keys),
+        keys.clone(),
         audiences.clone(),
         objects.clone(),
     );
     all.push(Arc::new(accounts));
     all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
-    let authenticator = TokenCache::new(Arc::new(TokenUnion(all)))
+    let gone = Gone(directory.clone());
+    let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || gone.count()))
         .map_err(|_| StartError::Build("the system has no source of randomness"))?;
+    let cache = authenticator.clone();
+    reload.watch(
+        "service account keys",
+        options.service_account_key_file.clone(),
+        move || {
+            let read = read_keys().map_err(|error| error.to_string())?;
+            keys.store(Arc::new(read));
+            cache.clear();
+            Ok(())
+        },
+    );
     Ok(Tokens {
         authenticator,
         issuer: Arc::new(Issuer {
@@ -91,6 +115,18 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
 fn read(file: &Path) -> Result<String, StartError> {
     std::fs::read_to_string(file)
         .map_err(|error| StartError::Option(format!("cannot read {}: {error}", file.display())))
+}
+
+/// How often objects that tokens depend on have gone. Caches know before a deletion is acknowledged, so that a deleted
+/// account's token is not taken out of memory afterwards.
+struct Gone(Arc<Directory>);
+
+impl Gone {
+    fn count(&self) -> u64 {
+        let stores = ["serviceaccounts", "secrets", "pods", "nodes"].into_iter();
+        let found = stores.filter_map(|resource| self.0.get(&GroupResource::new("", resource)));
+        found.map(|registered| registered.store.deletions()).sum()
+    }
 }
 
 /// The objects that tokens depend on, out of the caches.

@@ -7,6 +7,7 @@ mod keys;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use machinery::meta;
@@ -168,16 +169,17 @@ pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
 #[derive(Debug)]
 pub struct ServiceAccounts {
     issuers: Vec<String>,
-    keys: Arc<PublicKeys>,
+    keys: Arc<ArcSwap<PublicKeys>>,
     audiences: Vec<String>,
     objects: Arc<dyn TokenObjects>,
 }
 
 impl ServiceAccounts {
-    /// For tokens of these issuers, by default good for these audiences (`--api-audiences`, else the first issuer).
+    /// For tokens of these issuers, by default good for these audiences (`--api-audiences`, else the first issuer). The
+    /// keys may be replaced while serving.
     pub fn new(
         issuers: Vec<String>,
-        keys: Arc<PublicKeys>,
+        keys: Arc<ArcSwap<PublicKeys>>,
         audiences: Vec<String>,
         objects: Arc<dyn TokenObjects>,
     ) -> Self {
@@ -197,6 +199,7 @@ impl ServiceAccounts {
     ) -> Result<(User, Vec<String>), String> {
         let claims = self
             .keys
+            .load()
             .verify(token)?
             .then_some(payload)
             .ok_or("invalid signature")?;

@@ -1,6 +1,7 @@
 //! Remembers for a moment which tokens were good, so that a busy client costs one verification per ten seconds.
 //!
-//! Tokens are kept as keyed hashes only. Failures are not remembered. Who learns that a token's object went may [`TokenCache::clear`].
+//! Tokens are kept as keyed hashes only. Failures are not remembered. What was remembered before an object went that tokens depend
+//! on does not count any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ type Key = [u8; 32];
 #[derive(Clone)]
 struct Remembered {
     until: Instant,
+    /// What `gone` said before the token was verified.
+    gone: u64,
     user: User,
     audiences: Vec<String>,
 }
@@ -32,6 +35,8 @@ pub struct TokenCache {
     inner: Arc<dyn TokenAuthenticator>,
     key: hmac::Key,
     known: Mutex<HashMap<Key, Remembered>>,
+    /// Rises when an object goes that tokens depend on.
+    gone: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl std::fmt::Debug for TokenCache {
@@ -43,20 +48,25 @@ impl std::fmt::Debug for TokenCache {
 }
 
 impl TokenCache {
-    /// A cache before `inner`.
+    /// A cache before `inner`. `gone` rises whenever an object goes that a token may depend on: a service account, or what a
+    /// token is bound to.
     ///
     /// # Errors
     /// When the system gives no randomness.
-    pub fn new(inner: Arc<dyn TokenAuthenticator>) -> Result<Arc<Self>, ring::error::Unspecified> {
+    pub fn new(
+        inner: Arc<dyn TokenAuthenticator>,
+        gone: Box<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Result<Arc<Self>, ring::error::Unspecified> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?;
         Ok(Arc::new(TokenCache {
             inner,
             key,
             known: Mutex::default(),
+            gone,
         }))
     }
 
-    /// Forgets everything: a service account, or an object that a token is bound to, has gone.
+    /// Forgets everything: keys have changed.
     pub fn clear(&self) {
         self.known.lock().clear();
     }
@@ -80,7 +90,9 @@ impl TokenAuthenticator for TokenCache {
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
         let key = self.key(token, audiences);
         let now = Instant::now();
-        if let Some(hit) = self.known.lock().get(&key).filter(|hit| hit.until > now) {
+        let gone = (self.gone)();
+        let current = |hit: &&Remembered| hit.until > now && hit.gone == gone;
+        if let Some(hit) = self.known.lock().get(&key).filter(current) {
             return TokenVerdict::User(hit.user.clone(), hit.audiences.clone());
         }
         let verdict = self.inner.authenticate_token(token, audiences).await;
@@ -97,6 +109,7 @@ impl TokenAuthenticator for TokenCache {
                 key,
                 Remembered {
                     until: now + LIFETIME,
+                    gone,
                     user,
                     audiences,
                 },

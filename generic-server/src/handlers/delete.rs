@@ -1,23 +1,43 @@
 //! DELETE of an object and of a collection.
 
 use http::StatusCode;
-use machinery::{ApiError, meta};
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta};
 use serde_json::{Value, json};
 
 use super::{Call, body, list, options, output};
+use crate::authz::{Attributes, Decision};
 use crate::registry::write::{self, WriteCall};
 use crate::request::Response;
 
 async fn delete_options(call: &Call<'_>) -> Result<(write::DeleteOptions, bool, Value), ApiError> {
+    let store = call.resource.store();
+    let unsafe_deletion = store.is_some_and(|store| store.allows_unsafe_deletion());
     let parsed = match body::delete_options(call).await? {
-        Some(object) => options::delete_from_object(object),
-        None => options::delete_from_query(call.head.uri.query()),
+        Some(object) => options::delete_from_object(object, unsafe_deletion),
+        None => options::delete_from_query(call.head.uri.query(), unsafe_deletion),
     }?;
     let silent = parsed.0.propagation.is_none() && parsed.0.orphan_dependents.is_none();
     if let Some(warning) = call.resource.strategy.warning_on_delete().filter(|_| silent) {
         call.authorized.context().warn(warning.to_owned());
     }
     Ok(parsed)
+}
+
+/// Whether the user may delete what cannot be read, which is more than a deletion.
+async fn check_unsafe(call: &Call<'_>) -> Result<(), ApiError> {
+    const VERB: &str = "unsafe-delete-ignore-read-errors";
+    let attributes = Attributes {
+        verb: VERB,
+        ..Attributes::of(call.authorized.user(), call.authorized.info())
+    };
+    match call.env.authorizer.authorize(&attributes).await {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(ApiError::forbidden(
+            &call.resource.gvr.group_resource(),
+            call.name(),
+            format_args!("not permitted to do \"{VERB}\", reason: {reason}"),
+        )),
+    }
 }
 
 /// Deletes an object. Answers it where the kind does so or where it waits, else a Status.
@@ -35,6 +55,13 @@ pub(super) async fn handle(call: &Call<'_>) -> Result<Response, ApiError> {
         dry_run,
         options: Some(&object),
     };
+    if options.ignore_read_error {
+        check_unsafe(call).await?;
+        write::delete_unread(&write, call.name()).await?;
+        let details = json!({"name": call.name(), "kind": &*call.resource.gvk.kind});
+        let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details, "code": 200});
+        return output::status(&negotiated, status, StatusCode::OK);
+    }
     let deleted = write::delete(&write, call.name(), &options).await?;
     let code = if !deleted.gone && options.orphan_dependents == Some(false) {
         // An old promise: a client that asked for its dependents to go learns that they have not yet.
@@ -58,6 +85,18 @@ pub(super) async fn handle(call: &Call<'_>) -> Result<Response, ApiError> {
 pub(super) async fn collection(call: &Call<'_>) -> Result<Response, ApiError> {
     let negotiated = call.negotiate()?;
     let (options, dry_run, object) = delete_options(call).await?;
+    if options.ignore_read_error {
+        let error = FieldError::invalid(
+            &FieldPath::new(write::IGNORE_READ_ERROR),
+            &true.into(),
+            "is not allowed with DELETECOLLECTION, try again after removing the option",
+        );
+        return Err(ApiError::invalid(
+            &GroupKind::new("meta.k8s.io", "DeleteOptions"),
+            "",
+            &[error],
+        ));
+    }
     let listed = list::select(call.resource, call.authorized, &call.head).await?;
     let write = WriteCall {
         resource: call.resource,

@@ -39,10 +39,8 @@ pub(crate) async fn handle(
         // A bad one is upstream's bare 500.
         let revision = parse_version(&version).map_err(ApiError::raw_internal)?;
         let snapshot = read_version(store, revision).await?;
-        snapshot
-            .objects
-            .get(store.key(&info.namespace, &info.name).as_str())
-            .cloned()
+        let key = store.key(&info.namespace, &info.name);
+        store.look_up(&snapshot, &key, "get").await?
     };
     let entry = entry.ok_or_else(|| ApiError::not_found(&resource.gvr.group_resource(), &info.name))?;
     output::object(resource, &negotiated, entry.into(), StatusCode::OK).await

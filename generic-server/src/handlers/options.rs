@@ -3,7 +3,7 @@
 use machinery::{ApiError, GroupKind, names};
 use serde_json::{Map, Value, json};
 
-use crate::registry::write::{DeleteOptions, Preconditions};
+use crate::registry::write::{DeleteOptions, IGNORE_READ_ERROR, Preconditions};
 
 /// What to do about fields that the kind does not have, and fields given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,7 +109,11 @@ pub(crate) fn boolean(text: &str) -> bool {
 }
 
 /// The options of a deletion with whether nothing is to be stored, from the query.
-pub(crate) fn delete_from_query(query: Option<&str>) -> Result<(DeleteOptions, bool, Value), ApiError> {
+/// `unsafe_deletion`: objects that cannot be read may be asked for; else that option is as if it were not there.
+pub(crate) fn delete_from_query(
+    query: Option<&str>,
+    unsafe_deletion: bool,
+) -> Result<(DeleteOptions, bool, Value), ApiError> {
     let mut object = json!({"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions"});
     let mut dry_run = Vec::new();
     for (key, value) in query_pairs(query) {
@@ -124,20 +128,24 @@ pub(crate) fn delete_from_query(query: Option<&str>) -> Result<(DeleteOptions, b
             }
             "orphanDependents" => object["orphanDependents"] = boolean(&value).into(),
             "propagationPolicy" => object["propagationPolicy"] = value.into(),
-            "ignoreStoreReadErrorWithClusterBreakingPotential" => {
-                object["ignoreStoreReadErrorWithClusterBreakingPotential"] = boolean(&value).into();
-            }
+            IGNORE_READ_ERROR => object[IGNORE_READ_ERROR] = boolean(&value).into(),
             _ => {}
         }
     }
     if !dry_run.is_empty() {
         object["dryRun"] = dry_run.into();
     }
-    delete_from_object(object)
+    delete_from_object(object, unsafe_deletion)
 }
 
 /// The same from a DeleteOptions object.
-pub(crate) fn delete_from_object(object: Value) -> Result<(DeleteOptions, bool, Value), ApiError> {
+pub(crate) fn delete_from_object(
+    mut object: Value,
+    unsafe_deletion: bool,
+) -> Result<(DeleteOptions, bool, Value), ApiError> {
+    if let Some(map) = object.as_object_mut().filter(|_| !unsafe_deletion) {
+        map.remove(IGNORE_READ_ERROR);
+    }
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(String::from);
     let preconditions = object.get("preconditions");
     let options = DeleteOptions {
@@ -148,6 +156,7 @@ pub(crate) fn delete_from_object(object: Value) -> Result<(DeleteOptions, bool, 
         },
         orphan_dependents: object.get("orphanDependents").and_then(Value::as_bool),
         propagation: text(object.get("propagationPolicy")),
+        ignore_read_error: object.get(IGNORE_READ_ERROR) == Some(&Value::Bool(true)),
     };
     let dry_run = object
         .get("dryRun")

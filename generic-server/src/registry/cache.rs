@@ -18,10 +18,11 @@ mod prepare;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,8 @@ pub use by_field::ByField;
 pub use entry::Entry;
 pub use feed::{Feed, FeedEnd};
 pub use interest::Interest;
-pub use prepare::{BuiltinCodec, JsonCodec, Prepared, StorageCodec};
+pub use prepare::{BuiltinCodec, JsonCodec, Prepared, StorageCodec, ValueError};
+pub use unreadable::Unreadable;
 
 use crate::registry::errors::{from_storage, too_large};
 use crate::registry::store::StoreConfig;
@@ -60,6 +62,8 @@ pub struct Snapshot {
     pub objects: imbl::OrdMap<Arc<str>, Arc<Entry>>,
     /// The same by the indexed field, where the kind has it.
     pub by_field: ByField,
+    /// Objects that are there and cannot be read, by storage key.
+    pub unreadable: imbl::OrdMap<Arc<str>, Arc<Unreadable>>,
 }
 
 impl Snapshot {
@@ -71,6 +75,10 @@ impl Snapshot {
         })
     }
 }
+
+/// Events that wait for a key at most; with more of them the cache starts anew.
+const WAITING_BYTES: usize = 64 << 20;
+const WAITING_BATCHES: usize = 100_000;
 
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,14 +171,42 @@ pub struct ObjectCache {
     /// Writes of this process under way, by key.
     expected: Mutex<HashMap<Arc<str>, Vec<Arc<Expected>>>>,
     retained: Mutex<VecDeque<(Instant, Arc<Snapshot>)>>,
-    /// Ends the engine's watch when the cache is dropped or starts anew.
-    feeding: Mutex<Option<WatchHandle>>,
+    /// The engine's watch. Held while its events are taken over.
+    feeding: Mutex<Feeding>,
     /// Whether the engine's watch is alive. While it is not, the newest snapshot vouches for nothing newer than itself.
     following: tokio::sync::watch::Sender<bool>,
     /// A sweep is under way.
     sweeping: AtomicBool,
+    /// The cache starts anew.
+    restarting: AtomicBool,
+    /// Objects that have gone, or that may have while nobody looked.
+    deletions: AtomicU64,
     /// Where restarts and sweeps run: engines call from threads of their own.
     runtime: tokio::runtime::Handle,
+}
+
+/// What delivers events into the cache.
+#[derive(Default)]
+struct Feeding {
+    /// Rises when the cache starts anew: what an earlier watch still delivers does not count.
+    life: u64,
+    /// Ends the engine's watch when the cache is dropped or starts anew.
+    handle: Option<WatchHandle>,
+    /// Events that wait for a key that is being fetched, and those behind them.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    batches: VecDeque<(Revision, Vec<Event>)>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, revision: Revision, events: &[Event]) {
+        self.bytes += events.iter().map(|e| e.kv.value.len() + 256).sum::<usize>();
+        self.batches.push_back((revision, events.to_vec()));
+    }
 }
 
 impl fmt::Debug for ObjectCache {
@@ -205,6 +241,8 @@ impl ObjectCache {
             feeding: Mutex::default(),
             following: tokio::sync::watch::Sender::new(false),
             sweeping: AtomicBool::new(false),
+            restarting: AtomicBool::new(false),
+            deletions: AtomicU64::new(0),
             runtime: tokio::runtime::Handle::current(),
         });
         cache.load().await?;
@@ -219,6 +257,11 @@ impl ObjectCache {
     /// The newest revision whose events feeds can have seen.
     pub fn offered(&self) -> Revision {
         *self.offered.borrow()
+    }
+
+    /// Rises with every deletion, before it is acknowledged where the engine is in this process.
+    pub fn deletions(&self) -> u64 {
+        self.deletions.load(Ordering::Acquire)
     }
 
     /// What the store was told at birth.
@@ -395,7 +438,8 @@ impl ObjectCache {
 
     /// Nobody watches it and it holds nothing: it can go, and come back on next use.
     pub fn idle(&self) -> bool {
-        self.newest.load().objects.is_empty() && self.interests.is_empty()
+        let newest = self.newest.load();
+        newest.objects.is_empty() && newest.unreadable.is_empty() && self.interests.is_empty()
     }
 
     /// How many watch it, the server's own controllers included.
@@ -421,6 +465,7 @@ impl ObjectCache {
         let mut start = None;
         let mut objects = imbl::OrdMap::new();
         let mut by_field = ByField::of(&self.config);
+        let mut unreadable = imbl::OrdMap::new();
         loop {
             let page = self
                 .engine
@@ -439,15 +484,17 @@ impl ObjectCache {
                     // The smallest key after this one.
                     start = Some(format!("{}\0", kv.key));
                 }
+                self.codec.prepare(&kv.value).await;
                 match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
                     Ok(prepared) => {
                         let entry = Arc::new(prepared.finish(kv.mod_revision));
                         by_field.change(None, Some(&entry));
                         objects.insert(kv.key, entry);
                     }
-                    // One damaged object must not take the whole resource down; it is not served.
+                    // One damaged object must not take the whole resource down.
                     Err(error) => {
-                        tracing::error!(resource.gvr = %self.resource(), key = %kv.key, %error, "an object cannot be read");
+                        let found = self.unreadable(&kv.key, kv.mod_revision, error, None);
+                        unreadable.insert(kv.key, found);
                     }
                 }
             }
@@ -456,8 +503,73 @@ impl ObjectCache {
                     revision,
                     objects,
                     by_field,
+                    unreadable,
                 });
             }
+        }
+    }
+
+    fn unreadable(
+        &self,
+        key: &Arc<str>,
+        revision: Revision,
+        error: ValueError,
+        last: Option<Arc<Entry>>,
+    ) -> Arc<Unreadable> {
+        tracing::error!(resource.gvr = %self.resource(), key = %key, %error, "an object cannot be read");
+        Arc::new(Unreadable {
+            key: key.clone(),
+            revision,
+            error,
+            last,
+        })
+    }
+
+    /// Looks at an object's stored value once more: the key that it needs may be there by now. When it can be read, so may others,
+    /// and the cache starts anew.
+    ///
+    /// # Errors
+    /// Outside, when the engine does not answer; inside, why the object still cannot be read.
+    pub async fn reread(
+        self: &Arc<Self>,
+        key: &str,
+    ) -> Result<Result<Option<Arc<Entry>>, Arc<Unreadable>>, StorageError> {
+        let (found, _) = self.engine.get(key, None).await?;
+        let Some(kv) = found else { return Ok(Ok(None)) };
+        self.codec.prepare(&kv.value).await;
+        Ok(
+            match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
+                Ok(prepared) => {
+                    self.start_anew();
+                    Ok(Some(Arc::new(prepared.finish(kv.mod_revision))))
+                }
+                Err(error) => Err(self.unreadable(&kv.key, kv.mod_revision, error, None)),
+            },
+        )
+    }
+
+    /// Whether storing the object again, unchanged, would make a difference. Asked of writes that change nothing.
+    pub(crate) async fn is_stale(&self, entry: &Entry) -> Result<bool, StorageError> {
+        if !self.codec.may_be_stale() {
+            return Ok(false);
+        }
+        let (found, _) = self.engine.get(&entry.key, None).await?;
+        let current = found.filter(|kv| kv.mod_revision == entry.revision);
+        Ok(current.is_some_and(|kv| self.codec.is_stale(&kv.key, &kv.value)))
+    }
+
+    /// Ends the engine's watch and reads everything again.
+    fn start_anew(self: &Arc<Self>) {
+        self.following.send_replace(false);
+        let handle = {
+            let mut feeding = self.feeding.lock();
+            feeding.life += 1;
+            feeding.waiting = None;
+            feeding.handle.take()
+        };
+        drop(handle);
+        if !self.restarting.swap(true, Ordering::AcqRel) {
+            self.runtime.spawn(ObjectCache::restart(Arc::downgrade(self)));
         }
     }
 
@@ -466,16 +578,96 @@ impl ObjectCache {
         let snapshot = self.read(None).await?;
         let revision = snapshot.revision;
         self.newest.store(Arc::new(snapshot));
+        self.deletions.fetch_add(1, Ordering::Release);
         self.ring.reset(revision);
         self.interests.wake_all();
         self.offered.send_if_modified(|now| advance(now, revision));
+        let life = {
+            let mut feeding = self.feeding.lock();
+            feeding.life += 1;
+            feeding.waiting = None;
+            feeding.life
+        };
         let sink = Arc::new(Sink {
             cache: Arc::downgrade(self),
+            life,
         });
         let handle = self.engine.watch(&self.watch_prefix(), revision, sink).await?;
-        *self.feeding.lock() = Some(handle);
+        let mut feeding = self.feeding.lock();
+        if feeding.life != life {
+            return Err(StorageError::Unavailable {
+                message: "the watch has ended already".into(),
+                source: None,
+            });
+        }
+        feeding.handle = Some(handle);
+        self.restarting.store(false, Ordering::Release);
         self.following.send_replace(true);
         Ok(())
+    }
+
+    /// One batch of the engine's events: taken over at once, or once the keys that it needs have been fetched. Without events it
+    /// only tells how far the engine is.
+    fn deliver(self: &Arc<Self>, life: u64, revision: Revision, events: &[Event]) {
+        let mut feeding = self.feeding.lock();
+        if feeding.life != life {
+            return;
+        }
+        if let Some(waiting) = &mut feeding.waiting {
+            waiting.push(revision, events);
+            if waiting.bytes > WAITING_BYTES || waiting.batches.len() > WAITING_BATCHES {
+                drop(feeding);
+                self.start_anew();
+            }
+            return;
+        }
+        let lacks_key = |e: &Event| e.kind == EventKind::Put && self.codec.lacks_key(&e.kv.value);
+        if events.iter().any(lacks_key) {
+            let mut waiting = Waiting::default();
+            waiting.push(revision, events);
+            feeding.waiting = Some(waiting);
+            self.runtime
+                .spawn(ObjectCache::catch_up(Arc::downgrade(self), life));
+        } else if events.is_empty() {
+            self.progress(revision);
+        } else {
+            self.apply(revision, events);
+        }
+    }
+
+    /// Fetches the keys that waiting events need and takes the events over, in their order.
+    async fn catch_up(cache: Weak<Self>, life: u64) {
+        loop {
+            let Some(cache) = cache.upgrade() else { return };
+            let values: Vec<Bytes> = {
+                let feeding = cache.feeding.lock();
+                let waiting = feeding.waiting.as_ref().filter(|_| feeding.life == life);
+                let Some((_, events)) = waiting.and_then(|w| w.batches.front()) else {
+                    return;
+                };
+                let puts = events.iter().filter(|e| e.kind == EventKind::Put);
+                puts.map(|e| e.kv.value.clone()).collect()
+            };
+            for value in &values {
+                cache.codec.prepare(value).await;
+            }
+            let mut feeding = cache.feeding.lock();
+            if feeding.life != life {
+                return;
+            }
+            let Some(waiting) = &mut feeding.waiting else { return };
+            if let Some((revision, events)) = waiting.batches.pop_front() {
+                if events.is_empty() {
+                    cache.progress(revision);
+                } else {
+                    cache.apply(revision, &events);
+                }
+            }
+            if waiting.batches.is_empty() {
+                feeding.waiting = None;
+                return;
+            }
+        }
     }
 
     /// Takes over one batch of the engine's events.
@@ -484,27 +676,57 @@ impl ObjectCache {
         let mut objects = newest.objects.clone();
         let mut by_field = newest.by_field.clone();
         let mut changes = Vec::with_capacity(events.len());
+        let mut unreadable = newest.unreadable.clone();
+        let mut untold = false;
         for event in events {
-            let before = objects.get(&event.kv.key).cloned();
-            if let Some(change) = self.change(event, before.clone()) {
-                let after = (change.kind != ChangeKind::Deleted).then(|| change.entry.clone());
-                by_field.change(before.as_deref(), after.as_deref());
-                match after {
-                    None => objects.remove(&event.kv.key),
-                    Some(entry) => objects.insert(entry.key.clone(), entry),
-                };
-                changes.push(change);
-            }
+            let key = &event.kv.key;
+            let before = objects.get(key).cloned();
+            let was = match unreadable.is_empty() {
+                true => None,
+                false => unreadable.remove(key),
+            };
+            let known = before.clone().or_else(|| was.as_ref()?.last.clone());
+            let after = match self.change(event, known.clone()) {
+                Ok(Some(change)) => {
+                    let after = (change.kind != ChangeKind::Deleted).then(|| change.entry.clone());
+                    changes.push(change);
+                    after
+                }
+                // What went could never be read here, but somebody may have seen it when it could.
+                Ok(None) => {
+                    untold |= was.is_some();
+                    None
+                }
+                Err(error) => {
+                    let found = self.unreadable(key, event.kv.mod_revision, error, known);
+                    unreadable.insert(key.clone(), found);
+                    None
+                }
+            };
+            by_field.change(before.as_deref(), after.as_deref());
+            match after {
+                None => objects.remove(key),
+                Some(entry) => objects.insert(entry.key.clone(), entry),
+            };
+        }
+        if events.iter().any(|e| e.kind == EventKind::Delete) {
+            self.deletions.fetch_add(1, Ordering::Release);
         }
         let revision = revision.max(newest.revision);
         self.newest.store(Arc::new(Snapshot {
             revision,
             objects,
             by_field,
+            unreadable,
         }));
         let first = self.ring.push(&changes);
         self.offered.send_if_modified(|now| advance(now, revision));
         self.interests.offer(first, &changes);
+        if untold {
+            // Watchers list anew.
+            self.ring.reset(revision);
+            self.interests.wake_all();
+        }
         if self.ring.is_long() {
             self.schedule_sweep();
         }
@@ -519,7 +741,7 @@ impl ObjectCache {
     }
 
     /// What an event of the engine means. `previous` is the object's state before, if it is known.
-    fn change(&self, event: &Event, previous: Option<Arc<Entry>>) -> Option<Arc<Change>> {
+    fn change(&self, event: &Event, previous: Option<Arc<Entry>>) -> Result<Option<Arc<Change>>, ValueError> {
         let kv = &event.kv;
         let previous = previous.or_else(|| {
             let before = event.prev.as_ref()?;
@@ -528,34 +750,23 @@ impl ObjectCache {
             Some(Arc::new(prepared.finish(before.mod_revision)))
         });
         match event.kind {
-            EventKind::Put => match self.entry(event) {
-                Ok(entry) => {
-                    let kind = match previous {
-                        Some(_) => ChangeKind::Modified,
-                        None => ChangeKind::Added,
-                    };
-                    Some(Change::new(kind, entry, previous, kv.mod_revision))
-                }
-                Err(error) => {
-                    tracing::error!(resource.gvr = %self.resource(), key = %kv.key, %error, "an object cannot be read");
-                    None
-                }
-            },
-            EventKind::Delete => {
-                let previous = previous?;
-                let entry = Arc::new(previous.at_revision(kv.mod_revision));
-                Some(Change::new(
-                    ChangeKind::Deleted,
-                    entry,
-                    Some(previous),
-                    kv.mod_revision,
-                ))
+            EventKind::Put => {
+                let entry = self.entry(event)?;
+                let kind = match previous {
+                    Some(_) => ChangeKind::Modified,
+                    None => ChangeKind::Added,
+                };
+                Ok(Some(Change::new(kind, entry, previous, kv.mod_revision)))
             }
+            EventKind::Delete => Ok(previous.map(|previous| {
+                let entry = Arc::new(previous.at_revision(kv.mod_revision));
+                Change::new(ChangeKind::Deleted, entry, Some(previous), kv.mod_revision)
+            })),
         }
     }
 
     /// The entry of a put: the one announced, when this process wrote it.
-    fn entry(&self, event: &Event) -> Result<Arc<Entry>, StorageError> {
+    fn entry(&self, event: &Event) -> Result<Arc<Entry>, ValueError> {
         let kv = &event.kv;
         let expected = self.expected.lock().get(&kv.key).and_then(|list| {
             let ours = |e: &&Arc<Expected>| e.prepared.stored() == &kv.value && e.entry.get().is_none();
@@ -652,25 +863,28 @@ impl Drop for Pending {
 /// Where the engine delivers. Knows the cache weakly: a cache that nobody uses ends its watch by being dropped.
 struct Sink {
     cache: Weak<ObjectCache>,
+    life: u64,
 }
 
 impl WatchSink for Sink {
     fn events(&self, revision: Revision, events: &[Event]) {
         if let Some(cache) = self.cache.upgrade() {
-            cache.apply(revision, events);
+            cache.deliver(self.life, revision, events);
         }
     }
 
     fn progress(&self, revision: Revision) {
         if let Some(cache) = self.cache.upgrade() {
-            cache.progress(revision);
+            cache.deliver(self.life, revision, &[]);
         }
     }
 
     fn closed(&self, error: StorageError) {
         let Some(cache) = self.cache.upgrade() else { return };
-        cache.following.send_replace(false);
+        if cache.feeding.lock().life != self.life {
+            return;
+        }
         tracing::info!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache starts anew");
-        cache.runtime.spawn(ObjectCache::restart(self.cache.clone()));
+        cache.start_anew();
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use machinery::GroupResource;
 use storage::Store;
 
+use crate::encryption::{EncryptedCodec, Encryption};
 use crate::registry::cache::{JsonCodec, StorageCodec};
 use crate::registry::store::{ObjectStore, StoreConfig};
 
@@ -16,6 +17,10 @@ pub struct StorageFactory {
     engine: Arc<dyn Store>,
     /// Engines of single built-in resources. The resource `*` stands for all of a group.
     overrides: HashMap<GroupResource, Arc<dyn Store>>,
+    /// Encryption at rest.
+    encryption: Option<Arc<Encryption>>,
+    /// The feature gate `AllowUnsafeMalformedObjectDeletion`.
+    unsafe_deletion: bool,
 }
 
 impl StorageFactory {
@@ -24,6 +29,24 @@ impl StorageFactory {
         StorageFactory {
             engine,
             overrides: HashMap::new(),
+            encryption: None,
+            unsafe_deletion: false,
+        }
+    }
+
+    /// With values encrypted as a configuration says (`--encryption-provider-config`).
+    #[must_use]
+    pub fn with_encryption(self, encryption: Option<Arc<Encryption>>) -> Self {
+        StorageFactory { encryption, ..self }
+    }
+
+    /// With objects that cannot be read told in detail, and deletable by those who may, as the feature gate
+    /// `AllowUnsafeMalformedObjectDeletion` has it (KEP-3926).
+    #[must_use]
+    pub fn with_unsafe_deletion(self, unsafe_deletion: bool) -> Self {
+        StorageFactory {
+            unsafe_deletion,
+            ..self
         }
     }
 
@@ -63,11 +86,25 @@ impl StorageFactory {
 
     /// The store of a resource whose values have another form.
     pub fn open_with(&self, config: StoreConfig, codec: Arc<dyn StorageCodec>) -> Arc<ObjectStore> {
-        ObjectStore::with_codec(self.engine.clone(), config, codec)
+        self.make(self.engine.clone(), config, codec)
     }
 
     /// The store of a built-in resource, which may have an engine of its own.
     pub fn open_builtin(&self, config: StoreConfig, codec: Arc<dyn StorageCodec>) -> Arc<ObjectStore> {
-        ObjectStore::with_codec(self.engine_of(&config.resource).clone(), config, codec)
+        self.make(self.engine_of(&config.resource).clone(), config, codec)
+    }
+
+    fn make(
+        &self,
+        engine: Arc<dyn Store>,
+        config: StoreConfig,
+        inner: Arc<dyn StorageCodec>,
+    ) -> Arc<ObjectStore> {
+        let codec = EncryptedCodec {
+            inner,
+            encryption: self.encryption.clone(),
+            resource: config.resource.clone(),
+        };
+        ObjectStore::with_rules(engine, config, Arc::new(codec), self.unsafe_deletion)
     }
 }

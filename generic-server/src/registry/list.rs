@@ -19,7 +19,7 @@ use storage::Revision;
 pub(crate) use options::ListOptions;
 
 use crate::registry::ObjectStore;
-use crate::registry::cache::{Entry, Interest, Snapshot};
+use crate::registry::cache::{Entry, Interest, Snapshot, Unreadable};
 use token::Token;
 
 /// A resourceVersion as clients write it; empty and `0` are zero. The error is upstream's text.
@@ -189,6 +189,25 @@ impl Selection {
         self.scope(snapshot, from).filter(|entry| self.selects(entry))
     }
 
+    /// What a page would have to hold and cannot: objects in its part of the scope that cannot be read. Nobody knows whether
+    /// selectors would take them.
+    fn unreadable(&self, snapshot: &Snapshot, from: Option<&str>, page: &Page) -> Vec<Arc<Unreadable>> {
+        if snapshot.unreadable.is_empty() {
+            return Vec::new();
+        }
+        let in_page = |key: &str| {
+            let in_scope = match &self.keys {
+                Keys::Under(prefix) => key.starts_with(prefix.as_str()),
+                Keys::One(wanted, _) => *key == **wanted,
+            };
+            let after = from.is_none_or(|from| key >= from);
+            let last = page.entries.last().filter(|_| !page.next.is_empty());
+            in_scope && after && last.is_none_or(|last| *key < *last.key)
+        };
+        let all = snapshot.unreadable.values();
+        all.filter(|object| in_page(&object.key)).cloned().collect()
+    }
+
     /// All objects in scope, whether selected or not.
     fn scope<'s>(
         &'s self,
@@ -291,7 +310,17 @@ pub(crate) async fn list(
     let from = token
         .as_ref()
         .map(|t| format!("{}{}", selection.prefix(), t.start()));
-    let page = cut(selection, &snapshot, from.as_deref(), limit, token.as_ref());
+    let mut snapshot = snapshot;
+    let mut page = cut(selection, &snapshot, from.as_deref(), limit, token.as_ref());
+    let unreadable = selection.unreadable(&snapshot, from.as_deref(), &page);
+    if !unreadable.is_empty() {
+        if let Some(error) = store.unreadable_in_list(&unreadable).await? {
+            return Err(error);
+        }
+        // They can be read by now.
+        snapshot = store.fresh().await?;
+        page = cut(selection, &snapshot, from.as_deref(), limit, None);
+    }
     if !page.next.is_empty() {
         cache.retain(&snapshot);
     }

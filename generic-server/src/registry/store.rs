@@ -5,16 +5,18 @@
 //! engine's revision is spliced in on the way out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use machinery::{ApiError, GroupKind, GroupResource};
 use serde_json::Value;
-use storage::{Guard, Op, Outcome, Revision, Store, Txn};
+use storage::{Guard, Op, Outcome, Revision, StorageError, Store, Txn};
 
-use crate::registry::cache::{Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec};
-use crate::registry::errors::from_storage;
+use crate::registry::cache::{
+    Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec, Unreadable,
+};
+use crate::registry::errors::{self, from_storage};
 use crate::registry::strategy::SelectableField;
 
 /// What an object store is told at birth.
@@ -40,12 +42,16 @@ pub struct ObjectStore {
     config: StoreConfig,
     engine: Arc<dyn Store>,
     codec: Arc<dyn StorageCodec>,
+    /// Objects that cannot be read are told, and may be deleted, as upstream's `AllowUnsafeMalformedObjectDeletion` has it.
+    unsafe_deletion: bool,
     /// There from the first use on, until it is empty and idle.
     cache: ArcSwapOption<ObjectCache>,
     /// Held while a cache is started.
     starting: tokio::sync::Mutex<()>,
     /// The cache was used since somebody last looked.
     used: AtomicBool,
+    /// Deletions that caches have seen that are no longer here.
+    earlier_deletions: AtomicU64,
 }
 
 /// How a guarded write ended.
@@ -69,13 +75,25 @@ impl ObjectStore {
         config: StoreConfig,
         codec: Arc<dyn StorageCodec>,
     ) -> Arc<Self> {
+        Self::with_rules(engine, config, codec, false)
+    }
+
+    /// The same; `unsafe_deletion` as the feature gate `AllowUnsafeMalformedObjectDeletion` says.
+    pub(crate) fn with_rules(
+        engine: Arc<dyn Store>,
+        config: StoreConfig,
+        codec: Arc<dyn StorageCodec>,
+        unsafe_deletion: bool,
+    ) -> Arc<Self> {
         Arc::new(ObjectStore {
             config,
             engine,
             codec,
+            unsafe_deletion,
             cache: ArcSwapOption::empty(),
             starting: tokio::sync::Mutex::default(),
             used: AtomicBool::new(false),
+            earlier_deletions: AtomicU64::new(0),
         })
     }
 
@@ -138,9 +156,19 @@ impl ObjectStore {
         }
         let idle = self.cache.load().as_ref().is_some_and(|cache| cache.idle());
         if idle {
-            self.cache.store(None);
+            // Whoever remembers something of before looks anew.
+            let before = self.cache.swap(None).map_or(0, |cache| cache.deletions());
+            self.earlier_deletions.fetch_add(before + 1, Ordering::Relaxed);
         }
         idle
+    }
+
+    /// How many objects have gone since this process began to watch, at least: what is remembered of objects holds while it does
+    /// not rise. Does not count as a use.
+    pub fn deletions(&self) -> u64 {
+        let cache = self.cache.load();
+        let current = cache.as_ref().map_or(0, |cache| cache.deletions());
+        self.earlier_deletions.load(Ordering::Relaxed) + current
     }
 
     /// All objects, no older than any write acknowledged before the call.
@@ -151,7 +179,72 @@ impl ObjectStore {
     /// One object, no older than any write acknowledged before the call.
     pub async fn find(&self, namespace: &str, name: &str) -> Result<Option<Arc<Entry>>, ApiError> {
         let snapshot = self.fresh().await?;
-        Ok(snapshot.objects.get(self.key(namespace, name).as_str()).cloned())
+        self.look_up(&snapshot, &self.key(namespace, name), "get").await
+    }
+
+    /// An object of a snapshot by its key. One that could not be read is looked at anew.
+    pub(crate) async fn look_up(
+        &self,
+        snapshot: &Snapshot,
+        key: &str,
+        verb: &str,
+    ) -> Result<Option<Arc<Entry>>, ApiError> {
+        if let Some(entry) = snapshot.objects.get(key) {
+            return Ok(Some(entry.clone()));
+        }
+        if !snapshot.unreadable.contains_key(key) {
+            return Ok(None);
+        }
+        match self.cache().await?.reread(key).await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(unreadable)) => Err(errors::unreadable(&unreadable, self.unsafe_deletion)),
+            Err(error) => Err(from_storage(&error, &self.config.resource, verb)),
+        }
+    }
+
+    /// Whether the feature gate `AllowUnsafeMalformedObjectDeletion` is on.
+    pub(crate) fn allows_unsafe_deletion(&self) -> bool {
+        self.unsafe_deletion
+    }
+
+    /// What a list says of objects that cannot be read, when there are any among these. They are looked at anew first; `None`
+    /// when they can be read now, and the caller takes a newer snapshot.
+    pub(crate) async fn unreadable_in_list(
+        &self,
+        unreadable: &[Arc<Unreadable>],
+    ) -> Result<Option<ApiError>, ApiError> {
+        let cache = self.cache().await?;
+        for one in unreadable {
+            match cache.reread(&one.key).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => {
+                    let resource = &self.config.resource;
+                    return Ok(Some(errors::unreadable_list(unreadable, resource, self.unsafe_deletion)));
+                }
+                Err(error) => return Err(from_storage(&error, &self.config.resource, "list")),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes an object that cannot be read, whatever it is. False when it is not there.
+    pub(crate) async fn remove_unread(&self, key: &str) -> Result<bool, ApiError> {
+        let failed = |error: StorageError| from_storage(&error, &self.config.resource, "delete");
+        let (found, _) = self.engine.get(key, None).await.map_err(failed)?;
+        let Some(found) = found else { return Ok(false) };
+        let txn = Txn {
+            guards: vec![Guard {
+                key: key.to_string(),
+                mod_revision: found.mod_revision,
+            }],
+            ops: vec![Op::Delete { key: key.to_string() }],
+        };
+        match self.engine.commit(txn).await.map_err(failed)? {
+            Outcome::Committed(_) => Ok(true),
+            Outcome::Conflict { current: None, .. } => Ok(false),
+            // Somebody has stored it anew: it may be a sound object now.
+            Outcome::Conflict { .. } => Err(ApiError::modified(&self.config.resource, key)),
+        }
     }
 
     /// One object, or 404.
@@ -186,11 +279,14 @@ impl ObjectStore {
     ) -> Result<Written, ApiError> {
         let cache = self.cache().await?;
         let prepared = Prepared::from_value(self, object, &*self.codec)
-            .map_err(|error| from_storage(&error, &self.config.resource, verb))?;
+            .map_err(ApiError::internal)?;
         if let Some(previous) = previous
             && prepared.finish(previous.revision).json == previous.json
         {
-            return Ok(Written::Stored(previous.clone()));
+            let stale = cache.is_stale(previous).await;
+            if !stale.map_err(|error| from_storage(&error, &self.config.resource, verb))? {
+                return Ok(Written::Stored(previous.clone()));
+            }
         }
         let guard = previous.map_or(Revision(0), |entry| entry.revision);
         let key = prepared.key().to_string();
@@ -234,6 +330,6 @@ impl ObjectStore {
     /// The state of a key once the cache has reached `revision`.
     async fn state_at(&self, key: &str, revision: Revision) -> Result<Option<Arc<Entry>>, ApiError> {
         let snapshot = self.cache().await?.wait_for(revision).await?;
-        Ok(snapshot.objects.get(key).cloned())
+        self.look_up(&snapshot, key, "get").await
     }
 }

@@ -25,7 +25,8 @@ use crate::resource::{Conversion, Decoding, Scope, ServedResource};
 
 pub use collection::delete_collection;
 pub use create::create;
-pub use delete::{DeleteOptions, Deleted, delete};
+pub(crate) use delete::IGNORE_READ_ERROR;
+pub use delete::{DeleteOptions, Deleted, delete, delete_unread};
 pub use update::{Preconditions, Transform, UpdateRules, update};
 
 /// A write of one resource: who, what, where and how. Cheap to copy.

@@ -118,8 +118,18 @@ impl ObjectCache {
         if state.failed {
             return Err(expired());
         }
-        let past = state.events.iter().filter(|e| e.kv.mod_revision <= gap.after);
-        Ok(past.filter_map(|event| self.change(event, None)).collect())
+        let mut past = VecDeque::new();
+        for event in state.events.iter().filter(|e| e.kv.mod_revision <= gap.after) {
+            for value in [Some(&event.kv), event.prev.as_ref()].into_iter().flatten() {
+                self.codec.prepare(&value.value).await;
+            }
+            match self.change(event, None) {
+                Ok(Some(change)) => past.push_back(change),
+                // The past cannot be told in full.
+                Ok(None) | Err(_) => return Err(expired()),
+            }
+        }
+        Ok(past)
     }
 }
 

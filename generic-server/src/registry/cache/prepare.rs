@@ -14,18 +14,60 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use storage::{Revision, StorageError};
+use storage::Revision;
 
 use super::entry::{Entry, Facts, Packed, offset};
 use crate::registry::store::{ObjectStore, StoreConfig};
 use crate::registry::strategy::{FieldValue, Strategy};
 
+/// Why a stored value is no object, or an object cannot be stored. Display is upstream's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// It cannot be decrypted, or not be encrypted.
+    #[error("{0}")]
+    Untransformable(Cow<'static, str>),
+    /// It is not an encoded object.
+    #[error("{0}")]
+    Undecodable(String),
+}
+
+impl ValueError {
+    /// It is not an encoded object.
+    pub fn undecodable(why: impl fmt::Display) -> Self {
+        ValueError::Undecodable(why.to_string())
+    }
+}
+
 /// Between the bytes in the store and JSON without a resourceVersion.
+#[async_trait::async_trait]
 pub trait StorageCodec: Send + Sync + fmt::Debug {
-    /// Stored bytes to JSON. `Corrupt` when they cannot be understood.
-    fn decode(&self, key: &str, stored: &Bytes) -> Result<Bytes, StorageError>;
+    /// Stored bytes to JSON.
+    fn decode(&self, key: &str, stored: &Bytes) -> Result<Bytes, ValueError>;
     /// JSON to stored bytes.
-    fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, StorageError>;
+    fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, ValueError>;
+
+    /// Whether the same object may be stored otherwise at different times, so that a write that changes nothing has to ask
+    /// [`StorageCodec::is_stale`].
+    fn may_be_stale(&self) -> bool {
+        false
+    }
+
+    /// Whether the object in these bytes would be stored otherwise now: with another key, for instance.
+    fn is_stale(&self, key: &str, stored: &Bytes) -> bool {
+        let _ = (key, stored);
+        false
+    }
+
+    /// Whether decoding these bytes needs a key that [`StorageCodec::prepare`] has to fetch first.
+    fn lacks_key(&self, stored: &Bytes) -> bool {
+        let _ = stored;
+        false
+    }
+
+    /// Fetches what decoding these bytes needs, in a bounded time. Whether it is there is told by decoding.
+    async fn prepare(&self, stored: &Bytes) {
+        let _ = stored;
+    }
 }
 
 /// Values are JSON.
@@ -33,11 +75,11 @@ pub trait StorageCodec: Send + Sync + fmt::Debug {
 pub struct JsonCodec;
 
 impl StorageCodec for JsonCodec {
-    fn decode(&self, _key: &str, stored: &Bytes) -> Result<Bytes, StorageError> {
+    fn decode(&self, _key: &str, stored: &Bytes) -> Result<Bytes, ValueError> {
         Ok(stored.clone())
     }
 
-    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, StorageError> {
+    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
         Ok(json.clone())
     }
 }
@@ -58,15 +100,14 @@ pub struct BuiltinCodec {
 }
 
 impl StorageCodec for BuiltinCodec {
-    fn decode(&self, key: &str, stored: &Bytes) -> Result<Bytes, StorageError> {
-        let corrupt = |error: &dyn fmt::Display| StorageError::Corrupt(format!("{key}: {error}"));
+    fn decode(&self, _key: &str, stored: &Bytes) -> Result<Bytes, ValueError> {
         let mut object = if stored.first() == Some(&b'{') {
             if begins_with_version(stored, &self.api_version) {
                 return Ok(stored.clone());
             }
-            serde_json::from_slice(stored).map_err(|error| corrupt(&error))?
+            serde_json::from_slice(stored).map_err(ValueError::undecodable)?
         } else {
-            protobuf::decode(self.schema.root(), stored).map_err(|error| corrupt(&error))?
+            protobuf::decode(self.schema.root(), stored).map_err(ValueError::undecodable)?
         };
         if let Value::Object(map) = &mut object {
             map.insert("apiVersion".into(), (&*self.api_version).into());
@@ -74,16 +115,23 @@ impl StorageCodec for BuiltinCodec {
         self.defaults.default(&mut object);
         serde_json::to_vec(&object)
             .map(Bytes::from)
-            .map_err(|error| corrupt(&error))
+            .map_err(ValueError::undecodable)
     }
 
-    fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, StorageError> {
+    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
         if !self.protobuf {
             return Ok(json.clone());
         }
-        let object =
-            serde_json::from_slice(json).map_err(|error| StorageError::Corrupt(format!("{key}: {error}")))?;
+        let object = serde_json::from_slice(json).map_err(ValueError::undecodable)?;
         Ok(protobuf::encode(self.schema.root(), &object).into())
+    }
+
+    fn may_be_stale(&self) -> bool {
+        self.protobuf
+    }
+
+    fn is_stale(&self, _key: &str, stored: &Bytes) -> bool {
+        self.protobuf && stored.first() == Some(&b'{')
     }
 }
 
@@ -121,7 +169,7 @@ impl Prepared {
         store: &ObjectStore,
         object: &Value,
         codec: &dyn StorageCodec,
-    ) -> Result<Self, StorageError> {
+    ) -> Result<Self, ValueError> {
         let namespace = machinery::meta::namespace(object);
         let key = store.key(namespace, machinery::meta::name(object));
         let mut prepared = Self::lay_out(store.config(), key.into(), object)?;
@@ -144,8 +192,8 @@ impl Prepared {
         Entry::splice(self.key.clone(), &self.json, &self.facts, revision)
     }
 
-    pub(super) fn lay_out(config: &StoreConfig, key: Arc<str>, object: &Value) -> Result<Self, StorageError> {
-        let corrupt = || StorageError::Corrupt(format!("the object at {key} has no metadata"));
+    pub(super) fn lay_out(config: &StoreConfig, key: Arc<str>, object: &Value) -> Result<Self, ValueError> {
+        let corrupt = || ValueError::undecodable("the object has no metadata");
         let (Some(map), Some(metadata)) = (object.as_object(), machinery::meta::metadata(object)) else {
             return Err(corrupt());
         };
@@ -212,7 +260,7 @@ impl Prepared {
         key: &Arc<str>,
         stored: &Bytes,
         codec: &dyn StorageCodec,
-    ) -> Result<Self, StorageError> {
+    ) -> Result<Self, ValueError> {
         let json = codec.decode(key, stored)?;
         let json = json.slice(..json.trim_ascii_end().len());
         if let Some(facts) = scan(config, key, &json) {
@@ -223,14 +271,13 @@ impl Prepared {
                 facts,
             });
         }
-        let object: Value = serde_json::from_slice(&json)
-            .map_err(|error| StorageError::Corrupt(format!("the value of {key} is no JSON: {error}")))?;
+        let object: Value = serde_json::from_slice(&json).map_err(ValueError::undecodable)?;
         Self::lay_out(config, key.clone(), &object)
     }
 }
 
-fn field(out: &mut Vec<u8>, name: &str, value: &Value) -> Result<(), StorageError> {
-    let failed = |error: serde_json::Error| StorageError::Corrupt(format!("the object has no JSON: {error}"));
+fn field(out: &mut Vec<u8>, name: &str, value: &Value) -> Result<(), ValueError> {
+    let failed = |error: serde_json::Error| ValueError::undecodable(error);
     serde_json::to_writer(&mut *out, name).map_err(failed)?;
     out.push(b':');
     serde_json::to_writer(&mut *out, value).map_err(failed)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machinery::time::{GoDuration, Timestamp};
-use machinery::{ApiError, GroupResource, meta};
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, GroupResource, meta};
 use serde_json::Value;
 
 use super::{Preconditions, WriteCall, without_version};
@@ -14,6 +14,8 @@ use crate::registry::strategy::{DefaultPropagation, Grace};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
+/// The field of the options that asks for an object to be deleted that cannot be read.
+pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 /// How often a lost race is tried anew.
 const ATTEMPTS: usize = 64;
 
@@ -28,6 +30,8 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// `propagationPolicy`: `Orphan`, `Background` or `Foreground`.
     pub propagation: Option<String>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
+    pub ignore_read_error: bool,
 }
 
 /// What a deletion left.
@@ -56,6 +60,35 @@ pub async fn delete(call: &WriteCall<'_>, name: &str, options: &DeleteOptions) -
         }
     }
     Err(ApiError::modified(&resource, name))
+}
+
+/// Deletes an object that is there and cannot be read. Nothing of what else belongs to a deletion happens: no admission, no
+/// preconditions, no finalizers. False when it was gone already. Who asks has been found to be allowed to.
+///
+/// # Errors
+/// 422 when the object can be read.
+pub async fn delete_unread(call: &WriteCall<'_>, name: &str) -> Result<bool, ApiError> {
+    let store = call.store()?;
+    let resource = call.resource.gvr.group_resource();
+    let sound = match store.find(call.namespace, name).await {
+        Ok(None) => return Err(ApiError::not_found(&resource, name)),
+        Ok(Some(_)) => true,
+        Err(_) => {
+            let key = store.key(call.namespace, name);
+            !store.fresh().await?.unreadable.contains_key(key.as_str())
+        }
+    };
+    if sound {
+        let kind = GroupKind::new(&resource.group, &resource.resource);
+        let error = FieldError::invalid(
+            &FieldPath::new(IGNORE_READ_ERROR),
+            &true.into(),
+            "is exclusively used to delete corrupt object(s), try again by removing this option",
+        );
+        return Err(ApiError::invalid(&kind, name, &[error]));
+    }
+    tracing::warn!(resource.gvr = %resource, object.namespace = call.namespace, object.name = name, "deleting an object that cannot be read");
+    store.remove_unread(&store.key(call.namespace, name)).await
 }
 
 enum Step {

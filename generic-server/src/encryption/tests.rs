@@ -1,0 +1,1 @@
+//! A configuration over stores.
