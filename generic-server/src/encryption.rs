@@ -128,7 +128,9 @@ impl Encryption {
     }
 
     /// The health checks that this wants: name and question. Their number does not change.
-    pub fn checks(self: &Arc<Self>) -> Vec<(String, impl Fn() -> Result<(), String> + Send + Sync + 'static)> {
+    pub fn checks(
+        self: &Arc<Self>,
+    ) -> Vec<(String, impl Fn() -> Result<(), String> + Send + Sync + 'static)> {
         // As upstream names the one check of all KMS v2 providers.
         let wanted = self.automatic || !self.current.load().kms.is_empty();
         let encryption = self.clone();
@@ -216,7 +218,10 @@ impl Loaded {
                         )));
                     }
                 }
-                lists.entry(resource).or_default().extend(providers.iter().cloned());
+                lists
+                    .entry(resource)
+                    .or_default()
+                    .extend(providers.iter().cloned());
             }
         }
         let by_resource = lists

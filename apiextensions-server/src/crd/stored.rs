@@ -32,7 +32,9 @@ impl StorageCodec for CrdCodec {
             return Ok(stored.clone());
         }
         to_v1(&mut object);
-        serde_json::to_vec(&object).map(Bytes::from).map_err(ValueError::undecodable)
+        serde_json::to_vec(&object)
+            .map(Bytes::from)
+            .map_err(ValueError::undecodable)
     }
 
     fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {

@@ -48,9 +48,12 @@ pub(crate) struct Access {
 
 pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) -> Result<Access, StartError> {
     let mut reload = Reload::default();
-    let authorities = ClientAuthorities::new(&client_ca(&pki.ca.certificate, options.client_ca_file.as_deref())?)
-        .map(Arc::new)
-        .map_err(|error| StartError::Option(format!("--client-ca-file: {error}")))?;
+    let authorities = ClientAuthorities::new(&client_ca(
+        &pki.ca.certificate,
+        options.client_ca_file.as_deref(),
+    )?)
+    .map(Arc::new)
+    .map_err(|error| StartError::Option(format!("--client-ca-file: {error}")))?;
     watch_authorities(
         &mut reload,
         "client CA",
@@ -145,7 +148,10 @@ fn facts_text(options: &Options, pki: &Pki) -> FactsText {
         let text = |own: &str, file: Option<&Path>| pem(own, file).map_err(|error| error.to_string());
         Ok(vec![
             ("client-ca-file", text(&own, file.as_deref())?),
-            ("requestheader-client-ca-file", text(&own_proxy, proxy_file.as_deref())?),
+            (
+                "requestheader-client-ca-file",
+                text(&own_proxy, proxy_file.as_deref())?,
+            ),
         ])
     })
 }

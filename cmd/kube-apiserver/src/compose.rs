@@ -31,6 +31,7 @@ use kube_apiserver::Cidr;
 use machinery::{ApiError, GroupResource};
 use storage::{EngineKind, EtcdOptions, OpenOptions, Store};
 
+use crate::backup::{self, Backups};
 use crate::reload::Reload;
 use crate::{ControlPlane, Options, StartError, access};
 
@@ -159,6 +160,13 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         "/version",
         StaticJson::version().map_err(|_| StartError::Build("the version cannot be written"))?,
     );
+    if options.etcd_servers.is_empty() {
+        let dir = directory_path.clone().unwrap_or_else(std::env::temp_dir);
+        let engine = stores.engine().clone();
+        config
+            .endpoints
+            .add(backup::PATH, Arc::new(Backups { engine, dir }));
+    }
     for (path, document) in access.endpoints {
         config.endpoints.add(path, document);
     }
@@ -256,7 +264,8 @@ fn watch_serving_key(reload: &mut Reload, options: &Options, tls: &Arc<Tls>) {
         [certificate.clone(), key.clone()],
         move || {
             let key = certified_key(&files.0, &files.1).map_err(|error| error.to_string())?;
-            tls.reload(TlsOptions::new(key)).map_err(|error| error.to_string())
+            tls.reload(TlsOptions::new(key))
+                .map_err(|error| error.to_string())
         },
     );
 }

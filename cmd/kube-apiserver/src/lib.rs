@@ -13,6 +13,7 @@
 //! ```
 
 mod access;
+pub mod backup;
 mod compose;
 mod dynamic_admission;
 mod error;

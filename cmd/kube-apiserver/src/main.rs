@@ -4,11 +4,18 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
+use control_plane::backup::{BackupCommand, RestoreCommand};
 use control_plane::{ControlPlane, Options, StartError};
 
 /// Exit codes: 0 stopped as asked, 1 could not start or failed, 2 a fault of the command line, 3 the data directory cannot be
 /// used, 4 the address cannot be listened on.
 fn main() -> ExitCode {
+    // Subcommands beside upstream's flags, which have none.
+    match std::env::args().nth(1).as_deref() {
+        Some("backup") => return command(BackupCommand::parse_from(std::env::args().skip(1)).run()),
+        Some("restore") => return command(RestoreCommand::parse_from(std::env::args().skip(1)).run()),
+        _ => {}
+    }
     let options = Options::parse();
     let faults = options.validate();
     if !faults.is_empty() {
@@ -35,6 +42,27 @@ fn main() -> ExitCode {
             }
         }
     })
+}
+
+/// Runs a subcommand to its end and tells what it did.
+fn command(run: impl Future<Output = Result<String, StartError>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("cannot start the runtime: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run) {
+        Ok(done) => {
+            announce(&done);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&error.to_string());
+            ExitCode::from(error.exit_code())
+        }
+    }
 }
 
 async fn run(options: Options) -> Result<(), StartError> {

@@ -307,7 +307,8 @@ impl Options {
         }
         if self.encryption_provider_config_automatic_reload && self.encryption_provider_config.is_none() {
             faults.push(
-                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config".into(),
+                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
+                    .into(),
             );
         }
         if let Err(fault) = self.etcd_overrides() {

@@ -42,7 +42,9 @@ pub(crate) type FactsText = Box<dyn Fn() -> Result<Vec<(&'static str, String)>, 
 impl std::fmt::Debug for Reload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&str> = self.watched.iter().map(|one| one.name).collect();
-        f.debug_struct("Reload").field("watched", &names).finish_non_exhaustive()
+        f.debug_struct("Reload")
+            .field("watched", &names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -133,7 +135,10 @@ async fn write_facts(directory: &Directory, text: &FactsText) -> Result<(), Stri
     let Some(maps) = directory.get(&GroupResource::new("", "configmaps")) else {
         return Ok(());
     };
-    let found = maps.store.find("kube-system", "extension-apiserver-authentication").await;
+    let found = maps
+        .store
+        .find("kube-system", "extension-apiserver-authentication")
+        .await;
     let Some(entry) = found.map_err(|error| error.to_string())? else {
         return Ok(());
     };

@@ -21,7 +21,10 @@ pub(crate) struct EncryptedCodec {
 
 impl EncryptedCodec {
     fn plain(&self, key: &str, stored: &Bytes) -> Result<(Bytes, bool), ValueError> {
-        let transformers = self.encryption.as_ref().and_then(|e| Some((e, e.of(&self.resource)?)));
+        let transformers = self
+            .encryption
+            .as_ref()
+            .and_then(|e| Some((e, e.of(&self.resource)?)));
         let Some((encryption, transformers)) = transformers else {
             let plain = Identity.read(stored, key.as_bytes()).map_err(unreadable)?;
             return Ok((plain.data, plain.stale));
@@ -54,7 +57,10 @@ impl StorageCodec for EncryptedCodec {
 
     fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
         let plain = self.inner.encode(key, json)?;
-        let transformers = self.encryption.as_ref().and_then(|e| Some((e, e.of(&self.resource)?)));
+        let transformers = self
+            .encryption
+            .as_ref()
+            .and_then(|e| Some((e, e.of(&self.resource)?)));
         let Some((encryption, transformers)) = transformers else {
             return Ok(plain);
         };

@@ -303,8 +303,7 @@ impl Reader {
             }
             if secret.is_empty() {
                 let why = "secret is a mandatory field for a key";
-                self.errors
-                    .push(FieldError::required(&path.child("secret"), why));
+                self.errors.push(FieldError::required(&path.child("secret"), why));
                 continue;
             }
             let mut hidden = |why: &str| {
@@ -426,9 +425,17 @@ fn resource_fault(name: &str) -> Option<&'static str> {
         return Some("resource name should not contain capital letters");
     }
     if name == "*" {
-        return Some("use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources");
+        return Some(
+            "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources",
+        );
     }
-    if ["apiserveripinfo", "serviceipallocations", "servicenodeportallocations"].contains(&name) {
+    if [
+        "apiserveripinfo",
+        "serviceipallocations",
+        "servicenodeportallocations",
+    ]
+    .contains(&name)
+    {
         return Some("resources which do not have REST API/s cannot be encrypted");
     }
     let parsed = parse_resource(name);
@@ -437,7 +444,9 @@ fn resource_fault(name: &str) -> Option<&'static str> {
             "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file",
         ),
         "extensions" => Some("'extensions' group has been removed and cannot be used for encryption"),
-        "*" if *parsed.resource != *"*" => Some("encrypting the same resource across groups is not supported"),
+        "*" if *parsed.resource != *"*" => {
+            Some("encrypting the same resource across groups is not supported")
+        }
         _ => None,
     }
 }
@@ -472,7 +481,8 @@ mod tests {
         );
         let entries = read(&file("[secrets, pandas.example.com]", &providers)).unwrap();
         assert_eq!(entries[0].resources, ["secrets", "pandas.example.com"]);
-        let [Provider::AesCbc(keys), Provider::Kms(kms), Provider::Identity] = &entries[0].providers[..] else {
+        let [Provider::AesCbc(keys), Provider::Kms(kms), Provider::Identity] = &entries[0].providers[..]
+        else {
             panic!("{entries:?}");
         };
         assert_eq!((keys[0].name.as_str(), keys[0].secret.len()), ("k1", 32));
@@ -487,14 +497,38 @@ mod tests {
     fn resources_are_checked() {
         let provider = "[{identity: {}}]";
         for (resources, expected) in [
-            ("[]", "resources[0].resources: Required value: at least one resources[0].resources is required"),
-            ("['*']", "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"),
-            ("[secrets, '*.']", "using overlapping resources such as 'secrets' and '*.'"),
-            ("[secrets, secrets]", "the same resource cannot be specified multiple times"),
-            ("[Secrets]", "resources[0].resources[0]: Invalid value: \"Secrets\": resource name should not contain capital letters"),
-            ("[events.events.k8s.io]", "Use 'events' instead in the config file"),
-            ("['secrets.*']", "encrypting the same resource across groups is not supported"),
-            ("[serviceipallocations]", "resources which do not have REST API/s cannot be encrypted"),
+            (
+                "[]",
+                "resources[0].resources: Required value: at least one resources[0].resources is required",
+            ),
+            (
+                "['*']",
+                "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources",
+            ),
+            (
+                "[secrets, '*.']",
+                "using overlapping resources such as 'secrets' and '*.'",
+            ),
+            (
+                "[secrets, secrets]",
+                "the same resource cannot be specified multiple times",
+            ),
+            (
+                "[Secrets]",
+                "resources[0].resources[0]: Invalid value: \"Secrets\": resource name should not contain capital letters",
+            ),
+            (
+                "[events.events.k8s.io]",
+                "Use 'events' instead in the config file",
+            ),
+            (
+                "['secrets.*']",
+                "encrypting the same resource across groups is not supported",
+            ),
+            (
+                "[serviceipallocations]",
+                "resources which do not have REST API/s cannot be encrypted",
+            ),
         ] {
             refused(resources, provider, expected);
         }
@@ -505,22 +539,67 @@ mod tests {
     #[test]
     fn providers_are_checked() {
         for (provider, expected) in [
-            ("[]", "resources[0].providers: Required value: at least one resources[0].providers is required"),
-            ("[{}]", "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"),
-            ("[{identity: {}, aesgcm: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}}]", "more than one provider specified"),
-            ("[{aesgcm: {keys: []}}]", "resources[0].providers[0].aesgcm.keys: Required value: at least one keys is required"),
-            ("[{aesgcm: {keys: [{secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}}]", "keys[0].name: Required value: name is a mandatory field for a key"),
-            ("[{aescbc: {keys: [{name: a, secret: MDEyMzQ1Njc4}]}}]", "keys[0].secret: Invalid value: \"REDACTED\": secret is not of the expected length, got 9, expected one of [16 24 32]"),
-            ("[{aescbc: {keys: [{name: a, secret: '%%'}]}}]", "secrets must be base64 encoded"),
-            ("[{secretbox: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}}]", "expected one of [32]"),
-            ("[{kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///x'}}]", "invalid KMS provider name a:b, must not contain ':'"),
-            ("[{kms: {apiVersion: v2, name: a, endpoint: 'tcp://x'}}]", "unsupported scheme \"tcp\" for KMS provider, only unix is supported"),
-            ("[{kms: {apiVersion: v2, name: a}}]", "endpoint is a mandatory field for a kms"),
-            ("[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x', cachesize: 3}}]", "cachesize is not supported in v2"),
-            ("[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x', timeout: 0s}}]", "timeout should be a positive value"),
-            ("[{kms: {apiVersion: v3, name: a, endpoint: 'unix:///x'}}]", "only v1 and v2 are supported"),
+            (
+                "[]",
+                "resources[0].providers: Required value: at least one resources[0].providers is required",
+            ),
+            (
+                "[{}]",
+                "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity",
+            ),
+            (
+                "[{identity: {}, aesgcm: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}}]",
+                "more than one provider specified",
+            ),
+            (
+                "[{aesgcm: {keys: []}}]",
+                "resources[0].providers[0].aesgcm.keys: Required value: at least one keys is required",
+            ),
+            (
+                "[{aesgcm: {keys: [{secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}}]",
+                "keys[0].name: Required value: name is a mandatory field for a key",
+            ),
+            (
+                "[{aescbc: {keys: [{name: a, secret: MDEyMzQ1Njc4}]}}]",
+                "keys[0].secret: Invalid value: \"REDACTED\": secret is not of the expected length, got 9, expected one of [16 24 32]",
+            ),
+            (
+                "[{aescbc: {keys: [{name: a, secret: '%%'}]}}]",
+                "secrets must be base64 encoded",
+            ),
+            (
+                "[{secretbox: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZg==}]}}]",
+                "expected one of [32]",
+            ),
+            (
+                "[{kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///x'}}]",
+                "invalid KMS provider name a:b, must not contain ':'",
+            ),
+            (
+                "[{kms: {apiVersion: v2, name: a, endpoint: 'tcp://x'}}]",
+                "unsupported scheme \"tcp\" for KMS provider, only unix is supported",
+            ),
+            (
+                "[{kms: {apiVersion: v2, name: a}}]",
+                "endpoint is a mandatory field for a kms",
+            ),
+            (
+                "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x', cachesize: 3}}]",
+                "cachesize is not supported in v2",
+            ),
+            (
+                "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x', timeout: 0s}}]",
+                "timeout should be a positive value",
+            ),
+            (
+                "[{kms: {apiVersion: v3, name: a, endpoint: 'unix:///x'}}]",
+                "only v1 and v2 are supported",
+            ),
             ("[{kms: {name: a, endpoint: 'unix:///x'}}]", "KMSv1 is deprecated"),
-            ("[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}]", "duplicate KMS provider name a, names must be unique"),
+            (
+                "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}]",
+                "duplicate KMS provider name a, names must be unique",
+            ),
         ] {
             refused("[secrets]", provider, expected);
         }
@@ -528,12 +607,26 @@ mod tests {
 
     #[test]
     fn read_strictly() {
-        refused("[secrets]", "[{identity: {}, foo: 1}]", "strict decoding error: unknown field \"resources[0].providers[0].foo\"");
+        refused(
+            "[secrets]",
+            "[{identity: {}, foo: 1}]",
+            "strict decoding error: unknown field \"resources[0].providers[0].foo\"",
+        );
         let error = read("apiVersion: v1\nkind: Pod\n").unwrap_err();
-        assert!(error.contains("no kind \"Pod\" is registered for version \"v1\""), "{error}");
+        assert!(
+            error.contains("no kind \"Pod\" is registered for version \"v1\""),
+            "{error}"
+        );
         assert!(read("").unwrap_err().contains("is empty"));
-        assert!(read("kind: EncryptionConfiguration\n").unwrap_err().contains("Object 'apiVersion' is missing"));
+        assert!(
+            read("kind: EncryptionConfiguration\n")
+                .unwrap_err()
+                .contains("Object 'apiVersion' is missing")
+        );
         let twice = format!("{}kind: {KIND}\n", file("[secrets]", "[{identity: {}}]"));
-        assert!(read(&twice).unwrap_err().contains("strict decoding error"), "a field twice");
+        assert!(
+            read(&twice).unwrap_err().contains("strict decoding error"),
+            "a field twice"
+        );
     }
 }

@@ -62,11 +62,20 @@ impl Figures {
 impl Collect for Encryption {
     fn collect(&self, out: &mut String) {
         let name = "apiserver_storage_transformation_operations_total";
-        family(out, name, "counter", "Values transformed for the store and back, by outcome.");
+        family(
+            out,
+            name,
+            "counter",
+            "Values transformed for the store and back, by outcome.",
+        );
         for (resource, rows) in &*self.figures.transformations.lock() {
             let resource = resource.to_string();
             for row in rows {
-                let direction = if row.to_storage { "to_storage" } else { "from_storage" };
+                let direction = if row.to_storage {
+                    "to_storage"
+                } else {
+                    "from_storage"
+                };
                 let prefix = String::from_utf8_lossy(&row.prefix);
                 for (status, count) in [("OK", row.good), ("Unknown", row.bad)] {
                     if count > 0 {
@@ -84,7 +93,12 @@ impl Collect for Encryption {
         let reloads = *self.figures.reloads.lock();
         let statuses = [("success", reloads[0]), ("failure", reloads[1])];
         let name = "apiserver_encryption_config_controller_automatic_reloads_total";
-        family(out, name, "counter", "Times that the changed encryption configuration was read anew.");
+        family(
+            out,
+            name,
+            "counter",
+            "Times that the changed encryption configuration was read anew.",
+        );
         for (status, (count, _)) in statuses {
             sample(out, name, &[("status", status)], count);
         }
@@ -95,7 +109,12 @@ impl Collect for Encryption {
         }
         let loaded = self.current.load();
         let name = "apiserver_encryption_config_controller_last_config_info";
-        family(out, name, "gauge", "The hash of the encryption configuration in use.");
+        family(
+            out,
+            name,
+            "gauge",
+            "The hash of the encryption configuration in use.",
+        );
         sample(out, name, &[("hash", &loaded.hash)], 1);
         let name = "apiserver_envelope_encryption_dek_source_cache_size";
         if !loaded.kms.is_empty() {

@@ -655,7 +655,9 @@ impl ObjectCache {
             if feeding.life != life {
                 return;
             }
-            let Some(waiting) = &mut feeding.waiting else { return };
+            let Some(waiting) = &mut feeding.waiting else {
+                return;
+            };
             if let Some((revision, events)) = waiting.batches.pop_front() {
                 if events.is_empty() {
                     cache.progress(revision);

@@ -46,7 +46,10 @@ pub(crate) fn from_storage(error: &StorageError, resource: &GroupResource, verb:
 pub(crate) fn unreadable(object: &Unreadable, told: bool) -> ApiError {
     if told {
         // Upstream's key lacks the prefix of the whole store here.
-        let key = object.key.get(1..).and_then(|key| Some(&object.key[key.find('/')? + 1..]));
+        let key = object
+            .key
+            .get(1..)
+            .and_then(|key| Some(&object.key[key.find('/')? + 1..]));
         return ApiError::internal(object.corruption(key.unwrap_or(&object.key)));
     }
     match &object.error {

@@ -13,9 +13,7 @@ use machinery::{ApiError, GroupKind, GroupResource};
 use serde_json::Value;
 use storage::{Guard, Op, Outcome, Revision, StorageError, Store, Txn};
 
-use crate::registry::cache::{
-    Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec, Unreadable,
-};
+use crate::registry::cache::{Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec, Unreadable};
 use crate::registry::errors::{self, from_storage};
 use crate::registry::strategy::SelectableField;
 
@@ -219,7 +217,11 @@ impl ObjectStore {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => {
                     let resource = &self.config.resource;
-                    return Ok(Some(errors::unreadable_list(unreadable, resource, self.unsafe_deletion)));
+                    return Ok(Some(errors::unreadable_list(
+                        unreadable,
+                        resource,
+                        self.unsafe_deletion,
+                    )));
                 }
                 Err(error) => return Err(from_storage(&error, &self.config.resource, "list")),
             }
@@ -278,8 +280,7 @@ impl ObjectStore {
         verb: &str,
     ) -> Result<Written, ApiError> {
         let cache = self.cache().await?;
-        let prepared = Prepared::from_value(self, object, &*self.codec)
-            .map_err(ApiError::internal)?;
+        let prepared = Prepared::from_value(self, object, &*self.codec).map_err(ApiError::internal)?;
         if let Some(previous) = previous
             && prepared.finish(previous.revision).json == previous.json
         {

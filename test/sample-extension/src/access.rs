@@ -54,7 +54,8 @@ pub(crate) async fn build(
     let mut asked: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged::default())];
     if let Some(client) = client {
         let reviews: Arc<dyn TokenAuthenticator> = Arc::new(TokenReviews(client.clone()));
-        let cache = TokenCache::new(reviews).map_err(|_| StartError::Access("no randomness".into()))?;
+        let cache = TokenCache::new(reviews, Box::new(|| 0))
+            .map_err(|_| StartError::Access("no randomness".into()))?;
         ways.push(Arc::new(Bearer(cache)));
         asked.push(Arc::new(AccessReviews::new(client)));
     }

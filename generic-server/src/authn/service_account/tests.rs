@@ -3,6 +3,8 @@ use std::collections::HashMap;
 use base64::prelude::BASE64_STANDARD;
 use parking_lot::Mutex;
 
+use arc_swap::ArcSwap;
+
 use super::*;
 
 #[derive(Debug, Default)]
@@ -50,7 +52,12 @@ fn fixture() -> Fixture {
     let objects = Arc::new(Objects::default());
     objects.put(TokenObjectKind::ServiceAccount, "ns", "bot", object("u1"));
     let keys = Arc::new(PublicKeys::from_pem([pem.as_str()]).unwrap());
-    let checks = ServiceAccounts::new(vec![ISSUER.into()], keys, vec![ISSUER.into()], objects.clone());
+    let checks = ServiceAccounts::new(
+        vec![ISSUER.into()],
+        Arc::new(ArcSwap::new(keys)),
+        vec![ISSUER.into()],
+        objects.clone(),
+    );
     let issuer = TokenIssuer::new(ISSUER, SigningKey::from_pem(&pem).unwrap());
     Fixture {
         issuer,

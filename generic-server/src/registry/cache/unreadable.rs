@@ -28,6 +28,8 @@ impl Unreadable {
             }
             ValueError::Undecodable(why) => format!("object not decodable revision={}: {why}", self.revision),
         };
-        format!("StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}")
+        format!(
+            "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+        )
     }
 }

@@ -1,0 +1,200 @@
+//! `kube-apiserver backup` and `kube-apiserver restore`: snapshots of the embedded store, online from a running server or of a data
+//! directory that no server uses, and data directories made of them. Values are in a snapshot as they are in the store: what is
+//! encrypted at rest stays so.
+
+mod client;
+mod serve;
+
+use std::fs::OpenOptions as FileOptions;
+use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use storage::{BackupInfo, EngineKind, OpenOptions, RestoreOptions, StorageError};
+
+use crate::{Options, StartError};
+
+pub(crate) use serve::Backups;
+
+/// The path that a running server hands out snapshots at.
+pub(crate) const PATH: &str = "/backup";
+
+/// Writes a snapshot of the store into a new file.
+#[derive(Debug, Parser)]
+#[command(name = "kube-apiserver backup")]
+pub struct BackupCommand {
+    /// The new file.
+    #[arg(long)]
+    to: PathBuf,
+    /// Asks the running server that this kubeconfig names. Who asks needs `get` on the path `/backup`.
+    #[arg(long, conflicts_with = "data_dir")]
+    kubeconfig: Option<PathBuf>,
+    /// The data directory; with a server running on it, that one is asked as its administrator.
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// The engine of the data directory, `redb` or `sled`.
+    #[arg(long, default_value = "redb", value_parser = ["redb", "sled"])]
+    storage_backend: String,
+}
+
+/// Makes the store of a data directory from a snapshot.
+#[derive(Debug, Parser)]
+#[command(name = "kube-apiserver restore")]
+pub struct RestoreCommand {
+    /// The snapshot.
+    #[arg(long)]
+    from: PathBuf,
+    /// The data directory, which has no store yet. Certificates and keys may be there already.
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// The engine of the new store, `redb` or `sled`.
+    #[arg(long, default_value = "redb", value_parser = ["redb", "sled"])]
+    storage_backend: String,
+}
+
+fn engine(name: &str) -> EngineKind {
+    match name {
+        "sled" => EngineKind::Sled,
+        _ => EngineKind::Redb,
+    }
+}
+
+fn data_directory(given: Option<&Path>) -> Result<PathBuf, StartError> {
+    let options = Options {
+        data_dir: given.map(Path::to_path_buf),
+        ..Options::defaults()
+    };
+    options.data_directory().map_err(StartError::Option)
+}
+
+fn store_error(place: &Path) -> impl Fn(StorageError) -> StartError + '_ {
+    move |source| StartError::Store {
+        place: place.display().to_string(),
+        source,
+    }
+}
+
+impl BackupCommand {
+    /// Writes the snapshot and checks it. Gives what to tell.
+    ///
+    /// # Errors
+    /// When the file is there already, the server does not answer with a snapshot, or the store cannot be read.
+    pub async fn run(self) -> Result<String, StartError> {
+        if self.to.exists() {
+            return Err(StartError::Option(format!(
+                "--to: {} is there already",
+                self.to.display()
+            )));
+        }
+        let info = match &self.kubeconfig {
+            Some(kubeconfig) => online(kubeconfig, &self.to).await?,
+            None => self.of_directory().await?,
+        };
+        Ok(format!("wrote {}", describe(&self.to, &info)))
+    }
+
+    async fn of_directory(&self) -> Result<BackupInfo, StartError> {
+        let directory = data_directory(self.data_dir.as_deref())?;
+        let kind = engine(&self.storage_backend);
+        let dir = directory.join(kind.name());
+        if !dir.exists() {
+            return Err(StartError::Option(format!(
+                "--data-dir: {} holds no {} store",
+                directory.display(),
+                kind.name()
+            )));
+        }
+        let open = OpenOptions {
+            engine: kind,
+            dir: Some(dir),
+            ..OpenOptions::default()
+        };
+        match storage::open(open) {
+            Ok(store) => {
+                let info = store.backup(&self.to).await;
+                store.shutdown().await;
+                info.map_err(store_error(&directory))
+            }
+            Err(StorageError::Locked(_)) => online(&directory.join("admin.kubeconfig"), &self.to).await,
+            Err(error) => Err(store_error(&directory)(error)),
+        }
+    }
+}
+
+/// A snapshot from a running server, under its name only once it is whole.
+async fn online(kubeconfig: &Path, to: &Path) -> Result<BackupInfo, StartError> {
+    let failed = |why: String| StartError::Backup(why);
+    let mut partial = to.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let outcome = async {
+        let file = FileOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&partial)
+            .map_err(|error| failed(format!("cannot write {}: {error}", partial.display())))?;
+        let mut file = BufWriter::new(file);
+        client::fetch(kubeconfig, &mut file).await.map_err(failed)?;
+        let file = file
+            .into_inner()
+            .map_err(|error| failed(format!("cannot write {}: {error}", partial.display())))?;
+        file.sync_all()
+            .map_err(|error| failed(format!("cannot write {}: {error}", partial.display())))?;
+        let info = storage::inspect_backup(&partial).map_err(store_error(&partial))?;
+        std::fs::rename(&partial, to)
+            .map_err(|error| failed(format!("cannot write {}: {error}", to.display())))?;
+        Ok(info)
+    }
+    .await;
+    if outcome.is_err() {
+        // It may not be there.
+        let _ = std::fs::remove_file(&partial);
+    }
+    outcome
+}
+
+impl RestoreCommand {
+    /// Checks the snapshot and makes the store. Gives what to tell.
+    ///
+    /// # Errors
+    /// When the snapshot is damaged, or there is a store already.
+    pub async fn run(self) -> Result<String, StartError> {
+        let directory = data_directory(self.data_dir.as_deref())?;
+        let kind = engine(&self.storage_backend);
+        let dir = directory.join(kind.name());
+        let open = OpenOptions {
+            engine: kind,
+            dir: Some(dir.clone()),
+            ..OpenOptions::default()
+        };
+        let from = self.from.clone();
+        let restored =
+            tokio::task::spawn_blocking(move || storage::restore(&from, &RestoreOptions::new(open))).await;
+        let info = restored
+            .map_err(|_| StartError::Backup("the restore was interrupted".into()))?
+            .map_err(store_error(&dir))?;
+        Ok(format!(
+            "restored {} into {}",
+            describe(&self.from, &info),
+            dir.display()
+        ))
+    }
+}
+
+fn describe(file: &Path, info: &BackupInfo) -> String {
+    format!(
+        "{}: {} objects at revision {}, {} bytes",
+        file.display(),
+        info.keys,
+        info.revision,
+        info.bytes
+    )
+}
+
+/// Appends to the file that is being made.
+fn append(file: &mut BufWriter<std::fs::File>, bytes: &[u8]) -> Result<(), String> {
+    file.write_all(bytes)
+        .map_err(|error| format!("cannot write the snapshot: {error}"))
+}

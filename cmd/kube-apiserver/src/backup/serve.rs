@@ -1,0 +1,69 @@
+//! Hands out snapshots of the running store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt as _;
+use generic_server::chain::Endpoint;
+use generic_server::request::{Authorized, Body, BoxError, Request, Response, full};
+use http::{Method, StatusCode, header};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use storage::Store;
+use tokio_util::io::ReaderStream;
+
+/// GET answers a snapshot of the newest state.
+#[derive(Debug)]
+pub(crate) struct Backups {
+    pub(crate) engine: Arc<dyn Store>,
+    /// Where the file lies while it is sent; it has no name by then.
+    pub(crate) dir: PathBuf,
+}
+
+#[async_trait::async_trait]
+impl Endpoint for Backups {
+    async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
+        if request.method() != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+        }
+        match self.snapshot().await {
+            Ok(body) => {
+                let mut response = Response::new(body);
+                let kind = http::HeaderValue::from_static("application/octet-stream");
+                response.headers_mut().insert(header::CONTENT_TYPE, kind);
+                response
+            }
+            Err(error) => {
+                tracing::error!(%error, "a snapshot cannot be made");
+                text(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "a snapshot cannot be made: the log says why\n",
+                )
+            }
+        }
+    }
+}
+
+impl Backups {
+    async fn snapshot(&self) -> Result<Body, BoxError> {
+        let name = format!(".backup-{}", uuid::Uuid::new_v4());
+        let path = self.dir.join(name);
+        let made = self.engine.backup(&path).await;
+        let opened = match made {
+            Ok(_) => tokio::fs::File::open(&path).await.map_err(BoxError::from),
+            Err(error) => Err(error.into()),
+        };
+        // Whatever happens from here on, nothing is left behind.
+        let _ = tokio::fs::remove_file(&path).await;
+        let frames = ReaderStream::with_capacity(opened?, 64 * 1024)
+            .map_ok(Frame::data)
+            .map_err(BoxError::from);
+        Ok(StreamBody::new(frames).boxed_unsync())
+    }
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response {
+    let mut response = Response::new(full(text));
+    *response.status_mut() = status;
+    response
+}
