@@ -161,7 +161,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
 
-    /// Features by upstream's names: `StorageVersionMigrator=true`.
+    /// Features by upstream's names: `StorageVersionMigrator=true`, `AllowUnsafeMalformedObjectDeletion=true`.
     #[arg(long, value_delimiter = ',')]
     pub feature_gates: Vec<String>,
     /// APIs that are off by default: `storagemigration.k8s.io/v1beta1=true`, or `api/beta=true` and `api/all=true` for all of them.

@@ -306,7 +306,14 @@ impl ObjectStore {
         };
         match self.engine.commit(txn).await {
             Ok(Outcome::Committed(revision)) => Ok(Written::Stored(pending.finish(revision))),
-            Ok(Outcome::Conflict { revision, .. }) => Ok(Written::Lost(self.state_at(&key, revision).await?)),
+            Ok(Outcome::Conflict { revision, .. }) => {
+                let newest = self.state_at(&key, revision).await;
+                match previous {
+                    Some(_) => newest.map(Written::Lost),
+                    // The name is taken, whether or not what has it can be read.
+                    None => Ok(Written::Lost(newest.unwrap_or_default())),
+                }
+            }
             Err(error) => Err(from_storage(&error, &self.config.resource, verb)),
         }
     }
