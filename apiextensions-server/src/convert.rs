@@ -10,7 +10,6 @@ mod cache;
 pub(crate) mod client;
 mod flight;
 mod review;
-mod services;
 mod webhook;
 
 use generic_server::resource::Converter;
@@ -20,7 +19,6 @@ use serde_json::Value;
 
 pub(crate) use client::WebhookClient;
 pub(crate) use flight::Answers;
-pub(crate) use services::Services;
 pub(crate) use webhook::ByWebhook;
 
 /// Versions that differ in `apiVersion` alone, and in what their schemas keep.

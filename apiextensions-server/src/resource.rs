@@ -9,12 +9,13 @@ use generic_server::resource::{
     ALL_VERBS, Backend, Column, Conversion as Convert, Decoding, Scope, ServedResource, Subresource,
     TableConvertor,
 };
+use generic_server::webhook::Services;
 use machinery::{
     ApiError, GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, meta,
 };
 use serde_json::Value;
 
-use crate::convert::{ByName, ByWebhook, Services, WebhookClient};
+use crate::convert::{ByName, ByWebhook, WebhookClient};
 use crate::crd::internal::Spec;
 use crate::custom::{CustomStatusStrategy, CustomStrategy, Shape};
 use crate::definition::{Conversion, Definition, VersionInfo};

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use machinery::meta;
@@ -101,11 +101,16 @@ impl WebhookClient {
                 .map_err(|error| failed(told(&error)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), most).collect().await;
-            let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+            let body = body
+                .map_err(|error| match error.is::<LengthLimitError>() {
+                    true => failed(format!("the answer is larger than {most} bytes")),
+                    false => failed(error.to_string()),
+                })?
+                .to_bytes();
             if !status.is_success() {
                 return Err(refusal(status.as_u16(), &body));
             }
-            serde_json::from_slice::<Value>(&body)
+            machinery::codec::json::value(&body)
                 .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
         };
         tokio::time::timeout(patience, exchange)

@@ -266,7 +266,7 @@ async fn a_webhook_that_errs_is_named() {
     create(&client, &["a"]).await;
     let a = client.get(&format!("{V1}/a")).await.expect(200);
     let uid = a["metadata"]["uid"].as_str().expect("a uid");
-    let post = format!("Post \"{}\"", webhook.url());
+    let post = format!("Post \"{}?timeout=30s\"", webhook.url());
     let cases = [
         ("renamed", "returned invalid object: must have the same name: a != other".to_string()),
         (
@@ -290,8 +290,11 @@ async fn a_webhook_that_errs_is_named() {
         ("labels", "returned invalid metadata: metadata.labels: Invalid value: \"not valid!\"".to_string()),
         ("failure", "failed: no such street".to_string()),
         ("uid of the review", "failed: expected response.uid=".to_string()),
-        ("garbage", "failed: the answer is not JSON".to_string()),
-        ("status", "failed: out of order".to_string()),
+        ("garbage", "failed: couldn't get version/kind; json parse error: ".to_string()),
+        (
+            "status",
+            "failed: an error on the server (\"out of order\") has prevented the request from succeeding".to_string(),
+        ),
         ("huge", format!("failed: {post}: the answer is larger than 67108864 bytes")),
     ];
     for (fault, expected) in cases {
@@ -356,7 +359,10 @@ async fn a_slow_webhook_ends_its_own_requests_only() {
     client.get(&format!("{V1}/a")).await.expect(200);
     let answer = slow.await.expect("no panic").expect(500);
     let message = answer["message"].as_str().expect("a message");
-    let told = format!("failed: Post \"{}\": context deadline exceeded", webhook.url());
+    let told = format!(
+        "failed: Post \"{}?timeout=1s\": context deadline exceeded",
+        webhook.url()
+    );
     assert!(message.ends_with(&told), "{message}");
     stuck.store(false, Ordering::Relaxed);
     client.get(&format!("{V2}/a")).await.expect(200);
