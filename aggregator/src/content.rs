@@ -111,7 +111,7 @@ impl RemoteContent {
         }
         let rest = items(&self.ask(backend, Method::GET, &page).await?);
         if !rest.is_empty() {
-            let key = GroupResource::new(&*backend.spec.group, &*resource.name);
+            let key = GroupResource::new(&backend.spec.group, &resource.name);
             left.resources.push((key, rest.len()));
         }
         let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();

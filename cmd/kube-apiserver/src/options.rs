@@ -216,11 +216,11 @@ const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 
 /// The last value of a key in a list of `key=bool`; a key alone is true.
 fn setting(list: &[String], key: &str) -> Option<Result<bool, String>> {
-    let values = list.iter().filter_map(|item| match item.split_once('=') {
+    let mut values = list.iter().filter_map(|item| match item.split_once('=') {
         Some((name, value)) => (name == key).then_some(value),
         None => (item == key).then_some("true"),
     });
-    let value = values.last()?;
+    let value = values.next_back()?;
     Some(match value.to_ascii_lowercase().as_str() {
         "true" | "t" | "1" => Ok(true),
         "false" | "f" | "0" => Ok(false),
