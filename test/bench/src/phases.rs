@@ -292,7 +292,7 @@ async fn watch(target: &Target, admin: &Client, of: &Watched<'_>) -> Result<Valu
     let idle = resident_mib(of.pids);
     let origin = Instant::now();
     // Of this run alone: what earlier ones left would be delivered too.
-    let run = format!("run-{}", std::process::id());
+    let run = format!("run-{}-{watchers}", std::process::id());
     let mut clients = Vec::new();
     for _ in 0..of.connections.max(1) {
         clients.push(target.connect().await?);
@@ -339,7 +339,7 @@ async fn watch(target: &Target, admin: &Client, of: &Watched<'_>) -> Result<Valu
         let sent = origin.elapsed().as_micros().to_string();
         let mut body = of.object.clone();
         body["metadata"] = json!({
-            "name": format!("watched-{index}-{}", std::process::id()),
+            "name": format!("watched-{index}-{run}"),
             "labels": {"watched": run}, "annotations": {"sent": sent},
         });
         let (status, _) = admin
