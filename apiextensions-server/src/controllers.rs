@@ -10,6 +10,7 @@ mod finalize;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use generic_server::admission::AdmissionChain;
@@ -23,7 +24,7 @@ use machinery::{ApiError, meta};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::crd::strategy::{CLEANUP_FINALIZER, CrdStatusStrategy};
+use crate::crd::strategy::CrdStatusStrategy;
 use crate::definition::Definition;
 use crate::server::ApiExtensions;
 
@@ -105,10 +106,8 @@ async fn look_at(server: &Arc<ApiExtensions>, tasks: &Tasks, finalizing: &Arc<Fi
         server.reconsider_group_of(name);
         return;
     };
-    let crd = definition.entry.value();
-    let going = meta::deletion_timestamp(&crd).is_some();
-    let outcome = if going && meta::finalizers(&crd).any(|f| f == CLEANUP_FINALIZER) {
-        let uid = meta::uid(&crd).to_string();
+    let outcome = if definition.finalizing {
+        let uid = definition.facts.uid.clone();
         if finalizing.0.lock().insert(uid.clone()) {
             let (server, name, finalizing) = (server.clone(), name.clone(), finalizing.clone());
             tasks.spawn("crd-finalizer", async move {
@@ -118,7 +117,7 @@ async fn look_at(server: &Arc<ApiExtensions>, tasks: &Tasks, finalizing: &Arc<Fi
         }
         Ok(())
     } else {
-        server.settle(definition, crd).await
+        server.settle(definition).await
     };
     if let Err(error) = outcome {
         tracing::warn!(crd.name = %name, error = %error, "the status of a CRD cannot be written");
@@ -146,31 +145,62 @@ impl ApiExtensions {
     }
 
     /// Writes down what has been decided about a CRD.
-    async fn settle(&self, definition: &Arc<Definition>, crd: Value) -> Result<(), ApiError> {
-        let mut new = crd.clone();
-        let index = self.index();
-        let claims = index.claims_against(&definition.group, &definition.plural);
-        let freed = conditions::settle(&mut new, &claims);
-        if new == crd {
+    async fn settle(&self, definition: &Arc<Definition>) -> Result<(), ApiError> {
+        let settled = &definition.serving.settled;
+        // With its names it depends on no other CRD.
+        if definition.names_accepted && settled.load(Ordering::Acquire) == definition.entry.revision.0 {
             return Ok(());
         }
-        // A lost race is a change, and a change is looked at.
-        self.write_status(&definition.entry, new).await?;
-        if freed {
-            self.reconsider_group_of(&definition.name);
+        let mut crd = definition.entry.value();
+        let old_status = crd.get("status").cloned();
+        let index = self.index();
+        let claims = index.claims_against(&definition.group, &definition.plural);
+        let freed = conditions::settle(&mut crd, &claims);
+        let revision = if crd.get("status") == old_status.as_ref() {
+            Some(definition.entry.revision)
+        } else {
+            // A lost race is a change, and a change is looked at.
+            let stored = self.write_status(&definition.entry, old_status, crd).await?;
+            if freed {
+                self.reconsider_group_of(&definition.name);
+            }
+            stored.map(|entry| entry.revision)
+        };
+        if let Some(revision) = revision {
+            settled.store(revision.0, Ordering::Release);
         }
         Ok(())
     }
 
     /// Stores a CRD as it was read, but for what this server says of it. `None` when somebody else was faster.
-    async fn write_status(&self, read: &Arc<Entry>, mut crd: Value) -> Result<Option<Arc<Entry>>, ApiError> {
+    /// `old_status` is what was read.
+    async fn write_status(
+        &self,
+        read: &Arc<Entry>,
+        old_status: Option<Value>,
+        mut crd: Value,
+    ) -> Result<Option<Arc<Entry>>, ApiError> {
         let (system, no_admission) = (Authorized::system(), AdmissionChain::default());
         let call = WriteCall {
             strategy: &CrdStatusStrategy,
             subresource: "status",
             ..WriteCall::internal(&self.crds, &system, &no_admission, "")
         };
-        book_own_write(&call, &read.value(), &mut crd);
+        // The versions are one field to those who own fields, and the same before and after.
+        let versions = crd.pointer_mut("/spec/versions").map(Value::take);
+        let mut old = crd.clone();
+        if let Some(map) = old.as_object_mut() {
+            match old_status {
+                Some(status) => map.insert("status".into(), status),
+                None => map.remove("status"),
+            };
+        }
+        book_own_write(&call, &old, &mut crd);
+        if let (Some(versions), Some(spec)) =
+            (versions, crd.pointer_mut("/spec").and_then(Value::as_object_mut))
+        {
+            spec.insert("versions".into(), versions);
+        }
         meta::set(&mut crd, "resourceVersion", Value::Null);
         match self.crd_store()?.replace(read, &crd, None).await? {
             Written::Stored(entry) => {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use generic_server::registry::{Entry, ObjectStore};
 use generic_server::resource::{Names, ScalePaths, Scope, ServedResource};
@@ -16,9 +16,13 @@ use storage::Revision;
 use crate::convert::{Answers, WebhookClient};
 use crate::crd::internal::{Spec, has_status};
 use crate::crd::naming::{self, Claims, Naming};
+use crate::crd::strategy::CLEANUP_FINALIZER;
 use crate::crd::{priority, status};
 use crate::slot::Slot;
 use crate::usage::Usage;
+
+/// What most of a CRD consists of and routing does not look at.
+pub(crate) const HEAVY: [&str; 2] = ["openAPIV3Schema", "managedFields"];
 
 /// One version of a CRD.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +86,8 @@ pub(crate) struct Serving {
     pub(crate) webhook: OnceLock<Arc<WebhookClient>>,
     /// What it has answered.
     pub(crate) answers: Arc<Answers>,
+    /// The CRD's revision at which its status said all that there was to say, while it had all its names.
+    pub(crate) settled: AtomicU64,
     /// The CRD's revision that brought these facts; later writes of objects have its defaults.
     pub(crate) since: Revision,
 }
@@ -94,6 +100,7 @@ impl Serving {
             terminating: Arc::default(),
             webhook: OnceLock::new(),
             answers: Arc::default(),
+            settled: AtomicU64::new(0),
             since,
         })
     }
@@ -126,6 +133,8 @@ pub(crate) struct Definition {
     pub(crate) established: bool,
     /// It is being deleted: nothing new is created.
     pub(crate) terminating: bool,
+    /// It is being deleted and waits for its objects to go.
+    pub(crate) finalizing: bool,
     pub(crate) serving: Arc<Serving>,
     /// What its objects have cost, for as long as the CRD is there.
     pub(crate) usage: Arc<Usage>,
@@ -205,7 +214,7 @@ fn default_warning(spec: &Spec<'_>, version: &str, kind: &str) -> String {
 impl Definition {
     /// From a stored CRD. `claims` are the names of the other CRDs in its group; `old` is what was known of it before.
     pub(crate) fn new(entry: &Arc<Entry>, claims: &dyn Claims, old: Option<&Definition>) -> Definition {
-        let crd = entry.value();
+        let crd = entry.value_without(&HEAVY);
         let spec = Spec::of(&crd);
         let decided = status::find(&crd, "NamesAccepted").is_some();
         let (accepted, names_accepted) = if decided {
@@ -262,6 +271,8 @@ impl Definition {
             names_accepted,
             established: names_accepted || status::is_true(&crd, "Established"),
             terminating,
+            finalizing: meta::deletion_timestamp(&crd).is_some()
+                && meta::finalizers(&crd).any(|f| f == CLEANUP_FINALIZER),
             facts: Arc::new(facts),
             accepted,
             serving,

@@ -52,8 +52,7 @@ async fn step(server: &ApiExtensions, name: &str, uid: &str) -> Result<Step, Api
     let Some(definition) = index.find_by_name(name).filter(|d| d.facts.uid == uid) else {
         return Ok(Step::Gone);
     };
-    let crd = definition.entry.value();
-    if !meta::finalizers(&crd).any(|f| f == CLEANUP_FINALIZER) {
+    if !definition.finalizing {
         return Ok(Step::Gone);
     }
     let entry = &definition.entry;
@@ -91,8 +90,9 @@ async fn tell(
     if status::says(&crd, condition) {
         return Ok(Some(entry.clone()));
     }
+    let old = crd.get("status").cloned();
     status::set(&mut crd, condition, &now());
-    server.write_status(entry, crd).await
+    server.write_status(entry, old, crd).await
 }
 
 /// Takes our finalizer off; a CRD without any goes.
@@ -108,8 +108,9 @@ async fn release(server: &ApiExtensions, entry: &Arc<Entry>, done: &Condition) -
         return Ok(Step::Again);
     }
     meta::set(&mut crd, "finalizers", left);
+    let old = crd.get("status").cloned();
     status::set(&mut crd, done, &now());
-    server.write_status(entry, crd).await?;
+    server.write_status(entry, old, crd).await?;
     Ok(Step::Again)
 }
 

@@ -7,10 +7,13 @@
 pub mod cbor;
 pub mod json;
 pub mod protobuf;
+mod sparse;
 pub mod typed;
 pub mod yaml;
 
 use std::fmt;
+
+pub use sparse::sparse;
 
 /// How deep objects and lists may nest. Go allows 10,000; nothing that Kubernetes stores comes near this.
 pub const MAX_DEPTH: usize = 250;

@@ -12,7 +12,7 @@ mod pattern;
 pub mod validate;
 
 pub use builtin::{BuiltinSchemas, builtin};
-pub use pattern::{Pattern, compile as compile_pattern};
+pub use pattern::{Pattern, check as check_pattern};
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Whether a pattern compiles, told in the words of Go's `regexp`.
 
-use machinery::schema::compile_pattern;
+use machinery::schema::check_pattern;
 use regex::Regex;
 
 /// The fault of a pattern in Go's words; `None` when it compiles (the empty pattern does).
@@ -8,7 +8,7 @@ pub(crate) fn fault(pattern: &str) -> Option<String> {
     if pattern.is_empty() {
         return None;
     }
-    let error = compile_pattern(pattern).err()?;
+    let error = check_pattern(pattern).err()?;
     // What is told points into the pattern as it was written.
     let error = Regex::new(pattern).err().unwrap_or(error);
     let words = match &error {

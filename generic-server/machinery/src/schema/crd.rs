@@ -276,7 +276,7 @@ impl Compiler {
     }
 
     fn pattern(&mut self, text: &str, path: &FieldPath<'_>) -> Option<Pattern> {
-        if let Err(error) = pattern::compile(text) {
+        if let Err(error) = pattern::check(text) {
             self.errors.push(FieldError::invalid_str(
                 &path.child("pattern"),
                 text,

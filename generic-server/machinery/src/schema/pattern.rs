@@ -1,42 +1,45 @@
 //! Regular expressions of schemas: written for Go's `regexp` (RE2), run by the `regex` crate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use regex::Regex;
 
-/// A pattern, compiled with the schema that it is in. Schemas that have the same pattern share it while one of them lives:
-/// a compiled pattern is a hundred times its text.
+/// A pattern of a schema, compiled when the first value is held against it. Schemas that have the same pattern share it while
+/// one of them lives: a compiled pattern is a hundred times its text.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: Arc<str>,
-    compiled: Option<Arc<Regex>>,
+    /// There until it is dropped.
+    compiled: Option<Arc<Compiled>>,
 }
 
-/// Compiled patterns that some schema holds, by their text.
-static SHARED: Mutex<BTreeMap<Arc<str>, Weak<Regex>>> = Mutex::new(BTreeMap::new());
+/// Empty until it is used; `None` when the pattern is none.
+type Compiled = OnceLock<Option<Regex>>;
+
+/// Patterns that some schema holds, by their text.
+static SHARED: Mutex<BTreeMap<Arc<str>, Weak<Compiled>>> = Mutex::new(BTreeMap::new());
 
 impl Pattern {
     /// A pattern as written; one that does not compile matches nothing, and says so.
     pub fn new(text: &str) -> Self {
-        let known = SHARED
-            .lock()
-            .get_key_value(text)
-            .map(|(t, r)| (t.clone(), r.upgrade()));
-        if let Some((text, Some(compiled))) = known {
+        let mut shared = SHARED.lock();
+        if let Some((text, known)) = shared.get_key_value(text)
+            && let Some(compiled) = known.upgrade()
+        {
             return Pattern {
-                text,
+                text: text.clone(),
                 compiled: Some(compiled),
             };
         }
-        let text: Arc<str> = text.into();
-        let compiled = compile(&text).ok().map(Arc::new);
-        if let Some(compiled) = &compiled {
-            SHARED.lock().insert(text.clone(), Arc::downgrade(compiled));
+        let (text, compiled): (Arc<str>, Arc<Compiled>) = (text.into(), Arc::default());
+        shared.insert(text.clone(), Arc::downgrade(&compiled));
+        Pattern {
+            text,
+            compiled: Some(compiled),
         }
-        Pattern { text, compiled }
     }
 
     /// The pattern as written.
@@ -46,7 +49,9 @@ impl Pattern {
 
     /// Whether it matches anywhere in `value`; `None` when the pattern is none.
     pub fn matches(&self, value: &str) -> Option<bool> {
-        self.compiled.as_ref().map(|regex| regex.is_match(value))
+        let compiled = self.compiled.as_ref()?;
+        let regex = compiled.get_or_init(|| compile(&self.text).ok());
+        regex.as_ref().map(|regex| regex.is_match(value))
     }
 }
 
@@ -64,11 +69,33 @@ impl Drop for Pattern {
     }
 }
 
-/// Compiles a pattern written for Go.
+/// Patterns that are known to compile: the same few are in thousands of schemas, and to compile one costs as much as to read
+/// twenty kilobytes of JSON. Forgotten all at once when there are too many.
+static SOUND: Mutex<BTreeSet<Box<str>>> = Mutex::new(BTreeSet::new());
+const MOST_SOUND: usize = 1024;
+/// Longer patterns are not remembered.
+const LONGEST_SOUND: usize = 512;
+
+/// Whether a pattern written for Go compiles.
 ///
 /// # Errors
 /// When the pattern is malformed or too large.
-pub fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+pub fn check(pattern: &str) -> Result<(), regex::Error> {
+    if SOUND.lock().contains(pattern) {
+        return Ok(());
+    }
+    compile(pattern)?;
+    if pattern.len() <= LONGEST_SOUND {
+        let mut sound = SOUND.lock();
+        if sound.len() >= MOST_SOUND {
+            sound.clear();
+        }
+        sound.insert(pattern.into());
+    }
+    Ok(())
+}
+
+fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     Regex::new(&translate(pattern))
 }
 
@@ -220,9 +247,21 @@ mod tests {
     }
 
     #[test]
+    fn what_compiled_once_is_remembered() {
+        let text = "^only-in-this-other-test$";
+        for _ in 0..2 {
+            assert!(check(text).is_ok());
+        }
+        assert!(SOUND.lock().contains(text));
+        let long = "a".repeat(LONGEST_SOUND + 1);
+        assert!(check(&long).is_ok());
+        assert!(!SOUND.lock().contains(long.as_str()));
+    }
+
+    #[test]
     fn what_re2_refuses_is_refused() {
         for pattern in ["(", "(?=a)", "[", r"(a)\1", "\\"] {
-            assert!(compile(pattern).is_err(), "{pattern}");
+            assert!(check(pattern).is_err(), "{pattern}");
             assert_eq!(Pattern::new(pattern).matches("a"), None);
         }
     }

@@ -137,6 +137,11 @@ impl Entry {
         machinery::codec::json::value(&self.json).unwrap_or(serde_json::Value::Null)
     }
 
+    /// The object without the members of these names, wherever they are: for large objects of which little is looked at.
+    pub fn value_without(&self, names: &[&str]) -> serde_json::Value {
+        machinery::codec::sparse(&self.json, names).unwrap_or_else(|| self.value())
+    }
+
     /// The namespace, or empty.
     pub fn namespace(&self) -> &str {
         let (from, to) = (self.facts.namespace_at as usize, self.facts.name_at as usize);
