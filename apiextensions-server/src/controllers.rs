@@ -93,7 +93,9 @@ async fn follow(
 
 fn drop_idle(server: &ApiExtensions) {
     let index = server.index();
-    let slots = index.all().flat_map(|d| d.serving.slots.iter());
+    let slots = index
+        .all()
+        .flat_map(|d| d.serving.slots.iter().chain([&d.serving.reader]));
     let dropped = slots.filter(|slot| slot.drop_idle()).count();
     if dropped > 0 {
         tracing::debug!(schemas = dropped, "dropped schemas that nobody used");

@@ -49,10 +49,11 @@ impl fmt::Debug for Shape {
 }
 
 impl Shape {
-    /// Without schema: for deletion alone.
+    /// Without schema: for what judges and changes no object.
     pub(crate) fn bare(
         gvk: &GroupVersionKind,
         resource: GroupResource,
+        selectable: Vec<SelectableField>,
         terminating: Arc<AtomicBool>,
     ) -> Arc<Self> {
         Arc::new(Shape {
@@ -61,7 +62,7 @@ impl Shape {
             schema: None,
             has_status: false,
             scale: None,
-            selectable: Vec::new(),
+            selectable,
             rules: None,
             terminating,
             usage: Arc::default(),

@@ -78,6 +78,8 @@ impl Facts {
 pub(crate) struct Serving {
     /// One per version, in their order.
     pub(crate) slots: Vec<Slot<ServedResource>>,
+    /// What reads are served from while there are no objects.
+    pub(crate) reader: Slot<ServedResource>,
     /// The objects; opened by the first request.
     pub(crate) store: OnceLock<Arc<ObjectStore>>,
     /// The CRD is being deleted: nothing new is created.
@@ -96,6 +98,7 @@ impl Serving {
     fn new(versions: usize, since: Revision) -> Arc<Self> {
         Arc::new(Serving {
             slots: (0..versions).map(|_| Slot::default()).collect(),
+            reader: Slot::default(),
             store: OnceLock::new(),
             terminating: Arc::default(),
             webhook: OnceLock::new(),

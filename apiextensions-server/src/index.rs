@@ -5,17 +5,16 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use generic_server::discovery::GroupDiscovery;
 use generic_server::registry::Entry;
 use generic_server::registry::cache::Snapshot;
 use imbl::ordmap::DiffItem;
 use imbl::{HashMap, OrdMap};
-use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::crd::naming::Claims;
 use crate::definition::Definition;
+use crate::openapi::Published;
 
 /// The CRDs of one group.
 #[derive(Debug, Clone, Default)]
@@ -28,8 +27,8 @@ pub(crate) struct Group {
     kinds: HashMap<Arc<str>, Arc<str>>,
     /// What discovery says of this group, made when asked for. Every change makes a new group, so it never goes stale.
     pub(crate) discovery: OnceLock<Option<Arc<GroupDiscovery>>>,
-    /// The OpenAPI v3 documents of its versions, likewise.
-    openapi: Arc<Mutex<HashMap<Arc<str>, Bytes>>>,
+    /// What it publishes in OpenAPI, likewise.
+    pub(crate) openapi: OnceLock<Published>,
 }
 
 /// What differs between two states of the index.
@@ -86,16 +85,6 @@ fn claimed(accepted: &Value) -> (Vec<&str>, Vec<&str>) {
 }
 
 impl Group {
-    /// The OpenAPI v3 document of a version, made once.
-    pub(crate) fn openapi(&self, group: &str, version: &str) -> Option<Bytes> {
-        if let Some(made) = self.openapi.lock().get(version) {
-            return Some(made.clone());
-        }
-        let document = crate::openapi::document(group, version, self)?;
-        self.openapi.lock().insert(version.into(), document.clone());
-        Some(document)
-    }
-
     fn claim(&mut self, definition: &Definition) {
         let (resources, kinds) = claimed(&definition.accepted);
         for (names, map) in [(resources, &mut self.resources), (kinds, &mut self.kinds)] {
@@ -207,7 +196,7 @@ impl Index {
     fn group(&self, name: &str) -> Group {
         let mut group = self.groups.get(name).map(|g| Group::clone(g)).unwrap_or_default();
         group.discovery = OnceLock::new();
-        group.openapi = Arc::default();
+        group.openapi = OnceLock::new();
         group
     }
 }

@@ -16,7 +16,6 @@ mod index;
 mod list_types;
 mod metrics;
 mod openapi;
-mod openapi_source;
 mod resource;
 mod rules;
 mod schema;

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::convert::{ByName, ByWebhook, WebhookClient};
 use crate::crd::internal::Spec;
 use crate::custom::{CustomStatusStrategy, CustomStrategy, Shape};
-use crate::definition::{Conversion, Definition, VersionInfo};
+use crate::definition::{Conversion, Definition, HEAVY, VersionInfo};
 use crate::discovery::hash_of;
 use crate::schema;
 use crate::server::Deps;
@@ -106,6 +106,7 @@ fn skeleton(definition: &Definition, version: &str, store: Arc<ObjectStore>) -> 
             Shape::bare(
                 &gvk,
                 store.config().resource.clone(),
+                store.config().fields.clone(),
                 definition.serving.terminating.clone(),
             ),
             None,
@@ -129,6 +130,31 @@ pub(crate) fn bare(definition: &Definition, store: Arc<ObjectStore>) -> ServedRe
     skeleton(definition, version.as_deref().unwrap_or_default(), store)
 }
 
+/// The columns of a version: its own, or those of all.
+fn columns<'a>(spec: &Spec<'a>, version: &str) -> PrinterColumns {
+    let own = spec
+        .versions
+        .iter()
+        .find(|v| v.name == version)
+        .map(|v| v.columns);
+    PrinterColumns::new(own.filter(|c: &&[Value]| !c.is_empty()).unwrap_or(spec.columns))
+}
+
+/// The resource of a CRD with one version, without its schema: what reads need that began while there were no objects. Those
+/// that come later are stored as this version has them.
+pub(crate) fn reader(
+    definition: &Definition,
+    version: &VersionInfo,
+    store: Arc<ObjectStore>,
+) -> ServedResource {
+    let crd = definition.entry.value_without(&HEAVY);
+    ServedResource {
+        table: Arc::new(columns(&Spec::of(&crd), &version.name)),
+        deprecation_warning: version.warning.clone(),
+        ..skeleton(definition, &version.name, store)
+    }
+}
+
 /// The resource at a version, with everything compiled. The only place where schemas of custom resources are.
 pub(crate) fn compile(
     definition: &Definition,
@@ -138,13 +164,6 @@ pub(crate) fn compile(
 ) -> Result<ServedResource, ApiError> {
     let crd = definition.entry.value();
     let spec = Spec::of(&crd);
-    let columns = spec
-        .versions
-        .iter()
-        .find(|v| *v.name == *version.name)
-        .map(|v| v.columns)
-        .filter(|c| !c.is_empty())
-        .unwrap_or(spec.columns);
     let raw = spec
         .schema_of(&version.name)
         .and_then(|s| s.get("openAPIV3Schema"));
@@ -177,7 +196,7 @@ pub(crate) fn compile(
     let since = one_schema.then_some(definition.serving.since);
     let prunes = !spec.preserve_unknown_fields;
     resource.strategy = Arc::new(CustomStrategy::new(shape, since, prunes));
-    resource.table = Arc::new(PrinterColumns::new(columns));
+    resource.table = Arc::new(columns(&spec, &version.name));
     resource.deprecation_warning = version.warning.clone();
     Ok(resource)
 }

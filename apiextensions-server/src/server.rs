@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use generic_server::delegate::{Delegate, Handled};
 use generic_server::discovery::{DiscoverySource, GroupDiscovery};
 use generic_server::handlers::{self, ServeEnv};
@@ -267,6 +266,30 @@ impl ApiExtensions {
         Some(slot.get_or_make(|| self.compile(definition, info)))
     }
 
+    /// What serves a request: without the schema where it makes no difference, so that looking for objects of a CRD that has
+    /// none costs next to nothing, and neither does waiting for them.
+    async fn serving(
+        &self,
+        definition: &Arc<Definition>,
+        info: &RequestInfo,
+    ) -> Option<Result<Arc<ServedResource>, ApiError>> {
+        if let [only] = &*definition.facts.versions
+            && only.served
+            && *only.name == *info.version
+            && info.subresource.is_empty()
+            && matches!(info.verb.as_str(), "get" | "list" | "watch")
+            && definition.serving.slots.iter().all(|slot| slot.peek().is_none())
+        {
+            let store = self.store_of(definition);
+            // Whatever is wrong is told by the read itself.
+            if store.fresh().await.is_ok_and(|all| all.objects.is_empty()) {
+                let reader = || Ok(resource::reader(definition, only, store.clone()));
+                return Some(definition.serving.reader.get_or_make(reader));
+            }
+        }
+        self.resource_of(definition, &info.version)
+    }
+
     fn compile(
         &self,
         definition: &Arc<Definition>,
@@ -282,13 +305,6 @@ impl ApiExtensions {
             Scope::Cluster => info.namespace.is_empty(),
             Scope::Namespaced => !info.namespace.is_empty() || matches!(info.verb.as_str(), "list" | "watch"),
         }
-    }
-}
-
-impl ApiExtensions {
-    /// The OpenAPI v3 document of a group version that CRDs define.
-    pub fn openapi_v3(&self, group: &str, version: &str) -> Option<Bytes> {
-        self.index().groups.get(group)?.openapi(group, version)
     }
 }
 
@@ -312,7 +328,7 @@ impl Delegate for ApiExtensions {
         if !definition.established || !Self::fits(definition.facts.scope, info) {
             return Handled::NotMine(request);
         }
-        let resource = match self.resource_of(&definition, &info.version) {
+        let resource = match self.serving(&definition, info).await {
             None => return Handled::NotMine(request),
             Some(Err(error)) => return Handled::Answered(respond::error(&error)),
             Some(Ok(resource)) => resource,

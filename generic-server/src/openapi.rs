@@ -13,6 +13,8 @@ mod swagger;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use machinery::openapi::{CustomKind, Descriptions, Dialect, custom_definitions, definitions};
@@ -38,7 +40,8 @@ pub trait OpenApiSource: Send + Sync + std::fmt::Debug {
     fn documents(&self) -> Vec<DocumentRef>;
     /// One of them, as JSON; may take its time.
     fn document(&self, path: &str) -> Option<Bytes>;
-    /// What it has parts of in the v2 document, with a hash each; cheap.
+    /// What it has parts of in the v2 document, with a hash each; cheap. A path may go on with `#` and a name: parts of one
+    /// group version. Those of a group version are one source's.
     fn swagger_parts(&self) -> Vec<DocumentRef> {
         self.documents()
     }
@@ -63,10 +66,23 @@ enum Form {
 #[derive(Debug)]
 pub struct OpenApi {
     sources: Vec<Arc<dyn OpenApiSource>>,
-    kept: Mutex<HashMap<(String, Form), (String, Bytes)>>,
+    kept: Arc<Mutex<HashMap<(String, Form), Kept>>>,
     /// One is made at a time: whoever wants the same meanwhile waits for it.
-    swagger: tokio::sync::Mutex<KeptSwagger>,
+    swagger: Arc<tokio::sync::Mutex<KeptSwagger>>,
+    /// Somebody drops what nobody asks for any more.
+    swept: Arc<AtomicBool>,
 }
+
+/// A v3 document.
+#[derive(Debug)]
+struct Kept {
+    hash: String,
+    document: Bytes,
+    asked: Instant,
+}
+
+/// Documents that nobody has asked for in this time are dropped; to make them again costs less than to keep them.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// The v2 document and what it was made of.
 #[derive(Debug, Default)]
@@ -76,6 +92,7 @@ struct KeptSwagger {
     parts: HashMap<String, (String, SwaggerPart)>,
     joined: Option<Swagger>,
     protobuf: Option<Bytes>,
+    asked: Option<Instant>,
 }
 
 const V2: &str = "/openapi/v2";
@@ -85,9 +102,41 @@ impl OpenApi {
     pub fn new(sources: Vec<Arc<dyn OpenApiSource>>) -> Self {
         OpenApi {
             sources,
-            kept: Mutex::default(),
-            swagger: tokio::sync::Mutex::default(),
+            kept: Arc::default(),
+            swagger: Arc::default(),
+            swept: Arc::default(),
         }
+    }
+
+    /// Sees to it that what was made is dropped when it has become idle. One task at most, which ends when nothing is kept.
+    fn sweep(&self) {
+        if self.swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (kept, swagger, swept) = (
+            Arc::downgrade(&self.kept),
+            Arc::downgrade(&self.swagger),
+            self.swept.clone(),
+        );
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE).await;
+                let (Some(kept), Some(swagger)) = (kept.upgrade(), swagger.upgrade()) else {
+                    return;
+                };
+                let mut swagger = swagger.lock().await;
+                let mut kept = kept.lock();
+                if swagger.asked.is_some_and(|asked| asked.elapsed() >= IDLE) {
+                    *swagger = KeptSwagger::default();
+                }
+                kept.retain(|_, one| one.asked.elapsed() < IDLE);
+                if kept.is_empty() && swagger.asked.is_none() {
+                    // Under both locks: who keeps something after this finds that nobody sweeps.
+                    swept.store(false, Ordering::Release);
+                    return;
+                }
+            }
+        });
     }
 
     /// Every document's hash, by path.
@@ -106,11 +155,12 @@ impl OpenApi {
         let mut hashes = self.hashes();
         let (index, hash) = hashes.remove(path)?;
         let known = |form: Form| {
-            let kept = self.kept.lock();
-            let (_, document) = kept
-                .get(&(path.to_string(), form))
-                .filter(|(known, _)| *known == hash)?;
-            Some(document.clone())
+            let mut kept = self.kept.lock();
+            let known = kept
+                .get_mut(&(path.to_string(), form))
+                .filter(|k| k.hash == hash)?;
+            known.asked = Instant::now();
+            Some(known.document.clone())
         };
         if let Some(document) = known(form) {
             return Some((hash, document));
@@ -131,8 +181,16 @@ impl OpenApi {
         .await
         .ok()??;
         let mut kept = self.kept.lock();
-        kept.insert((path.into(), Form::Json), (hash.clone(), json));
-        kept.insert((path.into(), form), (hash.clone(), document.clone()));
+        for (form, document) in [(Form::Json, json), (form, document.clone())] {
+            let (hash, asked) = (hash.clone(), Instant::now());
+            let one = Kept {
+                hash,
+                document,
+                asked,
+            };
+            kept.insert((path.into(), form), one);
+        }
+        self.sweep();
         // What is gone is not kept.
         kept.retain(|(name, _), _| name == path || hashes.contains_key(name));
         Some((hash, document))
@@ -141,9 +199,17 @@ impl OpenApi {
     /// The v2 document, with its hash.
     async fn v2(&self, form: Form) -> Option<(String, Bytes)> {
         let mut wanted: BTreeMap<String, (usize, String)> = BTreeMap::new();
+        let mut owners: HashMap<String, usize> = HashMap::new();
         for (index, source) in self.sources.iter().enumerate() {
             for part in source.swagger_parts() {
-                wanted.entry(part.path).or_insert((index, part.hash));
+                let version = part.path.split('#').next().unwrap_or_default();
+                let owner = match owners.get(version) {
+                    Some(owner) => *owner,
+                    None => *owners.entry(version.into()).or_insert(index),
+                };
+                if owner == index {
+                    wanted.entry(part.path).or_insert((index, part.hash));
+                }
             }
         }
         let hashes: Vec<&str> = wanted.values().map(|(_, hash)| hash.as_str()).collect();
@@ -158,8 +224,11 @@ impl OpenApi {
                 parts,
                 joined: Some(joined),
                 protobuf: None,
+                asked: None,
             };
+            self.sweep();
         }
+        kept.asked = Some(Instant::now());
         let joined = kept.joined.as_ref()?;
         let document = match (form, &kept.protobuf) {
             (Form::Json, _) => joined.json.clone(),
@@ -292,11 +361,14 @@ impl StaticDocuments {
                 kind: &custom.kind,
                 list_kind: &custom.list_kind,
                 plural: &custom.plural,
-                schema: self.schemas.get(&key),
                 preserve_unknown: false,
                 selectable: &[],
             };
-            out.extend(custom_definitions(dialect, &kind, texts));
+            out.extend(custom_definitions(
+                dialect,
+                &kind,
+                self.schemas.get(&key).cloned(),
+            ));
         }
         out
     }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::codec::typed;
 use crate::schema::{FieldDef, Format, ListType, SchemaRef, Type, builtin};
 
-pub use custom::{CustomKind, custom_components, custom_definitions};
+pub use custom::{CustomKind, custom_definitions};
 pub use descriptions::Descriptions;
 pub use versions::registered_versions;
 

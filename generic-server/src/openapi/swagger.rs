@@ -42,6 +42,18 @@ impl SwaggerPart {
         }
     }
 
+    /// The same, as JSON that was made already.
+    pub fn of_texts(
+        paths: impl IntoIterator<Item = (String, Bytes)>,
+        definitions: impl IntoIterator<Item = (String, Bytes)>,
+    ) -> Self {
+        SwaggerPart {
+            paths: paths.into_iter().collect(),
+            definitions: definitions.into_iter().collect(),
+            ..SwaggerPart::default()
+        }
+    }
+
     /// What another server's v2 document says of the paths that `wanted` chooses, with all that they refer to. `None` when it
     /// is no v2 document.
     pub fn of_document(mut document: Value, wanted: impl Fn(&str) -> bool) -> Option<Self> {

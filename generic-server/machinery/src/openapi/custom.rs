@@ -1,9 +1,10 @@
 //! The schemas of custom resources as they are published. Mirrors `apiextensions-apiserver/pkg/controller/openapi`.
 
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value, json};
 
-use super::versions::client_versions;
-use super::{Descriptions, Dialect, META, definitions};
+use super::{Descriptions, Dialect, META};
 
 /// What is said of the type of an embedded resource.
 const EMBEDDED: [(&str, &str); 2] = [
@@ -32,8 +33,6 @@ pub struct CustomKind<'a> {
     pub list_kind: &'a str,
     /// Its plural name.
     pub plural: &'a str,
-    /// `openAPIV3Schema` as stored; `None` where there is none or it is not structural.
-    pub schema: Option<&'a Value>,
     /// The CRD's `preserveUnknownFields`.
     pub preserve_unknown: bool,
     /// Paths of `selectableFields`.
@@ -49,13 +48,38 @@ impl CustomKind<'_> {
     }
 }
 
-/// The definitions of a custom resource and of its list, by name. Built-in types that they refer to (metadata) are not
-/// among them.
+/// What is said of the type and metadata of every object.
+#[derive(Debug, Default)]
+struct CommonTexts {
+    api_version: Option<String>,
+    kind: Option<String>,
+    metadata: Option<String>,
+}
+
+impl CommonTexts {
+    /// Kept: all texts are unpacked once for these three.
+    fn get() -> &'static CommonTexts {
+        static TEXTS: OnceLock<CommonTexts> = OnceLock::new();
+        TEXTS.get_or_init(|| {
+            let texts = Descriptions::unpack();
+            let of = |field: &str| texts.of_field("io.k8s.api.core.v1.Pod", field).map(str::to_owned);
+            CommonTexts {
+                api_version: of("apiVersion"),
+                kind: of("kind"),
+                metadata: of("metadata"),
+            }
+        })
+    }
+}
+
+/// The definitions of a custom resource and of its list, by name. `schema` is the `openAPIV3Schema` as stored; `None` where
+/// there is none or it is not structural. Built-in types that they refer to (metadata) are not among them.
 pub fn custom_definitions(
     dialect: Dialect,
     custom: &CustomKind<'_>,
-    texts: &Descriptions,
+    schema: Option<Value>,
 ) -> Map<String, Value> {
+    let texts = CommonTexts::get();
     let name = custom.model_name(custom.kind);
     let mut list = json!({
         "description": format!("{} is a list of {}", custom.list_kind, custom.kind),
@@ -73,19 +97,18 @@ pub fn custom_definitions(
     type_meta(&mut list, texts);
     mark(&mut list, custom, custom.list_kind);
 
-    let mut object = match custom.schema {
+    let mut object = match schema {
         None => json!({"type": "object"}),
         Some(schema)
             if dialect == Dialect::V2
-                && (custom.preserve_unknown || flag(schema, "x-kubernetes-preserve-unknown-fields")) =>
+                && (custom.preserve_unknown || flag(&schema, "x-kubernetes-preserve-unknown-fields")) =>
         {
             // `kubectl` refuses what it does not find in a schema with properties.
             json!({"type": "object"})
         }
-        Some(schema) => {
-            let mut schema = schema.clone();
+        Some(mut schema) => {
             rewrite(dialect, &mut schema, texts);
-            let text = texts.of_field("io.k8s.api.core.v1.Pod", "metadata");
+            let text = texts.metadata.as_deref();
             schema["properties"]["metadata"] = described_reference(dialect, "ObjectMeta", text);
             type_meta(&mut schema, texts);
             schema
@@ -93,21 +116,6 @@ pub fn custom_definitions(
     };
     mark(&mut object, custom, custom.kind);
     Map::from_iter([(name, object), (custom.model_name(custom.list_kind), list)])
-}
-
-/// All components of the v3 document of a custom resource's version: its own, its list's, and the built-in types that its
-/// paths name. `scale` when it has that subresource.
-pub fn custom_components(custom: &CustomKind<'_>, scale: bool, texts: &Descriptions) -> Map<String, Value> {
-    let mut roots: Vec<String> = ["DeleteOptions", "ListMeta", "ObjectMeta", "Patch", "Status"]
-        .map(|name| format!("{META}.{name}"))
-        .into();
-    if scale {
-        roots.push("io.k8s.api.autoscaling.v1.Scale".into());
-    }
-    let roots = roots.iter().map(String::as_str);
-    let mut out = definitions(Dialect::V3, roots, &client_versions(), texts);
-    out.extend(custom_definitions(Dialect::V3, custom, texts));
-    out
 }
 
 fn flag(schema: &Value, key: &str) -> bool {
@@ -123,11 +131,11 @@ fn described_reference(dialect: Dialect, meta: &str, text: Option<&str>) -> Valu
     }
 }
 
-fn type_meta(schema: &mut Value, texts: &Descriptions) {
-    for name in ["apiVersion", "kind"] {
+fn type_meta(schema: &mut Value, texts: &CommonTexts) {
+    for (name, text) in [("apiVersion", &texts.api_version), ("kind", &texts.kind)] {
         let mut property = json!({"type": "string"});
-        if let Some(text) = texts.of_field("io.k8s.api.core.v1.Pod", name) {
-            property["description"] = text.into();
+        if let Some(text) = text {
+            property["description"] = text.as_str().into();
         }
         schema["properties"][name] = property;
     }
@@ -147,7 +155,7 @@ fn mark(schema: &mut Value, custom: &CustomKind<'_>, kind: &str) {
 }
 
 /// Brings a stored schema into what the document may say. Recursion is bounded by the decoder that let the schema in.
-fn rewrite(dialect: Dialect, schema: &mut Value, texts: &Descriptions) {
+fn rewrite(dialect: Dialect, schema: &mut Value, texts: &CommonTexts) {
     let Value::Object(map) = schema else { return };
     let int_or_string = map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
     match dialect {
@@ -168,7 +176,7 @@ fn rewrite(dialect: Dialect, schema: &mut Value, texts: &Descriptions) {
     let preserves = map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
     let embedded = map.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
     if embedded && !(preserves && dialect == Dialect::V2) {
-        let text = texts.of_field("io.k8s.api.core.v1.Pod", "metadata");
+        let text = texts.metadata.as_deref();
         schema["properties"]["metadata"] = described_reference(dialect, "ObjectMeta", text);
         for (name, text) in EMBEDDED {
             schema["properties"][name] = json!({"type": "string", "description": text});

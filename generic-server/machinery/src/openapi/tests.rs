@@ -86,19 +86,17 @@ fn custom_resources_are_published_as_kubectl_can_read_them() {
         kind: "Foo",
         list_kind: "FooList",
         plural: "foos",
-        schema: Some(&schema),
         preserve_unknown: false,
         selectable: &[".spec.n"],
     };
-    let texts = Descriptions::default();
-    let v2 = custom_definitions(Dialect::V2, &custom, &texts);
+    let v2 = custom_definitions(Dialect::V2, &custom, Some(schema.clone()));
     let spec = &v2["com.example.stable.v1.Foo"]["properties"]["spec"];
     assert_eq!(
         spec,
         &json!({"type": "object", "required": ["m"], "properties": {"n": {}, "m": {"type": "integer"}, "p": {"x-kubernetes-int-or-string": true},
             "any": {"x-kubernetes-preserve-unknown-fields": true}}})
     );
-    let v3 = custom_definitions(Dialect::V3, &custom, &texts);
+    let v3 = custom_definitions(Dialect::V3, &custom, Some(schema));
     let foo = &v3["com.example.stable.v1.Foo"];
     assert_eq!(foo["properties"]["spec"]["properties"]["n"]["nullable"], true);
     assert_eq!(
