@@ -91,7 +91,7 @@ async fn follow(
     }
 }
 
-fn drop_idle(server: &ApiExtensions) {
+pub(crate) fn drop_idle(server: &ApiExtensions) {
     let index = server.index();
     let slots = index
         .all()

@@ -268,7 +268,7 @@ impl ApiExtensions {
 
     /// What serves a request: without the schema where it makes no difference, so that looking for objects of a CRD that has
     /// none costs next to nothing, and neither does waiting for them.
-    async fn serving(
+    pub(crate) async fn serving(
         &self,
         definition: &Arc<Definition>,
         info: &RequestInfo,

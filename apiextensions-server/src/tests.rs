@@ -7,6 +7,7 @@ use generic_server::admission::AdmissionChain;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use generic_server::discovery::DiscoverySource;
 use generic_server::handlers::{self, ServeEnv};
+use generic_server::openapi::OpenApiSource;
 use generic_server::registry::write::{self, DeleteOptions, UpdateRules, WriteCall};
 use generic_server::registry::{Directory, StorageFactory};
 use generic_server::request::{Authorized, User};
@@ -186,6 +187,113 @@ async fn usable_when_the_create_returns() {
         })
         .await;
     world.tasks.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn an_empty_resource_is_read_without_its_schema() {
+    let world = World::new().await;
+    world.define(crd("foos", "Foo", schema())).await.expect("valid");
+    let definition = || {
+        let index = world.server.index();
+        index.find("example.com", "foos").cloned().expect("defined")
+    };
+    let serving = async |verb: &str| {
+        let info = generic_server::RequestInfo {
+            verb: verb.into(),
+            group: "example.com".into(),
+            version: "v1".into(),
+            resource: "foos".into(),
+            is_resource: true,
+            ..generic_server::RequestInfo::default()
+        };
+        world
+            .server
+            .serving(&definition(), &info)
+            .await
+            .expect("served")
+            .expect("sound")
+    };
+    let compiled = || {
+        definition()
+            .serving
+            .slots
+            .iter()
+            .any(|slot| slot.peek().is_some())
+    };
+    for verb in ["list", "watch", "get"] {
+        let resource = serving(verb).await;
+        assert!(resource.schema().is_none() && !resource.table.columns().is_empty());
+    }
+    assert!(!compiled());
+    let foos = serving("create").await;
+    assert!(foos.schema().is_some() && compiled());
+    write::create(&world.call(&foos, "n"), foo("a", json!({"size": 1})))
+        .await
+        .expect("valid");
+    assert!(serving("list").await.schema().is_some());
+    // Nobody uses it: at the second look it goes.
+    for _ in 0..2 {
+        crate::controllers::drop_idle(&world.server);
+    }
+    assert!(!compiled());
+    assert!(serving("list").await.schema().is_some(), "there are objects now");
+}
+
+#[tokio::test]
+async fn openapi_is_made_of_pieces() {
+    let world = World::new().await;
+    world.define(crd("foos", "Foo", schema())).await.expect("valid");
+    let mut bars = crd("bars", "Bar", schema());
+    bars["spec"]["scope"] = "Cluster".into();
+    bars["spec"]["versions"][0]["subresources"] = json!({"status": {}, "scale": {
+        "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}});
+    world.define(bars).await.expect("valid");
+    let documents = |server: &ApiExtensions| -> Vec<(String, String)> {
+        let all = OpenApiSource::swagger_parts(server).into_iter();
+        all.map(|part| (part.path, part.hash))
+            .filter(|(path, _)| path.contains("example"))
+            .collect()
+    };
+    let before = documents(&world.server);
+    let paths: Vec<&str> = before.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, ["apis/example.com/v1#bars", "apis/example.com/v1#foos"]);
+
+    let texts = machinery::openapi::Descriptions::unpack();
+    let part = OpenApiSource::swagger(&*world.server, "apis/example.com/v1#bars", &texts).expect("published");
+    let told = format!("{part:?}");
+    assert!(
+        told.contains("/apis/example.com/v1/bars/{name}/scale") && told.contains("com.example.v1.BarList")
+    );
+
+    let document = world.server.openapi_v3("example.com", "v1").expect("published");
+    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(
+        schemas["com.example.v1.Foo"]["x-kubernetes-group-version-kind"],
+        json!([{"group": "example.com", "kind": "Foo", "version": "v1"}])
+    );
+    assert!(schemas["io.k8s.api.autoscaling.v1.Scale"].is_object());
+    let options = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"];
+    assert_eq!(
+        options["x-kubernetes-group-version-kind"],
+        json!([{"group": "example.com", "kind": "DeleteOptions", "version": "v1"}])
+    );
+    let get = &document["paths"]["/apis/example.com/v1/bars/{name}"]["get"];
+    assert_eq!(get["operationId"], "readExampleComV1Bar");
+    assert_eq!(get["tags"], json!(["exampleCom_v1"]));
+
+    // A status says nothing of it; a spec does, of its own part alone.
+    world
+        .until("foos.example.com", |crd| {
+            crd.is_some_and(|c| status::is_true(c, "Established"))
+        })
+        .await;
+    assert_eq!(documents(&world.server), before);
+    let wider = |crd: &mut Value| crd["spec"]["names"]["categories"] = json!(["all"]);
+    world.change("foos.example.com", wider).await.expect("valid");
+    let after = documents(&world.server);
+    assert_eq!(after[0], before[0]);
+    assert_ne!(after[1], before[1]);
 }
 
 #[tokio::test]

@@ -1,0 +1,268 @@
+//! Cells of the core kinds that are no workload: namespaces, nodes, events and the like.
+
+use serde_json::Value;
+
+use super::*;
+
+printer!(
+    COMPONENT_STATUS,
+    "Name|string|name|0;Status|string||0;Message|string||0;Error|string||0",
+    |o| {
+        let condition = o.list("conditions").iter().find(|c| c.text("type") == "Healthy");
+        match condition {
+            None => vec![name(o), "Unknown".into(), "".into(), "".into()],
+            Some(c) => {
+                let healthy = if c.text("status") == "True" {
+                    "Healthy"
+                } else {
+                    "Unhealthy"
+                };
+                vec![
+                    name(o),
+                    healthy.into(),
+                    c.text("message").into(),
+                    c.text("error").into(),
+                ]
+            }
+        }
+    }
+);
+
+printer!(
+    CONFIG_MAP,
+    "Name|string|name|0;Data|string||0;Age|string||0",
+    |o| {
+        let count = o.entries("data").count() + o.entries("binaryData").count();
+        vec![name(o), count.into(), age(o)]
+    }
+);
+
+printer!(
+    SECRET,
+    "Name|string|name|0;Type|string||0;Data|string||0;Age|string||0",
+    |o| vec![
+        name(o),
+        o.text("type").into(),
+        o.entries("data").count().into(),
+        age(o)
+    ]
+);
+
+printer!(
+    EVENT,
+    "Last Seen|string||0;Type|string||0;Reason|string||0;Object|string||0;Subobject|string||1;Source|string||1;Message|string||0;First Seen|string||1;Count|string||1;Name|string|name|1",
+    event
+);
+
+printer!(
+    NAMESPACE,
+    "Name|string|name|0;Status|string||0;Age|string||0",
+    |o| vec![name(o), o.text("status.phase").into(), age(o)]
+);
+
+printer!(
+    NODE,
+    "Name|string|name|0;Status|string||0;Roles|string||0;Age|string||0;Version|string||0;Internal-IP|string||1;External-IP|string||1;OS-Image|string||1;Kernel-Version|string||1;Container-Runtime|string||1",
+    node
+);
+
+printer!(
+    POD_TEMPLATE,
+    "Name|string|name|0;Containers|string||0;Images|string||0;Pod Labels|string||0",
+    |o| {
+        let (names, images) = containers(o.dig("template"));
+        vec![
+            name(o),
+            names,
+            images,
+            format_labels(o.dig("template.metadata.labels")).into(),
+        ]
+    }
+);
+
+printer!(
+    RESOURCE_QUOTA,
+    "Name|string|name|0;Request|string||0;Limit|string||0;Age|string||0",
+    |o| {
+        let (mut requests, mut limits) = (Vec::new(), Vec::new());
+        for (resource, hard) in o.entries("status.hard") {
+            let used = o
+                .dig("status.used")
+                .get(resource)
+                .and_then(Value::as_str)
+                .unwrap_or("0");
+            let text = format!("{resource}: {used}/{}", hard.as_str().unwrap_or("0"));
+            if resource.starts_with("limits.") {
+                limits.push(text);
+            } else {
+                requests.push(text);
+            }
+        }
+        vec![
+            name(o),
+            requests.join(", ").into(),
+            limits.join(", ").into(),
+            age(o),
+        ]
+    }
+);
+
+printer!(
+    CSR,
+    "Name|string|name|0;Age|string||0;SignerName|string||0;Requestor|string||0;RequestedDuration|string||0;Condition|string||0",
+    |o| {
+        let has = |kind: &str| o.list("status.conditions").iter().any(|c| c.text("type") == kind);
+        let mut status = String::from(match (has("Denied"), has("Approved")) {
+            (true, _) => "Denied",
+            (false, true) => "Approved",
+            (false, false) => "Pending",
+        });
+        if has("Failed") {
+            status.push_str(",Failed");
+        }
+        if !o.text("status.certificate").is_empty() {
+            status.push_str(",Issued");
+        }
+        let duration = match o.int("spec.expirationSeconds") {
+            Some(seconds) => human_duration(seconds),
+            None => "<none>".into(),
+        };
+        vec![
+            name(o),
+            age(o),
+            or(o.text("spec.signerName"), "<none>").into(),
+            o.text("spec.username").into(),
+            duration.into(),
+            status.into(),
+        ]
+    }
+);
+
+printer!(
+    PRIORITY_CLASS,
+    "Name|string|name|0;Value|integer||0;Global-Default|boolean||0;Age|string||0;PreemptionPolicy|string||0",
+    |o| vec![
+        name(o),
+        number(o, "value"),
+        o.flag("globalDefault").into(),
+        age(o),
+        o.text("preemptionPolicy").into()
+    ]
+);
+
+printer!(
+    LEASE,
+    "Name|string|name|0;Holder|string||0;Age|string||0",
+    |o| vec![name(o), o.text("spec.holderIdentity").into(), age(o)]
+);
+
+printer!(
+    RUNTIME_CLASS,
+    "Name|string|name|0;Handler|string||0;Age|string||0",
+    |o| vec![name(o), o.text("handler").into(), age(o)]
+);
+
+fn event(o: &Value) -> Vec<Value> {
+    let first = match o.text("firstTimestamp") {
+        "" => since(o.text("eventTime")),
+        time => since(time),
+    };
+    let mut last = match o.text("lastTimestamp") {
+        "" => first.clone(),
+        time => since(time),
+    };
+    let mut count = o.int("count").unwrap_or_default();
+    if o.has("series") {
+        last = since(o.text("series.lastObservedTime"));
+        count = o.int("series.count").unwrap_or_default();
+    } else if count == 0 {
+        count = 1;
+    }
+    let about = if o.has("involvedObject") {
+        "involvedObject"
+    } else {
+        "regarding"
+    };
+    let about = o.dig(about);
+    let kind = about.text("kind").to_lowercase();
+    let target = match about.text("name") {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    };
+    let source = if o.has("source") {
+        "source"
+    } else {
+        "deprecatedSource"
+    };
+    let source = o.dig(source);
+    let component = or(source.text("component"), o.text("reportingComponent"));
+    let host = or(source.text("host"), o.text("reportingInstance"));
+    let source = match host {
+        "" => component.to_string(),
+        host => format!("{component}, {host}"),
+    };
+    let message = or(o.text("message"), o.text("note"));
+    vec![
+        last.into(),
+        o.text("type").into(),
+        o.text("reason").into(),
+        target.into(),
+        about.text("fieldPath").into(),
+        source.into(),
+        message.trim().into(),
+        first.into(),
+        count.into(),
+        name(o),
+    ]
+}
+
+fn node(o: &Value) -> Vec<Value> {
+    let ready = o
+        .list("status.conditions")
+        .iter()
+        .rev()
+        .find(|c| c.text("type") == "Ready");
+    let mut status = String::from(match ready.map(|c| c.text("status")) {
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    });
+    if o.flag("spec.unschedulable") {
+        status.push_str(",SchedulingDisabled");
+    }
+    let mut roles: Vec<&str> = o
+        .entries("metadata.labels")
+        .filter_map(
+            |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+                Some(role) => Some(role),
+                None if key == "kubernetes.io/role" => value.as_str(),
+                None => None,
+            },
+        )
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    let roles = roles.join(",");
+    let address = |kind: &str| -> Value {
+        let found = o.list("status.addresses").iter().find(|a| a.text("type") == kind);
+        found.map_or("<none>", |a| a.text("address")).into()
+    };
+    let info = o.dig("status.nodeInfo");
+    let mut kernel = or(info.text("kernelVersion"), "<unknown>").to_string();
+    if !info.text("architecture").is_empty() {
+        kernel = format!("{kernel} ({})", info.text("architecture"));
+    }
+    vec![
+        name(o),
+        status.into(),
+        or(&roles, "<none>").into(),
+        age(o),
+        info.text("kubeletVersion").into(),
+        address("InternalIP"),
+        address("ExternalIP"),
+        or(info.text("osImage"), "<unknown>").into(),
+        kernel.into(),
+        or(info.text("containerRuntimeVersion"), "<unknown>").into(),
+    ]
+}

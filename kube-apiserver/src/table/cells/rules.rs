@@ -1,0 +1,123 @@
+//! Cells of roles, policies, webhooks and flow control.
+
+use serde_json::Value;
+
+use super::*;
+
+printer!(
+    ROLE_BINDING,
+    "Name|string|name|0;Role|string||0;Age|string||0;Users|string||1;Groups|string||1;ServiceAccounts|string||1",
+    |o| {
+        let of = |kind: &str| -> Value {
+            let subjects = o.list("subjects").iter().filter(|s| s.text("kind") == kind);
+            let names: Vec<String> = subjects
+                .map(|s| match (kind, s.text("namespace")) {
+                    ("ServiceAccount", "") => s.text("name").to_string(),
+                    ("ServiceAccount", namespace) => format!("{namespace}/{}", s.text("name")),
+                    _ => s.text("name").to_string(),
+                })
+                .collect();
+            names.join(", ").into()
+        };
+        vec![
+            name(o),
+            format!("{}/{}", o.text("roleRef.kind"), o.text("roleRef.name")).into(),
+            age(o),
+            of("User"),
+            of("Group"),
+            of("ServiceAccount"),
+        ]
+    }
+);
+
+printer!(
+    MUTATING_POLICY,
+    "Name|string|name|0;Mutations|integer||0;ParamKind|string||0;Age|string||0",
+    |o| vec![
+        name(o),
+        o.list("spec.mutations").len().into(),
+        param_kind(o).into(),
+        age(o)
+    ]
+);
+
+printer!(
+    VALIDATING_POLICY,
+    "Name|string|name|0;Validations|integer||0;ParamKind|string||0;Age|string||0",
+    |o| vec![
+        name(o),
+        o.list("spec.validations").len().into(),
+        param_kind(o).into(),
+        age(o)
+    ]
+);
+
+printer!(
+    POLICY_BINDING,
+    "Name|string|name|0;PolicyName|string||0;ParamRef|string||0;Age|string||0",
+    |o| {
+        let reference = o.dig("spec.paramRef");
+        let text = match (reference.text("name"), reference.text("namespace")) {
+            ("", _) if reference.has("selector") => {
+                selector_text(reference.dig("selector")).unwrap_or_default()
+            }
+            ("", _) => "<unset>".to_string(),
+            (name, "") => format!("*/{name}"),
+            (name, namespace) => format!("{namespace}/{name}"),
+        };
+        vec![name(o), o.text("spec.policyName").into(), text.into(), age(o)]
+    }
+);
+
+printer!(
+    WEBHOOK_CONFIGURATION,
+    "Name|string|name|0;Webhooks|integer||0;Age|string||0",
+    |o| vec![name(o), o.list("webhooks").len().into(), age(o)]
+);
+
+printer!(
+    FLOW_SCHEMA,
+    "Name|string|name|0;PriorityLevel|string||0;MatchingPrecedence|string||0;DistinguisherMethod|string||0;Age|string||0;MissingPL|string||0",
+    |o| {
+        let dangling = o
+            .list("status.conditions")
+            .iter()
+            .find(|c| c.text("type") == "Dangling");
+        vec![
+            name(o),
+            o.text("spec.priorityLevelConfiguration.name").into(),
+            number(o, "spec.matchingPrecedence"),
+            or(o.text("spec.distinguisherMethod.type"), "<none>").into(),
+            age(o),
+            dangling.map_or("?", |c| c.text("status")).into(),
+        ]
+    }
+);
+
+printer!(
+    PRIORITY_LEVEL,
+    "Name|string|name|0;Type|string||0;NominalConcurrencyShares|string||0;Queues|string||0;HandSize|string||0;QueueLengthLimit|string||0;Age|string||0",
+    |o| {
+        let show = |path: &str| match o.dig(path) {
+            Value::Null => "<none>".into(),
+            value => value.clone(),
+        };
+        vec![
+            name(o),
+            o.text("spec.type").into(),
+            show("spec.limited.nominalConcurrencyShares"),
+            show("spec.limited.limitResponse.queuing.queues"),
+            show("spec.limited.limitResponse.queuing.handSize"),
+            show("spec.limited.limitResponse.queuing.queueLengthLimit"),
+            age(o),
+        ]
+    }
+);
+
+fn param_kind(object: &Value) -> String {
+    let kind = object.dig("spec.paramKind");
+    match kind.is_null() {
+        true => "<unset>".into(),
+        false => format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
+    }
+}
