@@ -11,12 +11,16 @@ use crate::json::Json;
 
 mod containers;
 mod defaults;
+mod env;
+mod mounts;
+mod probes;
+mod resources;
 mod scheduling;
 mod volumes;
 mod warnings;
 
-pub(crate) use containers::{STANDARD, overcommit_allowed, quantity_value, resource_name, resources};
 pub(crate) use defaults::{default_pod, default_spec};
+pub(crate) use resources::{STANDARD, overcommit_allowed, quantity_value, resource_name, resources};
 pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
 pub(crate) use volumes::{csi_driver, expiration, no_backsteps, one as volume_source};
 pub(crate) use warnings::warnings;

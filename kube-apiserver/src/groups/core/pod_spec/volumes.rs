@@ -6,7 +6,7 @@ use machinery::FieldPath;
 use machinery::names::dns1123_subdomain;
 use serde_json::Value;
 
-use super::containers::{VOLUME_FIELDS, field_ref, resource_ref};
+use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
 use super::{Whose, label};
 use crate::faults::Faults;
 use crate::json::Json;

@@ -1,0 +1,245 @@
+//! Environment variables of containers, and the references to fields and resources that volumes share with them.
+
+use machinery::FieldPath;
+use machinery::names::{config_map_key, dns1123_label, dns1123_subdomain, env_var_name, qualified_name};
+use serde_json::Value;
+
+use super::volumes::no_backsteps;
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::quantity::amount;
+
+/// The names of environment variables alone.
+fn validate_env_names(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
+    if faults.need(path, name) {
+        faults.text(path, name, env_var_name(name));
+    }
+}
+
+pub(super) fn env(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+    for (index, variable) in list.iter().enumerate() {
+        let path = path.index(index);
+        validate_env_names(faults, &path.child("name"), variable.text("name"));
+        if variable.has("valueFrom") {
+            value_from(faults, &path.child("valueFrom"), variable);
+        }
+    }
+}
+
+const ENV_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// What volumes of the downward API may show.
+pub(super) const VOLUME_FIELDS: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
+
+const RESOURCE_FIELDS: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+fn value_from(faults: &mut Faults, path: &FieldPath<'_>, variable: &Value) {
+    let source = variable.dig("valueFrom");
+    let mut count = 0;
+    if source.has("fieldRef") {
+        count += 1;
+        field_ref(
+            faults,
+            &path.child("fieldRef"),
+            source.dig("fieldRef"),
+            ENV_FIELDS,
+        );
+    }
+    if source.has("resourceFieldRef") {
+        count += 1;
+        resource_ref(
+            faults,
+            &path.child("resourceFieldRef"),
+            source.dig("resourceFieldRef"),
+            false,
+        );
+    }
+    for key in ["configMapKeyRef", "secretKeyRef"] {
+        if source.has(key) {
+            count += 1;
+            let path = path.child(key);
+            let name = source.dig(key).text("name");
+            faults.text(&path.child("name"), name, dns1123_subdomain(name));
+            let item = source.dig(key).text("key");
+            if faults.need(&path.child("key"), item) {
+                faults.text(&path.child("key"), item, config_map_key(item));
+            }
+        }
+    }
+    if source.has("fileKeyRef") {
+        count += 1;
+        let path = path.child("fileKeyRef");
+        let reference = source.dig("fileKeyRef");
+        validate_env_names(faults, &path.child("key"), reference.text("key"));
+        let volume = reference.text("volumeName");
+        if faults.need(&path.child("volumeName"), volume) {
+            faults.text(&path.child("volumeName"), volume, dns1123_label(volume));
+        }
+        let file = reference.text("path");
+        if faults.need(&path.child("path"), file) {
+            no_backsteps(faults, &path.child("path"), file);
+        }
+    }
+    if count == 0 {
+        faults.invalid(
+            path,
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        );
+    } else if !variable.text("value").is_empty() {
+        faults.invalid(path, "", "may not be specified when `value` is not empty");
+    } else if count > 1 {
+        faults.invalid(path, "", "may not have more than one field specified at a time");
+    }
+}
+
+/// Fields of a pod that upstream's conversion knows, whether or not they may be used.
+const KNOWN_FIELDS: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "spec.schedulerName",
+    "status.phase",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+pub(super) fn field_ref(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value, allowed: &[&str]) {
+    if !faults.need(&path.child("apiVersion"), reference.text("apiVersion")) {
+        return;
+    }
+    let field = reference.text("fieldPath");
+    let at = path.child("fieldPath");
+    if !faults.need(&at, field) {
+        return;
+    }
+    let subscripted = field.strip_suffix("']").and_then(|rest| rest.split_once("['"));
+    if let Some((parent, subscript)) = subscripted {
+        match parent {
+            "metadata.annotations" => {
+                let key = subscript.to_lowercase();
+                faults.text(path, &key, qualified_name(&key));
+            }
+            "metadata.labels" => faults.text(path, subscript, qualified_name(subscript)),
+            _ => faults.invalid(
+                &at,
+                field,
+                format!("error converting fieldPath: field label does not support subscript: {field}"),
+            ),
+        }
+        return;
+    }
+    if reference.text("apiVersion") != "v1" {
+        faults.invalid(
+            &at,
+            field,
+            format!(
+                "error converting fieldPath: unsupported pod version: {}",
+                reference.text("apiVersion")
+            ),
+        );
+    } else if !KNOWN_FIELDS.contains(&field) {
+        faults.invalid(
+            &at,
+            field,
+            format!("error converting fieldPath: field label not supported: {field}"),
+        );
+    } else {
+        faults.one_of(&at, field, allowed);
+    }
+}
+
+pub(super) fn resource_ref(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value, volume: bool) {
+    let resource = reference.text("resource");
+    let huge = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    if volume && reference.text("containerName").is_empty() {
+        faults.required(&path.child("containerName"), "");
+    } else if resource.is_empty() {
+        faults.required(&path.child("resource"), "");
+    } else if !huge {
+        faults.one_of(&path.child("resource"), resource, RESOURCE_FIELDS);
+    }
+    let Some(divisor) = amount(reference.dig("divisor")).filter(|d| !d.is_zero()) else {
+        return;
+    };
+    let sizes = [
+        "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
+    ];
+    let (good, kind): (&[&str], &str) = match resource {
+        "limits.cpu" | "requests.cpu" => (&["1m", "1"], "cpu"),
+        "limits.memory" | "requests.memory" => (&sizes, "memory"),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => (&sizes, "local ephemeral storage"),
+        _ if huge => (&sizes, "hugepages"),
+        _ => return,
+    };
+    if !good.contains(&divisor.to_string().as_str()) {
+        let list = match kind {
+            "cpu" => "1m and 1".to_string(),
+            _ => good.join(", "),
+        };
+        faults.invalid(
+            &path.child("divisor"),
+            resource,
+            format!("only divisor's values {list} are supported with the {kind} resource"),
+        );
+    }
+}
+
+pub(super) fn env_from(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+    for (index, source) in list.iter().enumerate() {
+        let at = path.index(index);
+        let prefix = source.text("prefix");
+        if !prefix.is_empty() {
+            faults.text(&at.child("prefix"), prefix, env_var_name(prefix));
+        }
+        let mut count = 0;
+        for key in ["configMapRef", "secretRef"] {
+            if source.has(key) {
+                count += 1;
+                let path = at.child(key);
+                let path = path.child("name");
+                let name = source.dig(key).text("name");
+                if faults.need(&path, name) {
+                    // Upstream judges it as a prefix here.
+                    let stem = name.trim_end_matches('-');
+                    faults.text(&path, name, dns1123_subdomain(stem));
+                }
+            }
+        }
+        match count {
+            0 => faults.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
+            1 => {}
+            _ => faults.invalid(path, "", "may not have more than one field specified at a time"),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Where containers mount volumes and devices.
+
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
+
+use super::containers::Pod;
+use super::volumes::local_descending_path;
+use crate::faults::Faults;
+use crate::json::Json;
+
+pub(super) fn mounts(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
+    let devices = container.list("volumeDevices");
+    let mut points: Vec<&str> = Vec::new();
+    for (index, mount) in container.list("volumeMounts").iter().enumerate() {
+        let at = path.index(index);
+        let (name, point) = (mount.text("name"), mount.text("mountPath"));
+        faults.need(&at.child("name"), name);
+        if pod.volumes.get(name).is_none() {
+            faults.push(FieldError::not_found(&at.child("name"), &Value::from(name)));
+        }
+        faults.need(&at.child("mountPath"), point);
+        if points.contains(&point) {
+            faults.invalid(&at.child("mountPath"), point, "must be unique");
+        }
+        points.push(point);
+        if devices.iter().any(|d| d.text("name") == name) {
+            faults.invalid(&at.child("name"), name, "must not already exist in volumeDevices");
+        }
+        if devices.iter().any(|d| d.text("devicePath") == point) {
+            faults.invalid(
+                &at.child("mountPath"),
+                point,
+                "must not already exist as a path in volumeDevices",
+            );
+        }
+        // Upstream names the list, not the item, for what follows.
+        let sub = mount.text("subPath");
+        if !sub.is_empty() {
+            local_descending_path(faults, &path.child("subPath"), sub);
+        }
+        let expression = mount.text("subPathExpr");
+        if !expression.is_empty() {
+            if !sub.is_empty() {
+                faults.invalid(
+                    &at.child("subPathExpr"),
+                    expression,
+                    "subPathExpr and subPath are mutually exclusive",
+                );
+            }
+            local_descending_path(faults, &path.child("subPathExpr"), expression);
+        }
+        propagation(faults, path, mount, container);
+    }
+}
+
+fn propagation(faults: &mut Faults, path: &FieldPath<'_>, mount: &Value, container: &Value) {
+    let at = path.child("mountPropagation");
+    if mount.has("mountPropagation") {
+        let mode = mount.text("mountPropagation");
+        faults.one_of(&at, mode, &["Bidirectional", "HostToContainer", "None"]);
+        if mode == "Bidirectional" && !container.flag("securityContext.privileged") {
+            faults.forbidden(
+                &at,
+                "Bidirectional mount propagation is available only to privileged containers",
+            );
+        }
+    }
+    if mount.has("recursiveReadOnly") {
+        let at = path.child("recursiveReadOnly");
+        let mode = mount.text("recursiveReadOnly");
+        match mode {
+            "Disabled" => {}
+            "Enabled" | "IfPossible" => {
+                if !mount.flag("readOnly") {
+                    faults.forbidden(&at, "may only be specified when readOnly is true");
+                }
+                if !matches!(mount.text("mountPropagation"), "" | "None") {
+                    faults.forbidden(
+                        &at,
+                        "may only be specified when mountPropagation is None or not specified",
+                    );
+                }
+            }
+            _ => faults.unsupported(&at, mode, &["Disabled", "Enabled", "IfPossible"]),
+        }
+    }
+}
+
+pub(super) fn devices(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
+    let mounts = container.list("volumeMounts");
+    let (mut names, mut paths): (Vec<&str>, Vec<&str>) = Default::default();
+    for (index, device) in container.list("volumeDevices").iter().enumerate() {
+        let at = path.index(index);
+        let (name, point) = (device.text("name"), device.text("devicePath"));
+        faults.need(&at.child("name"), name);
+        if names.contains(&name) {
+            faults.invalid(&at.child("name"), name, "must be unique");
+        }
+        match pod.volumes.get(name) {
+            Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => {
+                faults.invalid(
+                    &at.child("name"),
+                    name,
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
+                );
+            }
+            Some(_) => {}
+            None => faults.push(FieldError::not_found(&at.child("name"), &Value::from(name))),
+        }
+        faults.need(&at.child("devicePath"), point);
+        if paths.contains(&point) {
+            faults.invalid(&at.child("devicePath"), point, "must be unique");
+        }
+        if point.contains("..") {
+            faults.invalid(&at.child("devicePath"), point, "can not contain backsteps ('..')");
+        } else {
+            paths.push(point);
+        }
+        if mounts.iter().any(|m| m.text("name") == name) {
+            faults.invalid(&at.child("name"), name, "must not already exist in volumeMounts");
+        }
+        if mounts.iter().any(|m| m.text("mountPath") == point) {
+            faults.invalid(
+                &at.child("devicePath"),
+                point,
+                "must not already exist as a path in volumeMounts",
+            );
+        }
+        names.push(name);
+    }
+}

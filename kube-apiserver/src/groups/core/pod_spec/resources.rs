@@ -1,0 +1,179 @@
+//! Requests, limits and claims of containers, and their resize policies.
+
+use machinery::names::qualified_name;
+use machinery::{FieldError, FieldErrorKind, FieldPath};
+use serde_json::Value;
+
+use super::containers::Pod;
+use crate::faults::{Faults, NEGATIVE};
+use crate::json::Json;
+use crate::quantity::amount;
+
+/// Limits and requests, of a container or a pod.
+pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, claims: &[&str]) {
+    let (limits, requests) = (path.child("limits"), path.child("requests"));
+    let limit_values = value.dig("limits");
+    let (mut huge, mut compute) = (false, false);
+    for (kind, at) in [("limits", &limits), ("requests", &requests)] {
+        for (name, raw) in value.entries(kind) {
+            let at_name = at.key(name);
+            resource_name(faults, &at_name, name);
+            let Some(quantity) = amount(raw) else { continue };
+            quantity_value(faults, &at_name, name, raw);
+            huge |= name.starts_with("hugepages-");
+            compute |= matches!(name, "cpu" | "memory");
+            if kind == "limits" {
+                continue;
+            }
+            let overcommit = overcommit_allowed(name);
+            match limit_values.get(name).and_then(amount) {
+                Some(limit) if quantity != limit && !overcommit => faults.invalid(
+                    at,
+                    quantity.to_string(),
+                    format!("must be equal to {name} limit of {limit}"),
+                ),
+                Some(limit) if quantity > limit => faults.invalid(
+                    at,
+                    quantity.to_string(),
+                    format!("must be less than or equal to {name} limit of {limit}"),
+                ),
+                Some(_) => {}
+                None if !overcommit => {
+                    faults.required(&limits, "Limit must be set for non overcommitable resources")
+                }
+                None => {}
+            }
+        }
+    }
+    if huge && !compute {
+        faults.forbidden(path, "HugePages require cpu or memory");
+    }
+    let at = path.child("claims");
+    let mut seen: Vec<String> = Vec::new();
+    for (index, claim) in value.list("claims").iter().enumerate() {
+        let at = at.index(index);
+        let name = claim.text("name");
+        if name.is_empty() {
+            faults.required(&at, "");
+            continue;
+        }
+        let key = match claim.text("request") {
+            "" => name.to_string(),
+            request => format!("{name}/{request}"),
+        };
+        if seen.contains(&key) || seen.iter().any(|s| s == name) {
+            faults.duplicate(&at, key.as_str());
+        }
+        seen.push(key);
+        if !claims.contains(&name) {
+            let detail = match claims {
+                [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_string(),
+                list => format!(
+                    "must be one of the names in pod.spec.resourceClaims: {}",
+                    list.join(", ")
+                ),
+            };
+            let mut error = FieldError::not_found(&at, &Value::from(name));
+            debug_assert_eq!(error.kind, FieldErrorKind::NotFound);
+            error.detail = detail;
+            faults.push(error);
+        }
+    }
+}
+
+/// An amount of a resource: not negative, and whole where parts make no sense.
+pub(crate) fn quantity_value(faults: &mut Faults, path: &FieldPath<'_>, name: &str, raw: &Value) {
+    let Some(quantity) = amount(raw) else { return };
+    if quantity.signum() < 0 {
+        faults.invalid(path, quantity.to_string(), NEGATIVE);
+    }
+    let whole = name.starts_with("hugepages-")
+        || (name.contains('/') && !name.starts_with("kubernetes.io/"))
+        || matches!(
+            name,
+            "pods"
+                | "services"
+                | "replicationcontrollers"
+                | "resourcequotas"
+                | "secrets"
+                | "configmaps"
+                | "persistentvolumeclaims"
+                | "services.nodeports"
+                | "services.loadbalancers"
+        );
+    if whole && quantity.milli_value() % 1000 != 0 {
+        faults.invalid(path, quantity.to_string(), "must be an integer");
+    }
+}
+
+/// Whether more of a resource may be promised than there is.
+pub(crate) fn overcommit_allowed(name: &str) -> bool {
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    native && !name.starts_with("hugepages-")
+}
+
+/// Resource names that need no prefix.
+pub(crate) const STANDARD: &[&str] = &[
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// The name of a resource of containers.
+pub(crate) fn resource_name(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
+    let texts = qualified_name(name);
+    if !texts.is_empty() {
+        return faults.text(path, name, texts);
+    }
+    let huge = name.starts_with("hugepages-");
+    if !name.contains('/') {
+        if !STANDARD.contains(&name) && !huge {
+            faults.invalid(path, name, "must be a standard resource type or fully qualified");
+        }
+        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !huge {
+            faults.invalid(path, name, "must be a standard resource for containers");
+        }
+    } else if !name.contains("kubernetes.io/") {
+        let quota_form = format!("requests.{name}");
+        if name.starts_with("requests.") || !qualified_name(&quota_form).is_empty() {
+            faults.invalid(path, name, "doesn't follow extended resource name standard");
+        }
+    }
+}
+
+pub(super) fn resize_policy(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value], pod: &Pod<'_>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, policy) in list.iter().enumerate() {
+        let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
+        if seen.contains(&resource) {
+            faults.duplicate(&path.index(index), resource);
+        }
+        seen.push(resource);
+        faults.required_one_of(path, resource, &["cpu", "memory"]);
+        faults.required_one_of(path, restart, &["NotRequired", "RestartContainer"]);
+        if pod.spec.text("restartPolicy") == "Never" && restart != "NotRequired" {
+            faults.invalid(
+                path,
+                restart,
+                "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
+            );
+        }
+    }
+}
