@@ -7,6 +7,9 @@ use clap::Parser;
 use control_plane::backup::{BackupCommand, RestoreCommand};
 use control_plane::{ControlPlane, Options, StartError};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Exit codes: 0 stopped as asked, 1 could not start or failed, 2 a fault of the command line, 3 the data directory cannot be
 /// used, 4 the address cannot be listened on.
 fn main() -> ExitCode {

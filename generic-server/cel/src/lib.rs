@@ -36,6 +36,7 @@ pub use functions::{
     authz::{Authorizer, AuthzCheck, AuthzResource, AuthzTarget, AuthzVal, Decision},
     opaque::Opaque,
 };
+pub use parser::is_identifier;
 pub use types::{
     DeclKind, DeclType, Field, FieldDecl, ListType, MAX_REQUEST_BYTES, ObjectType, Type, escape_field,
 };

@@ -41,8 +41,8 @@ const BINARY: &[(&str, &str, u8)] = &[
 ];
 const AND_PRECEDENCE: u8 = 1;
 
-/// Words that cannot be variables.
-const RESERVED: &[&str] = &[
+/// Words that are CEL syntax: they name no variable, and a field of such a name is written `__name__`.
+pub(crate) const RESERVED: &[&str] = &[
     "as",
     "break",
     "const",
@@ -65,6 +65,14 @@ const RESERVED: &[&str] = &[
     "void",
     "while",
 ];
+
+/// Whether CEL takes it for the name of a variable.
+pub fn is_identifier(name: &str) -> bool {
+    let sound = |b: u8| b == b'_' || b.is_ascii_alphanumeric();
+    name.bytes().all(sound)
+        && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
+        && !RESERVED.contains(&name)
+}
 
 /// A tree and the position of each of its nodes, in characters.
 #[derive(Debug)]

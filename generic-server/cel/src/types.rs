@@ -7,6 +7,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use crate::parser::RESERVED;
+
 /// The largest request body upstream accepts; every unbounded size is estimated from it.
 pub const MAX_REQUEST_BYTES: u64 = 3 * 1024 * 1024;
 
@@ -512,31 +514,6 @@ impl FieldDecl {
         self
     }
 }
-
-/// Names that are CEL syntax; a field of such a name is written `__name__`.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// The name under which CEL sees a JSON field, if it can see it at all: reserved words are wrapped in `__`, and `.`, `-`, `/`
 /// and `__` become `__dot__`, `__dash__`, `__slash__` and `__underscores__`.

@@ -45,17 +45,15 @@ pub(super) async fn create_as(
         )
         .await?;
     let generated = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
-    let mut attempt = 1;
-    loop {
-        match create_named(call, object.clone(), generated, asked).await {
-            Err(error)
-                if generated && attempt < GENERATE_ATTEMPTS && error.reason() == Reason::AlreadyExists =>
-            {
-                attempt += 1;
+    if generated {
+        for _ in 1..GENERATE_ATTEMPTS {
+            match create_named(call, object.clone(), generated, asked).await {
+                Err(error) if error.reason() == Reason::AlreadyExists => {}
+                done => return done,
             }
-            done => return done,
         }
     }
+    create_named(call, object, generated, asked).await
 }
 
 async fn create_named(

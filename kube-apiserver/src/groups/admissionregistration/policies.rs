@@ -15,31 +15,6 @@ use crate::json::Json;
 
 const MOST_ANNOTATIONS: usize = 20;
 const MOST_ANNOTATION_SOURCE: usize = 5 * 1024;
-/// Words that name nothing in CEL.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// Expressions that do not compile, by the path of their field.
 struct Compiled(HashMap<String, FieldError>);
 
@@ -164,7 +139,7 @@ fn common(faults: &mut Faults, root: &FieldPath<'_>, spec: &Value, compiled: &mu
         let at = path.child("name");
         if name.trim().is_empty() {
             faults.required(&at, "name is not specified");
-        } else if !identifier(name) {
+        } else if !kube_cel::is_identifier(name) {
             faults.invalid(&at, name, "must be a valid CEL identifier");
         }
         expression(
@@ -175,15 +150,6 @@ fn common(faults: &mut Faults, root: &FieldPath<'_>, spec: &Value, compiled: &mu
             compiled,
         );
     }
-}
-
-fn identifier(name: &str) -> bool {
-    let mut letters = name.bytes();
-    letters
-        .next()
-        .is_some_and(|b| b == b'_' || b.is_ascii_alphabetic())
-        && letters.all(|b| b == b'_' || b.is_ascii_alphanumeric())
-        && !RESERVED.contains(&name)
 }
 
 fn expression(
