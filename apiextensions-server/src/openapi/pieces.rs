@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use generic_server::openapi::paths_from_v3;
 use generic_server::resource::Scope;
-use machinery::openapi::{CustomKind, Descriptions, Dialect, custom_definitions, definitions};
+use machinery::openapi::{
+    CustomKind, Descriptions, Dialect, client_versions, custom_definitions, definitions,
+};
 use serde_json::Value;
 
 use super::routes::{self, META, Shape, capital};
@@ -119,9 +121,9 @@ fn is_structural(schema: &Value) -> bool {
 }
 
 /// The built-in types that every v3 document of custom resources refers to, as members of an object.
-pub(super) fn common_components(definition: &Definition, version: &str, with_scale: bool) -> String {
-    static COMPONENTS: [OnceLock<Template>; 2] = [const { OnceLock::new() }; 2];
-    let template = COMPONENTS[usize::from(with_scale)].get_or_init(|| {
+pub(super) fn common_components(with_scale: bool) -> &'static str {
+    static COMPONENTS: [OnceLock<String>; 2] = [const { OnceLock::new() }; 2];
+    COMPONENTS[usize::from(with_scale)].get_or_init(|| {
         let mut roots: Vec<String> = ["ObjectMeta", "ListMeta", "DeleteOptions", "Patch", "Status"]
             .iter()
             .map(|name| format!("{META}.{name}"))
@@ -129,12 +131,9 @@ pub(super) fn common_components(definition: &Definition, version: &str, with_sca
         if with_scale {
             roots.push("io.k8s.api.autoscaling.v1.Scale".into());
         }
-        let (group, version) = (Slot::Group.mark(), Slot::Version.mark());
-        let served = [(group.as_str(), version.as_str())];
         let roots = roots.iter().map(String::as_str);
-        let all = definitions(Dialect::V3, roots, &served, &Descriptions::unpack());
+        let all = definitions(Dialect::V3, roots, &client_versions(), &Descriptions::unpack());
         let text = Value::Object(all).to_string();
-        Template::of_json(&text[1..text.len() - 1])
-    });
-    template.fill(&filling(definition, version))
+        text[1..text.len() - 1].to_string()
+    })
 }

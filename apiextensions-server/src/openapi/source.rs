@@ -69,16 +69,17 @@ pub(crate) fn published(name: &str, group: &Group) -> Published {
 /// The v3 document of a version; `None` when nothing of it is served.
 fn document(group: &Group, version: &str) -> Option<Bytes> {
     let (mut paths, mut schemas) = (Members::new(), Members::new());
-    let (mut any, mut with_scale) = (None, false);
+    let mut with_scale = false;
     for (definition, info) in served(group, version) {
         paths.extend(pieces::paths(Dialect::V3, definition, info));
         schemas.extend(pieces::schemas(Dialect::V3, definition, info));
         with_scale |= info.scale.is_some();
-        any = Some(definition);
     }
-    let common = pieces::common_components(any?, version, with_scale);
+    if schemas.is_empty() {
+        return None;
+    }
     let mut out = String::from(r#"{"components":{"schemas":{"#);
-    out.push_str(&common);
+    out.push_str(pieces::common_components(with_scale));
     for (name, schema) in &schemas {
         out.push(',');
         member(&mut out, name, schema);

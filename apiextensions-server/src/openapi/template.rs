@@ -67,12 +67,7 @@ pub(super) struct Template {
 impl Template {
     /// From JSON in which [`Slot::mark`]s stand for what is to be filled in.
     pub(super) fn of(value: &Value) -> Self {
-        Self::of_json(&value.to_string())
-    }
-
-    /// The same, of JSON as it is written.
-    pub(super) fn of_json(text: &str) -> Self {
-        Self::parse(text, WRITTEN_MARK)
+        Self::parse(&value.to_string(), WRITTEN_MARK)
     }
 
     /// From a plain text.

@@ -16,7 +16,7 @@ use crate::schema::{FieldDef, Format, ListType, SchemaRef, Type, builtin};
 
 pub use custom::{CustomKind, custom_definitions};
 pub use descriptions::Descriptions;
-pub use versions::registered_versions;
+pub use versions::{client_versions, registered_versions};
 
 /// Which document a schema is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,13 @@ impl Dialect {
 }
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// Required fields whose protobuf number is higher than their place in the type: the type, the field, its place among the required.
+const NUMBERED_LATE: &[(&str, &str, usize)] = &[
+    ("networking.v1.HTTPIngressPath", "pathType", 0),
+    ("meta.v1.APIResource", "singularName", 1),
+    ("meta.v1.OwnerReference", "apiVersion", 0),
+];
 
 /// The name of a built-in kind's type; `None` for kinds that are not built in.
 pub fn type_name(group: &str, version: &str, kind: &str) -> Option<String> {
@@ -250,11 +257,18 @@ fn object(
     // In the order of the types' fields, which the protobuf numbers follow.
     let numbered = node.wire.iter().map(|index| &node.fields[usize::from(*index)]);
     let unnumbered = node.fields.iter().filter(|field| field.number.is_none());
-    let required: Vec<Value> = numbered
+    let mut required: Vec<Value> = numbered
         .chain(unnumbered)
         .filter(|field| field.required)
         .map(|field| Value::from(&*field.name))
         .collect();
+    let moved = NUMBERED_LATE.iter().filter(|(known, ..)| name.ends_with(known));
+    for (_, field, to) in moved {
+        if let Some(from) = required.iter().position(|name| name == field) {
+            let field = required.remove(from);
+            required.insert(*to, field);
+        }
+    }
     if !properties.is_empty() {
         out.insert("properties".into(), Value::Object(properties));
     }

@@ -267,13 +267,16 @@ async fn list(admin: &Client, base: &str, count: usize, query: &str) -> Result<V
 
 async fn make_namespace(admin: &Client, namespace: &str) -> Result<(), Error> {
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    let (status, _) = admin
-        .call("POST", "/api/v1/namespaces", JSON, space.to_string().into())
-        .await?;
-    match status {
-        201 | 409 => Ok(()),
-        other => Err(format!("cannot make the namespace: {other}").into()),
+    // Pods want one; where no controller makes it, it is made here.
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    for (path, object) in [("/api/v1/namespaces", space), (accounts.as_str(), account)] {
+        let (status, _) = admin.call("POST", path, JSON, object.to_string().into()).await?;
+        if !matches!(status, 201 | 409) {
+            return Err(format!("cannot make the namespace: {status}").into());
+        }
     }
+    Ok(())
 }
 
 /// What is watched, and how much.

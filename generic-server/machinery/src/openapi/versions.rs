@@ -33,10 +33,25 @@ const REGISTERED: &[(&str, &[&str])] = &[
     ("storagemigration.k8s.io", &["v1beta1"]),
 ];
 
+/// Groups that are not of the clients that custom resources are published for.
+const SERVERS_OWN: [&str; 4] = [
+    "admission.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "imagepolicy.k8s.io",
+];
+
 /// All groups and versions, for the `served` of a v2 document.
 pub fn registered_versions() -> Vec<(&'static str, &'static str)> {
     REGISTERED
         .iter()
         .flat_map(|(group, versions)| versions.iter().map(move |version| (*group, *version)))
         .collect()
+}
+
+/// Those that the documents of custom resources name.
+pub fn client_versions() -> Vec<(&'static str, &'static str)> {
+    let mut all = registered_versions();
+    all.retain(|(group, _)| !SERVERS_OWN.contains(group));
+    all
 }
