@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use generic_server::chain::Deadline;
+use generic_server::client::fault_of;
 use generic_server::filters::max_in_flight::too_many_requests;
 use generic_server::filters::text_error;
 use generic_server::request::full;
@@ -199,7 +200,7 @@ impl Call<'_> {
                     return Ok(response);
                 }
                 Err(error) => {
-                    why = client::fault_of(&error);
+                    why = fault_of(&error);
                     let harmless =
                         error.is_connect() || matches!(self.head.method, Method::GET | Method::HEAD);
                     if body.is_touched() || !harmless {

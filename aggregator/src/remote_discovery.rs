@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use generic_server::client::fault_of;
 use generic_server::discovery::VersionDiscovery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body::Body;
@@ -107,7 +108,7 @@ async fn ask(transport: &proxy::client::Transport, url: &str, what: &Ask<'_>) ->
         .pool
         .request(request)
         .await
-        .map_err(|error| proxy::client::fault_of(&error))?;
+        .map_err(|error| fault_of(&error))?;
     let (head, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     if let Some(most) = what.most {
@@ -117,7 +118,7 @@ async fn ask(transport: &proxy::client::Transport, url: &str, what: &Ask<'_>) ->
             return Err(too_large());
         }
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| proxy::client::fault_of(&error))?;
+            let frame = frame.map_err(|error| fault_of(&error))?;
             if let Some(data) = frame.data_ref() {
                 if bytes.len() + data.len() > most {
                     return Err(too_large());
@@ -314,26 +315,13 @@ fn of_legacy(document: &Value, spec: &RemoteSpec) -> Option<VersionDiscovery> {
 mod tests {
     use super::*;
 
-    fn spec() -> RemoteSpec {
-        RemoteSpec {
-            name: "v1.a.io".into(),
-            group: "a.io".into(),
-            version: "v1".into(),
-            namespace: "n".into(),
-            service: "s".into(),
-            port: 443,
-            ca_bundle: None,
-            insecure: false,
-        }
-    }
-
     #[test]
     fn a_resource_list_becomes_an_aggregated_element() {
         let list = json!({"groupVersion": "a.io/v1", "resources": [
             {"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get"]},
             {"name": "things/status", "singularName": "", "namespaced": true, "kind": "Thing", "verbs": ["update"]},
             {"name": "orphans/status", "kind": "X", "verbs": []}]});
-        let version = of_legacy(&list, &spec()).expect("it is of the group version");
+        let version = of_legacy(&list, &RemoteSpec::example()).expect("it is of the group version");
         let kind = json!({"group": "", "version": "", "kind": "Thing"});
         let expected = json!({"version": "v1", "freshness": "Current", "resources": [{
             "resource": "things", "responseKind": kind, "scope": "Namespaced", "singularResource": "thing",
@@ -343,7 +331,7 @@ mod tests {
             serde_json::from_slice::<Value>(&version.aggregated).ok(),
             Some(expected)
         );
-        let stale = stale(&spec(), Some(&version));
+        let stale = stale(&RemoteSpec::example(), Some(&version));
         let said = String::from_utf8_lossy(&stale.aggregated).into_owned();
         assert!(said.contains("Stale") && said.contains("things"), "{said}");
     }
@@ -356,8 +344,8 @@ mod tests {
             json!({"groupVersion": "b.io/v1", "resources": []}),
             json!({"groupVersion": "a.io/v1"}),
         ] {
-            assert!(of_legacy(&bad, &spec()).is_none(), "{bad}");
-            assert!(of_aggregated(&bad, &spec()).is_none(), "{bad}");
+            assert!(of_legacy(&bad, &RemoteSpec::example()).is_none(), "{bad}");
+            assert!(of_aggregated(&bad, &RemoteSpec::example()).is_none(), "{bad}");
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use generic_server::client::authority;
 use generic_server::registry::Directory;
 use generic_server::registry::cache::Snapshot;
 use generic_server::registry::store::ObjectStore;
@@ -100,7 +101,7 @@ impl Resolver {
         let allowed: Vec<Box<str>> = addresses
             .iter()
             .filter(|(host, _)| !is_forbidden_host(host))
-            .map(|(host, port)| join(host, *port).into())
+            .map(|(host, port)| authority(host, *port).into())
             .collect();
         if allowed.is_empty() {
             return Err(format!(
@@ -128,14 +129,6 @@ pub(crate) fn is_forbidden(address: IpAddr) -> bool {
 /// Whether an address is known to be forbidden before a name is resolved.
 fn is_forbidden_host(host: &str) -> bool {
     host.parse().map_or(host.is_empty(), is_forbidden)
-}
-
-fn join(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
 }
 
 /// The type; a Service without one is of the default type.
@@ -220,19 +213,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn spec() -> RemoteSpec {
-        RemoteSpec {
-            name: "v1.a.io".into(),
-            group: "a.io".into(),
-            version: "v1".into(),
-            namespace: "n".into(),
-            service: "s".into(),
-            port: 443,
-            ca_bundle: None,
-            insecure: false,
-        }
-    }
-
     fn slice(address_type: &str, addresses: &[&str], ready: bool) -> Value {
         let endpoints: Vec<Value> = addresses
             .iter()
@@ -248,7 +228,7 @@ mod tests {
             service: Some(service),
             slices,
         };
-        let got = resolver.addresses(&spec(), &found);
+        let got = resolver.addresses(&RemoteSpec::example(), &found);
         let expected = expected
             .map(|all| all.iter().map(|a| Box::from(*a)).collect::<Vec<Box<str>>>())
             .map_err(str::to_string);

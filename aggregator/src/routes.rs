@@ -157,4 +157,19 @@ impl RemoteSpec {
                 .unwrap_or_default(),
         })
     }
+
+    /// `v1.a.io`, served by the service `n/s`.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        RemoteSpec {
+            name: "v1.a.io".into(),
+            group: "a.io".into(),
+            version: "v1".into(),
+            namespace: "n".into(),
+            service: "s".into(),
+            port: 443,
+            ca_bundle: None,
+            insecure: false,
+        }
+    }
 }

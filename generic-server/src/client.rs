@@ -1,5 +1,7 @@
-//! A TLS connection as hyper's client reads and writes it.
+//! Being a client of other servers: how they are reached and whom to trust, and a TLS connection as hyper's client reads and
+//! writes it.
 
+mod connect;
 pub mod trust;
 
 use std::io;
@@ -11,6 +13,8 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+
+pub use connect::{Fault, authority, connect, fault_of};
 
 /// A connection that knows whether it speaks HTTP/2.
 #[derive(Debug)]

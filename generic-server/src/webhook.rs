@@ -6,7 +6,6 @@
 mod services;
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,14 +16,13 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use machinery::meta;
-use rustls::{CertificateError, ClientConfig};
+use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::client::TlsIo;
-use crate::client::trust::Bundle;
+use crate::client::trust::{self, Whom};
+use crate::client::{self, Fault, TlsIo};
 
 pub use services::Services;
 
@@ -32,6 +30,8 @@ pub use services::Services;
 const QUOTED: usize = 2048;
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(90);
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(30);
 
 /// A webhook's endpoint.
 pub struct WebhookClient {
@@ -98,7 +98,7 @@ impl WebhookClient {
             let response = client
                 .request(request)
                 .await
-                .map_err(|error| failed(told(&error)))?;
+                .map_err(|error| failed(client::fault_of(&error)))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), most).collect().await;
             let body = body
@@ -143,34 +143,13 @@ fn refusal(code: u16, body: &[u8]) -> String {
     }
 }
 
-/// The innermost error that says something of its own; the connector's are worded like Go's.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut last = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if inner
-            .downcast_ref::<hyper::Error>()
-            .is_some_and(hyper::Error::is_incomplete_message)
-        {
-            return "EOF".into();
-        }
-        last = inner.to_string();
-        source = inner.source();
-    }
-    last
-}
-
 /// TLS that trusts the bundle, or the system's authorities when there is none.
 fn tls(bundle: &str) -> Result<Arc<ClientConfig>, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let bundle = Some(bundle.trim()).filter(|bundle| !bundle.is_empty());
-    let trusted = Bundle::new(bundle, &provider)?;
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(trusted))
-        .with_no_client_auth();
+    let whom = match bundle.trim() {
+        "" => Whom::System,
+        bundle => Whom::Bundle(bundle),
+    };
+    let mut config = trust::settings(whom)?.with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -186,14 +165,12 @@ struct Way {
 #[derive(Clone)]
 struct Connector(Arc<Way>);
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
 impl tower::Service<http::Uri> for Connector {
     type Response = TlsIo;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<TlsIo, BoxError>> + Send>>;
+    type Error = Fault;
+    type Future = Pin<Box<dyn Future<Output = Result<TlsIo, Fault>> + Send>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         Poll::Ready(Ok(()))
     }
 
@@ -201,69 +178,17 @@ impl tower::Service<http::Uri> for Connector {
         let way = self.0.clone();
         Box::pin(async move {
             let port = uri.port_u16().unwrap_or(443);
-            let name = uri
-                .host()
-                .unwrap_or_default()
-                .trim_matches(['[', ']'])
-                .to_string();
-            let (host, port) = match &way.service {
-                Some((namespace, service)) => way.services.resolve(namespace, service, port).await?,
-                None => (name.clone(), port),
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+            let name = ServerName::try_from(host.to_string()).map_err(|error| Fault(error.to_string()))?;
+            let authority = match &way.service {
+                Some((namespace, service)) => {
+                    let found = way.services.resolve(namespace, service, port).await;
+                    let (host, port) = found.map_err(Fault)?;
+                    client::authority(&host, port)
+                }
+                None => client::authority(host, port),
             };
-            let stream = TcpStream::connect((host.as_str(), port))
-                .await
-                .map_err(|error| dial_fault(&host, port, &error))?;
-            stream.set_nodelay(true)?;
-            let server = ServerName::try_from(name.clone())?;
-            let stream = way
-                .tls
-                .connect(server, stream)
-                .await
-                .map_err(|error| tls_fault(&error, &name))?;
-            Ok(TlsIo::new(stream))
+            client::connect(&way.tls, &name, &authority, |_| true, CONNECT).await
         })
-    }
-}
-
-fn dial_fault(host: &str, port: u16, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => format!("dial tcp {host}:{port}: connect: connection refused"),
-        io::ErrorKind::TimedOut => format!("dial tcp {host}:{port}: connect: connection timed out"),
-        io::ErrorKind::HostUnreachable => format!("dial tcp {host}:{port}: connect: no route to host"),
-        _ if error.raw_os_error().is_none() => {
-            format!("dial tcp: lookup {host}: no such host")
-        }
-        _ => format!("dial tcp {host}:{port}: {error}"),
-    }
-}
-
-fn tls_fault(error: &io::Error, name: &str) -> String {
-    let cause = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let x509 = |text: String| format!("tls: failed to verify certificate: x509: {text}");
-    match cause {
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            x509("certificate signed by unknown authority".into())
-        }
-        Some(rustls::Error::InvalidCertificate(
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. },
-        )) => x509("certificate has expired or is not yet valid".into()),
-        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForName)) => x509(format!(
-            "certificate is not valid for any names, but wanted to match {name}"
-        )),
-        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
-            presented,
-            ..
-        })) => x509(format!(
-            "certificate is valid for {}, not {name}",
-            presented.join(", ")
-        )),
-        Some(other) => format!("tls: {other}"),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".into(),
-        None => error.to_string(),
     }
 }

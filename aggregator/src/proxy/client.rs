@@ -1,23 +1,18 @@
 //! Connections to extension servers: TCP, TLS with the service's name, HTTP/2 or HTTP/1.1 as negotiated, pooled per endpoint.
 
 use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use generic_server::client::TlsIo;
+use generic_server::client::{self, Fault, TlsIo};
 use http::Uri;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use machinery::time::Timestamp;
 use parking_lot::Mutex;
-use rustls::pki_types::{ServerName, UnixTime};
-use tokio::net::TcpStream;
+use rustls::pki_types::ServerName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::body::Held;
@@ -135,14 +130,9 @@ impl Transport {
 
     /// A fresh HTTP/1.1 connection, for an upgrade.
     pub(crate) async fn connect(&self, authority: &str) -> Result<TlsIo, Fault> {
-        self.upgrades.connect(authority.to_string()).await
+        self.upgrades.connect(authority).await
     }
 }
-
-/// Why a server cannot be reached, in upstream's words.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Fault(pub(crate) String);
 
 /// Opens connections with the service's own name, whatever the endpoint's address.
 #[derive(Clone)]
@@ -160,140 +150,10 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    async fn connect(&self, authority: String) -> Result<TlsIo, Fault> {
-        let until = Instant::now() + CONNECT_TIMEOUT;
-        let late = |text: String| move |_| Fault(text);
-        let stream = tokio::time::timeout_at(until, Self::dial(&authority))
-            .await
-            .map_err(late(format!("dial tcp {authority}: i/o timeout")))??;
-        let shake = self.tls.connect(self.name.clone(), stream);
-        let stream = tokio::time::timeout_at(until, shake)
-            .await
-            .map_err(late("net/http: TLS handshake timeout".into()))?
-            .map_err(|error| Fault(tls_fault(&error, &self.name)))?;
-        Ok(TlsIo::new(stream))
+    async fn connect(&self, authority: &str) -> Result<TlsIo, Fault> {
+        let permitted = |address| !is_forbidden(address);
+        client::connect(&self.tls, &self.name, authority, permitted, CONNECT_TIMEOUT).await
     }
-
-    async fn dial(authority: &str) -> Result<TcpStream, Fault> {
-        // Names are resolved here, so that what they resolve to can be judged.
-        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-        let found = tokio::net::lookup_host(authority)
-            .await
-            .map_err(|_| Fault(format!("dial tcp: lookup {host}: no such host")))?;
-        let allowed: Vec<SocketAddr> = found.filter(|address| !is_forbidden(address.ip())).collect();
-        if allowed.is_empty() {
-            return Err(Fault(format!(
-                "dial tcp {authority}: no permitted address: link-local and unspecified ones are refused"
-            )));
-        }
-        let stream = TcpStream::connect(&*allowed)
-            .await
-            .map_err(|error| Fault(dial_fault(authority, &error)))?;
-        // Watch events are small: they must not wait for more.
-        let _ = stream.set_nodelay(true);
-        Ok(stream)
-    }
-}
-
-/// A failed connect as Go words it.
-fn dial_fault(authority: &str, error: &io::Error) -> String {
-    let why = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connect: connection refused",
-        io::ErrorKind::TimedOut => "connect: connection timed out",
-        io::ErrorKind::HostUnreachable => "connect: no route to host",
-        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable",
-        io::ErrorKind::ConnectionReset => "connect: connection reset by peer",
-        _ => return format!("dial tcp {authority}: {error}"),
-    };
-    format!("dial tcp {authority}: {why}")
-}
-
-fn rfc3339(time: UnixTime) -> String {
-    Timestamp::from_unix(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)).to_rfc3339()
-}
-
-/// `a.example` of `DnsName("a.example")`, as the TLS library tells names.
-fn bare_name(told: &str) -> &str {
-    let inner = told.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
-    inner.unwrap_or(told).trim_matches('"')
-}
-
-fn expired(when: &str) -> String {
-    format!("certificate has expired or is not yet valid: {when}")
-}
-
-/// A failed handshake as Go words it.
-fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
-    use rustls::{CertificateError as Bad, Error};
-    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    let x509 = |text: &str| format!("tls: failed to verify certificate: x509: {text}");
-    match cause {
-        Some(Error::InvalidCertificate(Bad::UnknownIssuer)) => {
-            x509("certificate signed by unknown authority")
-        }
-        Some(Error::InvalidCertificate(Bad::ExpiredContext { time, not_after })) => x509(&expired(&format!(
-            "current time {} is after {}",
-            rfc3339(*time),
-            rfc3339(*not_after)
-        ))),
-        Some(Error::InvalidCertificate(Bad::NotValidYetContext { time, not_before })) => {
-            x509(&expired(&format!(
-                "current time {} is before {}",
-                rfc3339(*time),
-                rfc3339(*not_before)
-            )))
-        }
-        Some(Error::InvalidCertificate(Bad::Expired | Bad::NotValidYet)) => {
-            x509("certificate has expired or is not yet valid")
-        }
-        Some(Error::InvalidCertificate(Bad::NotValidForName)) => x509(&format!(
-            "certificate is not valid for any names, but wanted to match {}",
-            name.to_str()
-        )),
-        Some(Error::InvalidCertificate(Bad::NotValidForNameContext { presented, .. })) => x509(&format!(
-            "certificate is valid for {}, not {}",
-            presented
-                .iter()
-                .map(|name| bare_name(name))
-                .collect::<Vec<_>>()
-                .join(", "),
-            name.to_str()
-        )),
-        Some(Error::InvalidMessage(_)) => "tls: first record does not look like a TLS handshake".into(),
-        Some(other) => format!("tls: {other}"),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".into(),
-        None => error.to_string(),
-    }
-}
-
-/// What a request's failure was, in upstream's words.
-pub(crate) fn fault_of(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut at = Some(error);
-    let mut last = String::new();
-    while let Some(error) = at {
-        if let Some(fault) = error.downcast_ref::<Fault>() {
-            return fault.0.clone();
-        }
-        if let Some(error) = error.downcast_ref::<hyper::Error>() {
-            if error.is_incomplete_message() {
-                return "EOF".into();
-            }
-            if error.is_parse_too_large() {
-                return "net/http: server response headers exceeded the limit; aborted".into();
-            }
-            if error.is_parse() {
-                return "net/http: HTTP/1.x transport connection broken: malformed HTTP response".into();
-            }
-        }
-        if let Some(error) = error.downcast_ref::<io::Error>()
-            && error.kind() == io::ErrorKind::ConnectionReset
-        {
-            return "read: connection reset by peer".into();
-        }
-        last = error.to_string();
-        at = error.source();
-    }
-    last
 }
 
 impl tower::Service<Uri> for Connector {
@@ -308,7 +168,7 @@ impl tower::Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
         let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
-        Box::pin(async move { connector.connect(authority).await })
+        Box::pin(async move { connector.connect(&authority).await })
     }
 }
 
@@ -319,14 +179,8 @@ mod tests {
     #[test]
     fn places_are_bounded() {
         let spec = RemoteSpec {
-            name: "v1.a.io".into(),
-            group: "a.io".into(),
-            version: "v1".into(),
-            namespace: "n".into(),
-            service: "s".into(),
-            port: 443,
-            ca_bundle: None,
             insecure: true,
+            ..RemoteSpec::example()
         };
         let authority = generic_server::pki::Authority::generate("test").expect("an authority");
         let key = authority.client("proxy", "proxies").expect("a certificate");

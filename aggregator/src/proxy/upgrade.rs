@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use generic_server::client::fault_of;
 use generic_server::filters::text_error;
 use generic_server::request::empty;
 use generic_server::{Request, Response};
@@ -12,7 +13,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use super::body::Held;
-use super::client::{Transport, fault_of};
+use super::client::Transport;
 use super::{Call, headers};
 use crate::backend::Backend;
 

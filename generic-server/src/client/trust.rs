@@ -1,4 +1,4 @@
-//! Whom this server trusts when it talks to others: the authorities of a bundle.
+//! Whom this server trusts when it talks to others.
 //!
 //! Fail-closed: a bundle that cannot be read is an error that the caller reports, never a reason to trust anybody.
 
@@ -7,12 +7,14 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::CryptoProvider;
+use rustls::client::{WantsClientCert, WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 /// Where operating systems keep their authorities.
 const SYSTEM_BUNDLES: &[&str] = &[
@@ -52,24 +54,62 @@ fn system_authorities() -> Vec<CertificateDer<'static>> {
         .unwrap_or_default()
 }
 
-/// Verifies against a bundle of authorities. As in Go, a certificate that is in the bundle itself is trusted, authority or not.
-#[derive(Debug)]
-pub struct Bundle {
-    /// `None` when there is no authority at all: nobody is trusted.
-    authorities: Option<Arc<WebPkiServerVerifier>>,
-    pinned: Vec<CertificateDer<'static>>,
-    provider: Arc<CryptoProvider>,
+/// Whom to trust.
+#[derive(Debug, Clone, Copy)]
+pub enum Whom<'a> {
+    /// Those of a bundle, PEM in base64.
+    Bundle(&'a str),
+    /// The operating system's authorities.
+    System,
+    /// Whoever holds the key of the certificate they show.
+    Anyone,
 }
 
-impl Bundle {
-    /// Of a bundle in base64; of the system's authorities when there is none.
-    ///
-    /// # Errors
-    /// Why the bundle cannot be read, as upstream says it. Nobody is trusted then.
-    pub fn new(bundle: Option<&str>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
+/// TLS settings that trust them, and nobody else.
+///
+/// # Errors
+/// Why a bundle cannot be read, as upstream says it. Nobody is trusted then.
+pub fn settings(whom: Whom<'_>) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Verifier {
+        trusted: Trusted::of(whom, &provider)?,
+        algorithms: provider.signature_verification_algorithms,
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+#[derive(Debug)]
+struct Verifier {
+    trusted: Trusted,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+#[derive(Debug)]
+enum Trusted {
+    Anyone,
+    Nobody,
+    /// As in Go, a certificate that is in the bundle itself is trusted, authority or not.
+    Authorities {
+        known: Arc<WebPkiServerVerifier>,
+        pinned: Vec<CertificateDer<'static>>,
+    },
+}
+
+impl Trusted {
+    fn of(whom: Whom<'_>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        let pinned = match bundle {
-            Some(bundle) => {
+        let pinned = match whom {
+            Whom::Anyone => return Ok(Trusted::Anyone),
+            Whom::System => {
+                roots.add_parsable_certificates(system_authorities());
+                Vec::new()
+            }
+            Whom::Bundle(bundle) => {
                 let certificates = decode(bundle)?;
                 for certificate in &certificates {
                     roots
@@ -78,34 +118,30 @@ impl Bundle {
                 }
                 certificates
             }
-            None => {
-                roots.add_parsable_certificates(system_authorities());
-                Vec::new()
-            }
         };
-        let authorities = if roots.is_empty() {
-            None
-        } else {
-            let built =
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
-            Some(built.map_err(|error| error.to_string())?)
-        };
-        Ok(Bundle {
-            authorities,
+        if roots.is_empty() {
+            return Ok(Trusted::Nobody);
+        }
+        let known = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        Ok(Trusted::Authorities {
+            known: known.map_err(|error| error.to_string())?,
             pinned,
-            provider: provider.clone(),
         })
-    }
-
-    /// The certificate is itself in the bundle: its name and time count, its issuer does not.
-    fn is_pinned(&self, certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
-        self.pinned.iter().any(|pinned| pinned == certificate)
-            && ParsedCertificate::try_from(certificate)
-                .is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
     }
 }
 
-impl ServerCertVerifier for Bundle {
+/// The certificate is itself in the bundle: its name and time count, its issuer does not.
+fn is_pinned(
+    pinned: &[CertificateDer<'static>],
+    certificate: &CertificateDer<'_>,
+    name: &ServerName<'_>,
+) -> bool {
+    pinned.iter().any(|pinned| pinned == certificate)
+        && ParsedCertificate::try_from(certificate)
+            .is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -114,16 +150,16 @@ impl ServerCertVerifier for Bundle {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(authorities) = &self.authorities else {
-            return Err(CertificateError::UnknownIssuer.into());
+        let (known, pinned) = match &self.trusted {
+            Trusted::Anyone => return Ok(ServerCertVerified::assertion()),
+            Trusted::Nobody => return Err(CertificateError::UnknownIssuer.into()),
+            Trusted::Authorities { known, pinned } => (known, pinned),
         };
-        let verdict =
-            authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match verdict {
+        match known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             // What is wrong with a pinned certificate must be that alone: an expired one is told as expired.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::UnknownIssuer | CertificateError::Other(_),
-            )) if self.is_pinned(end_entity, server_name) => Ok(ServerCertVerified::assertion()),
+            )) if is_pinned(pinned, end_entity, server_name) => Ok(ServerCertVerified::assertion()),
             verdict => verdict,
         }
     }
@@ -134,8 +170,7 @@ impl ServerCertVerifier for Bundle {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, known)
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -144,14 +179,11 @@ impl ServerCertVerifier for Bundle {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, known)
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
@@ -162,9 +194,8 @@ mod tests {
     #[test]
     fn a_bad_bundle_is_an_error_and_never_trust() {
         let pem = BASE64_STANDARD.encode("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
         for bad in ["", "Zm9v", "!!", &pem] {
-            assert!(Bundle::new(Some(bad), &provider).is_err(), "{bad}");
+            assert!(settings(Whom::Bundle(bad)).is_err(), "{bad}");
         }
     }
 }

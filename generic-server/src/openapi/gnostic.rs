@@ -1,8 +1,9 @@
 //! Documents as protobuf, in gnostic's messages (`openapi.v2.Document`, `openapi.v3.Document`): what client-go asks for.
 //!
-//! Tables ([`v2`], [`v3`]) say how a key of the JSON document travels; this file writes by them. Mirrors
+//! Tables ([`v2`], [`v3`], and what both have in [`shared`]) say how a key of the JSON document travels; this file writes by them. Mirrors
 //! `google/gnostic-models`. What no message has a place for is left out, as gnostic does.
 
+mod shared;
 mod v2;
 mod v3;
 
@@ -36,14 +37,42 @@ enum Kind {
 /// The member of a choice: its number, and how it travels.
 type Choose = fn(&Value) -> Option<(u32, Kind)>;
 
+/// Keys whose fields have consecutive numbers, from the first one's.
+type Run = (u32, &'static [(&'static str, Kind)]);
+
 /// How an object travels.
 struct Message {
-    /// Keys that are known, with their field's number.
-    fields: &'static [(&'static str, u32, Kind)],
+    /// Keys that are known.
+    fields: &'static [Run],
     /// The number of the field for keys that begin with `x-`; 0 if they have no place.
     extensions: u32,
     /// The field for all other keys: pairs of a name and a value.
     others: Option<(u32, Kind)>,
+}
+
+impl Message {
+    /// One of known keys and extensions.
+    const fn known(fields: &'static [Run], extensions: u32) -> Self {
+        Message {
+            fields,
+            extensions,
+            others: None,
+        }
+    }
+
+    /// One of named values.
+    const fn map(kind: Kind) -> Self {
+        Message {
+            fields: &[],
+            extensions: 0,
+            others: Some((1, kind)),
+        }
+    }
+
+    fn knows(&self, key: &str) -> bool {
+        let mut keys = self.fields.iter().flat_map(|(_, keys)| *keys);
+        keys.any(|(known, _)| *known == key)
+    }
 }
 
 /// The v2 document as a message.
@@ -126,16 +155,18 @@ fn message(out: &mut Vec<u8>, of: &Message, value: &Value) {
     let Some(map) = value.as_object() else {
         return;
     };
-    for (key, number, kind) in of.fields {
-        if let Some(value) = map.get(*key) {
-            field(out, *number, kind, value, false);
+    for (first, keys) in of.fields {
+        for (number, (key, kind)) in (*first..).zip(*keys) {
+            if let Some(value) = map.get(*key) {
+                field(out, number, kind, value, false);
+            }
         }
     }
     for (key, value) in map {
         if key.starts_with("x-") && of.extensions > 0 {
             named(out, of.extensions, key, &Kind::Any, value);
         } else if let Some((number, kind)) = &of.others
-            && !of.fields.iter().any(|(known, ..)| known == key)
+            && !of.knows(key)
         {
             named(out, *number, key, kind, value);
         }

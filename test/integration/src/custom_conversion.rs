@@ -80,6 +80,25 @@ fn stall(name: &str) -> Value {
         "spec": {"address": format!("{name}.local:80")}})
 }
 
+/// Makes the CRD, with the webhook's own authority.
+async fn define(client: &Client, webhook: &Webhook) {
+    let crd = crd(webhook, &webhook.ca_bundle());
+    client.post(CRDS, &crd).await.expect(201);
+}
+
+/// Merge-patches; gives the answer.
+async fn merge(client: &Client, path: &str, patch: &Value) -> Value {
+    let answer = client.patch(path, "merge-patch+json", patch).await;
+    answer.expect(200)
+}
+
+/// The message of the 500 that a request at v2 ends with.
+async fn failure(client: &Client) -> String {
+    let answer = client.get(&format!("{V2}/a")).await.expect(500);
+    assert_eq!(answer["reason"], "InternalError");
+    answer["message"].as_str().expect("a message").to_string()
+}
+
 async fn create(client: &Client, names: &[&str]) {
     for name in names {
         client.post(V1, &stall(name)).await.expect(201);
@@ -90,10 +109,7 @@ async fn create(client: &Client, names: &[&str]) {
 async fn every_verb_works_at_the_version_that_is_not_stored() {
     let (_plane, client) = plane().await;
     let webhook = Webhook::start(|question| Reply::Json(review(question))).await;
-    client
-        .post(CRDS, &crd(&webhook, &webhook.ca_bundle()))
-        .await
-        .expect(201);
+    define(&client, &webhook).await;
     create(&client, &["a"]).await;
     assert!(
         webhook.questions().is_empty(),
@@ -113,26 +129,17 @@ async fn every_verb_works_at_the_version_that_is_not_stored() {
     changed["spec"]["port"] = "82".into();
     client.put(&format!("{V2}/b"), &changed).await.expect(200);
     let patch = json!({"spec": {"host": "c.local"}});
-    let b = client
-        .patch(&format!("{V2}/b"), "merge-patch+json", &patch)
-        .await
-        .expect(200);
+    let b = merge(&client, &format!("{V2}/b"), &patch).await;
     assert_eq!(
         (&b["spec"]["host"], &b["spec"]["port"]),
         (&json!("c.local"), &json!("82"))
     );
     let status = json!({"status": {"replicas": 4}});
-    client
-        .patch(&format!("{V2}/b/status"), "merge-patch+json", &status)
-        .await
-        .expect(200);
+    merge(&client, &format!("{V2}/b/status"), &status).await;
     let scale = client.get(&format!("{V2}/b/scale")).await.expect(200);
     assert_eq!(scale["status"]["replicas"], 4);
     let scaled = json!({"spec": {"replicas": 5}});
-    client
-        .patch(&format!("{V2}/b/scale"), "merge-patch+json", &scaled)
-        .await
-        .expect(200);
+    merge(&client, &format!("{V2}/b/scale"), &scaled).await;
     let applied = json!({"apiVersion": "shop.example.com/v2", "kind": "Stall", "metadata": {"name": "d"},
         "spec": {"host": "d.local", "port": "84"}});
     let path = format!("{V2}/d?fieldManager=test");
@@ -156,10 +163,7 @@ async fn every_verb_works_at_the_version_that_is_not_stored() {
 async fn a_list_is_one_question_and_no_write_is_asked_about_twice() {
     let (_plane, client) = plane().await;
     let webhook = Webhook::start(|question| Reply::Json(review(question))).await;
-    client
-        .post(CRDS, &crd(&webhook, &webhook.ca_bundle()))
-        .await
-        .expect(201);
+    define(&client, &webhook).await;
     let names: Vec<String> = (0..40).map(|n| format!("s{n:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     create(&client, &names).await;
@@ -178,10 +182,7 @@ async fn a_list_is_one_question_and_no_write_is_asked_about_twice() {
     assert_eq!(sizes(), [40], "answers are kept");
 
     let patch = json!({"metadata": {"labels": {"x": "y"}}});
-    client
-        .patch(&format!("{V1}/s07"), "merge-patch+json", &patch)
-        .await
-        .expect(200);
+    merge(&client, &format!("{V1}/s07"), &patch).await;
     client.get(V2).await.expect(200);
     assert_eq!(sizes(), [40, 1], "only what was written since");
 
@@ -216,10 +217,7 @@ async fn a_list_is_one_question_and_no_write_is_asked_about_twice() {
     let event = watch.next().await.expect("an event");
     assert_eq!(event["object"]["metadata"]["name"], "s07");
     let patch = json!({"metadata": {"labels": {"x": null}}, "spec": {"address": "moved.local:1"}});
-    let moved = client
-        .patch(&format!("{V1}/s07"), "merge-patch+json", &patch)
-        .await
-        .expect(200);
+    let moved = merge(&client, &format!("{V1}/s07"), &patch).await;
     let event = watch.next().await.expect("an event");
     assert_eq!(event["type"], "DELETED");
     assert_eq!(event["object"]["spec"]["host"], "s07.local");
@@ -259,10 +257,7 @@ async fn a_webhook_that_errs_is_named() {
         Reply::Json(answer)
     })
     .await;
-    client
-        .post(CRDS, &crd(&webhook, &webhook.ca_bundle()))
-        .await
-        .expect(201);
+    define(&client, &webhook).await;
     create(&client, &["a"]).await;
     let a = client.get(&format!("{V1}/a")).await.expect(200);
     let uid = a["metadata"]["uid"].as_str().expect("a uid");
@@ -299,13 +294,11 @@ async fn a_webhook_that_errs_is_named() {
     ];
     for (fault, expected) in cases {
         *mode.lock() = fault;
-        let answer = client.get(&format!("{V2}/a")).await.expect(500);
-        let message = answer["message"].as_str().expect("a message");
+        let message = failure(&client).await;
         let prefix = format!(
             "Internal error occurred: conversion webhook for shop.example.com/v1, Kind=Stall {expected}"
         );
         assert!(message.starts_with(&prefix), "{fault}: {message}");
-        assert_eq!(answer["reason"], "InternalError", "{fault}");
     }
     // A write that cannot be converted is not stored, and a watch says what it cannot tell.
     *mode.lock() = "failure";
@@ -346,10 +339,7 @@ async fn a_slow_webhook_ends_its_own_requests_only() {
         false => Reply::Json(review(question)),
     })
     .await;
-    client
-        .post(CRDS, &crd(&webhook, &webhook.ca_bundle()))
-        .await
-        .expect(201);
+    define(&client, &webhook).await;
     create(&client, &["a"]).await;
     let slow = tokio::spawn({
         let client = client.clone();
@@ -378,8 +368,7 @@ async fn only_the_bundle_is_trusted() {
         .await
         .expect(201);
     create(&client, &["a"]).await;
-    let answer = client.get(&format!("{V2}/a")).await.expect(500);
-    let message = answer["message"].as_str().expect("a message");
+    let message = failure(&client).await;
     assert!(
         message.contains("conversion webhook for shop.example.com/v1, Kind=Stall failed: Post")
             && message.contains("certificate"),
@@ -389,13 +378,6 @@ async fn only_the_bundle_is_trusted() {
 
     let fixed =
         json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": webhook.ca_bundle()}}}}});
-    client
-        .patch(
-            &format!("{CRDS}/stalls.shop.example.com"),
-            "merge-patch+json",
-            &fixed,
-        )
-        .await
-        .expect(200);
+    merge(&client, &format!("{CRDS}/stalls.shop.example.com"), &fixed).await;
     client.get(&format!("{V2}/a")).await.expect(200);
 }

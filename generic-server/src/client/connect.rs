@@ -1,0 +1,169 @@
+//! Reaching another server: its address, TCP, TLS; and what went wrong in the words of Go's client, because people search for
+//! those texts. Called by the webhook clients and by the aggregator's proxy.
+
+use std::error::Error;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use machinery::time::Timestamp;
+use rustls_pki_types::{ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::TlsIo;
+
+/// Why a server cannot be reached, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Fault(pub String);
+
+/// `host:port`, with brackets around an IPv6 address.
+pub fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// Connects to `authority` (`host:port`) and shakes hands with who must be `name`, all `within` this time. Addresses that the
+/// host resolves to and that are not `permitted` are passed over.
+///
+/// # Errors
+/// Why not, as upstream says it.
+pub async fn connect(
+    tls: &TlsConnector,
+    name: &ServerName<'static>,
+    authority: &str,
+    permitted: fn(IpAddr) -> bool,
+    within: Duration,
+) -> Result<TlsIo, Fault> {
+    let until = Instant::now() + within;
+    let late = |text: String| move |_| Fault(text);
+    let stream = timeout_at(until, dial(authority, permitted))
+        .await
+        .map_err(late(format!("dial tcp {authority}: i/o timeout")))??;
+    let stream = timeout_at(until, tls.connect(name.clone(), stream))
+        .await
+        .map_err(late("net/http: TLS handshake timeout".into()))?
+        .map_err(|error| Fault(tls_fault(&error, name)))?;
+    Ok(TlsIo::new(stream))
+}
+
+async fn dial(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<TcpStream, Fault> {
+    // Names are resolved here, so that what they resolve to can be judged.
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let found = tokio::net::lookup_host(authority)
+        .await
+        .map_err(|_| Fault(format!("dial tcp: lookup {host}: no such host")))?;
+    let allowed: Vec<SocketAddr> = found.filter(|address| permitted(address.ip())).collect();
+    if allowed.is_empty() {
+        return Err(Fault(format!(
+            "dial tcp {authority}: no permitted address: link-local and unspecified ones are refused"
+        )));
+    }
+    let stream = TcpStream::connect(&*allowed)
+        .await
+        .map_err(|error| Fault(dial_fault(authority, &error)))?;
+    // Watch events are small: they must not wait for more.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// A failed connect.
+fn dial_fault(authority: &str, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused",
+        io::ErrorKind::TimedOut => "connect: connection timed out",
+        io::ErrorKind::HostUnreachable => "connect: no route to host",
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable",
+        io::ErrorKind::ConnectionReset => "connect: connection reset by peer",
+        _ => return format!("dial tcp {authority}: {error}"),
+    };
+    format!("dial tcp {authority}: {why}")
+}
+
+fn rfc3339(time: UnixTime) -> String {
+    Timestamp::from_unix(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)).to_rfc3339()
+}
+
+/// `a.example` of `DnsName("a.example")`, as the TLS library tells names.
+fn bare_name(told: &str) -> &str {
+    let inner = told.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(told).trim_matches('"')
+}
+
+/// A failed handshake.
+fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
+    use rustls::{CertificateError as Bad, Error};
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let expired = "certificate has expired or is not yet valid";
+    let told = match cause {
+        Some(Error::InvalidCertificate(Bad::UnknownIssuer)) => {
+            "certificate signed by unknown authority".to_string()
+        }
+        Some(Error::InvalidCertificate(Bad::ExpiredContext { time, not_after })) => {
+            let (now, end) = (rfc3339(*time), rfc3339(*not_after));
+            format!("{expired}: current time {now} is after {end}")
+        }
+        Some(Error::InvalidCertificate(Bad::NotValidYetContext { time, not_before })) => {
+            let (now, begin) = (rfc3339(*time), rfc3339(*not_before));
+            format!("{expired}: current time {now} is before {begin}")
+        }
+        Some(Error::InvalidCertificate(Bad::Expired | Bad::NotValidYet)) => expired.to_string(),
+        Some(Error::InvalidCertificate(Bad::NotValidForName)) => format!(
+            "certificate is not valid for any names, but wanted to match {}",
+            name.to_str()
+        ),
+        Some(Error::InvalidCertificate(Bad::NotValidForNameContext { presented, .. })) => {
+            let names: Vec<&str> = presented.iter().map(|name| bare_name(name)).collect();
+            format!(
+                "certificate is valid for {}, not {}",
+                names.join(", "),
+                name.to_str()
+            )
+        }
+        Some(Error::InvalidMessage(_)) => {
+            return "tls: first record does not look like a TLS handshake".into();
+        }
+        Some(other) => return format!("tls: {other}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => return "EOF".into(),
+        None => return error.to_string(),
+    };
+    format!("tls: failed to verify certificate: x509: {told}")
+}
+
+/// What a request's failure was: of the errors behind it the first that upstream has words for, else the innermost.
+pub fn fault_of(error: &(dyn Error + 'static)) -> String {
+    let mut at = Some(error);
+    let mut last = String::new();
+    while let Some(error) = at {
+        if let Some(Fault(text)) = error.downcast_ref() {
+            return text.clone();
+        }
+        if let Some(error) = error.downcast_ref::<hyper::Error>() {
+            if error.is_incomplete_message() {
+                return "EOF".into();
+            }
+            if error.is_timeout() {
+                return "http2: client connection lost".into();
+            }
+            if error.is_parse_too_large() {
+                return "net/http: server response headers exceeded the limit; aborted".into();
+            }
+            if error.is_parse() {
+                return "net/http: HTTP/1.x transport connection broken: malformed HTTP response".into();
+            }
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>()
+            && error.kind() == io::ErrorKind::ConnectionReset
+        {
+            return "read: connection reset by peer".into();
+        }
+        last = error.to_string();
+        at = error.source();
+    }
+    last
+}
