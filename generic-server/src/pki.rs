@@ -19,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 pub use authority::{Authority, Issued};
+pub use files::expires;
 
 /// What went wrong with certificates.
 #[derive(Debug, thiserror::Error)]

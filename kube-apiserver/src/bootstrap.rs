@@ -16,6 +16,7 @@ use generic_server::registry::write::{self, Preconditions, UpdateRules, WriteCal
 use generic_server::request::Authorized;
 use machinery::{ApiError, GroupResource, Reason, meta};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 pub use masters::{Masters, keep_endpoints};
 
@@ -32,12 +33,19 @@ pub struct Facts {
     pub masters: Masters,
     /// The ranges of cluster IPs.
     pub service_cidrs: Vec<Cidr>,
-    /// CAs of client certificates, PEM.
-    pub client_ca: String,
-    /// CAs of front proxies, PEM.
-    pub front_proxy_ca: String,
+    /// Whom this server trusts, as it is now.
+    pub authorities: watch::Receiver<ClusterAuthorities>,
     /// Common names of front proxies; empty for any.
     pub front_proxy_names: Vec<String>,
+}
+
+/// The authorities that extension servers are told of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterAuthorities {
+    /// CAs of client certificates, PEM.
+    pub client: String,
+    /// CAs of front proxies, PEM.
+    pub front_proxy: String,
 }
 
 /// What happens when an object is there already.
@@ -256,25 +264,22 @@ fn kubernetes_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Vec<Wanted> {
     ]
 }
 
-/// What extension servers read to trust this server's front proxy and clients.
+/// What extension servers read to trust this server's front proxy and clients. One that is there is of other replicas, too: a
+/// controller adds to it.
 fn authentication_facts(facts: &Facts) -> Wanted {
-    wanted(
-        "",
-        "configmaps",
-        authentication_config(facts),
-        Existing::Overwrite,
-    )
+    let config = authentication_config(&facts.authorities.borrow(), &facts.front_proxy_names);
+    wanted("", "configmaps", config, Existing::Keep)
 }
 
 /// The ConfigMap that says so.
-pub(crate) fn authentication_config(facts: &Facts) -> Value {
-    let names = json!(facts.front_proxy_names).to_string();
+pub(crate) fn authentication_config(authorities: &ClusterAuthorities, front_proxy_names: &[String]) -> Value {
+    let names = json!(front_proxy_names).to_string();
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
         "data": {
-            "client-ca-file": facts.client_ca,
-            "requestheader-client-ca-file": facts.front_proxy_ca,
+            "client-ca-file": authorities.client,
+            "requestheader-client-ca-file": authorities.front_proxy,
             "requestheader-allowed-names": names,
             "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
             "requestheader-group-headers": "[\"X-Remote-Group\"]",

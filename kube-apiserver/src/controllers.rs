@@ -76,8 +76,8 @@ pub fn storage_migration_controller(deps: &Deps, api: Arc<dyn Delegate>) -> Cont
 /// Keeps what extension servers read about whom to trust. Runs as long as the server does.
 pub fn keep_trust(facts: &crate::Facts) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let client = Client::new(facts.directory.clone());
-    let wanted = crate::bootstrap::authentication_config(facts);
-    Box::pin(trust::run(client, wanted))
+    let (authorities, names) = (facts.authorities.clone(), facts.front_proxy_names.clone());
+    Box::pin(trust::run(client, authorities, names))
 }
 
 /// Follows a store for ever: first everything that is there, then every change. `all` is called with each full state (again

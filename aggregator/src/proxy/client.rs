@@ -12,6 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
+use rustls::sign::CertifiedKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 
@@ -44,9 +45,17 @@ pub(crate) type Pool = Client<Connector, Held>;
 #[derive(Debug)]
 pub(crate) struct Transport {
     connector: Connector,
-    lanes: Mutex<Vec<Lane>>,
+    key: ProxyKey,
+    lanes: Mutex<Lanes>,
     /// HTTP/1.1 alone, without reuse: for upgrades.
     upgrades: Connector,
+}
+
+/// The pools whose connections were shown the same certificate.
+#[derive(Debug)]
+struct Lanes {
+    shown: Arc<CertifiedKey>,
+    all: Vec<Lane>,
 }
 
 /// A pool that shares one HTTP/2 connection per endpoint.
@@ -104,7 +113,11 @@ impl Transport {
         };
         Ok(Transport {
             connector,
-            lanes: Mutex::default(),
+            key: key.clone(),
+            lanes: Mutex::new(Lanes {
+                shown: key.load_full(),
+                all: Vec::new(),
+            }),
             upgrades,
         })
     }
@@ -112,6 +125,13 @@ impl Transport {
     /// A place on the first connection that has one; `None` when too many requests are under way.
     pub(crate) fn place(&self) -> Option<Place> {
         let mut lanes = self.lanes.lock();
+        let key = self.key.load();
+        if !Arc::ptr_eq(&key, &lanes.shown) {
+            // What is under way ends where it is; the rest is asked by who this server is now.
+            lanes.all.clear();
+            lanes.shown = Arc::clone(&key);
+        }
+        let lanes = &mut lanes.all;
         let free = |lane: &Lane| {
             Some(Place {
                 permit: lane.free.clone().try_acquire_owned().ok()?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use generic_server::client::trust::{self, Whom};
-use rustls::client::ResolvesClientCert;
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, SignatureScheme};
 
@@ -22,7 +22,10 @@ pub(crate) fn client_config(spec: &RemoteSpec, key: &ProxyKey) -> Result<ClientC
         Some(bundle) => Whom::Bundle(bundle),
         None => Whom::System,
     };
-    Ok(trust::settings(whom)?.with_client_cert_resolver(Arc::new(Shown(key.clone()))))
+    let mut config = trust::settings(whom)?.with_client_cert_resolver(Arc::new(Shown(key.clone())));
+    // A session that is taken up again would go on with the certificate that was shown at its beginning.
+    config.resumption = Resumption::disabled();
+    Ok(config)
 }
 
 /// Shows the front-proxy certificate, whatever authorities the server hints at.

@@ -16,14 +16,15 @@ use generic_server::health::StaticJson;
 use generic_server::pki::Pki;
 use generic_server::registry::Directory;
 use generic_server::registry::cache::{ChangeKind, Interest};
-use kube_apiserver::TokenIssuer;
+use kube_apiserver::{ClusterAuthorities, TokenIssuer};
 use machinery::GroupResource;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::compose::patiently;
-use crate::reload::{FactsText, Reload};
+use crate::reload::Reload;
 use crate::{Options, StartError, tokens};
 
 /// The server's trust.
@@ -34,10 +35,8 @@ pub(crate) struct Access {
     pub(crate) tokens: Arc<dyn TokenAuthenticator>,
     pub(crate) issuer: Arc<dyn TokenIssuer>,
     pub(crate) rbac: Option<Arc<Rbac>>,
-    /// CAs of client certificates, PEM.
-    pub(crate) client_ca_pem: String,
-    /// CAs of front proxies, PEM.
-    pub(crate) front_proxy_ca_pem: String,
+    /// What extension servers are told of the authorities, kept in step with the files.
+    pub(crate) cluster_authorities: watch::Receiver<ClusterAuthorities>,
     /// Common names that front proxies may have.
     pub(crate) front_proxy_names: Vec<String>,
     /// The documents about service account tokens, by path.
@@ -75,7 +74,13 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
         options.requestheader_client_ca_file.as_ref(),
         &front_proxies,
     );
-    reload.facts(directory.clone(), facts_text(options, pki));
+    let authorities_now = cluster_authorities(options, pki);
+    let (told, cluster_authorities) = watch::channel(authorities_now()?);
+    reload.afterwards(move || {
+        let now = authorities_now().map_err(|error| error.to_string())?;
+        told.send_if_modified(|before| std::mem::replace(before, now.clone()) != now);
+        Ok(())
+    });
     let front_proxy_names = front_proxy_names(options);
     let request_header = RequestHeaderOptions {
         allowed_names: front_proxy_names.clone(),
@@ -99,8 +104,7 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
         tokens,
         issuer,
         rbac,
-        client_ca_pem: pem(&pki.ca.certificate, options.client_ca_file.as_deref())?,
-        front_proxy_ca_pem,
+        cluster_authorities,
         front_proxy_names,
         endpoints,
         reload,
@@ -137,23 +141,22 @@ fn watch_authorities(
     });
 }
 
-/// What extension servers are told of the authorities.
-fn facts_text(options: &Options, pki: &Pki) -> FactsText {
-    let (own, file) = (pki.ca.certificate.clone(), options.client_ca_file.clone());
-    let (own_proxy, proxy_file) = (
-        pki.front_proxy_ca.certificate.clone(),
+/// Reads what extension servers are told of the authorities.
+fn cluster_authorities(
+    options: &Options,
+    pki: &Pki,
+) -> impl Fn() -> Result<ClusterAuthorities, StartError> + Send + Sync + 'static {
+    let own = [&pki.ca.certificate, &pki.front_proxy_ca.certificate].map(String::clone);
+    let files = [
+        options.client_ca_file.clone(),
         options.requestheader_client_ca_file.clone(),
-    );
-    Box::new(move || {
-        let text = |own: &str, file: Option<&Path>| pem(own, file).map_err(|error| error.to_string());
-        Ok(vec![
-            ("client-ca-file", text(&own, file.as_deref())?),
-            (
-                "requestheader-client-ca-file",
-                text(&own_proxy, proxy_file.as_deref())?,
-            ),
-        ])
-    })
+    ];
+    move || {
+        Ok(ClusterAuthorities {
+            client: pem(&own[0], files[0].as_deref())?,
+            front_proxy: pem(&own[1], files[1].as_deref())?,
+        })
+    }
 }
 
 /// The server's own CA, with what a file adds.

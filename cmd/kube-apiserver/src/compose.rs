@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregator::Aggregator;
+use aggregator::{Aggregator, ProxyKey};
 use apiextensions_server::ApiExtensions;
+use arc_swap::ArcSwap;
 use generic_server::admission::AdmissionChain;
 use generic_server::authz::rbac::Escalation;
 use generic_server::chain::{self, ChainConfig};
@@ -79,7 +80,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         .with_unsafe_deletion(options.unsafe_deletion());
     let directory = Arc::new(Directory::default());
 
-    let access = access::build(&options, &pki, &directory)?;
+    let mut access = access::build(&options, &pki, &directory)?;
     let deps = kube_apiserver::Deps {
         storage: stores.clone(),
         prefix: prefix.clone(),
@@ -137,7 +138,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         directory: directory.clone(),
         env,
         server_address: SocketAddr::new(advertise, address.port()).to_string(),
-        proxy_key: crate::proxy_key::open(&options, &pki, &tasks)?,
+        proxy_key: proxy_key(&options, &pki, &mut access.reload)?,
         endpoint_routing: options.enable_aggregator_routing,
         metrics: metrics.clone(),
         tasks: tasks.clone(),
@@ -194,8 +195,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         advertise: (advertise, address.port()),
         masters: kube_apiserver::Masters::new(engines[0].clone(), &prefix, advertise),
         service_cidrs: deps.service_cidrs.clone(),
-        client_ca: access.client_ca_pem,
-        front_proxy_ca: access.front_proxy_ca_pem,
+        authorities: access.cluster_authorities,
         front_proxy_names: access.front_proxy_names,
     };
     // Together, so that their writes share commits.
@@ -252,6 +252,21 @@ fn serving_key(options: &Options, pki: &Pki) -> Result<Arc<CertifiedKey>, StartE
         (Some(certificate), Some(key)) => Ok(certified_key(certificate, key)?),
         _ => Ok(pki.serving_key()?),
     }
+}
+
+/// The client certificate that vouches for this server to extension servers: the one that the options name, else its own.
+fn proxy_key(options: &Options, pki: &Pki, reload: &mut Reload) -> Result<ProxyKey, StartError> {
+    let (Some(certificate), Some(key)) = (&options.proxy_client_cert_file, &options.proxy_client_key_file)
+    else {
+        return Ok(Arc::new(ArcSwap::new(pki.front_proxy_client.certified_key()?)));
+    };
+    let current = Arc::new(ArcSwap::new(certified_key(certificate, key)?));
+    let (files, kept) = ([certificate.clone(), key.clone()], current.clone());
+    reload.watch("proxy client certificate", files.clone(), move || {
+        let read = certified_key(&files[0], &files[1]);
+        read.map(|key| kept.store(key)).map_err(|error| error.to_string())
+    });
+    Ok(current)
 }
 
 fn watch_serving_key(reload: &mut Reload, options: &Options, tls: &Arc<Tls>) {

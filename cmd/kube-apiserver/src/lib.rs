@@ -19,7 +19,6 @@ mod dynamic_admission;
 mod error;
 pub mod logging;
 mod options;
-mod proxy_key;
 mod reload;
 pub mod signals;
 mod tokens;

@@ -6,16 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use generic_server::encryption::Encryption;
-use generic_server::registry::Directory;
-use generic_server::registry::store::Written;
-use machinery::GroupResource;
 use parking_lot::Mutex;
 use ring::digest;
-use serde_json::Value;
 
 /// How often files are looked at, as upstream.
 const EVERY: Duration = Duration::from_secs(60);
 
+/// Takes over what files say, or says why it cannot.
 type Apply = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Files that belong together, and what is done when one of them changes.
@@ -32,12 +29,9 @@ struct Watched {
 pub(crate) struct Reload {
     watched: Vec<Watched>,
     encryption: Option<Arc<Encryption>>,
-    /// What extension servers read of this server's trust is kept in step with the files.
-    facts: Option<(Arc<Directory>, FactsText)>,
+    /// What else is kept in step with the files.
+    afterwards: Vec<Apply>,
 }
-
-/// The text of a fact that extension servers read, as it is now.
-pub(crate) type FactsText = Box<dyn Fn() -> Result<Vec<(&'static str, String)>, String> + Send + Sync>;
 
 impl std::fmt::Debug for Reload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -74,9 +68,9 @@ impl Reload {
         self.encryption = encryption;
     }
 
-    /// Keeps the facts for extension servers in step.
-    pub(crate) fn facts(&mut self, directory: Arc<Directory>, text: FactsText) {
-        self.facts = Some((directory, text));
+    /// Calls this, too, whenever files were taken over.
+    pub(crate) fn afterwards(&mut self, apply: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.afterwards.push(Box::new(apply));
     }
 
     /// Looks at all files once. Names what was taken over; what does not hold is told in the log.
@@ -97,11 +91,10 @@ impl Reload {
                 Err(error) => tracing::error!(files = one.name, %error, "changed files cannot be used"),
             }
         }
-        if !taken.is_empty()
-            && let Some((directory, text)) = &self.facts
-            && let Err(error) = write_facts(directory, text).await
-        {
-            tracing::error!(%error, "the facts for extension servers cannot be written");
+        if !taken.is_empty() {
+            for error in self.afterwards.iter().filter_map(|apply| apply().err()) {
+                tracing::error!(%error, "what depends on changed files cannot follow them");
+            }
         }
         if let Some(encryption) = &self.encryption
             && encryption.is_automatic()
@@ -129,29 +122,4 @@ fn hash(files: &[PathBuf]) -> Option<[u8; 32]> {
         context.update(&content);
     }
     context.finish().as_ref().try_into().ok()
-}
-
-async fn write_facts(directory: &Directory, text: &FactsText) -> Result<(), String> {
-    let Some(maps) = directory.get(&GroupResource::new("", "configmaps")) else {
-        return Ok(());
-    };
-    let found = maps
-        .store
-        .find("kube-system", "extension-apiserver-authentication")
-        .await;
-    let Some(entry) = found.map_err(|error| error.to_string())? else {
-        return Ok(());
-    };
-    let mut object = entry.value();
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion");
-    }
-    for (key, text) in text()? {
-        object["data"][key] = Value::from(text);
-    }
-    match maps.store.replace(&entry, &object, None).await {
-        Ok(Written::Stored(_)) => Ok(()),
-        Ok(Written::Lost(_)) => Err("somebody else was writing them".into()),
-        Err(error) => Err(error.to_string()),
-    }
 }

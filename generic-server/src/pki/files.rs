@@ -118,6 +118,11 @@ fn with_parsed<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Re
     Ok(look(&parsed))
 }
 
+/// When the first certificate of a PEM text expires, in seconds since the epoch; `None` when it cannot be read.
+pub fn expires(pem: &str) -> Option<i64> {
+    with_parsed(pem, |c| c.validity().not_after.timestamp()).ok()
+}
+
 /// Whether a certificate is valid for long enough.
 fn lasts(pem: &str) -> Result<bool, String> {
     let limit = (OffsetDateTime::now_utc() + RENEW_BEFORE).unix_timestamp();

@@ -1,25 +1,41 @@
 //! Keeps the `extension-apiserver-authentication` ConfigMap saying whom extension servers may trust: made anew when it is
-//! deleted, and what this server needs is put back when it is edited out. What others put there stays: replicas may have other
-//! authorities. Mirrors upstream's `clusterauthenticationtrust`; as there, no option turns it off.
+//! deleted, and what this server needs is put back when it is edited out. What others put there stays, replicas may have other
+//! authorities; those that have expired go. Mirrors upstream's `clusterauthenticationtrust`; as there, no option turns it off.
 
-use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
 use generic_server::ApiError;
+use generic_server::pki;
 use generic_server::registry::cache::Interest;
 use machinery::meta;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::REST;
+use crate::bootstrap::{ClusterAuthorities, authentication_config};
 use crate::client::{At, Client};
 use crate::json::Json;
 
 const MAPS: At<'static> = ("", "configmaps");
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
+/// How often it is looked at without a cause: authorities expire.
+const EVERY: Duration = Duration::from_secs(60);
+/// How long an authority stays after it has expired: clocks differ.
+const SLACK: Duration = Duration::from_secs(5 * 60);
 
-/// Keeps the ConfigMap as `wanted` has it, in its namespace and by its name.
-pub(super) async fn run(client: Client, wanted: Value) {
-    let (namespace, name) = (meta::namespace(&wanted), meta::name(&wanted));
+/// Keeps the ConfigMap as it must be with these authorities and names of front proxies.
+pub(super) async fn run(
+    client: Client,
+    mut authorities: watch::Receiver<ClusterAuthorities>,
+    names: Vec<String>,
+) {
+    let mut wanted = authentication_config(&authorities.borrow_and_update(), &names);
+    let own = (
+        meta::namespace(&wanted).to_string(),
+        meta::name(&wanted).to_string(),
+    );
     loop {
         let Ok(store) = client.resource(MAPS).map(|r| r.store) else {
             tokio::time::sleep(REST).await;
@@ -29,7 +45,7 @@ pub(super) async fn run(client: Client, wanted: Value) {
             tokio::time::sleep(REST).await;
             continue;
         };
-        let key = store.key(namespace, name);
+        let key = store.key(&own.0, &own.1);
         let interest = Interest::Key(key.as_str().into());
         let Ok(mut feed) = cache.feed(snapshot.revision, interest).await else {
             tokio::time::sleep(REST).await;
@@ -44,8 +60,14 @@ pub(super) async fn run(client: Client, wanted: Value) {
                 continue;
             }
             changes.clear();
-            if feed.next(&mut changes).await.is_err() {
-                break;
+            tokio::select! {
+                told = feed.next(&mut changes) => if told.is_err() {
+                    break;
+                },
+                Ok(()) = authorities.changed() => {
+                    wanted = authentication_config(&authorities.borrow_and_update(), &names);
+                }
+                () = tokio::time::sleep(EVERY) => {}
             }
         }
     }
@@ -64,19 +86,20 @@ async fn mend(client: &Client, wanted: &Value) -> Result<(), ApiError> {
             .unwrap_or_default()
     };
     let own = data(wanted);
-    if merged(&data(&live), &own) == data(&live) {
+    let alive_at = SystemTime::now() - SLACK;
+    if merged(&data(&live), &own, alive_at) == data(&live) {
         return Ok(());
     }
     let change = |object: &mut Value| {
-        let all = merged(&data(object), &own);
+        let all = merged(&data(object), &own, alive_at);
         object.put("data", Value::Object(all));
         Ok(())
     };
     client.update(MAPS, namespace, name, "", change).await
 }
 
-/// What is there and what this server needs.
-fn merged(there: &Map<String, Value>, own: &Map<String, Value>) -> Map<String, Value> {
+/// What is there and what this server needs, without authorities that had expired at a time.
+fn merged(there: &Map<String, Value>, own: &Map<String, Value>, alive_at: SystemTime) -> Map<String, Value> {
     let mut all = there.clone();
     for (key, value) in own {
         let (old, new) = (
@@ -84,7 +107,7 @@ fn merged(there: &Map<String, Value>, own: &Map<String, Value>) -> Map<String, V
             value.as_str().unwrap_or_default(),
         );
         let both = if key.ends_with("-file") {
-            certificates(old, new)
+            certificates(old, new, alive_at)
         } else {
             names(old, new)
         };
@@ -93,29 +116,33 @@ fn merged(there: &Map<String, Value>, own: &Map<String, Value>) -> Map<String, V
     all
 }
 
-/// The certificates of both bundles, each once; a bundle that has all of the other's stays as it is.
-fn certificates(there: &str, own: &str) -> String {
-    let each = |bundle: &str| -> Vec<String> {
-        let blocks = bundle.split_inclusive(END).map(str::trim);
-        blocks
-            .filter(|block| block.ends_with(END))
-            .map(str::to_string)
-            .collect()
-    };
-    let known: BTreeSet<String> = each(there).into_iter().collect();
-    let missing: Vec<String> = each(own)
-        .into_iter()
-        .filter(|block| !known.contains(block))
-        .collect();
-    if missing.is_empty() && !known.is_empty() {
+/// The certificates of both bundles, each once and none that has expired; a bundle that is so already stays as it is.
+fn certificates(there: &str, own: &str, alive_at: SystemTime) -> String {
+    let alive_at = alive_at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    // One that cannot be read does not last, either.
+    let lasts =
+        |block: &&str| pki::expires(block).is_some_and(|at| u64::try_from(at).is_ok_and(|at| at > alive_at));
+    let blocks = |bundle| str::split_inclusive(bundle, END).filter_map(block);
+    let mut all: Vec<&str> = Vec::new();
+    for block in blocks(there).chain(blocks(own)).filter(lasts) {
+        if !all.contains(&block) {
+            all.push(block);
+        }
+    }
+    if all.iter().copied().eq(blocks(there)) {
         return there.to_string();
     }
-    let mut all = String::new();
-    for block in each(there).iter().chain(&missing) {
-        all.push_str(block);
-        all.push('\n');
-    }
-    all
+    all.iter().flat_map(|block| [*block, "\n"]).collect()
+}
+
+/// A certificate's PEM block, without what stands before and after it.
+fn block(text: &str) -> Option<&str> {
+    let block = text.trim();
+    block
+        .ends_with(END)
+        .then(|| block.find(BEGIN).map(|at| &block[at..]))?
 }
 
 /// The names of both lists, each once. No names at all means any: then that stays.
@@ -137,24 +164,28 @@ fn names(there: &str, own: &str) -> String {
 mod tests {
     use super::*;
 
-    fn block(text: &str) -> String {
-        format!("-----BEGIN CERTIFICATE-----\n{text}\n{END}\n")
-    }
-
     #[test]
-    fn what_others_put_there_stays() {
-        let own = json!({"client-ca-file": block("a"), "requestheader-allowed-names": "[\"front\"]", "requestheader-group-headers": "[\"X-G\"]"});
-        let there =
-            json!({"client-ca-file": block("b"), "requestheader-allowed-names": "[\"other\"]", "more": "x"});
+    fn what_others_put_there_stays_until_it_expires() {
+        let certificate = |name: &str| pki::Authority::generate(name).expect("an authority").certificate;
+        let (mine, other) = (certificate("mine"), certificate("other"));
+        let own = json!({"client-ca-file": mine, "requestheader-allowed-names": "[\"front\"]", "requestheader-group-headers": "[\"X-G\"]"});
+        let there = json!({
+            "client-ca-file": format!("{other}# of another replica\nnot a certificate\n{END}\n"),
+            "requestheader-allowed-names": "[\"other\"]", "more": "x",
+        });
         let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
-        let both = merged(&map(&there), &map(&own));
+        let merged = |there: &Map<String, Value>, own: &Value| merged(there, &map(own), SystemTime::now());
+        let both = merged(&map(&there), &own);
         let expected = json!({
-            "client-ca-file": format!("{}{}", block("b"), block("a")), "more": "x",
+            "client-ca-file": format!("{}\n{}\n", other.trim(), mine.trim()), "more": "x",
             "requestheader-allowed-names": "[\"other\",\"front\"]", "requestheader-group-headers": "[\"X-G\"]",
         });
         assert_eq!(Value::Object(both.clone()), expected);
-        assert_eq!(merged(&both, &map(&own)), both, "and then it is settled");
-        assert_eq!(merged(&Map::new(), &map(&own)), map(&own));
+        assert_eq!(merged(&both, &own), both, "and then it is settled");
+        let expiry = pki::expires(&other).and_then(|at| u64::try_from(at).ok());
+        let expired = SystemTime::UNIX_EPOCH + Duration::from_secs(expiry.expect("it expires"));
+        assert_eq!(certificates(&other, &other, expired), "");
+        assert_eq!(certificates(&other, &other, expired - SLACK), other);
         // Any name at all is more than a list of some.
         assert_eq!(names("[\"other\"]", "[]"), "[]");
         assert_eq!(names("garbage", "[\"front\"]"), "[\"front\"]");
