@@ -152,9 +152,9 @@ impl Aggregator {
         &self.resource
     }
 
-    /// The discovery documents of everything.
-    pub fn documents(&self) -> &Documents {
-        &self.documents
+    /// The groups of everything, local and remote.
+    pub fn discovery(&self) -> Arc<dyn DiscoverySource> {
+        self.published.clone()
     }
 
     /// Reads the APIServices, registers what is served here, and follows both from then on.

@@ -5,6 +5,7 @@
 //! after a change.
 
 mod document;
+mod index;
 mod serve;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use document::{ResourceDocument, SubresourceDocument, resource_documents, version_discovery};
+pub use index::RootPaths;
 pub use serve::Documents;
 
 /// One version of a group, as it is published.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::RwLock;
 
@@ -339,18 +340,22 @@ impl StaticJson {
 #[async_trait::async_trait]
 impl Endpoint for StaticJson {
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
-        if request.method() != http::Method::GET {
-            return crate::respond::error(&machinery::ApiError::method_not_allowed());
-        }
-        if !accepts_json(&request) {
-            return crate::respond::error(&machinery::ApiError::not_acceptable(&["application/json"]));
-        }
-        let mut response = Response::new(full(self.0.clone()));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response
+        json_response(&request, || self.0.clone())
     }
+}
+
+/// A JSON document, for those who read it and take JSON.
+pub(crate) fn json_response(request: &Request, document: impl FnOnce() -> Bytes) -> Response {
+    if request.method() != http::Method::GET {
+        return crate::respond::error(&machinery::ApiError::method_not_allowed());
+    }
+    if !accepts_json(request) {
+        return crate::respond::error(&machinery::ApiError::not_acceptable(&["application/json"]));
+    }
+    let mut response = Response::new(full(document()));
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 /// Serves `/metrics`.

@@ -351,11 +351,8 @@ pub(crate) fn document(headers: &HeaderMap, aggregated: bool) -> Result<Document
                 && clause.param("v") == Some("v2")
                 && clause.param("as") == Some("APIGroupDiscoveryList")
         };
-        let plain = |clause: &Clause<'_>| clause.param("as").is_none();
-        if clauses
-            .find(|c| is_aggregated(c) || plain(c))
-            .is_some_and(|c| is_aggregated(&c))
-        {
+        // Whoever takes it gets it, whatever else they take.
+        if clauses.any(|clause| is_aggregated(&clause)) {
             return Ok(DocumentForm::AggregatedDiscovery);
         }
     }

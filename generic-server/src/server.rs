@@ -99,12 +99,27 @@ impl DiscoverySource for ApiServer {
     }
 }
 
+/// The group of a path below `/api` or `/apis/GROUP`.
+fn group_below(path: &str) -> Option<&str> {
+    let (group, below) = match path.strip_prefix("/apis/") {
+        Some(rest) => rest.split_once('/')?,
+        None => ("", path.strip_prefix("/api/")?),
+    };
+    (!below.is_empty()).then_some(group)
+}
+
 #[async_trait::async_trait]
 impl Delegate for ApiServer {
     async fn handle(&self, authorized: &Authorized, request: Request) -> Handled {
         let info = authorized.info();
         if !info.is_resource {
-            return Handled::NotMine(request);
+            // A version that one of its groups does not have.
+            return match group_below(&info.path) {
+                Some(group) if self.routes.contains_key(group) => {
+                    Handled::Answered(crate::respond::error(&ApiError::no_such_path()))
+                }
+                _ => Handled::NotMine(request),
+            };
         }
         let Some(versions) = self.routes.get(info.group.as_str()) else {
             return Handled::NotMine(request);

@@ -13,7 +13,7 @@ use generic_server::admission::AdmissionChain;
 use generic_server::authz::rbac::Escalation;
 use generic_server::chain::{self, ChainConfig};
 use generic_server::delegate::InOrder;
-use generic_server::discovery::DiscoverySource;
+use generic_server::discovery::{DiscoverySource, RootPaths};
 use generic_server::encryption::Encryption;
 use generic_server::filters::cors::Cors;
 use generic_server::filters::max_in_flight::MaxInFlight;
@@ -170,6 +170,13 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     }
     for (path, document) in access.endpoints {
         config.endpoints.add(path, document);
+    }
+    let index = Arc::new(RootPaths {
+        others: config.endpoints.paths(),
+        groups: aggregator.discovery(),
+    });
+    for path in ["/", "/index.html"] {
+        config.endpoints.add(path, index.clone());
     }
     let chain = chain::build(config);
 

@@ -147,6 +147,10 @@ fn aggregated_discovery_is_asked_for_by_name() {
         form(&format!("{v2},application/json")),
         Ok(DocumentForm::AggregatedDiscovery)
     );
+    assert_eq!(
+        form(&format!("application/json,{v2}")),
+        Ok(DocumentForm::AggregatedDiscovery)
+    );
     assert_eq!(form("application/json"), Ok(DocumentForm::Json));
     assert_eq!(
         form("application/json;g=x;v=v2;as=APIGroupDiscoveryList,*/*"),

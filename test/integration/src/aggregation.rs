@@ -9,10 +9,12 @@ use sample_extension::{Extension, Options};
 use serde_json::{Value, json};
 use test_support::{Client, eventually, plane};
 
+mod backend;
 mod documents;
 mod extension;
 mod faults;
 mod faulty;
+mod routing;
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const FISHES: &str = "/apis/sample.example.com/v1/namespaces/default/fishes";

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use generic_server::pki::{Authority, Issued};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -49,18 +51,26 @@ pub(super) fn answer(status: &str, body: &str) -> Vec<Step> {
 
 /// A server certificate with its key.
 pub(super) fn acceptor(certificate: &str, key: &str) -> TlsAcceptor {
+    TlsAcceptor::from(Arc::new(server_config(certificate, key, None)))
+}
+
+/// The same, for clients that must be known.
+pub(super) fn server_config(
+    certificate: &str,
+    key: &str,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> rustls::ServerConfig {
     let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .expect("certificates");
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth))
         .with_single_cert(chain, key)
-        .expect("a pair");
-    TlsAcceptor::from(Arc::new(config))
+        .expect("a pair")
 }
 
 /// A certificate of `authority` for the service `default/NAME`.
