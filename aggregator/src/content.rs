@@ -1,17 +1,26 @@
-//! What remote servers keep in a namespace: deleted with it. A server that is away holds up what it keeps, and nothing else.
+//! What remote servers keep, for the controllers that work across resources, through [`Elsewhere`]: deleted with its namespace, or
+//! with its owners. A server that is away holds up what it keeps, and nothing else.
 //!
-//! Called by the namespace controller through [`Elsewhere`]. Mirrors the remote part of upstream's
-//! `pkg/controller/namespace/deletion`, which finds the resources by discovery.
+//! Mirrors the remote part of upstream's `pkg/controller/namespace/deletion` and `pkg/controller/garbagecollector`, which find the
+//! resources by discovery.
+
+mod kinds;
+mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use generic_server::User;
-use generic_server::registry::directory::{Elsewhere, Leftovers};
+use generic_server::discovery::DiscoverySource;
+use generic_server::registry::directory::{
+    Elsewhere, Leftovers, RemoteAsk, RemoteLines, RemoteResource, Whereabouts,
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use machinery::{GroupResource, meta};
+use machinery::{ApiError, GroupResource, GroupVersionKind, Reason, meta};
 use serde_json::Value;
 
+use self::kinds::Kinds;
 use crate::backend::Backend;
 use crate::local::version_rank;
 use crate::proxy;
@@ -20,14 +29,25 @@ use crate::server::Published;
 
 /// Objects looked at per resource and round; more are left for the next.
 const PAGE: usize = 500;
-/// How large a page may be.
+/// How large a page may be, and an object.
 const MOST: usize = 64 << 20;
+const MOST_OBJECT: usize = 4 << 20;
 
-/// Empties namespaces on remote servers.
+/// Metadata alone, where the server can.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// The server's own hand on what remote servers keep.
 #[derive(Debug)]
 pub(crate) struct RemoteContent {
     published: Arc<Published>,
+    kinds: Kinds,
+    /// As the namespace controller.
     headers: HeaderMap,
+    /// As the garbage collector, reading objects and lists of metadata.
+    object_headers: HeaderMap,
+    list_headers: HeaderMap,
 }
 
 /// A namespaced resource that can be emptied.
@@ -40,26 +60,46 @@ struct Deletable {
 
 impl RemoteContent {
     pub(crate) fn new(published: Arc<Published>, mark: (http::HeaderName, HeaderValue)) -> Self {
-        let user = User {
-            name: "system:serviceaccount:kube-system:namespace-controller".into(),
-            groups: ["serviceaccounts", "serviceaccounts:kube-system", "authenticated"]
-                .map(|group| format!("system:{group}"))
-                .into(),
-            ..User::default()
+        let headers = |account: &str, accept: &'static str| {
+            let user = User {
+                name: format!("system:serviceaccount:kube-system:{account}"),
+                groups: ["serviceaccounts", "serviceaccounts:kube-system", "authenticated"]
+                    .map(|group| format!("system:{group}"))
+                    .into(),
+                ..User::default()
+            };
+            let mut headers = HeaderMap::new();
+            proxy::identify(&mut headers, &user);
+            headers.insert(mark.0.clone(), mark.1.clone());
+            headers.insert(header::USER_AGENT, HeaderValue::from_static("kube-aggregator"));
+            headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+            headers
         };
-        let mut headers = HeaderMap::new();
-        proxy::identify(&mut headers, &user);
-        headers.insert(mark.0, mark.1);
-        headers.insert(header::USER_AGENT, HeaderValue::from_static("kube-aggregator"));
-        let json = HeaderValue::from_static("application/json");
-        headers.insert(header::ACCEPT, json);
-        RemoteContent { published, headers }
+        let collector = "generic-garbage-collector";
+        RemoteContent {
+            kinds: Kinds::default(),
+            published,
+            headers: headers("namespace-controller", "application/json"),
+            object_headers: headers(collector, METADATA),
+            list_headers: headers(collector, METADATA_LIST),
+        }
     }
 
-    async fn ask(&self, backend: &Arc<Backend>, method: Method, path: &str) -> Result<Value, String> {
+    /// The server of a resource; none when it is away.
+    fn backend_of(&self, resource: &RemoteResource) -> Option<Arc<Backend>> {
+        let kind = &resource.kind;
+        let mut all = self.published.backends().into_iter();
+        let found = all.find(|(b, _)| *b.spec.group == *kind.group && *b.spec.version == *kind.version);
+        found
+            .filter(|(_, available)| *available)
+            .map(|(backend, _)| backend)
+    }
+
+    async fn ask_plainly(&self, backend: &Arc<Backend>, method: Method, path: &str) -> Result<Value, String> {
         let ask = Ask {
             method,
             headers: &self.headers,
+            body: Bytes::new(),
             most: Some(MOST),
         };
         let answer = remote_discovery::ask_backend(backend, path, &ask)
@@ -92,7 +132,7 @@ impl RemoteContent {
         let root = remote_discovery::path(&backend.spec);
         let path = format!("{root}/namespaces/{namespace}/{}", resource.name);
         let page = format!("{path}?limit={PAGE}");
-        let found = self.ask(backend, Method::GET, &page).await?;
+        let found = self.ask_plainly(backend, Method::GET, &page).await?;
         let items = |list: &Value| -> Vec<Value> {
             let items = list.get("items").and_then(Value::as_array);
             items.cloned().unwrap_or_default()
@@ -102,14 +142,14 @@ impl RemoteContent {
         }
         if resource.collection {
             let all = format!("{path}?propagationPolicy=Background");
-            self.ask(backend, Method::DELETE, &all).await?;
+            self.ask_plainly(backend, Method::DELETE, &all).await?;
         } else {
             for item in items(&found) {
                 let one = format!("{path}/{}?propagationPolicy=Background", meta::name(&item));
-                self.ask(backend, Method::DELETE, &one).await?;
+                self.ask_plainly(backend, Method::DELETE, &one).await?;
             }
         }
-        let rest = items(&self.ask(backend, Method::GET, &page).await?);
+        let rest = items(&self.ask_plainly(backend, Method::GET, &page).await?);
         if !rest.is_empty() {
             let key = GroupResource::new(&backend.spec.group, &resource.name);
             left.resources.push((key, rest.len()));
@@ -150,12 +190,9 @@ impl Elsewhere for RemoteContent {
         backends.sort_by(|(a, _), (b, _)| version_rank(&b.spec.version).cmp(&version_rank(&a.spec.version)));
         let mut done: BTreeSet<(String, String)> = BTreeSet::new();
         for (backend, available) in backends {
-            let group_version = format!("{}/{}", backend.spec.group, backend.spec.version);
             let known = backend.known.load_full().filter(|_| available);
             let Some(known) = known else {
-                left.undiscovered.push(format!(
-                    "{group_version}: stale GroupVersion discovery: {group_version}"
-                ));
+                left.undiscovered.push(undiscovered(&backend));
                 continue;
             };
             for resource in deletable(&known.aggregated) {
@@ -168,6 +205,118 @@ impl Elsewhere for RemoteContent {
             }
         }
         left
+    }
+
+    fn undiscovered(&self) -> Vec<String> {
+        let backends = self.published.backends().into_iter();
+        let away = backends.filter(|(backend, available)| !available || backend.known.load().is_none());
+        away.map(|(backend, _)| undiscovered(&backend)).collect()
+    }
+
+    fn whereabouts(&self, kind: &GroupVersionKind) -> Whereabouts {
+        let mut away = false;
+        for (backend, available) in self.published.backends() {
+            let served = *backend.spec.group == *kind.group;
+            away |= served && (!available || backend.known.load().is_none());
+        }
+        let resources = self.kinds.of(&self.published);
+        let mut same = resources
+            .iter()
+            .filter(|r| r.kind.group == kind.group && r.kind.kind == kind.kind);
+        match same.next() {
+            Some(resource) => Whereabouts::Served(resource.clone()),
+            None if away => Whereabouts::Away,
+            None => Whereabouts::Nowhere,
+        }
+    }
+
+    fn resources(&self) -> Vec<Arc<RemoteResource>> {
+        self.kinds.of(&self.published).to_vec()
+    }
+
+    async fn ask(
+        &self,
+        resource: &RemoteResource,
+        namespace: &str,
+        name: &str,
+        ask: RemoteAsk,
+    ) -> Result<Value, ApiError> {
+        let away = |why: String| ApiError::unavailable(format!("{}: {why}", resource.group_resource()));
+        let backend = self
+            .backend_of(resource)
+            .ok_or_else(|| away("its server is away".into()))?;
+        let path = format!("{}/{}", collection(resource, namespace), proxy::segment(name));
+        let mut headers = self.object_headers.clone();
+        let (method, body) = match ask {
+            RemoteAsk::Get => (Method::GET, Bytes::new()),
+            RemoteAsk::Patch(patch) => {
+                let media = HeaderValue::from_static("application/merge-patch+json");
+                headers.insert(header::CONTENT_TYPE, media);
+                (Method::PATCH, patch.to_string().into())
+            }
+            RemoteAsk::Delete(options) => {
+                let media = HeaderValue::from_static("application/json");
+                headers.insert(header::CONTENT_TYPE, media);
+                (Method::DELETE, options.to_string().into())
+            }
+        };
+        let what = Ask {
+            method,
+            headers: &headers,
+            body,
+            most: Some(MOST_OBJECT),
+        };
+        let answer = remote_discovery::ask_backend(&backend, &path, &what)
+            .await
+            .map_err(|fault| away(fault.to_string()))?;
+        let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        if answer.status.is_success() && told.is_object() {
+            return Ok(told);
+        }
+        let status = meta::dig_str(&told, &["kind"]) == "Status";
+        let message = meta::dig_str(&told, &["message"]);
+        // A 404 of anything but the object is no proof that the object is gone.
+        match meta::dig_str(&told, &["reason"]) {
+            "NotFound" if status && meta::dig_str(&told, &["details", "name"]) == name => {
+                Err(ApiError::not_found(&resource.group_resource(), name))
+            }
+            "Conflict" if status => Err(ApiError::new(409, Reason::Conflict, message)),
+            _ if message.is_empty() => Err(away(format!(
+                "bad status from {}: {}",
+                answer.url,
+                answer.status.as_u16()
+            ))),
+            _ => Err(away(message.to_string())),
+        }
+    }
+
+    fn follow(&self, resource: &Arc<RemoteResource>) -> RemoteLines {
+        let path = collection(resource, "");
+        stream::follow(self.backend_of(resource), path, self.list_headers.clone())
+    }
+
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.published.changes()
+    }
+}
+
+/// What a client reads of a server that is away.
+fn undiscovered(backend: &Backend) -> String {
+    let group_version = format!("{}/{}", backend.spec.group, backend.spec.version);
+    format!("{group_version}: stale GroupVersion discovery: {group_version}")
+}
+
+/// Where the objects of a resource are, in one namespace where one is named.
+fn collection(resource: &RemoteResource, namespace: &str) -> String {
+    let (kind, name) = (&resource.kind, &resource.resource);
+    match namespace {
+        "" => format!("/apis/{}/{}/{name}", kind.group, kind.version),
+        _ => format!(
+            "/apis/{}/{}/namespaces/{}/{name}",
+            kind.group,
+            kind.version,
+            proxy::segment(namespace)
+        ),
     }
 }
 

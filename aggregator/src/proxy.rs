@@ -219,9 +219,17 @@ pub(crate) fn identify(headers: &mut http::HeaderMap, user: &generic_server::Use
     headers::set_identity(headers, user);
 }
 
+/// Text as one segment of a path, or as one value of a query.
+pub(crate) fn segment(text: &str) -> String {
+    headers::segment(text)
+}
+
 /// The body of such a request.
-pub(crate) fn no_body() -> Held {
-    Held::empty()
+pub(crate) fn body(bytes: bytes::Bytes) -> Held {
+    match bytes.is_empty() {
+        true => Held::empty(),
+        false => Held::new(full(bytes)),
+    }
 }
 
 /// `/apis/GROUP/VERSION`.

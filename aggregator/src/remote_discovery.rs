@@ -54,6 +54,8 @@ pub(crate) fn path(spec: &RemoteSpec) -> String {
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     pub(crate) headers: &'a HeaderMap,
+    /// What is sent; may be empty.
+    pub(crate) body: Bytes,
     /// The body is read, up to so many bytes.
     pub(crate) most: Option<usize>,
 }
@@ -68,6 +70,7 @@ pub(crate) async fn get(
     let ask = Ask {
         method: Method::GET,
         headers,
+        body: Bytes::new(),
         most,
     };
     ask_backend(backend, path, &ask).await
@@ -97,7 +100,7 @@ pub(crate) async fn ask_backend(backend: &Arc<Backend>, path: &str, what: &Ask<'
 }
 
 async fn ask(transport: &proxy::client::Transport, url: &str, what: &Ask<'_>) -> Result<Answer, String> {
-    let mut request = http::Request::new(proxy::no_body());
+    let mut request = http::Request::new(proxy::body(what.body.clone()));
     *request.method_mut() = what.method.clone();
     *request.uri_mut() = url.parse().map_err(|error| format!("{error}"))?;
     request.headers_mut().clone_from(what.headers);
@@ -133,6 +136,34 @@ async fn ask(transport: &proxy::client::Transport, url: &str, what: &Ask<'_>) ->
         headers: head.headers,
         body: bytes.freeze(),
     })
+}
+
+/// Opens a path at one of a backend's addresses, to be read for as long as the caller likes.
+///
+/// # Errors
+/// Why there is no answer.
+pub(crate) async fn open(
+    backend: &Arc<Backend>,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<(StatusCode, hyper::body::Incoming, proxy::client::Place), String> {
+    let transport = backend.transport.as_ref().map_err(Clone::clone)?;
+    let targets = backend.targets()?;
+    let authority = targets.first().ok_or("no address")?;
+    let mut request = http::Request::new(proxy::body(Bytes::new()));
+    *request.uri_mut() = format!("https://{authority}{path}")
+        .parse()
+        .map_err(|error| format!("{error}"))?;
+    request.headers_mut().clone_from(headers);
+    let place = transport
+        .place()
+        .ok_or("too many requests to this server are under way")?;
+    let asked = tokio::time::timeout(PATIENCE, place.pool.request(request)).await;
+    let response = asked
+        .map_err(|_| "context deadline exceeded (Client.Timeout exceeded while awaiting headers)")?
+        .map_err(|error| proxy::client::fault_of(&error))?;
+    let (head, body) = response.into_parts();
+    Ok((head.status, body, place))
 }
 
 /// What a backend serves of its group version: as its aggregated document says, else its resource list.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use generic_server::admission::AdmissionChain;
+use generic_server::registry::cache::Unreadable;
 use generic_server::registry::directory::Registered;
 use generic_server::registry::strategy::Strategy;
 use generic_server::registry::write::{self, DeleteOptions, Deleted, UpdateRules, WriteCall};
@@ -76,7 +77,7 @@ impl Client {
     /// Every object of a resource, of one namespace where one is named.
     pub(crate) async fn list(&self, at: At<'_>, namespace: &str) -> Result<Vec<Arc<Entry>>, ApiError> {
         let registered = self.resource(at)?;
-        list_of(&registered, namespace).await
+        Ok(list_of(&registered, namespace).await?.0)
     }
 
     /// Creates an object; gives false when there is one of that name.
@@ -214,17 +215,24 @@ impl Client {
     }
 }
 
-/// Every object of a resource at hand, of one namespace where one is named. Costs what it gives, not what the store holds.
-pub(crate) async fn list_of(registered: &Registered, namespace: &str) -> Result<Vec<Arc<Entry>>, ApiError> {
+/// Every object of a resource at hand, of one namespace where one is named, and those that cannot be read. Costs what it gives,
+/// not what the store holds.
+pub(crate) async fn list_of(
+    registered: &Registered,
+    namespace: &str,
+) -> Result<(Vec<Arc<Entry>>, Vec<Arc<Unreadable>>), ApiError> {
     let snapshot = registered.store.fresh().await?;
-    if namespace.is_empty() {
-        return Ok(snapshot.objects.values().cloned().collect());
-    }
-    let prefix = registered.store.key(namespace, "");
+    let prefix = match namespace {
+        "" => String::new(),
+        _ => registered.store.key(namespace, ""),
+    };
     let from: Arc<str> = prefix.as_str().into();
-    let entries = snapshot.objects.range(from..);
-    Ok(entries
-        .take_while(|(key, _)| key.starts_with(&prefix))
-        .map(|(_, entry)| entry.clone())
-        .collect())
+    let entries = snapshot.objects.range(from.clone()..);
+    let entries = entries.take_while(|(key, _)| key.starts_with(&prefix));
+    let unreadable = snapshot.unreadable.range(from..);
+    let unreadable = unreadable.take_while(|(key, _)| key.starts_with(&prefix));
+    Ok((
+        entries.map(|(_, entry)| entry.clone()).collect(),
+        unreadable.map(|(_, one)| one.clone()).collect(),
+    ))
 }

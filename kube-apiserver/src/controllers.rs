@@ -61,7 +61,10 @@ pub fn controllers(deps: &Deps, root_ca: String) -> Vec<Controller> {
             "clusterrole-aggregation-controller",
             Box::pin(roles::run(client.clone())),
         ),
-        make("garbage-collector-controller", Box::pin(garbage::run(client))),
+        make(
+            "garbage-collector-controller",
+            Box::pin(garbage::run(client, deps.prefix.clone())),
+        ),
     ]
 }
 

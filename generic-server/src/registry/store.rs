@@ -207,7 +207,10 @@ impl ObjectStore {
 
     /// What a list says of objects that cannot be read, when there are any among these. They are looked at anew first; `None`
     /// when they can be read now, and the caller takes a newer snapshot.
-    pub(crate) async fn unreadable_in_list(
+    ///
+    /// # Errors
+    /// When the engine does not answer.
+    pub async fn unreadable_in_list(
         &self,
         unreadable: &[Arc<Unreadable>],
     ) -> Result<Option<ApiError>, ApiError> {

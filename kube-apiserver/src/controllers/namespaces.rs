@@ -9,8 +9,8 @@ use futures_util::{StreamExt, stream};
 use generic_server::ApiError;
 use generic_server::registry::cache::{ChangeKind, Interest};
 use generic_server::registry::write::DeleteOptions;
-use machinery::meta;
 use machinery::time::Timestamp;
+use machinery::{GroupResource, meta};
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -106,7 +106,7 @@ async fn sweep(client: &Client, names: BTreeSet<String>) -> BTreeSet<String> {
 /// What is left of a namespace's content.
 #[derive(Debug, Default)]
 struct Remains {
-    /// Instances by resource, `deployments.apps`.
+    /// Instances by resource, `deployments.apps`, or `pods.` of the core group.
     resources: BTreeMap<String, usize>,
     /// Instances by finalizer.
     finalizers: BTreeMap<String, usize>,
@@ -114,6 +114,13 @@ struct Remains {
     failures: Vec<String>,
     /// Group versions that nobody could be asked about.
     undiscovered: Vec<String>,
+}
+
+impl Remains {
+    fn add(&mut self, resource: &GroupResource, count: usize) {
+        let name = format!("{}.{}", resource.resource, resource.group);
+        *self.resources.entry(name).or_default() += count;
+    }
 }
 
 /// Deletes what is in a namespace; true when it is gone.
@@ -172,13 +179,20 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
         )
     });
     for (key, registered) in all {
-        let entries = match list_of(registered, namespace).await {
-            Ok(entries) => entries,
+        let (entries, unreadable) = match list_of(registered, namespace).await {
+            Ok(listed) => listed,
             Err(error) => {
                 remains.failures.push(error.message().to_string());
                 continue;
             }
         };
+        if !unreadable.is_empty() {
+            // They are content, whatever they are: it takes somebody who may delete them unread.
+            match registered.store.unreadable_in_list(&unreadable).await {
+                Ok(Some(error)) | Err(error) => remains.failures.push(error.message().to_string()),
+                Ok(None) => remains.add(key, unreadable.len()),
+            }
+        }
         if entries.is_empty() {
             continue;
         }
@@ -193,7 +207,7 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             for done in join_all(deletions).await {
                 match done {
                     Ok(Some(deleted)) if !deleted.gone => {
-                        *remains.resources.entry(key.to_string()).or_default() += 1;
+                        remains.add(key, 1);
                         for finalizer in meta::finalizers(&deleted.object) {
                             *remains.finalizers.entry(finalizer.to_string()).or_default() += 1;
                         }
@@ -204,6 +218,8 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             }
         }
         if key.group.is_empty() && &*key.resource == "pods" && !remains.resources.is_empty() {
+            let elsewhere = client.directory().elsewhere();
+            remains.undiscovered = elsewhere.map(|e| e.undiscovered()).unwrap_or_default();
             return remains;
         }
     }
@@ -212,8 +228,9 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
         let left = elsewhere.empty(namespace).await;
         remains.undiscovered = left.undiscovered;
         remains.failures.extend(left.failures);
+        remains.failures.sort();
         for (resource, count) in left.resources {
-            *remains.resources.entry(resource.to_string()).or_default() += count;
+            remains.add(&resource, count);
         }
         for (finalizer, count) in left.finalizers {
             *remains.finalizers.entry(finalizer).or_default() += count;
@@ -292,7 +309,7 @@ fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static st
             "SomeResourcesRemain",
             format!(
                 "Some resources are remaining: {}",
-                list(&remains.resources, ". has ")
+                list(&remains.resources, " has ")
             ),
         ),
     });
@@ -319,10 +336,12 @@ fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static st
 type Condition = (&'static str, &'static str, &'static str, String);
 
 fn up_to_date(namespace: &Value, wanted: &[Condition]) -> bool {
-    wanted.iter().all(|(kind, status, _, message)| {
+    wanted.iter().all(|(kind, status, reason, message)| {
         let list = namespace.list("status.conditions");
         let found = list.iter().find(|c| c.text("type") == *kind);
-        found.is_some_and(|c| c.text("status") == *status && c.text("message") == message)
+        found.is_some_and(|c| {
+            c.text("status") == *status && c.text("reason") == *reason && c.text("message") == message
+        })
     })
 }
 
@@ -353,7 +372,8 @@ mod tests {
     #[test]
     fn what_remains_is_told_as_upstream_tells_it() {
         let mut remains = Remains::default();
-        remains.resources.insert("pods".into(), 2);
+        remains.add(&GroupResource::new("apps", "deployments"), 1);
+        remains.add(&GroupResource::new("", "pods"), 2);
         remains.finalizers.insert("example.com/f".into(), 1);
         remains
             .undiscovered
@@ -365,7 +385,7 @@ mod tests {
         };
         assert_eq!(
             message("NamespaceContentRemaining"),
-            "Some resources are remaining: pods. has 2 resource instances"
+            "Some resources are remaining: deployments.apps has 1 resource instances, pods. has 2 resource instances"
         );
         assert_eq!(
             message("NamespaceFinalizersRemaining"),

@@ -10,5 +10,6 @@ mod custom_conversion;
 mod custom_migration;
 mod encryption;
 mod etcd;
+mod garbage;
 mod objects;
 mod writing;

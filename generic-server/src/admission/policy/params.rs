@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machinery::selector::LabelSelector;
-use machinery::{GroupVersion, Map, meta};
+use machinery::{GroupKind, GroupVersion, Map, meta};
 use serde_json::Value;
 
 use super::Policy;
@@ -37,10 +37,10 @@ impl ParamRef {
 /// The stored resource of a kind, whatever its version.
 fn find(directory: &Directory, api_version: &str, kind: &str) -> Option<Registered> {
     let group = GroupVersion::parse(api_version)?.group;
-    let all = directory.all();
-    all.values()
-        .find(|one| one.resource.gvk.group == group && &*one.resource.gvk.kind == kind)
-        .cloned()
+    directory.of_kind(&GroupKind {
+        group,
+        kind: kind.into(),
+    })
 }
 
 /// What to evaluate a policy with for a binding: one `None` when it takes no parameters, nothing when those it names may be

@@ -6,6 +6,8 @@ use sample_extension::{Extension, Options};
 use serde_json::{Value, json};
 use test_support::{Client, eventually, plane};
 
+use crate::garbage::{gone, map, owner};
+
 use super::{FISHES, SERVICES, Site, api_service, local_service, reason};
 
 fn fish(name: &str, species: &str) -> Value {
@@ -226,6 +228,98 @@ async fn remote_objects_go_with_their_namespace() {
     assert!(!maps.to_string().contains("\"local\""), "{maps}");
     let extension = site.start(port).await;
     gone("lake").await;
+    extension.stop().await;
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn remote_objects_own_and_are_owned() {
+    let (plane, client) = plane().await;
+    let site = Site::new(&plane.kubeconfig(), "fish");
+    let extension = site.start(0).await;
+    let port = extension.address().port();
+    register(&client, &site, port).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owned = |name: &str, owners: Value| {
+        let mut fish = fish(name, "tuna");
+        fish["metadata"]["ownerReferences"] = owners;
+        fish
+    };
+    let at = |name: &str| format!("{FISHES}/{name}");
+
+    // A remote dependent goes with its owner here, and one here with its remote owner.
+    let pond = map(&client, "pond", &[]).await;
+    let tin = client
+        .post(FISHES, &owned("tin", json!([owner(&pond)])))
+        .await
+        .expect(201);
+    map(&client, "scales", &[owner(&tin)]).await;
+    client.delete(&format!("{maps}/pond")).await.expect(200);
+    gone(&client, &at("tin")).await;
+    gone(&client, &format!("{maps}/scales")).await;
+
+    // An owner that the server does not have is absent.
+    let absent =
+        json!({"apiVersion": "sample.example.com/v1", "kind": "Fish", "name": "absent", "uid": "absent"});
+    map(&client, "bones", std::slice::from_ref(&absent)).await;
+    gone(&client, &format!("{maps}/bones")).await;
+
+    // A deletion here waits for a dependent there, and one there for a dependent here.
+    let pond = map(&client, "pond", &[]).await;
+    let mut held = owned("held", json!([owner(&pond)]));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    client.post(FISHES, &held).await.expect(201);
+    let going = async |path: &str| {
+        eventually("it is being deleted", || async {
+            let answer = client.get(path).await;
+            answer.json["metadata"]["deletionTimestamp"]
+                .is_string()
+                .then_some(answer.json)
+        })
+        .await
+    };
+    client
+        .delete(&format!("{maps}/pond?propagationPolicy=Foreground"))
+        .await
+        .expect(200);
+    going(&at("held")).await;
+    let waiting = client.get(&format!("{maps}/pond")).await.expect(200);
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    let patch = json!({"metadata": {"finalizers": null}});
+    client
+        .patch(&at("held"), "merge-patch+json", &patch)
+        .await
+        .expect(200);
+    gone(&client, &format!("{maps}/pond")).await;
+    let shark = client.post(FISHES, &fish("shark", "shark")).await.expect(201);
+    map(&client, "pilot", &[owner(&shark)]).await;
+    client
+        .delete(&format!("{}?propagationPolicy=Foreground", at("shark")))
+        .await
+        .expect(200);
+    gone(&client, &at("shark")).await;
+    gone(&client, &format!("{maps}/pilot")).await;
+    // And orphans stay.
+    let ray = client.post(FISHES, &fish("ray", "ray")).await.expect(201);
+    map(&client, "remora", &[owner(&ray)]).await;
+    client
+        .delete(&format!("{}?propagationPolicy=Orphan", at("ray")))
+        .await
+        .expect(200);
+    gone(&client, &at("ray")).await;
+    let left = client.get(&format!("{maps}/remora")).await.expect(200);
+    assert_eq!(left["metadata"]["ownerReferences"], Value::Null);
+
+    // A server that is away holds up what it may own, and nothing else.
+    extension.stop().await;
+    reason(&client, "sample.example.com", "FailedDiscoveryCheck").await;
+    map(&client, "waiting", &[absent]).await;
+    let missing = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "absent"});
+    map(&client, "garbage", &[missing]).await;
+    gone(&client, &format!("{maps}/garbage")).await;
+    assert_eq!(client.get(&format!("{maps}/waiting")).await.status, 200);
+    let extension = site.start(port).await;
+    gone(&client, &format!("{maps}/waiting")).await;
     extension.stop().await;
     plane.stop().await;
 }

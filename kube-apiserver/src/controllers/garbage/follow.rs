@@ -1,0 +1,500 @@
+//! Which resources are followed, and the followers: of resources that have objects, one task each, which reads the resource's cache;
+//! of resources of aggregated servers that can be listed, watched and deleted, one task each, which watches the server.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use generic_server::registry::cache::{ChangeKind, Interest, Snapshot};
+use generic_server::registry::directory::{Elsewhere, Registered, RemoteResource};
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+use machinery::{GroupKind, GroupResource};
+use storage::{RangeRequest, Store, WatchHandle};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::warn;
+
+use super::super::REST;
+use super::arrivals::Arrivals;
+use super::index::News;
+use super::object::{Metadata, Node, Source, concerns};
+use crate::client::Client;
+
+/// News that travel together.
+const BATCH: usize = 256;
+/// How long a resource is followed after its last object has gone.
+const LINGER: Duration = Duration::from_secs(30);
+/// Resources counted at once.
+const COUNTS: usize = 32;
+/// Resources of aggregated servers that are followed at most.
+const MOST_REMOTE: usize = 512;
+/// How long the first look at an aggregated server's resource is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the end of a remote watch is waited out, at first and at most.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MOST: Duration = Duration::from_secs(30);
+
+/// News of one follower.
+#[derive(Debug)]
+pub(super) struct Report {
+    id: u64,
+    news: Vec<News>,
+}
+
+/// The followers.
+#[derive(Debug)]
+pub(super) struct Follows {
+    client: Client,
+    prefix: String,
+    reports: mpsc::Sender<Report>,
+    pub(super) arrivals: Arc<Arrivals>,
+    /// Each engine's watch.
+    engines: Vec<(Arc<dyn Store>, WatchHandle)>,
+    /// The stores when they were last looked at.
+    listing: Arc<OrdMap<GroupResource, Registered>>,
+    followed: HashMap<Source, Follower>,
+    /// By number, whose reports count.
+    sources: HashMap<u64, Source>,
+    tasks: JoinSet<()>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Follower {
+    id: u64,
+    state: State,
+    since: Instant,
+    task: AbortHandle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It has not been read yet.
+    Reading,
+    /// It cannot be read.
+    Failing,
+    /// News of it come as they happen.
+    Following,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What is new of the resources themselves.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// No longer served: nothing is known of their objects.
+    pub(super) gone: Vec<Source>,
+    /// Kinds that are served now.
+    pub(super) kinds: Vec<GroupKind>,
+}
+
+impl Follows {
+    pub(super) fn new(client: Client, prefix: String, reports: mpsc::Sender<Report>) -> Self {
+        Follows {
+            client,
+            prefix,
+            reports,
+            arrivals: Arc::default(),
+            engines: Vec::new(),
+            listing: Arc::default(),
+            followed: HashMap::new(),
+            sources: HashMap::new(),
+            tasks: JoinSet::new(),
+            next: 0,
+        }
+    }
+
+    /// Something of this process has not been read yet: nothing can be judged.
+    pub(super) fn reading(&self) -> bool {
+        let mut all = self.followed.iter();
+        all.any(|(source, f)| f.state == State::Reading && !source.remote)
+    }
+
+    /// Something here cannot be read, or has just been found elsewhere: what depends on knowing all dependents has to wait.
+    pub(super) fn unsure(&self) -> bool {
+        let mut all = self.followed.iter();
+        all.any(|(source, f)| match f.state {
+            State::Reading => f.since.elapsed() < PATIENCE,
+            State::Failing => !source.remote,
+            State::Following => false,
+        })
+    }
+
+    /// The end of an object that was just seen in a source will be told.
+    pub(super) fn tells_of(&self, source: &Source) -> bool {
+        let found = self.followed.get(source);
+        found.is_some_and(|f| f.state == State::Following)
+    }
+
+    /// Follows a resource of this process, which has or had an object a moment ago.
+    pub(super) fn follow(&mut self, resource: &GroupResource) {
+        let source = Source::local(resource);
+        if self.followed.contains_key(&source) {
+            return;
+        }
+        if let Some(registered) = self.listing.get(resource).cloned() {
+            self.arrivals.join(resource);
+            self.start(source, Kept::Here(registered));
+        }
+    }
+
+    fn start(&mut self, source: Source, kept: Kept) {
+        self.stop(&source);
+        self.next += 1;
+        let teller = Teller {
+            id: self.next,
+            reports: self.reports.clone(),
+        };
+        let arrivals = self.arrivals.clone();
+        let task = match kept {
+            Kept::Here(registered) => {
+                let resource = source.resource.clone();
+                self.tasks.spawn(here(resource, registered, arrivals, teller))
+            }
+            Kept::Elsewhere(server, resource) => self.tasks.spawn(elsewhere(server, resource, teller)),
+        };
+        self.sources.insert(self.next, source.clone());
+        let follower = Follower {
+            id: self.next,
+            state: State::Reading,
+            since: Instant::now(),
+            task,
+        };
+        self.followed.insert(source, follower);
+    }
+
+    fn stop(&mut self, source: &Source) {
+        if let Some(follower) = self.followed.remove(source) {
+            self.sources.remove(&follower.id);
+        }
+        // What has ended is forgotten.
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// A follower's news, with their source; nothing when it is followed no longer.
+    pub(super) fn open(&mut self, report: Report) -> Option<(Source, Vec<News>)> {
+        let source = self.sources.get(&report.id)?.clone();
+        for news in &report.news {
+            match news {
+                News::Listed(_) => self.set(&source, State::Following),
+                News::Failing => self.set(&source, State::Failing),
+                News::Left => self.stop(&source),
+                News::Put(_) | News::Gone(_) => {}
+            }
+        }
+        Some((source, report.news))
+    }
+
+    fn set(&mut self, source: &Source, state: State) {
+        if let Some(follower) = self.followed.get_mut(source) {
+            follower.state = state;
+        }
+    }
+
+    /// Takes over what has become of the resources of this process since the last time.
+    pub(super) async fn turn(&mut self) -> Turn {
+        let mut turn = Turn::default();
+        let arrived = self.arrivals.take();
+        if arrived.ended {
+            // What came unseen is found by counting everything again.
+            self.engines.clear();
+            self.listing = Arc::default();
+        }
+        let listing = self.client.directory().all();
+        if !Arc::ptr_eq(&listing, &self.listing) {
+            let before = std::mem::replace(&mut self.listing, listing.clone());
+            let mut new: Vec<(GroupResource, Registered)> = Vec::new();
+            for item in before.diff(&listing) {
+                match item {
+                    DiffItem::Add(key, now) => new.push((key.clone(), now.clone())),
+                    DiffItem::Update { old, new: now } => {
+                        if !Arc::ptr_eq(&old.1.store, &now.1.store) {
+                            self.end(old.0, &mut turn);
+                            new.push((now.0.clone(), now.1.clone()));
+                        }
+                    }
+                    DiffItem::Remove(key, _) => self.end(key, &mut turn),
+                }
+            }
+            let kinds = new.iter().map(|(_, one)| one.resource.gvk.group_kind());
+            turn.kinds = kinds.collect();
+            self.watch_engines(&new).await;
+            for resource in inhabited(new).await {
+                self.follow(&resource);
+            }
+        }
+        for resource in &arrived.resources {
+            // One that leaves at this very moment is followed anew.
+            self.stop(&Source::local(resource));
+            self.follow(resource);
+        }
+        turn
+    }
+
+    fn end(&mut self, resource: &GroupResource, turn: &mut Turn) {
+        let source = Source::local(resource);
+        self.stop(&source);
+        self.arrivals.forget(resource);
+        turn.gone.push(source);
+    }
+
+    /// Sees to it that the engines of these are watched, before they are counted.
+    async fn watch_engines(&mut self, stores: &[(GroupResource, Registered)]) {
+        let ignored = events();
+        for (_, registered) in stores {
+            let engine = registered.store.engine();
+            if self.engines.iter().any(|(known, _)| Arc::ptr_eq(known, engine)) {
+                continue;
+            }
+            let watch = self
+                .arrivals
+                .watch(engine, &self.prefix, self.client.directory(), &ignored);
+            match watch.await {
+                Ok(handle) => self.engines.push((engine.clone(), handle)),
+                Err(error) => {
+                    // Everything is looked at again after a rest.
+                    warn!(%error, "cannot watch the store for objects that have owners");
+                    tokio::time::sleep(REST).await;
+                    self.arrivals.begin_again();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Follows what aggregated servers have, as it is now.
+    pub(super) fn turn_elsewhere(&mut self, server: &Arc<dyn Elsewhere>, turn: &mut Turn) {
+        let mut wanted = server.resources();
+        turn.kinds.extend(wanted.iter().map(|r| r.kind.group_kind()));
+        wanted.retain(|resource| resource.followable);
+        if wanted.len() > MOST_REMOTE {
+            warn!(
+                resources = wanted.len(),
+                "too many resources of aggregated servers to watch all of them for objects that have owners"
+            );
+            wanted.truncate(MOST_REMOTE);
+        }
+        let source = |resource: &RemoteResource| Source {
+            resource: resource.group_resource(),
+            remote: true,
+        };
+        let keep: HashSet<Source> = wanted.iter().map(|r| source(r)).collect();
+        let gone: Vec<Source> = self
+            .followed
+            .keys()
+            .filter(|source| source.remote && !keep.contains(*source))
+            .cloned()
+            .collect();
+        for source in gone {
+            // A server that is away is not without its objects: what is known of them stays until it is back.
+            self.stop(&source);
+        }
+        for resource in wanted {
+            let source = source(&resource);
+            if !self.followed.contains_key(&source) {
+                self.start(source, Kept::Elsewhere(server.clone(), resource));
+            }
+        }
+    }
+}
+
+/// Where a resource's objects are.
+enum Kept {
+    Here(Registered),
+    Elsewhere(Arc<dyn Elsewhere>, Arc<RemoteResource>),
+}
+
+/// Events own nothing and are owned by nobody.
+pub(super) fn events() -> GroupResource {
+    GroupResource::new("", "events")
+}
+
+/// Those that have objects. One that cannot be counted is taken to.
+async fn inhabited(stores: Vec<(GroupResource, Registered)>) -> Vec<GroupResource> {
+    let events = events();
+    let counts = stores
+        .into_iter()
+        .filter(|(resource, _)| *resource != events)
+        .map(|(resource, registered)| async move {
+            let store = registered.store;
+            let request = RangeRequest {
+                prefix: format!("{}/", store.config().prefix),
+                count_only: true,
+                ..RangeRequest::default()
+            };
+            let found = store.engine().range(request).await;
+            found.map_or(true, |found| found.count > 0).then_some(resource)
+        });
+    let counted = stream::iter(counts).buffer_unordered(COUNTS);
+    counted.filter_map(std::future::ready).collect().await
+}
+
+/// A follower's mouth.
+struct Teller {
+    id: u64,
+    reports: mpsc::Sender<Report>,
+}
+
+impl Teller {
+    /// False when nobody listens any more.
+    async fn tell(&self, news: &mut Vec<News>) -> bool {
+        if news.is_empty() {
+            return true;
+        }
+        let report = Report {
+            id: self.id,
+            news: std::mem::take(news),
+        };
+        self.reports.send(report).await.is_ok()
+    }
+}
+
+fn is_empty(snapshot: &Snapshot) -> bool {
+    snapshot.objects.is_empty() && snapshot.unreadable.is_empty()
+}
+
+/// Tells everything that matters about one resource of this process, for as long as it has objects.
+async fn here(resource: GroupResource, registered: Registered, arrivals: Arc<Arrivals>, teller: Teller) {
+    let source = Source::local(&resource);
+    let store = &registered.store;
+    let mut news = Vec::new();
+    let mut first = true;
+    loop {
+        let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
+            news.push(News::Failing);
+            if !teller.tell(&mut news).await {
+                return;
+            }
+            tokio::time::sleep(REST).await;
+            continue;
+        };
+        let mut present = HashSet::new();
+        for entry in snapshot.objects.values() {
+            // After a gap also what has no owners: it may have had.
+            if first && !concerns(entry) {
+                continue;
+            }
+            let Some(node) = Node::of(&source, entry) else {
+                continue;
+            };
+            if !first {
+                present.insert(node.uid.clone());
+            }
+            news.push(News::Put(Box::new(node)));
+            if news.len() >= BATCH && !teller.tell(&mut news).await {
+                return;
+            }
+        }
+        news.push(News::Listed((!first).then_some(present)));
+        if !teller.tell(&mut news).await {
+            return;
+        }
+        first = false;
+        let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
+            tokio::time::sleep(REST).await;
+            continue;
+        };
+        drop(snapshot);
+        let mut changes = Vec::new();
+        loop {
+            let next = feed.next(&mut changes);
+            if is_empty(&cache.snapshot()) {
+                match tokio::time::timeout(LINGER, next).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => break,
+                    Err(_) => {
+                        let now = cache.snapshot();
+                        if is_empty(&now) && arrivals.leave(&resource, now.revision) {
+                            news.push(News::Left);
+                            teller.tell(&mut news).await;
+                            return;
+                        }
+                        continue;
+                    }
+                }
+            } else if next.await.is_err() {
+                break;
+            }
+            for change in changes.drain(..) {
+                let before = change.previous.as_ref();
+                news.extend(match change.kind {
+                    ChangeKind::Deleted => Metadata::of(&change.entry).map(|m| News::Gone(m.uid)),
+                    _ if concerns(&change.entry) || before.is_some_and(|e| concerns(e)) => {
+                        Node::of(&source, &change.entry).map(|node| News::Put(Box::new(node)))
+                    }
+                    _ => None,
+                });
+            }
+            if !teller.tell(&mut news).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Tells everything that matters about one resource of an aggregated server.
+async fn elsewhere(server: Arc<dyn Elsewhere>, resource: Arc<RemoteResource>, teller: Teller) {
+    let source = Source {
+        resource: resource.group_resource(),
+        remote: true,
+    };
+    let mut pause = AGAIN;
+    let mut news = Vec::new();
+    loop {
+        let mut lines = server.follow(&resource);
+        let mut present = Some(HashSet::new());
+        let mut why = String::from("the watch has ended");
+        while let Some(line) = lines.next().await {
+            let line = match line {
+                Ok(line) => line,
+                Err(error) => {
+                    why = error;
+                    break;
+                }
+            };
+            let kind = line.get("type").and_then(|t| t.as_str()).unwrap_or_default();
+            let node = line.get("object").and_then(|o| Node::of_value(&source, o));
+            match (kind, node) {
+                ("BOOKMARK", _) => {
+                    // Only the first one says that everything has come.
+                    if let Some(present) = present.take() {
+                        news.push(News::Listed(Some(present)));
+                        pause = AGAIN;
+                    }
+                }
+                ("DELETED", Some(node)) => news.push(News::Gone(node.uid)),
+                ("ADDED" | "MODIFIED", Some(node)) => {
+                    if let Some(present) = &mut present {
+                        present.insert(node.uid.clone());
+                    }
+                    news.push(News::Put(Box::new(node)));
+                }
+                _ => continue,
+            }
+            let listing = present.is_some() && news.len() < BATCH;
+            if !listing && !teller.tell(&mut news).await {
+                return;
+            }
+        }
+        if present.is_some() {
+            news.push(News::Failing);
+            let resource = source.resource.to_string();
+            warn!(
+                resource,
+                error = why,
+                "cannot read a resource of an aggregated server"
+            );
+        }
+        if !teller.tell(&mut news).await {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN_MOST);
+    }
+}

@@ -1,0 +1,151 @@
+//! How the owners of an object stand: by what the index knows, else by asking the store, or the aggregated server, that has them.
+
+use generic_server::ApiError;
+use generic_server::registry::directory::{RemoteAsk, Whereabouts};
+use machinery::{GroupKind, GroupVersion, GroupVersionKind, Reason};
+
+use super::index::{Index, Standing};
+use super::object::{Metadata, Node, Owner, Place, Source, Uid};
+use crate::client::Client;
+
+/// What was found of the owners of an object.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// In the order of the references.
+    pub(super) standings: Vec<Standing>,
+    /// Owners that were seen, and where.
+    pub(super) seen: Vec<(Uid, Place)>,
+    /// Kinds that nobody serves now.
+    pub(super) kinds: Vec<GroupKind>,
+}
+
+impl Found {
+    /// The uids of the owners that stand so.
+    pub(super) fn of<'a>(&self, node: &'a Node, wanted: Standing) -> Vec<&'a Uid> {
+        let owners = node.owners.iter().zip(&self.standings);
+        owners
+            .filter(|(_, standing)| **standing == wanted)
+            .map(|(owner, _)| &owner.uid)
+            .collect()
+    }
+}
+
+/// Looks at every owner of an object.
+///
+/// # Errors
+/// When a store or a server cannot be asked.
+pub(super) async fn find(client: &Client, index: &Index, node: &Node) -> Result<Found, ApiError> {
+    let mut found = Found::default();
+    for owner in &node.owners {
+        let standing = match GroupVersion::parse(&owner.api_version) {
+            None => Standing::Unknown,
+            Some(version) => match index.standing(owner, node, &version.group) {
+                Some(standing) => standing,
+                None => look_up(client, &version, owner, node, &mut found).await?,
+            },
+        };
+        found.standings.push(standing);
+    }
+    Ok(found)
+}
+
+/// Looks for an owner by its kind and name, as upstream asks the server.
+async fn look_up(
+    client: &Client,
+    version: &GroupVersion,
+    owner: &Owner,
+    node: &Node,
+    found: &mut Found,
+) -> Result<Standing, ApiError> {
+    let kind = GroupKind {
+        group: version.group.clone(),
+        kind: owner.kind.clone(),
+    };
+    let (there, source, namespace) = if let Some(registered) = client.directory().of_kind(&kind) {
+        let store = &registered.store;
+        let Some(namespace) = reach(store.config().namespaced, node) else {
+            return Ok(Standing::Unknown);
+        };
+        let entry = store.find(namespace, &owner.name).await?;
+        let source = Source::local(&store.config().resource);
+        (entry.and_then(|entry| Metadata::of(&entry)), source, namespace)
+    } else {
+        let server = client.directory().elsewhere();
+        let wanted = GroupVersionKind {
+            group: version.group.clone(),
+            version: version.version.clone(),
+            kind: owner.kind.clone(),
+        };
+        let at = server.map(|server| (server, server.whereabouts(&wanted)));
+        let Some((server, Whereabouts::Served(resource))) = at else {
+            found.kinds.push(kind);
+            return Ok(Standing::Unknown);
+        };
+        let Some(namespace) = reach(resource.namespaced, node) else {
+            return Ok(Standing::Unknown);
+        };
+        let asked = server
+            .ask(&resource, namespace, &owner.name, RemoteAsk::Get)
+            .await;
+        let there = match asked {
+            Ok(object) => Metadata::of_value(&object),
+            Err(error) if error.reason() == Reason::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let source = Source {
+            resource: resource.group_resource(),
+            remote: true,
+        };
+        (there, source, namespace)
+    };
+    let Some(metadata) = there.filter(|metadata| metadata.uid == owner.uid) else {
+        return Ok(Standing::Dangling);
+    };
+    if metadata.in_foreground() {
+        return Ok(Standing::Waiting);
+    }
+    let place = Place {
+        source,
+        namespace: namespace.into(),
+        name: owner.name.clone(),
+    };
+    found.seen.push((owner.uid.clone(), place));
+    Ok(Standing::Solid)
+}
+
+/// The namespace in which an owner has to be; `None` when it cannot own the object.
+fn reach(namespaced: bool, node: &Node) -> Option<&str> {
+    match (namespaced, &*node.place.namespace) {
+        (false, _) => Some(""),
+        (true, "") => None,
+        (true, namespace) => Some(namespace),
+    }
+}
+
+/// The namespace other than the object's in which an owner is, which it cannot be owned from there.
+pub(super) async fn stranger(client: &Client, owner: &Owner, node: &Node) -> Option<String> {
+    let kind = GroupKind {
+        group: GroupVersion::parse(&owner.api_version)?.group,
+        kind: owner.kind.clone(),
+    };
+    let registered = client.directory().of_kind(&kind)?;
+    let store = &registered.store;
+    if !store.config().namespaced || node.place.namespace.is_empty() {
+        return None;
+    }
+    let namespaces = client
+        .resource(("", "namespaces"))
+        .ok()?
+        .store
+        .fresh()
+        .await
+        .ok()?;
+    let objects = store.fresh().await.ok()?;
+    let mut all = namespaces.objects.values().map(|entry| entry.name());
+    let at = all.find(|namespace| {
+        let found = objects.objects.get(store.key(namespace, &owner.name).as_str());
+        let metadata = found.and_then(|entry| Metadata::of(entry));
+        metadata.is_some_and(|metadata| metadata.uid == owner.uid)
+    });
+    at.map(ToString::to_string)
+}
