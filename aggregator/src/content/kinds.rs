@@ -12,13 +12,15 @@ use serde_json::Value;
 use crate::local::version_rank;
 use crate::server::Published;
 
+type Resources = Arc<[Arc<RemoteResource>]>;
+
 /// What was read last, and of which generation it is.
 #[derive(Debug, Default)]
-pub(super) struct Kinds(Mutex<(Option<u64>, Arc<[Arc<RemoteResource>]>)>);
+pub(super) struct Kinds(Mutex<(Option<u64>, Resources)>);
 
 impl Kinds {
     /// The resources, each at the newest version that an available server has.
-    pub(super) fn of(&self, published: &Published) -> Arc<[Arc<RemoteResource>]> {
+    pub(super) fn of(&self, published: &Published) -> Resources {
         let generation = Some(*published.changes().borrow());
         let mut kept = self.0.lock();
         if kept.0 != generation {
@@ -28,7 +30,7 @@ impl Kinds {
     }
 }
 
-fn read(published: &Published) -> Arc<[Arc<RemoteResource>]> {
+fn read(published: &Published) -> Resources {
     let mut all: BTreeMap<GroupResource, RemoteResource> = BTreeMap::new();
     for (backend, available) in published.backends() {
         let Some(known) = backend.known.load_full().filter(|_| available) else {

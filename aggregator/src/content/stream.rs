@@ -48,13 +48,16 @@ enum Stage {
     List(String),
     /// The watch is to be opened from this version on.
     Open(String),
-    Watch {
-        body: Incoming,
-        pending: BytesMut,
-        /// Held as long as the connection is used.
-        _place: proxy::client::Place,
-    },
+    Watch(Box<Watch>),
     End,
+}
+
+/// An open watch.
+struct Watch {
+    body: Incoming,
+    pending: BytesMut,
+    /// Held as long as the connection is used.
+    _place: proxy::client::Place,
 }
 
 impl Following {
@@ -68,11 +71,7 @@ impl Following {
                 Stage::End => return None,
                 Stage::List(token) => self.page(&token).await,
                 Stage::Open(version) => self.open(&version).await,
-                Stage::Watch {
-                    body,
-                    pending,
-                    _place,
-                } => self.read(body, pending, _place).await,
+                Stage::Watch(watch) => self.read(watch).await,
             };
             match step {
                 Ok(stage) => self.stage = stage,
@@ -124,28 +123,23 @@ impl Following {
         if !status.is_success() {
             return Err(format!("bad status from {path}: {}", status.as_u16()));
         }
-        Ok(Stage::Watch {
+        Ok(Stage::Watch(Box::new(Watch {
             body,
             pending: BytesMut::new(),
             _place: place,
-        })
+        })))
     }
 
-    async fn read(
-        &mut self,
-        mut body: Incoming,
-        mut pending: BytesMut,
-        place: proxy::client::Place,
-    ) -> Result<Stage, String> {
-        let Some(frame) = body.frame().await else {
+    async fn read(&mut self, mut watch: Box<Watch>) -> Result<Stage, String> {
+        let Some(frame) = watch.body.frame().await else {
             return Ok(Stage::End);
         };
         let frame = frame.map_err(|error| proxy::client::fault_of(&error))?;
         if let Some(data) = frame.data_ref() {
-            pending.extend_from_slice(data);
+            watch.pending.extend_from_slice(data);
         }
-        while let Some(end) = pending.iter().position(|b| *b == b'\n') {
-            let line = pending.split_to(end + 1);
+        while let Some(end) = watch.pending.iter().position(|b| *b == b'\n') {
+            let line = watch.pending.split_to(end + 1);
             let event: Value =
                 serde_json::from_slice(&line).map_err(|error| format!("{}: {error}", self.path))?;
             if meta::dig_str(&event, &["type"]) == "ERROR" {
@@ -153,13 +147,9 @@ impl Following {
             }
             self.ready.push_back(event);
         }
-        if pending.len() > MOST_OBJECT {
+        if watch.pending.len() > MOST_OBJECT {
             return Err(format!("an event is larger than {MOST_OBJECT} bytes"));
         }
-        Ok(Stage::Watch {
-            body,
-            pending,
-            _place: place,
-        })
+        Ok(Stage::Watch(watch))
     }
 }
