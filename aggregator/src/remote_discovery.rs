@@ -161,7 +161,7 @@ pub(crate) async fn open(
     let asked = tokio::time::timeout(PATIENCE, place.pool.request(request)).await;
     let response = asked
         .map_err(|_| "context deadline exceeded (Client.Timeout exceeded while awaiting headers)")?
-        .map_err(|error| proxy::client::fault_of(&error))?;
+        .map_err(|error| fault_of(&error))?;
     let (head, body) = response.into_parts();
     Ok((head.status, body, place))
 }

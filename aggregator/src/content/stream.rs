@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
+use generic_server::client::fault_of;
 use generic_server::registry::directory::RemoteLines;
 use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
@@ -134,7 +135,7 @@ impl Following {
         let Some(frame) = watch.body.frame().await else {
             return Ok(Stage::End);
         };
-        let frame = frame.map_err(|error| proxy::client::fault_of(&error))?;
+        let frame = frame.map_err(|error| fault_of(&error))?;
         if let Some(data) = frame.data_ref() {
             watch.pending.extend_from_slice(data);
         }
