@@ -48,6 +48,8 @@ pub(crate) struct Rules {
     pub(crate) status_meta: StatusMeta,
     /// Changes of these top-level keys raise `metadata.generation`; empty: generation is the client's.
     pub(crate) generation: &'static [&'static str],
+    /// The generation of a new object, where changes raise it; without one it is the client's.
+    pub(crate) first_generation: Option<i64>,
     pub(crate) create_on_update: bool,
     pub(crate) unconditional_update: bool,
     pub(crate) propagation: DefaultPropagation,
@@ -83,6 +85,7 @@ impl Rules {
         created_with_status: false,
         status_meta: StatusMeta::Free,
         generation: &[],
+        first_generation: Some(1),
         create_on_update: false,
         unconditional_update: true,
         propagation: DefaultPropagation::Background,
@@ -135,8 +138,8 @@ pub(crate) fn prepare_create(rules: &Rules, object: &mut Value) {
         // What an empty status always says is a default too.
         (rules.default)(object);
     }
-    if !rules.generation.is_empty() {
-        meta::set(object, "generation", 1);
+    if let (false, Some(first)) = (rules.generation.is_empty(), rules.first_generation) {
+        meta::set(object, "generation", first);
     }
 }
 
@@ -150,7 +153,9 @@ pub(crate) fn prepare_update(rules: &Rules, object: &mut Value, old: &Value) {
             .generation
             .iter()
             .any(|path| !same(object.dig(path), old.dig(path)));
-        meta::set(object, "generation", meta::generation(old) + i64::from(changed));
+        let generation = meta::generation(old) + i64::from(changed);
+        // Upstream leaves out a zero: the object was made before its kind had generations.
+        meta::set(object, "generation", Some(generation).filter(|g| *g != 0));
     }
 }
 

@@ -285,7 +285,7 @@ impl ObjectStore {
         let cache = self.cache().await?;
         let prepared = Prepared::from_value(self, object, &*self.codec).map_err(ApiError::internal)?;
         if let Some(previous) = previous
-            && prepared.finish(previous.revision).json == previous.json
+            && previous.is(&prepared.finish(previous.revision))
         {
             let stale = cache.is_stale(previous).await;
             if !stale.map_err(|error| from_storage(&error, &self.config.resource, verb))? {

@@ -284,3 +284,62 @@ async fn kms_refuses_what_is_no_envelope() {
         assert!(!ours.lacks_key(&bad));
     }
 }
+
+/// Values that a kube-apiserver v1.36.2 wrote, with a key that is used for nothing else and the test plugin.
+#[tokio::test]
+async fn upstreams_values_are_read() {
+    const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+    let dir = tempfile::tempdir().unwrap();
+    let _plugin = Plugin::listen(&dir.path().join("kms.sock"), "key-1").unwrap();
+    let vault = kms(&dir);
+    vault.check().await.unwrap();
+    let providers = all(vec![
+        Prefixed {
+            prefix: b"k8s:enc:kms:v2:vault:"[..].into(),
+            transformer: vault.clone(),
+        },
+        provider("aescbc", &[("k1", SECRET)]),
+        provider("aesgcm", &[("k1", SECRET)]),
+        provider("secretbox", &[("k1", SECRET)]),
+    ]);
+    let recorded: [(&str, &[u8], &str, bool); 4] = [
+        (
+            "/registry/secrets/shop/s-theirs",
+            include_bytes!("tests/upstream/aescbc.bin"),
+            "Secret",
+            true,
+        ),
+        (
+            "/registry/configmaps/shop/m-theirs",
+            include_bytes!("tests/upstream/aesgcm.bin"),
+            "ConfigMap",
+            true,
+        ),
+        (
+            "/registry/leases/shop/l-theirs",
+            include_bytes!("tests/upstream/secretbox.bin"),
+            "Lease",
+            true,
+        ),
+        (
+            "/registry/serviceaccounts/shop/a-theirs",
+            include_bytes!("tests/upstream/kms.bin"),
+            "ServiceAccount",
+            false,
+        ),
+    ];
+    for (key, stored, kind, stale) in recorded {
+        let stored = Bytes::from_static(stored);
+        providers.prepare(&stored).await.unwrap();
+        let read = providers.read(&stored, key.as_bytes()).unwrap();
+        assert!(read.data.starts_with(b"k8s\0"), "{key}");
+        for word in [kind, "swordfish"] {
+            assert!(contains(&read.data, word.as_bytes()), "{key} holds {word}");
+        }
+        // The first provider writes: what another one wrote is to be written anew.
+        assert_eq!(read.stale, stale, "{key}");
+        // Whoever reads it with upstream finds the same in what is written here.
+        let again: Bytes = providers.write(&read.data, key.as_bytes()).unwrap().into();
+        assert_eq!(providers.read(&again, key.as_bytes()).unwrap().data, read.data);
+    }
+}

@@ -3,12 +3,11 @@
 //! The binary is `$ETCD_BIN`, or `etcd` on the path; without one these tests pass and say loudly that they were skipped.
 //! One member serves the whole suite, each case under its own prefix.
 
-mod cluster;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use self::cluster::Cluster;
+use test_tools::Cluster;
+
 use super::client::Client;
 use super::compactor::Round;
 use super::{EtcdOptions, open_etcd};
@@ -61,7 +60,7 @@ async fn watches_resume_where_they_were_when_the_member_restarts() {
             // Caught up when it breaks, and in the middle of things.
             seen.reach(last).await;
         }
-        cluster.members[0].kill();
+        cluster.kill(0);
         cluster.start_member(0);
         let back = async {
             while s.store.fresh().await.is_err() {
@@ -117,7 +116,7 @@ async fn a_cluster_goes_on_without_one_member() {
     let harm = async {
         for victim in 0..2 {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            cluster.members[victim].kill();
+            cluster.kill(victim);
             tokio::time::sleep(Duration::from_millis(300)).await;
             cluster.start_member(victim);
         }
@@ -345,7 +344,7 @@ async fn a_watch_that_is_up_to_date_does_not_hold_up_others() {
     // Nor after both have been made anew, one of them where it was left.
     let later = s.write("busy/a", "y").await;
     ahead.reach(later).await;
-    cluster.members[0].kill();
+    cluster.kill(0);
     cluster.start_member(0);
     let fresh = async {
         loop {
@@ -378,7 +377,7 @@ async fn quiet_watches_become_fresh_after_a_restart() {
         .watch(&s.key("quiet/"), after, seen.clone())
         .await
         .unwrap();
-    cluster.members[0].kill();
+    cluster.kill(0);
     cluster.start_member(0);
     let back = async {
         while !matches!(

@@ -11,5 +11,7 @@ mod custom_migration;
 mod encryption;
 mod etcd;
 mod garbage;
+mod interop;
 mod objects;
+mod resource_versions;
 mod writing;

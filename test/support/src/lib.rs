@@ -4,16 +4,17 @@
 //! Not a product: it panics where a test should fail.
 
 mod client;
-mod etcd;
-mod tools;
+mod kubectl;
+mod upstream;
 mod webhook;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 pub use client::{Answer, Client, Watch};
-pub use etcd::Etcd;
-pub use tools::{kubectl, tool};
+pub use kubectl::kubectl;
+pub use test_tools::{Etcd, named_tool, tool};
+pub use upstream::Upstream;
 pub use webhook::{Reply, Webhook};
 
 /// How long a test waits for what should happen soon.

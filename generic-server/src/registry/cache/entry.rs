@@ -36,6 +36,8 @@ pub(super) struct Facts {
     pub(super) comma: bool,
     /// Just after metadata's closing brace.
     pub(super) metadata_end: u32,
+    /// It was read from the store: others lay objects out otherwise.
+    pub(super) loaded: bool,
     pub(super) packed: Packed,
 }
 
@@ -130,6 +132,11 @@ impl Entry {
             json: out.into(),
             facts,
         }
+    }
+
+    /// Whether another state of the object says the same, however it is laid out. `other` is laid out by this process.
+    pub(crate) fn is(&self, other: &Entry) -> bool {
+        self.json == other.json || (self.facts.loaded && self.value() == other.value())
     }
 
     /// The object, parsed. Costs a parse: for writes and views that need it, never for plain reads.

@@ -249,6 +249,7 @@ impl Prepared {
                 version_at: offset(version_at),
                 comma: !first,
                 metadata_end: offset(metadata_end),
+                loaded: false,
                 packed,
             },
         })
@@ -335,6 +336,7 @@ fn scan(config: &StoreConfig, key: &str, json: &[u8]) -> Option<Facts> {
         version_at: offset(after.unwrap_or(Some(metadata_at + 1))?),
         comma: meta.any,
         metadata_end: offset(metadata_at + top.metadata?.len()),
+        loaded: true,
         packed,
     })
 }

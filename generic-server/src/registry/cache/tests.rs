@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use storage::{MvccStore, Op, Outcome, Txn};
 
 use super::*;
-use crate::registry::store::ObjectStore;
+use crate::registry::store::{ObjectStore, Written};
 use crate::registry::strategy::SelectableField;
 
 fn config() -> StoreConfig {
@@ -506,4 +506,25 @@ async fn exact_reads_reach_as_far_back_as_the_history() {
     assert!(cache.exactly(revisions[100]).await.is_ok());
     let error = cache.exactly(revisions[99]).await.expect_err("compacted");
     assert_eq!(error.code(), 410);
+}
+
+#[tokio::test]
+async fn what_others_laid_out_otherwise_is_the_same_object() {
+    let engine = engine();
+    let key = "/registry/pods/a/one";
+    let foreign = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"uid":"u","name":"one","namespace":"a"},"spec":{"b":1,"a":"x"}}"#;
+    let revision = put_raw(&engine, key, foreign).await;
+    let store = ObjectStore::new(engine.clone(), config());
+    let entry = store.get("a", "one").await.expect("it is there");
+    let mut object = json!({
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "one", "namespace": "a", "uid": "u"}, "spec": {"a": "x", "b": 1},
+    });
+    let written = store.replace(&entry, &object, None).await.expect("an answer");
+    let Written::Stored(same) = written else {
+        panic!("{written:?}")
+    };
+    assert_eq!(same.revision, revision, "nothing was written");
+    object["spec"]["b"] = 2.into();
+    let written = store.replace(&entry, &object, None).await.expect("an answer");
+    assert!(matches!(written, Written::Stored(changed) if changed.revision > revision));
 }

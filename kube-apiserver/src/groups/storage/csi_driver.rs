@@ -5,6 +5,7 @@ use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
+    first_generation: None,
     unconditional_update: false,
     returns_deleted: true,
     default: |object| {

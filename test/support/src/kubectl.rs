@@ -1,21 +1,8 @@
-//! Programs that a machine may have.
+//! kubectl.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::process::Command;
-
-/// Where a program is; says loudly what is not tested when it is nowhere.
-#[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
-pub fn tool(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(|file| file.is_file());
-    if found.is_none() {
-        eprintln!("SKIPPED: there is no `{name}` on the PATH");
-    }
-    found
-}
 
 /// Runs kubectl with a kubeconfig and a cache of its own; gives whether it succeeded, and what it printed on both streams.
 pub async fn kubectl(program: &Path, kubeconfig: &Path, arguments: &[&str], input: &str) -> (bool, String) {

@@ -1,0 +1,69 @@
+//! Programs that tests need and a machine may have: where they are, free ports for them, and etcd members.
+//!
+//! It depends on no crate of the workspace, so that the lowest layer's tests can use it. Not a product: it panics where a test
+//! should fail.
+
+mod etcd;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub use etcd::{Cluster, Etcd};
+
+/// How long a program may take to listen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a program is; says loudly what is not tested when it is nowhere.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file());
+    if found.is_none() {
+        skipped(&format!("there is no `{name}` on the PATH"));
+    }
+    found
+}
+
+/// The program that an environment variable names; says loudly what is not tested when there is none.
+pub fn named_tool(variable: &str) -> Option<PathBuf> {
+    let found = std::env::var_os(variable).map(PathBuf::from);
+    let found = found.filter(|file| file.is_file());
+    if found.is_none() {
+        skipped(&format!("`{variable}` does not name a program"));
+    }
+    found
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
+fn skipped(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}
+
+/// A port for a program, below those that the system gives out by itself, so that nobody else takes it before the program does.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 15_000 + std::process::id().wrapping_mul(131).wrapping_add(step) % 15_000;
+        let port = u16::try_from(port).expect("below 30000");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Waits until something listens on a port of this machine.
+pub async fn listening(port: u16) {
+    let connected = async {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            // Another process: there is nothing to be woken by.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, connected)
+        .await
+        .expect("the program listens");
+}
