@@ -81,6 +81,30 @@ impl Encryption {
         Ok(encryption)
     }
 
+    /// Waits, for as long as that, until values of these resources can be encrypted: a server whose own objects are encrypted by a
+    /// KMS plugin cannot start without it. Whether it was worth waiting is told by whoever then reads or writes.
+    pub async fn wait_for_keys(&self, resources: &[GroupResource], patience: Duration) {
+        let lacks_key = |resource: &GroupResource| {
+            self.of(resource)
+                .is_some_and(|transformers| transformers.write(b"", b"").is_err())
+        };
+        let deadline = tokio::time::Instant::now() + patience;
+        let mut told = false;
+        while resources.iter().any(lacks_key) && tokio::time::Instant::now() < deadline {
+            if !told {
+                tracing::warn!(
+                    "the server's own objects are encrypted with a KMS plugin that is not well, the start waits for it"
+                );
+                told = true;
+            }
+            tokio::time::sleep(SETTLE_EVERY).await;
+            for kms in &self.current.load().kms {
+                // The next round tells.
+                let _ = kms.check().await;
+            }
+        }
+    }
+
     /// Looks at the file once: true when it had changed and counts from now on.
     ///
     /// # Errors

@@ -123,7 +123,7 @@ async fn ensure(
     };
     let (namespace, name) = (meta::namespace(&wanted.object), meta::name(&wanted.object));
     let call = WriteCall::internal(&registered.resource, authorized, none, namespace);
-    let Some(live) = registered.store.find(namespace, name).await? else {
+    let Some(live) = registered.store.find_once(namespace, name).await? else {
         let mut object = wanted.object.clone();
         registered.resource.strategy.default(&mut object);
         return match write::create(&call, object).await {

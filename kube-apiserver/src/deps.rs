@@ -7,6 +7,7 @@ use std::time::Duration;
 use generic_server::ApiError;
 use generic_server::authn::TokenAuthenticator;
 use generic_server::authz::Authorizer;
+use generic_server::registry::cache::StoredForm;
 use generic_server::registry::{Directory, StorageFactory};
 
 use crate::net::Cidr;
@@ -55,8 +56,8 @@ pub struct Deps {
     pub storage: StorageFactory,
     /// What keys begin with, without a final slash: `/registry`.
     pub prefix: String,
-    /// Values are upstream's protobuf rather than JSON.
-    pub protobuf: bool,
+    /// The form of stored values.
+    pub stored_form: StoredForm,
     /// Every store of the process; the built-in ones are registered by [`crate::groups`].
     pub directory: Arc<Directory>,
     /// Answers access reviews.

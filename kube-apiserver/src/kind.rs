@@ -196,7 +196,7 @@ impl KindBuilder<'_> {
                         let codec = BuiltinCodec {
                             schema,
                             api_version: gvk.api_version().into(),
-                            protobuf: self.builder.deps.protobuf,
+                            form: self.builder.deps.stored_form,
                             defaults: strategy.clone(),
                         };
                         storage.open_builtin(config, Arc::new(codec))

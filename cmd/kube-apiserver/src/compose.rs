@@ -47,6 +47,11 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     if !faults.is_empty() {
         return Err(StartError::Option(faults.join("; ")));
     }
+    if options.sizes_watch_caches() {
+        tracing::warn!(
+            "watch caches follow what they hold: the flags that size them or turn them off have no effect"
+        );
+    }
     let cidrs = service_cidrs(&options)?;
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let listener = generic_server::serve::bind(address)
@@ -84,7 +89,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     let deps = kube_apiserver::Deps {
         storage: stores.clone(),
         prefix: prefix.clone(),
-        protobuf: options.stores_protobuf(),
+        stored_form: options.stored_form(),
         directory: directory.clone(),
         authorizer: access.authorizer.clone(),
         token_authenticator: access.tokens.clone(),
@@ -124,6 +129,17 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         env: env.clone(),
         limits: options.custom_resource_limits,
     });
+    if let Some(encryption) = &encryption {
+        let needed = [
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+            ("apiregistration.k8s.io", "apiservices"),
+            ("", "namespaces"),
+            ("", "configmaps"),
+            ("rbac.authorization.k8s.io", "clusterroles"),
+        ];
+        let needed = needed.map(|(group, resource)| GroupResource::new(group, resource));
+        encryption.wait_for_keys(&needed, START_PATIENCE).await;
+    }
     crds.start(&tasks).await.map_err(StartError::Bootstrap)?;
     metrics.register(Arc::new(apiextensions_server::CostMetrics(crds.clone())));
     let aggregator = Aggregator::new(aggregator::Deps {

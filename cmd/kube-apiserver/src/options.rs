@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use generic_server::registry::cache::StoredForm;
 use machinery::GroupResource;
 
 /// A Kubernetes API server: core and built-in groups, custom resources and aggregated APIs in one process.
@@ -77,10 +78,21 @@ pub struct Options {
     /// For how long an etcd lease is given to new objects that live for a while (events), in seconds.
     #[arg(long, default_value_t = 60)]
     pub lease_reuse_duration_seconds: u64,
-    /// The form of built-in kinds in the store: `application/json` or `application/vnd.kubernetes.protobuf`. On etcd the latter
-    /// when unset, as upstream's, else the former.
-    #[arg(long, value_parser = [JSON, PROTOBUF])]
+    /// The form of built-in kinds in the store: `application/json`, `application/yaml` or `application/vnd.kubernetes.protobuf`. On
+    /// etcd the last when unset, as upstream's, else the first.
+    #[arg(long, value_parser = [JSON, YAML, PROTOBUF])]
     pub storage_media_type: Option<String>,
+
+    /// Upstream's switch of the watch caches. Accepted; reads are always answered from a cache here, which is there from the first
+    /// use of a resource until it is empty and idle.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub watch_cache: bool,
+    /// Upstream's size of watch caches. Accepted and without effect: caches hold what there is, and recent events by age and bytes.
+    #[arg(long, default_value_t = 100, allow_negative_numbers = true)]
+    pub default_watch_cache_size: i64,
+    /// The same for single resources, comma separated: `resource[.group]#size`. Checked and without effect.
+    #[arg(long, value_delimiter = ',')]
+    pub watch_cache_sizes: Vec<String>,
 
     /// An EncryptionConfiguration (apiserver.config.k8s.io/v1): how values are encrypted in the store.
     #[arg(long)]
@@ -200,6 +212,7 @@ pub struct Options {
 }
 
 const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// A duration as Go writes it: `1h30m`, `5m`, `10s`, `300ms`.
@@ -326,6 +339,7 @@ impl Options {
             );
         }
         faults.extend(self.setting_faults());
+        faults.extend(self.watch_cache_faults());
         if self.request_timeout.is_zero() {
             faults.push("--request-timeout must be more than zero".into());
         }
@@ -340,12 +354,38 @@ impl Options {
         }
     }
 
-    /// Whether built-in kinds are stored as protobuf.
-    pub fn stores_protobuf(&self) -> bool {
+    /// How built-in kinds are stored.
+    pub fn stored_form(&self) -> StoredForm {
         match self.storage_media_type.as_deref() {
-            Some(media) => media == PROTOBUF,
-            None => !self.etcd_servers.is_empty(),
+            Some(YAML) => StoredForm::Yaml,
+            Some(PROTOBUF) => StoredForm::Protobuf,
+            None if !self.etcd_servers.is_empty() => StoredForm::Protobuf,
+            _ => StoredForm::Json,
         }
+    }
+
+    /// Faults of the sizes of watch caches, in upstream's words.
+    fn watch_cache_faults(&self) -> Vec<String> {
+        let fault = |text: &String| {
+            let Some((_, size)) = text.split_once('#').filter(|(_, size)| !size.contains('#')) else {
+                return Some(format!("invalid value of watch cache size: {text}"));
+            };
+            match size.parse::<i64>() {
+                Err(_) => Some(format!("invalid size of watch cache size: {text}")),
+                Ok(size) if size < 0 => Some(format!("watch cache size cannot be negative: {text}")),
+                Ok(_) => None,
+            }
+        };
+        match self.watch_cache {
+            true => self.watch_cache_sizes.iter().filter_map(fault).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Whether a flag asks for a size of watch caches, or for none, that there is no such thing as here.
+    pub(crate) fn sizes_watch_caches(&self) -> bool {
+        let default = Options::defaults().default_watch_cache_size;
+        !self.watch_cache || self.default_watch_cache_size != default || !self.watch_cache_sizes.is_empty()
     }
 
     /// The resources with servers of their own.
@@ -382,3 +422,6 @@ impl Options {
             .ok_or_else(|| "there is no home directory to keep data in: name one with --data-dir".into())
     }
 }
+
+#[cfg(test)]
+mod tests;

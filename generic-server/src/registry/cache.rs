@@ -11,6 +11,7 @@
 //! - The snapshot is swapped before the event is offered: who has seen an event finds it in every later read.
 
 mod by_field;
+mod codec;
 mod entry;
 mod feed;
 mod interest;
@@ -33,10 +34,11 @@ use parking_lot::Mutex;
 use storage::{Event, EventKind, RangeRequest, Revision, StorageError, Store, WatchHandle, WatchSink};
 
 pub use by_field::ByField;
+pub use codec::{BuiltinCodec, JsonCodec, StorageCodec, StoredForm, ValueError};
 pub use entry::Entry;
 pub use feed::{Feed, FeedEnd};
 pub use interest::Interest;
-pub use prepare::{BuiltinCodec, JsonCodec, Prepared, StorageCodec, ValueError};
+pub use prepare::Prepared;
 pub use unreadable::Unreadable;
 
 use crate::registry::errors::{from_storage, too_large};
@@ -47,8 +49,10 @@ use ring::Ring;
 
 /// How long a reader waits for a revision before it is told that it asks too much (upstream's figure).
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Objects per request of the first read.
-const PAGE: usize = 10_000;
+/// Objects per request of the first read. Of an engine in this process few, since what a page holds is there twice while it is
+/// decoded; of one elsewhere many, since it counts what follows each.
+const PAGE: usize = 2_000;
+const REMOTE_PAGE: usize = 10_000;
 /// Snapshots kept for pages of lists, and for how long (upstream's compaction interval is what clients are used to).
 const RETAINED: usize = 32;
 const RETAINED_FOR: Duration = Duration::from_secs(300);
@@ -113,8 +117,9 @@ pub struct Change {
     pub previous: Option<Arc<Entry>>,
     /// The event's revision.
     pub revision: Revision,
-    /// The event on the wire, as watchers of the same form share it: by form, encoded by the first that needs it.
-    frames: Mutex<Vec<(u64, Bytes)>>,
+    /// The event on the wire, as watchers of the same form share it: by form, encoded by the first that needs it. `None` once few
+    /// are likely to ask for it: whoever still does encodes it for itself.
+    frames: Mutex<Option<Vec<(u64, Bytes)>>>,
 }
 
 impl Change {
@@ -129,7 +134,7 @@ impl Change {
             entry,
             previous,
             revision,
-            frames: Mutex::default(),
+            frames: Mutex::new(Some(Vec::new())),
         })
     }
 
@@ -138,8 +143,12 @@ impl Change {
     pub fn frame<E>(&self, form: u64, encode: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
         let known = |frames: &[(u64, Bytes)]| frames.iter().find(|(f, _)| *f == form).map(|(_, b)| b.clone());
         // Encoding happens under the lock: a second watcher waits for the first one's bytes rather than making its own.
-        let mut frames = self.frames.lock();
-        if let Some(bytes) = known(&frames) {
+        let mut kept = self.frames.lock();
+        let Some(frames) = &mut *kept else {
+            drop(kept);
+            return encode();
+        };
+        if let Some(bytes) = known(frames) {
             return Ok(bytes);
         }
         let bytes = encode()?;
@@ -147,14 +156,24 @@ impl Change {
         Ok(bytes)
     }
 
-    /// Nobody is likely to ask for the encoded event again.
+    /// Few are likely to ask for the encoded event again.
     fn forget_frames(&self) {
-        *self.frames.lock() = Vec::new();
+        *self.frames.lock() = None;
     }
 
-    /// About what it keeps in memory that nothing else does.
+    /// About what it keeps in memory that the newest snapshot does not: the state before, and a deletion's own form of it. The
+    /// state after is in the snapshot, or else the state before of a later event.
     fn weight(&self) -> usize {
-        self.entry.json.len() + self.previous.as_ref().map_or(0, |p| p.json.len()) + 256
+        let own = match self.kind {
+            ChangeKind::Deleted => self.entry.json.len(),
+            ChangeKind::Added | ChangeKind::Modified => 0,
+        };
+        self.previous.as_ref().map_or(0, |p| p.json.len()) + own + 256
+    }
+
+    /// The same of an event that was read back from the engine, which shares its states with nothing.
+    fn weight_alone(&self) -> usize {
+        self.previous.as_ref().map_or(0, |p| p.json.len()) + self.entry.json.len() + 256
     }
 }
 
@@ -459,31 +478,40 @@ impl ObjectCache {
         format!("{}/", self.config.prefix)
     }
 
-    /// All objects at a revision (the newest), page by page.
+    /// All objects at a revision (the newest), page by page. While one is decoded the next is read.
     async fn read(&self, at: Option<Revision>) -> Result<Snapshot, StorageError> {
-        let mut at = at;
-        let mut start = None;
+        let limit = match self.engine.published() {
+            Some(_) => PAGE,
+            None => REMOTE_PAGE,
+        };
+        let page = |start: Option<String>, at: Option<Revision>| {
+            let engine = self.engine.clone();
+            let request = RangeRequest {
+                prefix: self.watch_prefix(),
+                start,
+                limit,
+                at,
+                count_only: false,
+            };
+            self.runtime.spawn(async move { engine.range(request).await })
+        };
         let mut objects = imbl::OrdMap::new();
         let mut by_field = ByField::of(&self.config);
         let mut unreadable = imbl::OrdMap::new();
-        loop {
-            let page = self
-                .engine
-                .range(RangeRequest {
-                    prefix: self.watch_prefix(),
-                    start: start.take(),
-                    limit: PAGE,
-                    at,
-                    count_only: false,
-                })
-                .await?;
-            let revision = *at.get_or_insert(page.revision);
-            let full = page.kvs.len() >= PAGE;
-            for kv in page.kvs {
-                if full {
-                    // The smallest key after this one.
-                    start = Some(format!("{}\0", kv.key));
-                }
+        let mut next = Some(page(None, at));
+        let mut at = at;
+        while let Some(reading) = next.take() {
+            let page_read = reading.await.map_err(|_| StorageError::Unavailable {
+                message: "the read was given up".into(),
+                source: None,
+            })??;
+            let revision = *at.get_or_insert(page_read.revision);
+            if page_read.kvs.len() >= limit {
+                // From the smallest key after the last one, at the first page's revision.
+                let start = page_read.kvs.last().map(|kv| format!("{}\0", kv.key));
+                next = Some(page(start, Some(revision)));
+            }
+            for kv in page_read.kvs {
                 self.codec.prepare(&kv.value).await;
                 match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
                     Ok(prepared) => {
@@ -498,15 +526,13 @@ impl ObjectCache {
                     }
                 }
             }
-            if !full {
-                return Ok(Snapshot {
-                    revision,
-                    objects,
-                    by_field,
-                    unreadable,
-                });
-            }
         }
+        Ok(Snapshot {
+            revision: at.unwrap_or_default(),
+            objects,
+            by_field,
+            unreadable,
+        })
     }
 
     fn unreadable(

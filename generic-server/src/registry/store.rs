@@ -180,6 +180,27 @@ impl ObjectStore {
         self.look_up(&snapshot, &self.key(namespace, name), "get").await
     }
 
+    /// As [`ObjectStore::find`], without starting a cache for it where the engine is in this process: for who looks once, when a
+    /// server starts on a large store.
+    pub async fn find_once(&self, namespace: &str, name: &str) -> Result<Option<Arc<Entry>>, ApiError> {
+        if self.started_cache().is_some() || self.engine.published().is_none() {
+            return self.find(namespace, name).await;
+        }
+        let key = self.key(namespace, name);
+        let (found, _) = self
+            .engine
+            .get(&key, None)
+            .await
+            .map_err(|error| from_storage(&error, &self.config.resource, "get"))?;
+        let Some(kv) = found else { return Ok(None) };
+        self.codec.prepare(&kv.value).await;
+        match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
+            Ok(prepared) => Ok(Some(Arc::new(prepared.finish(kv.mod_revision)))),
+            // The usual way has the words for it.
+            Err(_) => self.find(namespace, name).await,
+        }
+    }
+
     /// An object of a snapshot by its key. One that could not be read is looked at anew.
     pub(crate) async fn look_up(
         &self,

@@ -350,6 +350,34 @@ async fn a_kms_plugin_goes_and_comes_back() {
 }
 
 #[tokio::test]
+async fn a_start_waits_for_the_plugin_that_encrypts_everything() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let socket = dir.join("kms.sock");
+    let plugin = Plugin::listen(&socket, "key-1").expect("a plugin");
+    let kms = format!(
+        "kms: {{apiVersion: v2, name: vault, timeout: 200ms, endpoint: 'unix://{}'}}",
+        socket.display()
+    );
+    write(dir, "['*.*']", &[&kms]);
+    let (plane, client) = start(dir, &[]).await;
+    client.post(SECRETS, &secret("one")).await.expect(201);
+    plane.stop().await;
+    drop(plugin);
+
+    let mut starting = Box::pin(start(dir, &[]));
+    let early = tokio::time::timeout(std::time::Duration::from_secs(1), &mut starting).await;
+    assert!(early.is_err(), "there is nothing to start with");
+    let _plugin = Plugin::listen(&socket, "key-1").expect("a plugin");
+    let (plane, client) = starting.await;
+    assert_eq!(
+        client.get(ONE).await.expect(200)["data"]["password"],
+        "c3dvcmRmaXNo"
+    );
+    plane.stop().await;
+}
+
+#[tokio::test]
 async fn a_deleted_accounts_token_dies_at_once() {
     let (plane, client) = test_support::plane().await;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";

@@ -14,13 +14,21 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// This server as a replica on an etcd, with the keys of a data directory. Its own controllers are off: kube-apiserver has none either.
-async fn ours(dir: &Path, etcd: &str, config: Option<&Path>) -> (ControlPlane, Client) {
+async fn ours(dir: &Path, etcd: &str) -> (ControlPlane, Client) {
+    ours_with(dir, etcd, |_| {}).await
+}
+
+async fn ours_with(
+    dir: &Path,
+    etcd: &str,
+    change: impl FnOnce(&mut control_plane::Options),
+) -> (ControlPlane, Client) {
     plane_with(|builder| {
         builder.data_dir(dir).with(|options| {
             options.storage_backend = None;
             options.etcd_servers = vec![etcd.to_string()];
             options.controllers = vec!["-*".into()];
-            options.encryption_provider_config = config.map(Path::to_path_buf);
+            change(options);
         })
     })
     .await
@@ -232,7 +240,7 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
     // Taking over: what kube-apiserver wrote is served.
     let upstream = Upstream::start(&program, dir, &etcd.url(), &[]).await;
     let theirs = make(upstream.client(), "up", "1").await;
-    let (plane, client) = ours(dir, &etcd.url(), None).await;
+    let (plane, client) = ours(dir, &etcd.url()).await;
     agree(upstream.client(), &client).await;
 
     // Side by side: each sees what the other writes, kinds that the other defined included.
@@ -251,18 +259,24 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
     plane.stop().await;
 
     // Alone, from the start.
-    let (plane, client) = ours(dir, &etcd.url(), None).await;
-    let both = [theirs, own].concat();
+    let (plane, client) = ours_with(dir, &etcd.url(), |options| {
+        options.storage_media_type = Some("application/yaml".into());
+    })
+    .await;
+    let both = [&theirs[..], &own].concat();
     let after = read(&client, &both).await;
     for (path, object) in before {
         assert_eq!(after[&path], object, "{path}");
     }
-    // Every object is written again, in our form.
-    for path in &both {
+    // What upstream made is written again, in the one form that has not been seen yet.
+    for path in &theirs {
         let patch = json!({"metadata": {"labels": {"seen": "ours"}}});
         client.patch(path, "merge-patch+json", &patch).await.expect(200);
     }
     let written = read(&client, &both).await;
+    let stored = plane.engine().get("/registry/pods/shop-up/rich", None).await;
+    let stored = stored.expect("an answer").0.expect("it is stored").value;
+    assert!(stored.starts_with(b"apiVersion: v1\n"));
     plane.stop().await;
 
     // Handing back.
@@ -271,7 +285,7 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
     for (path, object) in &written {
         assert_eq!(found[path], *object, "{path}");
     }
-    let (plane, client) = ours(dir, &etcd.url(), None).await;
+    let (plane, client) = ours(dir, &etcd.url()).await;
     agree(upstream.client(), &client).await;
     plane.stop().await;
 }
@@ -315,7 +329,10 @@ async fn values_that_either_has_encrypted_are_read_by_the_other() {
     std::fs::write(&config, text).expect("a file");
     let flag = format!("--encryption-provider-config={}", config.display());
     let upstream = Upstream::start(&program, dir, &etcd.url(), &[&flag]).await;
-    let (plane, client) = ours(dir, &etcd.url(), Some(&config)).await;
+    let (plane, client) = ours_with(dir, &etcd.url(), |options| {
+        options.encryption_provider_config = Some(config.clone());
+    })
+    .await;
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
     client.post("/api/v1/namespaces", &space).await.expect(201);
 

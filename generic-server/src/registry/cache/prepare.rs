@@ -8,142 +8,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use machinery::codec::protobuf;
-use machinery::schema::KindSchema;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use storage::Revision;
 
+use super::codec::{StorageCodec, ValueError};
 use super::entry::{Entry, Facts, Packed, offset};
 use crate::registry::store::{ObjectStore, StoreConfig};
-use crate::registry::strategy::{FieldValue, Strategy};
-
-/// Why a stored value is no object, or an object cannot be stored. Display is upstream's text.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ValueError {
-    /// It cannot be decrypted, or not be encrypted.
-    #[error("{0}")]
-    Untransformable(Cow<'static, str>),
-    /// It is not an encoded object.
-    #[error("{0}")]
-    Undecodable(String),
-}
-
-impl ValueError {
-    /// It is not an encoded object.
-    pub fn undecodable(why: impl fmt::Display) -> Self {
-        ValueError::Undecodable(why.to_string())
-    }
-}
-
-/// Between the bytes in the store and JSON without a resourceVersion.
-#[async_trait::async_trait]
-pub trait StorageCodec: Send + Sync + fmt::Debug {
-    /// Stored bytes to JSON.
-    fn decode(&self, key: &str, stored: &Bytes) -> Result<Bytes, ValueError>;
-    /// JSON to stored bytes.
-    fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, ValueError>;
-
-    /// Whether the same object may be stored otherwise at different times, so that a write that changes nothing has to ask
-    /// [`StorageCodec::is_stale`].
-    fn may_be_stale(&self) -> bool {
-        false
-    }
-
-    /// Whether the object in these bytes would be stored otherwise now: with another key, for instance.
-    fn is_stale(&self, key: &str, stored: &Bytes) -> bool {
-        let _ = (key, stored);
-        false
-    }
-
-    /// Whether decoding these bytes needs a key that [`StorageCodec::prepare`] has to fetch first.
-    fn lacks_key(&self, stored: &Bytes) -> bool {
-        let _ = stored;
-        false
-    }
-
-    /// Fetches what decoding these bytes needs, in a bounded time. Whether it is there is told by decoding.
-    async fn prepare(&self, stored: &Bytes) {
-        let _ = stored;
-    }
-}
-
-/// Values are JSON.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct JsonCodec;
-
-impl StorageCodec for JsonCodec {
-    fn decode(&self, _key: &str, stored: &Bytes) -> Result<Bytes, ValueError> {
-        Ok(stored.clone())
-    }
-
-    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
-        Ok(json.clone())
-    }
-}
-
-/// Values of a built-in kind as a kube-apiserver on the same etcd reads and writes them: upstream's protobuf envelope or JSON.
-/// Either is read, also at another version of the group whose objects look the same (upstream keeps some kinds at their
-/// beta version for a release after they have become stable).
-#[derive(Debug, Clone)]
-pub struct BuiltinCodec {
-    /// The stored version's schema.
-    pub schema: KindSchema,
-    /// The `apiVersion` of objects here.
-    pub api_version: Box<str>,
-    /// Whether protobuf is written, rather than JSON.
-    pub protobuf: bool,
-    /// Says what is taken for granted where others left it unsaid: upstream's server fills in defaults as it reads.
-    pub defaults: Arc<dyn Strategy>,
-}
-
-impl StorageCodec for BuiltinCodec {
-    fn decode(&self, _key: &str, stored: &Bytes) -> Result<Bytes, ValueError> {
-        let mut object = if stored.first() == Some(&b'{') {
-            if begins_with_version(stored, &self.api_version) {
-                return Ok(stored.clone());
-            }
-            serde_json::from_slice(stored).map_err(ValueError::undecodable)?
-        } else {
-            protobuf::decode(self.schema.root(), stored).map_err(ValueError::undecodable)?
-        };
-        if let Value::Object(map) = &mut object {
-            map.insert("apiVersion".into(), (&*self.api_version).into());
-        }
-        self.defaults.default(&mut object);
-        serde_json::to_vec(&object)
-            .map(Bytes::from)
-            .map_err(ValueError::undecodable)
-    }
-
-    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
-        if !self.protobuf {
-            return Ok(json.clone());
-        }
-        let object = serde_json::from_slice(json).map_err(ValueError::undecodable)?;
-        Ok(protobuf::encode(self.schema.root(), &object).into())
-    }
-
-    fn may_be_stale(&self) -> bool {
-        self.protobuf
-    }
-
-    fn is_stale(&self, _key: &str, stored: &Bytes) -> bool {
-        self.protobuf && stored.first() == Some(&b'{')
-    }
-}
-
-/// Whether JSON starts with `{"kind":"...","apiVersion":"VERSION"`, as both servers write it.
-fn begins_with_version(json: &[u8], version: &str) -> bool {
-    let rest = json.strip_prefix(b"{\"kind\":\"").and_then(|rest| {
-        let end = rest.iter().position(|byte| *byte == b'"')?;
-        rest[end..].strip_prefix(b"\",\"apiVersion\":\"")
-    });
-    rest.and_then(|rest| rest.strip_prefix(version.as_bytes()))
-        .is_some_and(|rest| rest.first() == Some(&b'"'))
-}
+use crate::registry::strategy::FieldValue;
 
 /// An object ready to be stored, with all that its entry needs but the revision.
 #[derive(Clone)]
@@ -256,7 +130,7 @@ impl Prepared {
     }
 
     /// What somebody else stored.
-    pub(super) fn from_stored(
+    pub(crate) fn from_stored(
         config: &StoreConfig,
         key: &Arc<str>,
         stored: &Bytes,

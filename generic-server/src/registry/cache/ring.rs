@@ -9,14 +9,18 @@ use storage::Revision;
 
 use super::Change;
 
-/// Events are kept up to this many and this many bytes...
+/// Events are kept up to this many, and this many bytes of states that nothing else keeps...
 const MOST: usize = 100_000;
-const MOST_BYTES: usize = 64 << 20;
-/// ...and old ones only while there are few: who comes later is served from the engine's log.
+const MOST_BYTES: usize = 16 << 20;
+/// ...and old ones only while there are few: who comes later is served from the engine's log. (Upstream's age.)
 const FEW: usize = 1_000;
-pub(super) const YOUNG: Duration = Duration::from_secs(150);
-/// Only the newest events keep their encoded frames: who is further behind encodes anew.
-const FRAMED: usize = 512;
+const FEW_BYTES: usize = 1 << 20;
+pub(super) const YOUNG: Duration = Duration::from_secs(75);
+/// Only the newest events keep their encoded frames, up to this many and of objects of about this many bytes, but at least a few:
+/// who is further behind encodes anew.
+const FRAMED: u64 = 512;
+const FRAMED_BYTES: usize = 4 << 20;
+const FRAMED_LEAST: u64 = 16;
 /// Numbers begin high, so that older events can be put in front.
 const FIRST: u64 = 1 << 40;
 
@@ -24,6 +28,7 @@ const FIRST: u64 = 1 << 40;
 struct Slot {
     at: Instant,
     change: Arc<Change>,
+    weight: usize,
 }
 
 #[derive(Debug)]
@@ -38,6 +43,9 @@ struct State {
     /// Every event after this revision is in the slots.
     after: Revision,
     bytes: usize,
+    /// The number of the first event that keeps its frames, and the bytes of the objects from there on.
+    framed: u64,
+    framed_bytes: usize,
     limits: Limits,
 }
 
@@ -50,6 +58,8 @@ impl Default for State {
             start: FIRST,
             after: Revision(0),
             bytes: 0,
+            framed: FIRST,
+            framed_bytes: 0,
             limits: Limits::default(),
         }
     }
@@ -98,9 +108,37 @@ pub(super) struct Gap {
 impl State {
     fn pop(&mut self) -> Option<Revision> {
         let slot = self.slots.pop_front()?;
-        self.bytes -= slot.change.weight();
+        self.bytes -= slot.weight;
+        if self.framed == self.start {
+            self.framed += 1;
+            self.framed_bytes -= slot.change.entry.json.len();
+        }
         self.start += 1;
         Some(slot.change.revision)
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.slots.len() as u64
+    }
+
+    /// Lets go of frames that few will ask for.
+    fn trim_frames(&mut self) {
+        loop {
+            let framed = self.end() - self.framed;
+            if framed <= FRAMED && (framed <= FRAMED_LEAST || self.framed_bytes <= FRAMED_BYTES) {
+                return;
+            }
+            let at = usize::try_from(self.framed - self.start).unwrap_or(usize::MAX);
+            let Some(slot) = self.slots.get(at) else { return };
+            slot.change.forget_frames();
+            self.framed_bytes -= slot.change.entry.json.len();
+            self.framed += 1;
+        }
+    }
+
+    /// Old events are only kept while there are few.
+    fn is_long(&self) -> bool {
+        self.slots.len() > FEW || (self.bytes > FEW_BYTES && self.slots.len() > 1)
     }
 
     /// Lets go of what is too much or too old.
@@ -112,7 +150,7 @@ impl State {
                 .is_some_and(|s| now.duration_since(s.at) > YOUNG);
             state.slots.len() > state.limits.count
                 || (state.bytes > state.limits.bytes && state.slots.len() > 1)
-                || (state.slots.len() > FEW && old)
+                || (old && state.is_long())
         };
         while too_much(self) {
             let Some(revision) = self.pop() else { break };
@@ -153,18 +191,18 @@ impl Ring {
     pub(super) fn push(&self, changes: &[Arc<Change>]) -> u64 {
         let at = Instant::now();
         let mut state = self.0.write();
-        let first = state.start + state.slots.len() as u64;
+        let first = state.end();
         for change in changes {
-            state.bytes += change.weight();
+            let weight = change.weight();
+            state.bytes += weight;
+            state.framed_bytes += change.entry.json.len();
             state.slots.push_back(Slot {
                 at,
                 change: change.clone(),
+                weight,
             });
         }
-        let framed = state.slots.len().saturating_sub(FRAMED);
-        for slot in state.slots.range(framed.saturating_sub(changes.len())..framed) {
-            slot.change.forget_frames();
-        }
+        state.trim_frames();
         state.trim(at);
         first
     }
@@ -174,7 +212,7 @@ impl Ring {
     pub(super) fn fill(&self, gap: Gap, after: Revision, changes: &VecDeque<Arc<Change>>) -> bool {
         let at = Instant::now();
         let mut state = self.0.write();
-        let weight: usize = changes.iter().map(|c| c.weight()).sum();
+        let weight: usize = changes.iter().map(|c| c.weight_alone()).sum();
         let room = state.slots.len() + changes.len() <= state.limits.count / 2
             && state.bytes + weight <= state.limits.bytes / 2;
         let moved = state.life != gap.first.life || state.start != gap.first.next || state.after != gap.after;
@@ -182,9 +220,11 @@ impl Ring {
             return false;
         }
         for change in changes.iter().rev() {
+            change.forget_frames();
             state.slots.push_front(Slot {
                 at,
                 change: change.clone(),
+                weight: change.weight_alone(),
             });
         }
         state.start -= changes.len() as u64;
@@ -201,12 +241,12 @@ impl Ring {
         if held > 4 * used.max(64) {
             state.slots.shrink_to(used);
         }
-        state.slots.len() > FEW
+        state.is_long()
     }
 
     /// Whether a sweep would have something to do some time.
     pub(super) fn is_long(&self) -> bool {
-        self.0.read().slots.len() > FEW
+        self.0.read().is_long()
     }
 
     /// Nothing will follow.
@@ -243,20 +283,34 @@ impl Ring {
         }
         position.next += seen;
         // At the end of a closed ring the next read has to tell.
-        Ok(!state.closed && position.next >= state.start + state.slots.len() as u64)
+        Ok(!state.closed && position.next >= state.end())
     }
 
     /// Empties it: every event after `revision` will follow.
     pub(super) fn reset(&self, revision: Revision) {
         let mut state = self.0.write();
-        let end = state.start + state.slots.len() as u64;
+        let end = state.end();
         *state = State {
             life: state.life + 1,
             start: end,
+            framed: end,
             after: revision,
             limits: state.limits,
             ..State::default()
         };
+    }
+
+    /// How many events there are, their bytes, and how many of them keep frames.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> (usize, usize, u64) {
+        let state = self.0.read();
+        (state.slots.len(), state.bytes, state.end() - state.framed)
+    }
+
+    /// A sweep some time from now.
+    #[cfg(test)]
+    pub(super) fn age(&self, by: Duration) {
+        self.0.write().trim(Instant::now() + by);
     }
 
     #[cfg(test)]

@@ -528,3 +528,53 @@ async fn what_others_laid_out_otherwise_is_the_same_object() {
     let written = store.replace(&entry, &object, None).await.expect("an answer");
     assert!(matches!(written, Written::Stored(changed) if changed.revision > revision));
 }
+
+#[tokio::test]
+async fn recent_events_of_large_objects_are_bounded_by_their_bytes() {
+    let engine = engine();
+    let cache = start(&engine).await;
+    let mut large = pod("a", "p", "n1");
+    large["data"]["filler"] = "x".repeat(512 << 10).into();
+    let from = cache.snapshot().revision;
+    let mut feed = cache.feed(from, Interest::All).await.expect("feeds");
+    for n in 0..60 {
+        large["data"]["n"] = n.into();
+        put(&engine, Some(&cache), &large).await;
+    }
+    let (slots, bytes, framed) = cache.ring.held();
+    assert!((30..=32).contains(&slots), "{slots} of 512 KiB are 16 MiB");
+    assert!(bytes <= 16 << 20);
+    assert_eq!(framed, 16);
+    // Who was behind is ended, and comes back to the log.
+    let mut out = Vec::new();
+    assert_eq!(feed.next(&mut out).await, Err(FeedEnd));
+    let mut feed = cache.feed(from, Interest::All).await.expect("the log has it");
+    feed.drain(&mut out).expect("nothing is overrun");
+    assert_eq!(out.len(), 60);
+    // A frame that is no longer kept is made anew for each that asks.
+    let asked = std::cell::Cell::new(0);
+    let encode = || {
+        asked.set(asked.get() + 1);
+        Ok::<_, ()>(Bytes::from_static(b"frame"))
+    };
+    let mut recent = cache.feed(out[40].revision, Interest::All).await.expect("feeds");
+    let mut events = Vec::new();
+    recent.drain(&mut events).expect("nothing is overrun");
+    for (change, times) in [(&events[0], 2), (&events[18], 1)] {
+        asked.set(0);
+        for _ in 0..2 {
+            assert_eq!(change.frame(1, encode), Ok(Bytes::from_static(b"frame")));
+        }
+        assert_eq!(asked.get(), times);
+    }
+
+    cache.ring.age(ring::YOUNG + Duration::from_secs(1));
+    let (slots, bytes, framed) = cache.ring.held();
+    assert!(
+        bytes <= 1 << 20 && slots <= 2 && framed == slots as u64,
+        "old ones go"
+    );
+    large["data"]["n"] = 100.into();
+    put(&engine, Some(&cache), &large).await;
+    assert_eq!(cache.ring.held().2, slots as u64 + 1);
+}
