@@ -304,14 +304,19 @@ fn go_arch() -> &'static str {
 
 /// Serves a JSON document that does not change, to GET and at its path alone.
 #[derive(Debug)]
-pub struct StaticJson(bytes::Bytes);
+pub struct StaticJson {
+    document: Bytes,
+    media: &'static str,
+}
 
-fn accepts_json(request: &Request) -> bool {
+const JSON: &str = "application/json";
+
+fn accepts(request: &Request, media: &str) -> bool {
     let mut given = request.headers().get_all(header::ACCEPT).iter().peekable();
     given.peek().is_none()
         || given.filter_map(|value| value.to_str().ok()).any(|value| {
             value.is_empty()
-                || ["*/*", "application/*", "application/json"]
+                || ["*/*", "application/*", media]
                     .iter()
                     .any(|kind| value.contains(kind))
         })
@@ -323,7 +328,19 @@ impl StaticJson {
     /// # Errors
     /// When it cannot be written as JSON.
     pub fn new(document: &serde_json::Value) -> Result<Arc<Self>, serde_json::Error> {
-        Ok(Arc::new(StaticJson(serde_json::to_vec(document)?.into())))
+        Self::of_type(JSON, document)
+    }
+
+    /// The same with a media type of its own; it is given to who takes that.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_type(
+        media: &'static str,
+        document: &serde_json::Value,
+    ) -> Result<Arc<Self>, serde_json::Error> {
+        let document = serde_json::to_vec(document)?.into();
+        Ok(Arc::new(StaticJson { document, media }))
     }
 
     /// `/version`.
@@ -331,29 +348,36 @@ impl StaticJson {
     /// # Errors
     /// Never in practice: the document is plain strings.
     pub fn version() -> Result<Arc<Self>, serde_json::Error> {
-        Ok(Arc::new(StaticJson(
-            serde_json::to_vec_pretty(&Version::default())?.into(),
-        )))
+        Ok(Arc::new(StaticJson {
+            document: serde_json::to_vec_pretty(&Version::default())?.into(),
+            media: JSON,
+        }))
     }
 }
 
 #[async_trait::async_trait]
 impl Endpoint for StaticJson {
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
-        json_response(&request, || self.0.clone())
+        document_response(&request, self.media, || self.document.clone())
     }
 }
 
 /// A JSON document, for those who read it and take JSON.
 pub(crate) fn json_response(request: &Request, document: impl FnOnce() -> Bytes) -> Response {
+    document_response(request, JSON, document)
+}
+
+fn document_response(request: &Request, media: &'static str, document: impl FnOnce() -> Bytes) -> Response {
     if request.method() != http::Method::GET {
         return crate::respond::error(&machinery::ApiError::method_not_allowed());
     }
-    if !accepts_json(request) {
-        return crate::respond::error(&machinery::ApiError::not_acceptable(&["application/json"]));
+    if !accepts(request, media) {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {media}");
+        let refusal = machinery::ApiError::new(406, machinery::Reason::NotAcceptable, message);
+        return crate::respond::error(&refusal);
     }
     let mut response = Response::new(full(document()));
-    let kind = HeaderValue::from_static("application/json");
+    let kind = HeaderValue::from_static(media);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }

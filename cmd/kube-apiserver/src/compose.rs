@@ -173,10 +173,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     ));
     health.install(&mut config.endpoints);
     config.endpoints.add("/metrics", metrics.clone());
-    config.endpoints.add(
-        "/version",
-        StaticJson::version().map_err(|_| StartError::Build("the version cannot be written"))?,
-    );
+    let version = StaticJson::version().map_err(|_| StartError::Build("the version cannot be written"))?;
+    config.endpoints.add("/version", version.clone());
     if options.etcd_servers.is_empty() {
         let dir = directory_path.clone().unwrap_or_else(std::env::temp_dir);
         let engine = stores.engine().clone();
@@ -194,6 +192,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     for path in ["/", "/index.html"] {
         config.endpoints.add(path, index.clone());
     }
+    config.endpoints.add("/version/", version);
     let chain = chain::build(config);
 
     let timeline = Timeline {

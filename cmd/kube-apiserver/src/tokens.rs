@@ -61,15 +61,19 @@ pub(crate) fn build(
     };
     let keys = read_keys()?;
     let jwks_uri = format!("{}/openid/v1/jwks", issuer.trim_end_matches('/'));
-    let whole = |document: &Value| {
-        StaticJson::new(document).map_err(|_| StartError::Build("a document about tokens cannot be written"))
+    let whole = |media, document: &Value| {
+        StaticJson::of_type(media, document)
+            .map_err(|_| StartError::Build("a document about tokens cannot be written"))
     };
     let endpoints = vec![
         (
             "/.well-known/openid-configuration",
-            whole(&keys.discovery(&issuer, &jwks_uri))?,
+            whole("application/json", &keys.discovery(&issuer, &jwks_uri))?,
         ),
-        ("/openid/v1/jwks", whole(&keys.jwks())?),
+        (
+            "/openid/v1/jwks",
+            whole("application/jwk-set+json", &keys.jwks())?,
+        ),
     ];
 
     let objects: Arc<dyn TokenObjects> = Arc::new(Objects(directory.clone()));

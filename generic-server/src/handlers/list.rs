@@ -171,8 +171,8 @@ fn write(
 
 fn is_a_list(resource: &ServedResource) -> ApiError {
     output::not_acceptable(format!(
-        "you requested PartialObjectMetadata, but the requested object is a list (*v1.{})",
-        resource.names.list_kind
+        "you requested PartialObjectMetadata, but the requested object is a list ({})",
+        output::go_type(resource, "List")
     ))
 }
 

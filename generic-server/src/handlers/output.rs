@@ -128,7 +128,11 @@ pub(crate) async fn object(
         },
         View::Partial(version) => partial(resource, version, source).await?,
         View::Table(version, include) => {
-            let default = matches!(source, Source::Other(_)).then_some(table::DEFAULT);
+            let default = match source {
+                Source::Other(_) if resource.custom => Some(table::DEFAULT),
+                Source::Other(_) => Some(table::SCALE),
+                Source::Stored(_) | Source::Value(_) => None,
+            };
             let row = match source {
                 Source::Stored(Stored::Entry(entry)) if plain_at(resource, entry.revision) => {
                     table::RowOf::Entry(entry)
@@ -139,12 +143,24 @@ pub(crate) async fn object(
         }
         View::PartialList(_) => {
             return Err(not_acceptable(format!(
-                "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.{})",
-                resource.gvk.kind
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                go_type(resource, "")
             )));
         }
     };
     finish(negotiated, text, code)
+}
+
+/// What upstream calls the type of an object, or with the suffix `List` that of a list.
+pub(crate) fn go_type(resource: &ServedResource, suffix: &str) -> String {
+    if resource.custom {
+        return format!("*unstructured.Unstructured{suffix}");
+    }
+    let package = match resource.gvk.group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
+    };
+    format!("*{package}.{}{suffix}", resource.gvk.kind)
 }
 
 /// 406 for a view that does not suit the object.

@@ -1,8 +1,10 @@
 //! The Table view: rows for people, made by the kind's convertor. Needs the object parsed, unlike everything else that is read.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use machinery::ApiError;
+use machinery::table::age_cell;
+use machinery::time::Timestamp;
+use machinery::{ApiError, meta};
 use serde_json::{Value, json};
 
 use super::output::{self, json};
@@ -13,37 +15,65 @@ use crate::resource::{Column, ServedResource, TableConvertor};
 /// The convertor of kinds without columns of their own.
 pub(crate) const DEFAULT: &dyn TableConvertor = &DefaultTable;
 
+/// The convertor of the scales of built-in kinds.
+pub(crate) const SCALE: &dyn TableConvertor = &ScaleTable;
+
 #[derive(Debug)]
 struct DefaultTable;
 
+#[derive(Debug)]
+struct ScaleTable;
+
+fn described(name: &str, kind: &str, format: &str, description: &str) -> Column {
+    Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: format.into(),
+        description: description.into(),
+        priority: 0,
+    }
+}
+
+const NAME: &str = "The name, unique among objects of its kind in its namespace.";
+const CREATED: &str = "When the object was created.";
+
 impl TableConvertor for DefaultTable {
     fn columns(&self) -> &[Column] {
-        static COLUMNS: std::sync::LazyLock<[Column; 2]> = std::sync::LazyLock::new(|| {
-            let column = |name: &str, kind: &str, format: &str, description: &str| Column {
-                name: name.into(),
-                kind: kind.into(),
-                format: format.into(),
-                description: description.into(),
-                priority: 0,
-            };
+        static COLUMNS: LazyLock<[Column; 2]> = LazyLock::new(|| {
             [
-                column(
-                    "Name",
-                    "string",
-                    "name",
-                    "The name, unique among objects of its kind in its namespace.",
-                ),
-                column("Created At", "date", "", "When the object was created."),
+                described("Name", "string", "name", NAME),
+                described("Created At", "date", "", CREATED),
             ]
         });
         &*COLUMNS
     }
 
     fn cells(&self, object: &Value) -> Vec<Value> {
-        let created = machinery::meta::metadata(object).and_then(|m| m.get("creationTimestamp"));
+        let created = meta::metadata(object).and_then(|m| m.get("creationTimestamp"));
+        vec![meta::name(object).into(), created.cloned().unwrap_or(Value::Null)]
+    }
+}
+
+impl TableConvertor for ScaleTable {
+    fn columns(&self) -> &[Column] {
+        static COLUMNS: LazyLock<[Column; 4]> = LazyLock::new(|| {
+            [
+                described("Name", "string", "", NAME),
+                described("Desired", "integer", "", "How many instances are wanted."),
+                described("Available", "integer", "", "How many instances there are."),
+                described("Age", "string", "", CREATED),
+            ]
+        });
+        &*COLUMNS
+    }
+
+    fn cells(&self, object: &Value) -> Vec<Value> {
+        let replicas = |of: &str| meta::dig(object, &[of, "replicas"]).cloned().unwrap_or(0.into());
         vec![
-            machinery::meta::name(object).into(),
-            created.cloned().unwrap_or(Value::Null),
+            meta::name(object).into(),
+            replicas("spec"),
+            replicas("status"),
+            age_cell(object, Timestamp::now()),
         ]
     }
 }
@@ -146,7 +176,7 @@ pub(crate) fn single_with(
     let convertor = convertor.unwrap_or(&*resource.table);
     let revision = match of {
         RowOf::Entry(entry) => entry.revision.to_string(),
-        RowOf::Value(value) => machinery::meta::resource_version(value).to_string(),
+        RowOf::Value(value) => meta::resource_version(value).to_string(),
     };
     let mut metadata = Vec::new();
     if !revision.is_empty() {
