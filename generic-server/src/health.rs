@@ -373,7 +373,8 @@ fn document_response(request: &Request, media: &'static str, document: impl FnOn
     }
     if !accepts(request, media) {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {media}");
-        let refusal = machinery::ApiError::new(406, machinery::Reason::NotAcceptable, message);
+        let refusal = machinery::ApiError::new(406, machinery::Reason::NotAcceptable, message)
+            .with_details(machinery::status::Details::default());
         return crate::respond::error(&refusal);
     }
     let mut response = Response::new(full(document()));

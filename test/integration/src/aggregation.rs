@@ -297,6 +297,23 @@ async fn nobody_is_trusted_without_reason() {
 #[tokio::test]
 async fn what_is_served_here_is_registered() {
     let (plane, client) = plane().await;
+    let paths = client.get("/").await.expect(200)["paths"].clone();
+    for path in [
+        "/api/v1",
+        "/apis/apps",
+        "/apis/apps/v1",
+        "/openapi/v3",
+        "/version",
+    ] {
+        let listed = paths.as_array().is_some_and(|all| all.contains(&path.into()));
+        assert!(listed, "{path} in {paths}");
+    }
+    // Of a group of its own this server knows all versions; about others it says nothing.
+    for path in ["/apis/apps/v9", "/api/v2"] {
+        let refused = client.get(path).await.expect(404);
+        assert_eq!(refused["reason"], "NotFound", "{path}");
+    }
+    assert_eq!(client.get("/apis/unknown.io/v1").await.json, Value::Null);
     let apps = format!("{SERVICES}/v1.apps");
     let before = client.get(&apps).await.expect(200);
     assert_eq!(
