@@ -314,7 +314,12 @@ fn property(dialect: Dialect, field: &FieldDef, schema: SchemaRef<'_>, text: Opt
         beside.insert("default".into(), default);
     }
     if let Some(patch) = &field.patch {
-        let strategies: Vec<&str> = [(patch.merge, "merge"), (patch.retain_keys, "retainKeys")]
+        let all = [
+            (patch.merge, "merge"),
+            (patch.retain_keys, "retainKeys"),
+            (patch.replace, "replace"),
+        ];
+        let strategies: Vec<&str> = all
             .into_iter()
             .filter_map(|(given, name)| given.then_some(name))
             .collect();

@@ -63,6 +63,8 @@ pub struct PatchMeta {
     pub merge: bool,
     /// `patchStrategy` holds `retainKeys`.
     pub retain_keys: bool,
+    /// `patchStrategy` holds `replace`: an object in a patch takes the place of the one that is there.
+    pub replace: bool,
     /// `patchMergeKey`.
     pub merge_key: Option<Arc<str>>,
 }

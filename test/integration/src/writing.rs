@@ -106,3 +106,61 @@ async fn fields_are_owned_as_upstream_has_them() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn a_selector_is_replaced_by_a_strategic_patch() {
+    let (plane, client) = plane_with(|builder| builder.with(|o| o.controllers = vec!["-*".into()])).await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "1", "b": "2"}}}});
+    client.post(budgets, &budget).await.expect(201);
+    let patch = json!({"spec": {"selector": {"matchExpressions": [{"key": "c", "operator": "Exists"}]}}});
+    let patched = client
+        .patch(&format!("{budgets}/b"), "strategic-merge-patch+json", &patch)
+        .await
+        .expect(200);
+    assert_eq!(patched["spec"]["selector"], patch["spec"]["selector"]);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_huge_collection_is_deleted() {
+    let (plane, client) = plane_with(|builder| builder.with(|o| o.controllers = vec!["-*".into()])).await;
+    let store = plane
+        .directory()
+        .get(&machinery::GroupResource::new("", "configmaps"))
+        .expect("config maps")
+        .store;
+    // More than upstream's page, straight into the store: it is not creating that is looked at here.
+    let label = |index: usize| ["a", "b"][usize::from(index >= 10_100)];
+    let objects: Vec<Value> = (0..10_200)
+        .map(|index| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m-{index:05}"),
+                "namespace": "default", "uid": format!("u-{index}"), "labels": {"l": label(index)}}})
+        })
+        .collect();
+    let mut inserts = tokio::task::JoinSet::new();
+    for object in objects {
+        let store = store.clone();
+        inserts.spawn(async move { store.insert(&object, None).await.map(|_| ()) });
+    }
+    for done in inserts.join_all().await {
+        done.expect("it is stored");
+    }
+    let maps = "/api/v1/namespaces/default/configmaps";
+    // A page at a time makes progress too.
+    let some = client
+        .delete(&format!("{maps}?labelSelector=l%3Da&limit=50"))
+        .await
+        .expect(200);
+    assert_eq!(some["items"].as_array().map(Vec::len), Some(50));
+    let rest = client
+        .delete(&format!("{maps}?labelSelector=l%3Da"))
+        .await
+        .expect(200);
+    assert_eq!(rest["items"].as_array().map(Vec::len), Some(10_050));
+    let left = client.get(&format!("{maps}?limit=1")).await.expect(200);
+    assert_eq!(left["items"][0]["metadata"]["name"], "m-10100");
+    assert_eq!(left["metadata"]["remainingItemCount"], 99);
+    plane.stop().await;
+}

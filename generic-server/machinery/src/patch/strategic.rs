@@ -91,13 +91,9 @@ struct Slice<'a> {
     merge_key: &'a str,
 }
 
-/// The schema of a member object. Go maps have none: merging objects inside them is refused, as upstream does.
-fn lookup_struct<'a>(schema: Option<SchemaRef<'a>>, key: &str) -> Result<Option<SchemaRef<'a>>, PatchError> {
-    lookup(schema, key).map(|(schema, _)| schema)
-}
-
 type Looked<'a> = (Option<SchemaRef<'a>>, Option<&'a crate::schema::PatchMeta>);
 
+/// The schema of a member, and how it is patched. Go maps have none: merging objects inside them is refused, as upstream does.
 fn lookup<'a>(schema: Option<SchemaRef<'a>>, key: &str) -> Result<Looked<'a>, PatchError> {
     let schema = schema.filter(|s| s.node().additional.is_none());
     let Some(schema) = schema else {
@@ -169,8 +165,12 @@ fn merge_map(
         };
         match (std::mem::take(slot), value) {
             (Value::Object(old), Value::Object(new)) => {
-                let schema = lookup_struct(schema, &key)?;
-                *slot = Value::Object(merge_map(old, new, schema)?);
+                let (schema, patch) = lookup(schema, &key)?;
+                let replace = patch.is_some_and(|patch| patch.replace);
+                *slot = Value::Object(match replace {
+                    true => new,
+                    false => merge_map(old, new, schema)?,
+                });
             }
             (Value::Array(old), Value::Array(new)) => {
                 let slice = lookup_slice(schema, &key)?;
@@ -537,7 +537,7 @@ mod tests {
     use crate::schema::{FieldDef, ListType, Node, NodeId, PatchMeta, Schema, Type};
 
     /// `spec` with `containers` merged by `name` (`env` inside), `finalizers` merged as scalars, `args` atomic, `strategy`
-    /// with retained keys, `labels` a map.
+    /// with retained keys, `selector` replaced, `labels` a map.
     fn schema() -> Schema {
         let mut schema = Schema::default();
         let mut add = |node: Node| {
@@ -554,7 +554,8 @@ mod tests {
             patch: patch.map(|(merge, key)| {
                 Box::new(PatchMeta {
                     merge,
-                    retain_keys: !merge,
+                    retain_keys: !merge && key.is_none(),
+                    replace: !merge && key.is_some(),
                     merge_key: key.map(Into::into),
                 })
             }),
@@ -608,6 +609,7 @@ mod tests {
             field("args", strings, None),
             field("strategy", strategy, Some((false, None))),
             field("labels", map, None),
+            field("selector", container, Some((false, Some("")))),
             field("plain", containers, None),
         ]));
         let root = add(object(vec![field("spec", spec, None)]));
@@ -727,6 +729,12 @@ mod tests {
             json!({"strategy": {"type": "B"}}),
         );
         check(json!({}), json!({"labels": {"$patch": "delete"}}), json!({}));
+        // A selector is replaced as a whole.
+        check(
+            json!({"selector": {"name": "a", "image": "1"}}),
+            json!({"selector": {"name": "b"}}),
+            json!({"selector": {"name": "b"}}),
+        );
     }
 
     #[test]

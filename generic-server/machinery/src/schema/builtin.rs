@@ -9,7 +9,7 @@
 //! - Numbers: `3`; `2.1` is field 1 of the message in field 2, which JSON inlines; `-` is not in protobuf.
 //! - Presence: `p` pointer, left out when nil; `P` pointer, null when nil; `o` zero value left out; `a` always there;
 //!   `z` a struct left out when zero. A `!` behind it: `required` in the OpenAPI document.
-//! - Attributes: `atomic`, `set`, `map:key,key` (list type), `map-atomic`, `map-granular`, `merge`, `retainKeys`,
+//! - Attributes: `atomic`, `set`, `map:key,key` (list type), `map-atomic`, `map-granular`, `merge`, `retainKeys`, `replace`,
 //!   `key:name` (strategic merge), `default:json`.
 //!
 //! A line that does not follow this is a bug of the generator; the tests of this module read the whole table.
@@ -247,6 +247,8 @@ impl Loader {
                 patch.merge = true;
             } else if word == "retainKeys" {
                 patch.retain_keys = true;
+            } else if word == "replace" {
+                patch.replace = true;
             }
         }
         let node = self.node(code, package, attributes);

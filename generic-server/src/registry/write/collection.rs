@@ -11,6 +11,8 @@ use crate::registry::cache::Entry;
 
 /// How many deletions are under way at once: they share group commits.
 const CONCURRENCY: usize = 32;
+/// How many are prepared at once: what one takes in memory is not taken for a whole collection.
+const PAGE: usize = 1024;
 
 /// Deletes these objects as [`delete`] does. Objects that are gone meanwhile are fine; the first other failure ends it, with
 /// everything before it deleted.
@@ -19,14 +21,17 @@ pub async fn delete_collection(
     entries: &[Arc<Entry>],
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
-    let deletions: Vec<_> = entries
-        .iter()
-        .map(|entry| delete_one(call, entry, options))
-        .collect();
-    stream::iter(deletions)
-        .buffer_unordered(CONCURRENCY)
-        .try_collect()
-        .await
+    for page in entries.chunks(PAGE) {
+        let deletions: Vec<_> = page
+            .iter()
+            .map(|entry| delete_one(call, entry, options))
+            .collect();
+        stream::iter(deletions)
+            .buffer_unordered(CONCURRENCY)
+            .try_collect::<()>()
+            .await?;
+    }
+    Ok(())
 }
 
 /// Boxed, because the compiler cannot see that the unboxed futures of a stream are `Send` for every lifetime.
