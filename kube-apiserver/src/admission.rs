@@ -16,9 +16,11 @@ mod defaults;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod nodes;
+mod pod_security;
 mod priority;
 mod quota;
 mod service_account;
+mod volume_resize;
 
 /// The plugins that run before webhooks and policies.
 pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
@@ -28,9 +30,11 @@ pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
         Arc::new(limit_ranger::LimitRanger(client.clone())),
         Arc::new(service_account::ServiceAccount(client.clone())),
         Arc::new(nodes::TaintNodesByCondition),
+        Arc::new(pod_security::PodSecurity(client.clone())),
         Arc::new(priority::Priority(client.clone())),
         Arc::new(nodes::DefaultTolerationSeconds),
         Arc::new(defaults::DefaultStorageClass(client.clone())),
+        Arc::new(volume_resize::PersistentVolumeClaimResize(client.clone())),
         Arc::new(defaults::StorageObjectInUseProtection),
         Arc::new(defaults::RuntimeClass(client.clone())),
         Arc::new(certificates::CertificateApproval(deps.authorizer.clone())),

@@ -87,10 +87,27 @@ pub(crate) fn created() -> Value {
     object!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "code": 201})
 }
 
-/// Whether the query says that nothing is to be stored.
-fn dry_run(request: &Request) -> bool {
-    let query = request.uri().query().unwrap_or_default();
-    query.split('&').any(|pair| pair == "dryRun=All")
+/// Whether the query says that nothing is to be stored; one that says so wrongly is refused before anything is done.
+fn dry_run(request: &Request) -> Result<bool, ApiError> {
+    let pairs = request.uri().query().unwrap_or_default().split('&');
+    let values: Vec<Value> = pairs
+        .filter_map(|pair| pair.strip_prefix("dryRun="))
+        .map(|raw| {
+            percent_encoding::percent_decode_str(raw)
+                .decode_utf8_lossy()
+                .into()
+        })
+        .collect();
+    if values.is_empty() {
+        return Ok(false);
+    }
+    let options = serde_json::Map::from_iter([("dryRun".to_string(), Value::from(values))]);
+    let errors = machinery::names::options::validate_write_options(&options);
+    if errors.is_empty() {
+        return Ok(true);
+    }
+    let kind = machinery::GroupKind::new("meta.k8s.io", "CreateOptions");
+    Err(ApiError::invalid(&kind, "", &errors))
 }
 
 /// The value of a query parameter, percent-decoded.
@@ -120,7 +137,7 @@ impl SubresourceHandler for Binding {
 
     async fn handle(&self, call: SubresourceCall<'_>, request: Request) -> Result<Response, ApiError> {
         only(&call, "create")?;
-        let dry = dry_run(&request);
+        let dry = dry_run(&request)?;
         let mut binding = read(request, &self.kind()).await?;
         same_namespace(&binding, call.namespace)?;
         admit(&call, &self.kind(), Some(&mut binding), dry).await?;
@@ -272,7 +289,7 @@ impl SubresourceHandler for Eviction {
 
     async fn handle(&self, call: SubresourceCall<'_>, request: Request) -> Result<Response, ApiError> {
         only(&call, "create")?;
-        let mut dry = dry_run(&request);
+        let mut dry = dry_run(&request)?;
         let mut eviction = read(request, &self.kind()).await?;
         same_namespace(&eviction, call.namespace)?;
         if meta::name(&eviction) != call.name {
@@ -447,7 +464,7 @@ impl SubresourceHandler for Token {
 
     async fn handle(&self, call: SubresourceCall<'_>, request: Request) -> Result<Response, ApiError> {
         only(&call, "create")?;
-        let dry = dry_run(&request);
+        let dry = dry_run(&request)?;
         let mut body = read(request, &self.kind()).await?;
         same_namespace(&body, call.namespace)?;
         let issued = self.issue(&call, &mut body, dry).await?;

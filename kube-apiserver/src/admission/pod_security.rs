@@ -1,0 +1,292 @@
+//! PodSecurity: the Pod Security Standards (KEP-2579), as the labels of namespaces ask for them. Pods are refused, audited or warned
+//! of; of objects that hold a pod's template there are audit annotations and warnings alone. There are no exemptions.
+
+mod checks;
+mod policy;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use generic_server::ApiError;
+use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
+use machinery::{GroupVersionResource, meta};
+use serde_json::Value;
+
+use self::checks::{Violation, in_detail, in_short, violations};
+use self::policy::{Level, LevelVersion, PREFIX, Policy};
+use super::is;
+use crate::client::Client;
+use crate::json::Json;
+
+/// Pods of a namespace that are looked at when it asks for more than before.
+const MOST_PODS: usize = 3000;
+/// What cannot change a pod's spec.
+const IGNORED: [&str; 8] = [
+    "exec",
+    "attach",
+    "binding",
+    "eviction",
+    "log",
+    "portforward",
+    "proxy",
+    "status",
+];
+
+#[derive(Debug)]
+pub(super) struct PodSecurity(pub(super) Client);
+
+/// What a resource is to this plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Namespace,
+    Pod,
+    /// Where the pod's template is.
+    Template(&'static str),
+}
+
+fn role(gvr: &GroupVersionResource) -> Option<Role> {
+    let template = |there: bool, path: &'static str| there.then_some(Role::Template(path));
+    let any = |group: &str, resources: &[&str]| resources.iter().any(|r| is(gvr, group, r));
+    match () {
+        () if is(gvr, "", "namespaces") => Some(Role::Namespace),
+        () if is(gvr, "", "pods") => Some(Role::Pod),
+        () if is(gvr, "", "podtemplates") => Some(Role::Template("template")),
+        () if is(gvr, "batch", "cronjobs") => Some(Role::Template("spec.jobTemplate.spec.template")),
+        () => template(
+            is(gvr, "", "replicationcontrollers")
+                || is(gvr, "batch", "jobs")
+                || any(
+                    "apps",
+                    &["deployments", "replicasets", "statefulsets", "daemonsets"],
+                ),
+            "spec.template",
+        ),
+    }
+}
+
+#[async_trait::async_trait]
+impl AdmissionPlugin for PodSecurity {
+    fn name(&self) -> &'static str {
+        "PodSecurity"
+    }
+
+    fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
+        matches!(operation, Operation::Create | Operation::Update)
+            && match role(gvr) {
+                Some(Role::Pod) => !IGNORED.contains(&subresource),
+                Some(_) => subresource.is_empty(),
+                None => false,
+            }
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
+        let (Some(role), Some(object)) = (role(attributes.gvr), object) else {
+            return Ok(());
+        };
+        match role {
+            Role::Namespace => self.validate_namespace(attributes, object).await,
+            Role::Pod => {
+                let Some(namespace) = self.namespace(attributes).await? else {
+                    let why = format!("failed to lookup namespace \"{}\"", attributes.namespace);
+                    return Err(ApiError::internal(why));
+                };
+                let old = attributes
+                    .old
+                    .filter(|_| attributes.operation == Operation::Update);
+                if old.is_some_and(|old| !matters(object, old)) {
+                    return Ok(());
+                }
+                evaluate(attributes, &namespace, object, true)
+            }
+            Role::Template(path) => {
+                let template = object.dig(path);
+                match self.namespace(attributes).await? {
+                    Some(namespace) if template.is_object() => {
+                        evaluate(attributes, &namespace, template, false)
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// Whether an update of a pod changes what the checks are about.
+fn matters(pod: &Value, old: &Value) -> bool {
+    let list = |of: &'_ Value, path: &str| -> Vec<(String, String)> {
+        let all = of.list(path).iter();
+        all.map(|c| (c.text("name").to_string(), c.text("image").to_string()))
+            .collect()
+    };
+    for path in ["spec.containers", "spec.initContainers"] {
+        let (new, before) = (list(pod, path), list(old, path));
+        let changed = |(a, b): (&(String, String), &(String, String))| a.1 != b.1;
+        if new.len() != before.len() || new.iter().zip(&before).any(changed) {
+            return true;
+        }
+    }
+    let before = list(old, "spec.ephemeralContainers");
+    let new = list(pod, "spec.ephemeralContainers");
+    new.iter().any(|container| !before.contains(container))
+}
+
+/// Refuses, annotates and warns as the policy of the namespace has it.
+fn evaluate(
+    attributes: &Attributes<'_>,
+    namespace: &Value,
+    pod: &Value,
+    enforce: bool,
+) -> Result<(), ApiError> {
+    let (policy, errors) = Policy::of(namespace);
+    let audited = [policy.audit, policy.warn];
+    let nothing = match enforce {
+        true => policy.is_privileged(),
+        false => audited.iter().all(|one| one.level == Level::Privileged),
+    };
+    if nothing && errors.is_empty() {
+        return Ok(());
+    }
+    let context = attributes.authorized.context();
+    let annotate = |key: &str, value: String| context.annotate(&format!("{PREFIX}{key}"), value);
+    if !errors.is_empty() {
+        let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let all = match all.as_slice() {
+            [one] => one.clone(),
+            all => format!("[{}]", all.join(", ")),
+        };
+        annotate("error", format!("Failed to parse policy: {all}"));
+    }
+    let mut known: HashMap<LevelVersion, Vec<Violation>> = HashMap::new();
+    let mut found = |asked: LevelVersion| {
+        let found = known.entry(asked).or_insert_with(|| violations(asked, pod));
+        (!found.is_empty()).then(|| in_detail(found))
+    };
+    let mut refused = None;
+    if enforce {
+        annotate("enforce-policy", policy.enforce.to_string());
+        refused = found(policy.enforce);
+    }
+    if let Some(why) = found(policy.audit) {
+        let asked = policy.audit;
+        annotate(
+            "audit-violations",
+            format!("would violate PodSecurity \"{asked}\": {why}"),
+        );
+    }
+    if let Some(why) = refused {
+        let why = format!("violates PodSecurity \"{}\": {why}", policy.enforce);
+        let resource = attributes.gvr.group_resource();
+        return Err(ApiError::forbidden(&resource, attributes.name, why));
+    }
+    if let Some(why) = found(policy.warn) {
+        context.warn(format!("would violate PodSecurity \"{}\": {why}", policy.warn));
+    }
+    Ok(())
+}
+
+impl PodSecurity {
+    async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Option<Value>, ApiError> {
+        self.0.find(("", "namespaces"), "", attributes.namespace).await
+    }
+
+    async fn validate_namespace(
+        &self,
+        attributes: &Attributes<'_>,
+        namespace: &Value,
+    ) -> Result<(), ApiError> {
+        let (policy, errors) = Policy::of(namespace);
+        let before = attributes
+            .old
+            .filter(|_| attributes.operation == Operation::Update);
+        let before = before.map(Policy::of);
+        let known = before
+            .as_ref()
+            .map(|(_, errors)| errors.as_slice())
+            .unwrap_or_default();
+        let texts = |errors: &[machinery::FieldError]| -> Vec<String> {
+            errors.iter().map(ToString::to_string).collect()
+        };
+        if !errors.is_empty() && texts(&errors) != texts(known) {
+            let kind = attributes.gvk.group_kind();
+            return Err(ApiError::invalid(&kind, attributes.name, &errors));
+        }
+        let Some((before, _)) = before else {
+            return Ok(());
+        };
+        let (new, old) = (policy.enforce, before.enforce);
+        let relaxed = new.version == old.version && new.level <= old.level;
+        if new == old || new.level == Level::Privileged || relaxed {
+            return Ok(());
+        }
+        let context = attributes.authorized.context();
+        for warning in self.of_pods(meta::name(namespace), new).await {
+            context.warn(warning);
+        }
+        Ok(())
+    }
+
+    /// What the pods of a namespace would violate, those of the same controller last.
+    async fn of_pods(&self, namespace: &str, asked: LevelVersion) -> Vec<String> {
+        let Ok(entries) = self.0.list(("", "pods"), namespace).await else {
+            return vec!["failed to list pods while checking new PodSecurity enforce level".into()];
+        };
+        let mut controllers = HashSet::new();
+        let (mut first, mut rest) = (Vec::new(), Vec::new());
+        for entry in &entries {
+            let pod = entry.value();
+            let owners = meta::owner_references(&pod).iter();
+            let mut controller = owners.filter(|o| o.flag("controller"));
+            let uid = controller.next().map(|o| o.text("uid").to_string());
+            let again = uid.is_some_and(|uid| !controllers.insert(uid));
+            if again {
+                rest.push(pod);
+            } else {
+                first.push(pod);
+            }
+            // The others would not be looked at.
+            if first.len() > MOST_PODS {
+                break;
+            }
+        }
+        first.append(&mut rest);
+        first.truncate(MOST_PODS);
+        let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
+        for pod in &first {
+            let violations = violations(asked, pod);
+            if violations.is_empty() {
+                continue;
+            }
+            let name = meta::name(pod);
+            let (least, count) = found
+                .entry(in_short(&violations))
+                .or_insert_with(|| (name.to_string(), 0));
+            if name < least.as_str() {
+                *least = name.to_string();
+            }
+            *count += 1;
+        }
+        let mut warnings = Vec::new();
+        if first.len() < entries.len() {
+            warnings.push(format!(
+                "new PodSecurity enforce level only checked against the first {} of {} existing pods",
+                first.len(),
+                entries.len()
+            ));
+        }
+        if !found.is_empty() {
+            warnings.push(format!(
+                "existing pods in namespace \"{namespace}\" violate the new PodSecurity enforce level \"{asked}\""
+            ));
+        }
+        let mut told: Vec<String> = found
+            .into_iter()
+            .map(|(what, (name, count))| match count {
+                1 => format!("{name}: {what}"),
+                2 => format!("{name} (and 1 other pod): {what}"),
+                more => format!("{name} (and {} other pods): {what}", more - 1),
+            })
+            .collect();
+        told.sort();
+        warnings.extend(told);
+        warnings
+    }
+}

@@ -1,0 +1,198 @@
+//! What the labels of a namespace ask for: a level and a version of the Pod Security Standards for each of enforce, audit and warn.
+
+use std::fmt;
+
+use machinery::{FieldError, FieldPath, meta};
+use serde_json::Value;
+
+/// What labels and audit annotations begin with.
+pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
+
+/// How strict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+/// As of which minor version; `None` is the latest.
+pub(super) type Version = Option<u32>;
+
+/// A level as of a version. Prints as `restricted:v1.30`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct LevelVersion {
+    pub(super) level: Level,
+    pub(super) version: Version,
+}
+
+impl fmt::Display for LevelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        };
+        match self.version {
+            Some(minor) => write!(f, "{level}:v1.{minor}"),
+            None => write!(f, "{level}:latest"),
+        }
+    }
+}
+
+/// What a namespace asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) enforce: LevelVersion,
+    pub(super) audit: LevelVersion,
+    pub(super) warn: LevelVersion,
+}
+
+fn level(text: &str) -> Result<Level, String> {
+    match text {
+        "privileged" => Ok(Level::Privileged),
+        "baseline" => Ok(Level::Baseline),
+        "restricted" => Ok(Level::Restricted),
+        _ => Err("must be one of privileged, baseline, restricted".into()),
+    }
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    if text == "latest" {
+        return Ok(None);
+    }
+    let minor = text.strip_prefix("v1.").filter(|minor| {
+        !minor.is_empty()
+            && minor.bytes().all(|b| b.is_ascii_digit())
+            && (minor.len() == 1 || !minor.starts_with('0'))
+    });
+    let minor = minor.and_then(|minor| minor.parse().ok());
+    minor.map(Some).ok_or("must be \"latest\" or \"v1.x\"".into())
+}
+
+/// The labels of one object, with what is wrong with them.
+struct Labels<'a> {
+    object: &'a Value,
+    errors: Vec<FieldError>,
+}
+
+impl<'a> Labels<'a> {
+    fn get(&self, name: &str) -> Option<&'a str> {
+        let labels = meta::labels(self.object)?;
+        labels.get(&format!("{PREFIX}{name}"))?.as_str()
+    }
+
+    /// The meaning of a label, if it is there; what is wrong is noted, and `or` taken instead.
+    fn read<T>(&mut self, name: &str, meaning: fn(&str) -> Result<T, String>, or: T) -> Option<(T, bool)> {
+        let text = self.get(name)?;
+        Some(match meaning(text) {
+            Ok(meaning) => (meaning, true),
+            Err(why) => {
+                let (metadata, key) = (FieldPath::new("metadata"), format!("{PREFIX}{name}"));
+                let labels = metadata.child("labels");
+                let error = FieldError::invalid(&labels.key(&key), &text.into(), why);
+                self.errors.push(error);
+                (or, false)
+            }
+        })
+    }
+}
+
+impl Policy {
+    /// Nothing is asked for.
+    const NONE: Policy = {
+        let privileged = LevelVersion {
+            level: Level::Privileged,
+            version: None,
+        };
+        Policy {
+            enforce: privileged,
+            audit: privileged,
+            warn: privileged,
+        }
+    };
+
+    /// What a namespace asks for, and what is wrong with its labels: what cannot be read is enforced as the strictest and neither
+    /// audited nor warned of.
+    pub(super) fn of(namespace: &Value) -> (Policy, Vec<FieldError>) {
+        let mut policy = Policy::NONE;
+        let mut labels = Labels {
+            object: namespace,
+            errors: Vec::new(),
+        };
+        let enforce = labels.read("enforce", level, Level::Restricted);
+        let enforced = enforce.is_some_and(|(_, valid)| valid);
+        policy.enforce.level = enforce.map_or(Level::Privileged, |(level, _)| level);
+        let read = labels.read("enforce-version", version, None);
+        policy.enforce.version = read.and_then(|(version, _)| version);
+        let audit = labels.read("audit", level, Level::Privileged);
+        policy.audit.level = audit.map_or(Level::Privileged, |(level, _)| level);
+        let read = labels.read("audit-version", version, None);
+        policy.audit.version = read.and_then(|(version, _)| version);
+        let warn = labels.read("warn", level, Level::Privileged);
+        policy.warn.level = warn.map_or(Level::Privileged, |(level, _)| level);
+        let read = labels.read("warn-version", version, None);
+        policy.warn.version = read.and_then(|(version, _)| version);
+        // What is enforced is warned of, unless something else is said.
+        if warn.is_none() && enforced && policy.enforce.level > policy.warn.level {
+            policy.warn.level = policy.enforce.level;
+            if read.is_none() {
+                policy.warn.version = policy.enforce.version;
+            }
+        }
+        (policy, labels.errors)
+    }
+
+    /// Nothing is asked for.
+    pub(super) fn is_privileged(&self) -> bool {
+        let all = [self.enforce, self.audit, self.warn];
+        all.iter().all(|one| one.level == Level::Privileged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(labels: Value, expected: [&str; 3], errors: usize) {
+        let labels: serde_json::Map<String, Value> = labels
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()))
+            .collect();
+        let (policy, faults) = Policy::of(&json!({"metadata": {"labels": labels}}));
+        let told = [policy.enforce, policy.audit, policy.warn].map(|one| one.to_string());
+        assert_eq!(told, expected);
+        assert_eq!(faults.len(), errors);
+    }
+
+    #[test]
+    fn labels_are_read() {
+        let none = "privileged:latest";
+        check(json!({}), [none, none, none], 0);
+        check(
+            json!({"enforce": "restricted", "enforce-version": "v1.22"}),
+            ["restricted:v1.22", none, "restricted:v1.22"],
+            0,
+        );
+        check(
+            json!({"enforce": "baseline", "warn": "privileged"}),
+            ["baseline:latest", none, none],
+            0,
+        );
+        check(
+            json!({"enforce": "x", "audit": "x", "warn-version": "v1.01"}),
+            ["restricted:latest", none, none],
+            3,
+        );
+        check(
+            json!({"enforce": "baseline", "warn-version": "v1.9", "audit-version": "v2.0"}),
+            ["baseline:latest", none, "baseline:v1.9"],
+            1,
+        );
+    }
+}
