@@ -292,8 +292,10 @@ const VERSION: &str = "1.36";
 
 /// A hash as documents carry it: SHA-512 in capital hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let digest = ring::digest::digest(&ring::digest::SHA512, bytes);
-    digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect()
+    let halves = digest.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    halves.map(|half| char::from(DIGITS[usize::from(half)])).collect()
 }
 
 /// The documents of a server whose groups are known at start.

@@ -111,7 +111,7 @@ pub(super) fn schemas(dialect: Dialect, definition: &Definition, info: &VersionI
     };
     custom_definitions(dialect, &custom, schema)
         .into_iter()
-        .map(|(name, schema)| (name, schema.to_string().into()))
+        .map(|(name, schema)| (name, serde_json::to_vec(&schema).unwrap_or_default().into()))
         .collect()
 }
 

@@ -1,10 +1,11 @@
 //! The documents of paths that are no group version's: the lists of groups and versions, the server's version, its tokens' issuer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use machinery::openapi::{Descriptions, Dialect, definitions};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{DocumentRef, OpenApiSource, SwaggerPart, VERSION, digest, paths_from_v3};
 use crate::discovery::DiscoverySource;
@@ -57,39 +58,73 @@ fn capital(text: &str) -> String {
     first.into_iter().chain(chars).collect()
 }
 
-fn document(path: &str, id: &str, tag: &str, model: Option<&str>) -> Bytes {
-    let texts = Descriptions::unpack();
-    let name = model.map(|model| format!("{META}.{model}"));
-    let schema = match &name {
-        Some(name) => Dialect::V3.reference(name),
-        None => json!({"type": "string"}),
-    };
-    let media: &[&str] = if name.is_some() { &PRODUCES } else { &PRODUCES[..1] };
-    let content: Value = media
-        .iter()
-        .map(|media| ((*media).to_string(), json!({"schema": schema})))
-        .collect::<serde_json::Map<_, _>>()
-        .into();
-    let schemas = definitions(Dialect::V3, name.as_deref(), &[], &texts);
-    let get = json!({
-        "operationId": id, "tags": [tag],
-        "responses": {"200": {"description": "OK", "content": content}, "401": {"description": "Unauthorized"}},
-    });
-    let document = json!({
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": VERSION},
-        "paths": {path: {"get": get}},
-        "components": {"schemas": schemas},
-    });
-    document.to_string().into()
+/// A path and what is told of it.
+struct Root<'a> {
+    path: Cow<'a, str>,
+    id: Cow<'a, str>,
+    tag: Cow<'a, str>,
+    model: Option<&'a str>,
+}
+
+impl Root<'_> {
+    /// What is at a path below `/openapi/v3/`.
+    fn at(path: &str) -> Option<Root<'_>> {
+        if let Some((_, served, id, tag, model)) = FIXED.iter().find(|(own, ..)| *own == path) {
+            return Some(Root {
+                path: (*served).into(),
+                id: (*id).into(),
+                tag: (*tag).into(),
+                model: *model,
+            });
+        }
+        let group = path.strip_prefix("apis/")?;
+        let short = group.strip_suffix(".k8s.io").unwrap_or(group);
+        let camel: String = short.split('.').map(capital).collect();
+        let mut tag = camel.clone();
+        if let Some(first) = tag.get_mut(..1) {
+            first.make_ascii_lowercase();
+        }
+        Some(Root {
+            path: format!("/apis/{group}/").into(),
+            id: format!("get{camel}APIGroup").into(),
+            tag: tag.into(),
+            model: Some("APIGroup"),
+        })
+    }
+
+    fn model_name(&self) -> Option<String> {
+        self.model.map(|model| format!("{META}.{model}"))
+    }
+
+    /// The path with what is at it, as v3 says it.
+    fn paths(&self) -> Map<String, Value> {
+        let schema = match self.model_name() {
+            Some(name) => Dialect::V3.reference(&name),
+            None => json!({"type": "string"}),
+        };
+        let media: &[&str] = match self.model {
+            Some(_) => &PRODUCES,
+            None => &PRODUCES[..1],
+        };
+        let content: Map<String, Value> = media
+            .iter()
+            .map(|media| ((*media).to_string(), json!({"schema": schema})))
+            .collect();
+        let get = json!({
+            "operationId": self.id, "tags": [self.tag],
+            "responses": {"200": {"description": "OK", "content": content}, "401": {"description": "Unauthorized"}},
+        });
+        Map::from_iter([(self.path.to_string(), json!({"get": get}))])
+    }
 }
 
 impl OpenApiSource for RootDocuments {
     fn swagger(&self, path: &str, _texts: &Descriptions) -> Option<SwaggerPart> {
-        let document: Value = serde_json::from_slice(&OpenApiSource::document(self, path)?).ok()?;
-        let paths = document.get("paths").and_then(Value::as_object)?;
         // What they refer to is in every group version's part.
-        Some(SwaggerPart::new(paths_from_v3(paths), serde_json::Map::new()))
+        Some(SwaggerPart::new(
+            paths_from_v3(&Root::at(path)?.paths()),
+            Map::new(),
+        ))
     }
 
     fn documents(&self) -> Vec<DocumentRef> {
@@ -106,17 +141,19 @@ impl OpenApiSource for RootDocuments {
     }
 
     fn document(&self, path: &str) -> Option<Bytes> {
-        if let Some((_, served, id, tag, model)) = FIXED.iter().find(|(own, ..)| *own == path) {
-            return Some(document(served, id, tag, *model));
-        }
-        let group = path.strip_prefix("apis/")?;
-        let short = group.strip_suffix(".k8s.io").unwrap_or(group);
-        let camel: String = short.split('.').map(capital).collect();
-        let mut tag = camel.clone();
-        if let Some(first) = tag.get_mut(..1) {
-            first.make_ascii_lowercase();
-        }
-        let id = format!("get{camel}APIGroup");
-        Some(document(&format!("/apis/{group}/"), &id, &tag, Some("APIGroup")))
+        let root = Root::at(path)?;
+        let schemas = definitions(
+            Dialect::V3,
+            root.model_name().as_deref(),
+            &[],
+            &Descriptions::unpack(),
+        );
+        let document = json!({
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": VERSION},
+            "paths": root.paths(),
+            "components": {"schemas": schemas},
+        });
+        Some(document.to_string().into())
     }
 }

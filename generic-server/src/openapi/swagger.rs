@@ -28,8 +28,13 @@ pub struct SwaggerPart {
 
 fn members(map: Map<String, Value>) -> Members {
     map.into_iter()
-        .map(|(name, value)| (name, value.to_string().into()))
+        .map(|(name, value)| (name, text(&value)))
         .collect()
+}
+
+/// A value as it is written; maps of text keys always can be.
+fn text(value: &Value) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
 }
 
 impl SwaggerPart {
