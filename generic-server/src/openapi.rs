@@ -7,6 +7,7 @@
 
 mod answer;
 mod gnostic;
+pub mod parameters;
 mod paths;
 mod roots;
 mod swagger;

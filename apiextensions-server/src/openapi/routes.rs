@@ -1,43 +1,12 @@
 //! What can be done with the objects of a CRD, as OpenAPI v3 says it.
 
+use generic_server::openapi::parameters as query;
 use machinery::openapi::Dialect;
 use serde_json::{Map, Value, json};
 
 use super::template::Slot;
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-/// Parameters of lists, with their types.
-const LIST_PARAMETERS: &[(&str, &str)] = &[
-    ("allowWatchBookmarks", "boolean"),
-    ("continue", "string"),
-    ("fieldSelector", "string"),
-    ("labelSelector", "string"),
-    ("limit", "integer"),
-    ("resourceVersion", "string"),
-    ("resourceVersionMatch", "string"),
-    ("sendInitialEvents", "boolean"),
-    ("shardSelector", "string"),
-    ("timeoutSeconds", "integer"),
-    ("watch", "boolean"),
-];
-const WRITE_PARAMETERS: &[(&str, &str)] = &[
-    ("dryRun", "string"),
-    ("fieldManager", "string"),
-    ("fieldValidation", "string"),
-];
-const PATCH_PARAMETERS: &[(&str, &str)] = &[
-    ("dryRun", "string"),
-    ("fieldManager", "string"),
-    ("fieldValidation", "string"),
-    ("force", "boolean"),
-];
-const DELETE_PARAMETERS: &[(&str, &str)] = &[
-    ("dryRun", "string"),
-    ("gracePeriodSeconds", "integer"),
-    ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
-    ("orphanDependents", "boolean"),
-    ("propagationPolicy", "string"),
-];
 const JSON_TYPES: &[&str] = &["application/json", "application/yaml"];
 const PATCH_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
@@ -176,7 +145,7 @@ impl Routes {
             returns: &self.list_model,
         };
         if shape.namespaced {
-            let mut shared: Vec<(&str, &str)> = LIST_PARAMETERS.to_vec();
+            let mut shared: Vec<(&str, &str)> = query::LIST.to_vec();
             shared.push(("pretty", "string"));
             shared.sort_unstable();
             let all = self.operation(&format!("{kind}ForAllNamespaces"), &list(&[]));
@@ -194,7 +163,7 @@ impl Routes {
             verb: "create",
             action: "post",
             description: format!("create a {kind}"),
-            parameters: WRITE_PARAMETERS,
+            parameters: query::WRITE,
             body: Some((JSON_TYPES, &self.model, true)),
             answers: &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
             returns: &self.model,
@@ -203,13 +172,13 @@ impl Routes {
             verb: "delete",
             action: "deletecollection",
             description: format!("delete collection of {kind}"),
-            parameters: LIST_PARAMETERS,
+            parameters: query::LIST,
             body: None,
             answers: &[("200", "OK")],
             returns: &status,
         };
         let path = json!({
-            "get": self.operation(&id, &list(LIST_PARAMETERS)),
+            "get": self.operation(&id, &list(query::LIST)),
             "post": self.operation(&id, &post),
             "delete": self.operation(&format!("Collection{id}"), &clear),
             "parameters": shared,
@@ -222,7 +191,7 @@ impl Routes {
             verb: "delete",
             action: "delete",
             description: format!("delete a {kind}"),
-            parameters: DELETE_PARAMETERS,
+            parameters: query::DELETE,
             body: Some((JSON_TYPES, &options, false)),
             answers: &[("200", "OK"), ("202", "Accepted")],
             returns: &status,
@@ -263,7 +232,7 @@ impl Routes {
             verb: "replace",
             action: "put",
             description: format!("replace{of} the specified {kind}"),
-            parameters: WRITE_PARAMETERS,
+            parameters: query::WRITE,
             body: Some((JSON_TYPES, model, true)),
             answers: &[("200", "OK"), ("201", "Created")],
             returns: model,
@@ -272,7 +241,7 @@ impl Routes {
             verb: "patch",
             action: "patch",
             description: format!("partially update{of} the specified {kind}"),
-            parameters: PATCH_PARAMETERS,
+            parameters: query::PATCH,
             body: Some((PATCH_TYPES, &patch, true)),
             answers: &[("200", "OK")],
             returns: model,

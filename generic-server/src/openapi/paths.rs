@@ -7,43 +7,11 @@ use machinery::GroupVersionKind;
 use machinery::openapi::{Dialect, type_name};
 use serde_json::{Map, Value, json};
 
+use super::parameters::{self, Parameters};
 use crate::resource::{Backend, Scope, ServedResource, Subresource};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-type Parameters = &'static [(&'static str, &'static str)];
-
-const LIST: Parameters = &[
-    ("allowWatchBookmarks", "boolean"),
-    ("continue", "string"),
-    ("fieldSelector", "string"),
-    ("labelSelector", "string"),
-    ("limit", "integer"),
-    ("resourceVersion", "string"),
-    ("resourceVersionMatch", "string"),
-    ("sendInitialEvents", "boolean"),
-    ("shardSelector", "string"),
-    ("timeoutSeconds", "integer"),
-    ("watch", "boolean"),
-];
-const WRITE: Parameters = &[
-    ("dryRun", "string"),
-    ("fieldManager", "string"),
-    ("fieldValidation", "string"),
-];
-const PATCH: Parameters = &[
-    ("dryRun", "string"),
-    ("fieldManager", "string"),
-    ("fieldValidation", "string"),
-    ("force", "boolean"),
-];
-const DELETE: Parameters = &[
-    ("dryRun", "string"),
-    ("gracePeriodSeconds", "integer"),
-    ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
-    ("orphanDependents", "boolean"),
-    ("propagationPolicy", "string"),
-];
 const PRODUCES: [&str; 3] = [
     "application/json",
     "application/yaml",
@@ -316,7 +284,7 @@ impl<'a> Writer<'a> {
             kind: gvk,
         };
         if namespaced && has("list") {
-            let mut everywhere: Vec<(&str, &str)> = LIST.to_vec();
+            let mut everywhere: Vec<(&str, &str)> = parameters::LIST.to_vec();
             everywhere.push(("pretty", "string"));
             everywhere.sort_unstable();
             let get = self.operation(&list(format!("list{camel}{kind}ForAllNamespaces"), &[]));
@@ -325,14 +293,14 @@ impl<'a> Writer<'a> {
         }
         let mut path = Map::new();
         if has("list") {
-            path.insert("get".into(), self.operation(&list(id("list"), LIST)));
+            path.insert("get".into(), self.operation(&list(id("list"), parameters::LIST)));
         }
         if has("create") {
             let post = self.operation(&Operation {
                 id: id("create"),
                 action: "post",
                 description: format!("create {} {kind}", article(kind)),
-                parameters: WRITE,
+                parameters: parameters::WRITE,
                 body: Some((Some(&model), true)),
                 answers: &["200", "201", "202"],
                 returns: Some(&model),
@@ -349,7 +317,7 @@ impl<'a> Writer<'a> {
                 ),
                 action: "deletecollection",
                 description: format!("delete collection of {kind}"),
-                parameters: LIST,
+                parameters: parameters::LIST,
                 body: Some((Some(&options), false)),
                 answers: &["200"],
                 returns: Some(&status),
@@ -373,7 +341,7 @@ impl<'a> Writer<'a> {
                 id: id("delete"),
                 action: "delete",
                 description: format!("delete {} {kind}", article(kind)),
-                parameters: DELETE,
+                parameters: parameters::DELETE,
                 body: Some((Some(&options), false)),
                 answers: &["200", "202"],
                 returns: Some(returns),
@@ -403,7 +371,7 @@ impl<'a> Writer<'a> {
             };
             let mut parameters = shared.clone();
             if path.contains_key("post") && matches!(subresource, Subresource::Connect(_)) {
-                parameters.extend(WRITE);
+                parameters.extend(parameters::WRITE);
                 parameters.sort_unstable();
             }
             path.insert("parameters".into(), self.parameters(&parameters));
@@ -435,7 +403,7 @@ impl<'a> Writer<'a> {
                 "put",
                 "replace",
                 "replace",
-                WRITE,
+                parameters::WRITE,
                 Some(model),
                 &["200", "201"][..],
             ),
@@ -444,7 +412,7 @@ impl<'a> Writer<'a> {
                 "patch",
                 "patch",
                 "partially update",
-                PATCH,
+                parameters::PATCH,
                 Some(&*patch),
                 &["200", "201"][..],
             ),
