@@ -180,6 +180,8 @@ pub(crate) async fn run(
         line["rss_added_mib"] = round(added).into();
         line["rss_added_kib_each"] = round(added * 1024.0 / share).into();
     }
+    // The first connection may have been idle for too long.
+    let admin = &target.connect().await?;
     line["openapi_v2"] = timed(admin, "/openapi/v2", JSON).await?;
     line["aggregated_discovery"] = timed(admin, "/apis", AGGREGATED).await?;
     let path = format!("/openapi/v3/apis/{}/v1", Place::of(&run, 0).group);
