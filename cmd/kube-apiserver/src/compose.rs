@@ -140,7 +140,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         let needed = needed.map(|(group, resource)| GroupResource::new(group, resource));
         encryption.wait_for_keys(&needed, START_PATIENCE).await;
     }
-    crds.start(&tasks).await.map_err(StartError::Bootstrap)?;
+    let started = patiently(|| crds.start(&tasks)).await;
+    started.map_err(StartError::Bootstrap)?;
     metrics.register(Arc::new(apiextensions_server::CostMetrics(crds.clone())));
     let aggregator = Aggregator::new(aggregator::Deps {
         storage: stores.clone(),
@@ -222,7 +223,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     };
     // Together, so that their writes share commits.
     let bootstrap = patiently(|| kube_apiserver::bootstrap(&facts));
-    tokio::try_join!(bootstrap, aggregator.start()).map_err(StartError::Bootstrap)?;
+    let aggregation = patiently(|| aggregator.start());
+    tokio::try_join!(bootstrap, aggregation).map_err(StartError::Bootstrap)?;
     tasks.spawn("cluster authentication trust", kube_apiserver::keep_trust(&facts));
     let endpoints = kube_apiserver::keep_endpoints(facts, tasks.stopping().clone().cancelled_owned());
     tasks.spawn_to_end("kubernetes-endpoints", endpoints);

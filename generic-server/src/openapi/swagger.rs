@@ -217,7 +217,9 @@ pub(super) fn join(frame: Value, parts: &mut [SwaggerPart]) -> Swagger {
     for part in &renamed {
         add(&mut known, part);
     }
-    let mut out = BytesMut::new();
+    let members = known.iter().flatten();
+    let size: usize = members.map(|(name, value)| name.len() + value.len() + 8).sum();
+    let mut out = BytesMut::with_capacity(size + 4096);
     let mut ranges: [BTreeMap<String, std::ops::Range<usize>>; 3] = Default::default();
     out.put_u8(b'{');
     for (at, name) in ["definitions", "parameters", "paths"].into_iter().enumerate() {
