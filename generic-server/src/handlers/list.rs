@@ -246,7 +246,10 @@ impl ListMeta {
         if let Some(remaining) = self.remaining {
             member("remainingItemCount", &remaining.to_string());
         }
-        member("resourceVersion", &format!("\"{}\"", self.version));
+        // What is computed for each request has none.
+        if !self.version.is_empty() {
+            member("resourceVersion", &format!("\"{}\"", self.version));
+        }
         out
     }
 }

@@ -306,3 +306,78 @@ async fn policies_refuse_warn_and_change() {
     );
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn namespaces_hold_pods_to_a_standard() {
+    let (plane, client) = plane().await;
+    let labels = json!({"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"});
+    let space =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "held", "labels": labels}});
+    client.post("/api/v1/namespaces", &space).await.expect(201);
+    eventually("the default account is there", || async {
+        let account = client
+            .get("/api/v1/namespaces/held/serviceaccounts/default")
+            .await;
+        (account.status == 200).then_some(())
+    })
+    .await;
+    let container = |privileged: bool| json!([{"name": "c", "image": "i", "securityContext": {"privileged": privileged}}]);
+    let pod = |name: &str, privileged: bool| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": container(privileged)}});
+    let pods = "/api/v1/namespaces/held/pods";
+    let refused = client.post(pods, &pod("bad", true)).await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "pods \"bad\" is forbidden: violates PodSecurity \"baseline:latest\": privileged (container \"c\" must not set securityContext.privileged=true)"
+    );
+    let taken = client.post(pods, &pod("plain", false)).await;
+    let warned = taken.headers.get_all("warning").iter();
+    let warned: Vec<&str> = warned.filter_map(|text| text.to_str().ok()).collect();
+    assert!(
+        warned
+            .iter()
+            .any(|text| text.contains("would violate PodSecurity") && text.contains("restricted:latest")),
+        "{warned:?}"
+    );
+    taken.expect(201);
+    // A template is warned of, and taken: its pods will be refused.
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": container(true)}}}});
+    let deployments = "/apis/apps/v1/namespaces/held/deployments";
+    client.post(deployments, &deployment).await.expect(201);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn claims_grow_when_bound_and_allowed() {
+    let (plane, client) = plane().await;
+    for (name, grows) in [("fixed", false), ("growing", true)] {
+        let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+            "provisioner": "example.com/p", "allowVolumeExpansion": grows});
+        let classes = "/apis/storage.k8s.io/v1/storageclasses";
+        client.post(classes, &class).await.expect(201);
+    }
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let grow = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let merge = "application/merge-patch+json";
+    for (name, class, bound, allowed) in [
+        ("unbound", "growing", false, false),
+        ("fixed", "fixed", true, false),
+        ("growing", "growing", true, true),
+    ] {
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": "1Gi"}}}});
+        client.post(claims, &claim).await.expect(201);
+        let path = format!("{claims}/{name}");
+        if bound {
+            let status = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
+            client
+                .patch(&format!("{path}/status"), merge, &status)
+                .await
+                .expect(200);
+        }
+        let grown = client.patch(&path, merge, &grow).await;
+        assert_eq!(grown.status, if allowed { 200 } else { 403 }, "{name}");
+    }
+    plane.stop().await;
+}
