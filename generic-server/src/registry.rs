@@ -16,6 +16,7 @@ pub mod write;
 
 pub use cache::{Entry, ObjectCache};
 pub use directory::Directory;
+pub use errors::from_storage;
 pub use factory::StorageFactory;
 pub use follow::follow;
 pub use store::ObjectStore;

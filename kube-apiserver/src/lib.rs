@@ -24,5 +24,6 @@ pub use admission::{admission_plugins, late_admission_plugins};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, keep_endpoints};
 pub use controllers::{Controller, controllers, keep_trust, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
+pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::groups;
 pub use net::Cidr;

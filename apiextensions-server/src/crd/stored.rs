@@ -37,7 +37,7 @@ impl StorageCodec for CrdCodec {
             .map_err(ValueError::undecodable)
     }
 
-    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
+    fn encode(&self, _key: &str, _object: &Value, json: &Bytes) -> Result<Bytes, ValueError> {
         Ok(json.clone())
     }
 }

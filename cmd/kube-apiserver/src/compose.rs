@@ -228,6 +228,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     tasks.spawn("cluster authentication trust", kube_apiserver::keep_trust(&facts));
     let endpoints = kube_apiserver::keep_endpoints(facts, tasks.stopping().clone().cancelled_owned());
     tasks.spawn_to_end("kubernetes-endpoints", endpoints);
+    tasks.spawn("node ports", kube_apiserver::keep_node_ports(deps.clone()));
     if let Some(rbac) = access.rbac {
         for task in access::follow_rbac(rbac, &directory).await? {
             tasks.spawn("rbac", task);

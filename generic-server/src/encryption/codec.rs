@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use machinery::GroupResource;
+use serde_json::Value;
 use storage::encryption::{Identity, TransformError, Transformer};
 
 use super::Encryption;
@@ -55,8 +56,8 @@ impl StorageCodec for EncryptedCodec {
         self.inner.decode(key, &plain)
     }
 
-    fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
-        let plain = self.inner.encode(key, json)?;
+    fn encode(&self, key: &str, object: &Value, json: &Bytes) -> Result<Bytes, ValueError> {
+        let plain = self.inner.encode(key, object, json)?;
         let transformers = self
             .encryption
             .as_ref()

@@ -12,7 +12,7 @@ use crate::registry::cache::{Unreadable, ValueError};
 const NAMED: usize = 100;
 
 /// A storage failure as the client sees it. `verb` is what was being done: `get`, `list`, `create`...
-pub(crate) fn from_storage(error: &StorageError, resource: &GroupResource, verb: &str) -> ApiError {
+pub fn from_storage(error: &StorageError, resource: &GroupResource, verb: &str) -> ApiError {
     match error {
         StorageError::Compacted { .. } => {
             ApiError::expired("The resourceVersion for the provided list is too old.")

@@ -68,7 +68,7 @@ impl StorageFactory {
     }
 
     /// The engine of a built-in resource: its own, its group's, or everybody's.
-    fn engine_of(&self, resource: &GroupResource) -> &Arc<dyn Store> {
+    pub fn engine_of(&self, resource: &GroupResource) -> &Arc<dyn Store> {
         let group = GroupResource::new(&resource.group, "*");
         let own = self.overrides.get(resource);
         own.or_else(|| self.overrides.get(&group)).unwrap_or(&self.engine)
@@ -100,11 +100,16 @@ impl StorageFactory {
         config: StoreConfig,
         inner: Arc<dyn StorageCodec>,
     ) -> Arc<ObjectStore> {
-        let codec = EncryptedCodec {
+        let codec = self.codec_of(&config.resource, inner);
+        ObjectStore::with_rules(engine, config, codec, self.unsafe_deletion)
+    }
+
+    /// The form of a resource's values with the encryption that they have: for what is stored and is no object of the API.
+    pub fn codec_of(&self, resource: &GroupResource, inner: Arc<dyn StorageCodec>) -> Arc<dyn StorageCodec> {
+        Arc::new(EncryptedCodec {
             inner,
             encryption: self.encryption.clone(),
-            resource: config.resource.clone(),
-        };
-        ObjectStore::with_rules(engine, config, Arc::new(codec), self.unsafe_deletion)
+            resource: resource.clone(),
+        })
     }
 }

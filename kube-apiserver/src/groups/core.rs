@@ -30,7 +30,7 @@ mod resource_quota;
 mod secret;
 mod service;
 mod service_account;
-mod service_alloc;
+pub(crate) mod service_alloc;
 
 /// What is answered rather than stored has no rules.
 static REVIEWED: Rules = Rules::PLAIN;

@@ -1,6 +1,6 @@
 //! Control planes on a real etcd: replicas that share one, upstream's keys and values, what happens when it goes and comes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use control_plane::ControlPlane;
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use storage::{Op, RangeRequest, Revision, Txn};
 use test_support::{Client, Etcd, eventually, plane, plane_with};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Where upstream keeps what is not under its plain plural name.
@@ -64,6 +65,29 @@ async fn replica_with(
     })
     .await;
     (plane, client, dir)
+}
+
+fn node_port_service(name: &str, port: Option<i64>) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]},
+    })
+}
+
+/// Makes services until there are no node ports left; those that were given out, by service.
+pub(crate) async fn take_node_ports(client: &Client, side: &str) -> BTreeMap<String, i64> {
+    let mut own = BTreeMap::new();
+    loop {
+        let name = format!("{side}{}", own.len());
+        let made = client.post(SERVICES, &node_port_service(&name, None)).await;
+        if made.status != 201 {
+            let message = made.expect(500)["message"].to_string();
+            assert!(message.contains("range is full"), "{message}");
+            return own;
+        }
+        let port = made.json["spec"]["ports"][0]["nodePort"].as_i64();
+        own.insert(name, port.expect("a port"));
+    }
 }
 
 /// Every key and value under a prefix, as they are in the store.
@@ -202,6 +226,43 @@ async fn replicas_are_one_server() {
         last["data"]["key"], "2",
         "one replica's end is nothing to the other"
     );
+    b.stop().await;
+}
+
+#[tokio::test]
+async fn replicas_give_a_node_port_once() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let few = |options: &mut control_plane::Options| options.service_node_port_range = "30000-30023".into();
+    let ((a, on_a, _first), (b, on_b, _second)) =
+        tokio::join!(replica_with(&etcd, few), replica_with(&etcd, few));
+    let (of_a, of_b) = tokio::join!(take_node_ports(&on_a, "a"), take_node_ports(&on_b, "b"));
+    let all: BTreeSet<i64> = of_a.values().chain(of_b.values()).copied().collect();
+    assert_eq!(all.len(), of_a.len() + of_b.len(), "{of_a:?} {of_b:?}");
+    assert_eq!(all, (30000..=30023).collect());
+
+    // One that the other has is refused, one that it has given up is not.
+    let (name, port) = of_b.first_key_value().expect("the other has one");
+    let wanted = node_port_service("wanted", Some(*port));
+    let refused = on_a.post(SERVICES, &wanted).await;
+    let text = refused.expect(422)["message"].to_string();
+    assert!(text.contains("provided port is already allocated"), "{text}");
+    on_b.delete(&format!("{SERVICES}/{name}")).await.expect(200);
+    on_a.post(&format!("{SERVICES}?dryRun=All"), &wanted)
+        .await
+        .expect(201);
+    on_a.post(SERVICES, &wanted).await.expect(201);
+    // By a change of the type, too.
+    let patch = json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80}]}});
+    on_a.patch(&format!("{SERVICES}/wanted"), "merge-patch+json", &patch)
+        .await
+        .expect(200);
+    let again = node_port_service("again", Some(*port));
+    on_a.post(SERVICES, &again).await.expect(201);
+    let entered = raw(&a, "/registry/ranges/").await;
+    let (key, value) = entered.first_key_value().expect("the range is stored");
+    assert_eq!(key, "/registry/ranges/servicenodeports");
+    assert!(value.starts_with(b"k8s\0"));
+    a.stop().await;
     b.stop().await;
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::etcd::take_node_ports;
 use control_plane::ControlPlane;
 use kms_plugin::Plugin;
 use serde_json::{Value, json};
@@ -238,9 +239,11 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
     let dir = dir.path();
 
     // Taking over: what kube-apiserver wrote is served.
-    let upstream = Upstream::start(&program, dir, &etcd.url(), &[]).await;
+    let flag = format!("--service-node-port-range={NODE_PORTS}");
+    let upstream = Upstream::start(&program, dir, &etcd.url(), &[&flag]).await;
     let theirs = make(upstream.client(), "up", "1").await;
-    let (plane, client) = ours(dir, &etcd.url()).await;
+    let few = |options: &mut control_plane::Options| options.service_node_port_range = NODE_PORTS.into();
+    let (plane, client) = ours_with(dir, &etcd.url(), few).await;
     agree(upstream.client(), &client).await;
 
     // Side by side: each sees what the other writes, kinds that the other defined included.
@@ -254,6 +257,22 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
             .map(Vec::len),
         Some(4)
     );
+    // Both give out what is left of the node ports at the same time.
+    tokio::join!(
+        take_node_ports(upstream.client(), "up"),
+        take_node_ports(&client, "own")
+    );
+    let services = client.get("/api/v1/services").await.expect(200).clone();
+    let services = services["items"].as_array().expect("services");
+    let ports = |service: &Value| {
+        let of_ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let mut all: Vec<i64> = of_ports.filter_map(|port| port["nodePort"].as_i64()).collect();
+        all.extend(service["spec"]["healthCheckNodePort"].as_i64());
+        all
+    };
+    let mut ports: Vec<i64> = services.iter().flat_map(ports).collect();
+    ports.sort_unstable();
+    assert_eq!(ports, (30000..=30031).collect::<Vec<i64>>());
     let before = read(upstream.client(), &theirs).await;
     drop(upstream);
     plane.stop().await;
@@ -289,6 +308,9 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
     agree(upstream.client(), &client).await;
     plane.stop().await;
 }
+
+/// Few enough to run out of.
+const NODE_PORTS: &str = "30000-30031";
 
 const K1: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 

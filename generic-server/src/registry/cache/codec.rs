@@ -34,8 +34,8 @@ impl ValueError {
 pub trait StorageCodec: Send + Sync + fmt::Debug {
     /// Stored bytes to JSON.
     fn decode(&self, key: &str, stored: &Bytes) -> Result<Bytes, ValueError>;
-    /// JSON to stored bytes.
-    fn encode(&self, key: &str, json: &Bytes) -> Result<Bytes, ValueError>;
+    /// An object to stored bytes. `json` is the same object as it is laid out, without a resourceVersion, which `object` may have.
+    fn encode(&self, key: &str, object: &Value, json: &Bytes) -> Result<Bytes, ValueError>;
 
     /// Whether the same object may be stored otherwise at different times, so that a write that changes nothing has to ask
     /// [`StorageCodec::is_stale`].
@@ -70,7 +70,7 @@ impl StorageCodec for JsonCodec {
         Ok(stored.clone())
     }
 
-    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
+    fn encode(&self, _key: &str, _object: &Value, json: &Bytes) -> Result<Bytes, ValueError> {
         Ok(json.clone())
     }
 }
@@ -132,11 +132,15 @@ impl StorageCodec for BuiltinCodec {
             .map_err(ValueError::undecodable)
     }
 
-    fn encode(&self, _key: &str, json: &Bytes) -> Result<Bytes, ValueError> {
+    fn encode(&self, _key: &str, object: &Value, json: &Bytes) -> Result<Bytes, ValueError> {
         if self.form == StoredForm::Json {
             return Ok(json.clone());
         }
-        let object = serde_json::from_slice(json).map_err(ValueError::undecodable)?;
+        let versioned = machinery::meta::metadata(object).is_some_and(|m| m.contains_key("resourceVersion"));
+        let object = match versioned {
+            true => Cow::Owned(serde_json::from_slice(json).map_err(ValueError::undecodable)?),
+            false => Cow::Borrowed(object),
+        };
         Ok(match self.form {
             StoredForm::Yaml => yaml::to_string(&object).into(),
             _ => protobuf::encode(self.schema.root(), &object).into(),

@@ -47,7 +47,7 @@ impl Prepared {
         let namespace = machinery::meta::namespace(object);
         let key = store.key(namespace, machinery::meta::name(object));
         let mut prepared = Self::lay_out(store.config(), key.into(), object)?;
-        prepared.stored = codec.encode(&prepared.key, &prepared.json)?;
+        prepared.stored = codec.encode(&prepared.key, object, &prepared.json)?;
         Ok(prepared)
     }
 

@@ -1,0 +1,134 @@
+//! The IP families of a service and its policy about them.
+
+use std::net::IpAddr;
+
+use generic_server::ApiError;
+use machinery::FieldPath;
+use serde_json::Value;
+
+use super::super::service::{cluster_ips, headless};
+use super::refused;
+use crate::faults::Faults;
+use crate::json::{Json, same};
+use crate::net::Cidr;
+
+pub(super) fn family(ip: IpAddr) -> &'static str {
+    if ip.is_ipv6() { "IPv6" } else { "IPv4" }
+}
+
+/// Policy and families, from what was asked and what there is.
+pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) -> Result<(), ApiError> {
+    if service.text("spec.type") == "ExternalName" {
+        return Ok(());
+    }
+    let known: Vec<&str> = cidrs.iter().map(|cidr| family(cidr.first())).collect();
+    let selectorless = headless(service)
+        && service
+            .object_at("spec.selector")
+            .is_none_or(|selector| selector.is_empty());
+    if !service.has("spec.ipFamilyPolicy") {
+        let before = old
+            .list("spec.ipFamilies")
+            .len()
+            .max(old.list("spec.clusterIPs").len());
+        let policy = if old.is_null() || before == 0 {
+            let many =
+                service.list("spec.clusterIPs").len() == 2 || service.list("spec.ipFamilies").len() == 2;
+            if many || selectorless {
+                "RequireDualStack"
+            } else {
+                "SingleStack"
+            }
+        } else {
+            match old.text("spec.ipFamilyPolicy") {
+                "" => "SingleStack",
+                policy => policy,
+            }
+        };
+        let policy = policy.to_owned();
+        service.ensure("spec").put("ipFamilyPolicy", policy);
+    }
+    refused(
+        service,
+        &Faults::collect(|faults| cluster_ips(faults, service, old)),
+    )?;
+    let path = FieldPath::new("spec");
+    let policy_at = path.child("ipFamilyPolicy");
+    let single = service.text("spec.ipFamilyPolicy") == "SingleStack";
+    if !old.is_null() && single {
+        for key in ["clusterIPs", "ipFamilies"] {
+            let path = format!("spec.{key}");
+            if same(service.dig(&path), old.dig(&path)) && service.list(&path).len() > 1 {
+                let first = service.list(&path)[0].clone();
+                service.ensure("spec").put(key, vec![first]);
+            }
+        }
+    }
+    let errors = Faults::collect(|faults| {
+        for (key, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
+            let (new, before) = (service.dig("spec").list(key), old.dig("spec").list(key));
+            if !single && !new.is_empty() && new.len() < before.len() && new[0] == before[0] {
+                let text = format!("must be 'SingleStack' to release the secondary {what}");
+                faults.invalid_value(&policy_at, service.dig("spec.ipFamilyPolicy"), text);
+            }
+        }
+        for (key, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
+            if single && service.dig("spec").list(key).len() == 2 {
+                let text = format!(
+                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                );
+                faults.invalid(&policy_at, "SingleStack", text);
+            }
+        }
+    });
+    refused(service, &errors)?;
+    let mut families: Vec<String> = service.strings("spec.ipFamilies").map(str::to_owned).collect();
+    let ips = service.strings("spec.clusterIPs");
+    let ips: Vec<IpAddr> = ips.map_while(|ip| ip.parse().ok()).collect();
+    let errors = Faults::collect(|faults| {
+        for (index, ip) in ips.iter().enumerate().skip(families.len()) {
+            let family = family(*ip);
+            if known.contains(&family) {
+                families.push(family.to_owned());
+            } else {
+                faults.invalid_value(
+                    &path.child("clusterIPs").index(index),
+                    service.dig("spec.clusterIPs"),
+                    format!("{family} is not configured on this cluster"),
+                );
+            }
+        }
+    });
+    refused(service, &errors)?;
+    let default = known.first().copied().unwrap_or("IPv4");
+    if !selectorless {
+        let errors = Faults::collect(|faults| {
+            if service.text("spec.ipFamilyPolicy") == "RequireDualStack" && known.len() < 2 {
+                faults.invalid(
+                    &policy_at,
+                    "RequireDualStack",
+                    "this cluster is not configured for dual-stack services",
+                );
+            }
+            for (index, family) in families.iter().enumerate() {
+                if !known.contains(&&**family) {
+                    faults.invalid(
+                        &path.child("ipFamilies").index(index),
+                        family.as_str(),
+                        "not configured on this cluster",
+                    );
+                }
+            }
+        });
+        refused(service, &errors)?;
+    }
+    if families.is_empty() {
+        families.push(default.to_owned());
+    }
+    if !single && families.len() == 1 && (selectorless || known.len() == 2) {
+        let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
+        families.push(other.to_owned());
+    }
+    service.ensure("spec").put("ipFamilies", families);
+    Ok(())
+}
