@@ -8,11 +8,11 @@ use bytes::Bytes;
 use generic_server::openapi::paths_from_v3;
 use generic_server::resource::Scope;
 use machinery::openapi::{
-    CustomKind, Descriptions, Dialect, client_versions, custom_definitions, definitions,
+    CustomKind, Descriptions, Dialect, META, capital, client_versions, custom_definitions, definitions,
 };
 use serde_json::Value;
 
-use super::routes::{self, META, Shape, capital};
+use super::routes::{self, Shape};
 use super::template::{Filling, Slot, Template};
 use crate::crd::props::{Props, unsupported};
 use crate::crd::status;

@@ -1,12 +1,11 @@
 //! What can be done with the objects of a CRD, as OpenAPI v3 says it.
 
 use generic_server::openapi::parameters as query;
-use machinery::openapi::Dialect;
+use machinery::openapi::{Dialect, META, capital};
 use serde_json::{Map, Value, json};
 
 use super::template::Slot;
 
-pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const JSON_TYPES: &[&str] = &["application/json", "application/yaml"];
 const PATCH_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
@@ -30,12 +29,6 @@ fn reference(name: &str) -> Value {
 fn content(types: &[&str], name: &str) -> Value {
     let of = |media: &&str| ((*media).to_string(), json!({"schema": reference(name)}));
     Value::Object(types.iter().map(of).collect())
-}
-
-pub(super) fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(chars).collect()
 }
 
 /// What decides which routes there are.

@@ -37,7 +37,15 @@ impl Dialect {
     }
 }
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+/// What the names of meta/v1's types begin with, without the dot.
+pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// With its first letter capital, as identifiers of operations have it.
+pub fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
+}
 
 /// Required fields whose protobuf number is higher than their place in the type: the type, the field, its place among the required.
 const NUMBERED_LATE: &[(&str, &str, usize)] = &[

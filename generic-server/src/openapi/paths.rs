@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use machinery::GroupVersionKind;
-use machinery::openapi::{Dialect, type_name};
+use machinery::openapi::{Dialect, META, capital, type_name};
 use serde_json::{Map, Value, json};
 
 use super::parameters::{self, Parameters};
 use crate::resource::{Backend, Scope, ServedResource, Subresource};
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-
-const PRODUCES: [&str; 3] = [
+/// Every form that objects are answered in.
+pub(super) const PRODUCES: [&str; 3] = [
     "application/json",
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
@@ -71,12 +70,6 @@ fn labels(group: &str, version: &str) -> (String, String) {
         format!("{camel}_{version}"),
         format!("{}{}", capital(&camel), capital(version)),
     )
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(chars).collect()
 }
 
 fn is_custom(resource: &ServedResource) -> bool {

@@ -4,18 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use machinery::openapi::{Descriptions, Dialect, definitions};
+use machinery::openapi::{Descriptions, Dialect, META, capital, definitions};
 use serde_json::{Map, Value, json};
 
+use super::paths::PRODUCES;
 use super::{DocumentRef, OpenApiSource, SwaggerPart, VERSION, digest, paths_from_v3};
 use crate::discovery::DiscoverySource;
-
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-const PRODUCES: [&str; 3] = [
-    "application/json",
-    "application/yaml",
-    "application/vnd.kubernetes.protobuf",
-];
 
 /// One path below `/openapi/v3/`, what it serves, and what that is called.
 const FIXED: [(&str, &str, &str, &str, Option<&str>); 5] = [
@@ -50,12 +44,6 @@ impl RootDocuments {
         });
         groups.filter(|group| !group.is_empty()).collect()
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(chars).collect()
 }
 
 /// A path and what is told of it.

@@ -25,6 +25,14 @@ fn keyed(provider: &str, keys: &[(&str, &str)]) -> String {
     format!("{provider}: {{keys: [{}]}}", keys.join(", "))
 }
 
+/// A KMS plugin as a provider.
+fn kms(socket: &Path) -> String {
+    format!(
+        "kms: {{apiVersion: v2, name: vault, timeout: 200ms, endpoint: 'unix://{}'}}",
+        socket.display()
+    )
+}
+
 fn write(dir: &Path, resources: &str, providers: &[&str]) {
     let providers: String = providers.iter().map(|p| format!("  - {p}\n")).collect();
     let text = format!(
@@ -295,11 +303,7 @@ async fn a_kms_plugin_goes_and_comes_back() {
     let dir = dir.path();
     let socket = dir.join("kms.sock");
     let plugin = Plugin::listen(&socket, "key-1").expect("a plugin");
-    let kms = format!(
-        "kms: {{apiVersion: v2, name: vault, timeout: 200ms, endpoint: 'unix://{}'}}",
-        socket.display()
-    );
-    write(dir, "[secrets]", &[&kms]);
+    write(dir, "[secrets]", &[&kms(&socket)]);
     let (plane, client) = start(dir, &[]).await;
     client.post(SECRETS, &secret("one")).await.expect(201);
     let bytes = raw(&plane, KEY).await;
@@ -355,11 +359,7 @@ async fn a_start_waits_for_the_plugin_that_encrypts_everything() {
     let dir = dir.path();
     let socket = dir.join("kms.sock");
     let plugin = Plugin::listen(&socket, "key-1").expect("a plugin");
-    let kms = format!(
-        "kms: {{apiVersion: v2, name: vault, timeout: 200ms, endpoint: 'unix://{}'}}",
-        socket.display()
-    );
-    write(dir, "['*.*']", &[&kms]);
+    write(dir, "['*.*']", &[&kms(&socket)]);
     let (plane, client) = start(dir, &[]).await;
     client.post(SECRETS, &secret("one")).await.expect(201);
     plane.stop().await;

@@ -235,22 +235,29 @@ fn on_linux(pod: &Value, check: Check) -> Option<Violation> {
     }
 }
 
-fn app_armor(pod: &Value) -> Option<Violation> {
-    let mut values = BTreeSet::new();
+/// Who sets a profile of another type than the runtime's or a local one: the pod, these containers; and the types.
+fn bad_profiles<'p>(pod: &'p Value, key: &str) -> (bool, Vec<&'p str>, BTreeSet<String>) {
+    let mut types = BTreeSet::new();
     let mut bad = |of: &Value| {
-        let profile = security(of, "appArmorProfile");
+        let profile = security(of, key);
         let kind = profile.text("type");
         let bad = profile.is_object() && kind != "RuntimeDefault" && kind != "Localhost";
         if bad {
-            values.insert(kind.to_string());
+            types.insert(kind.to_string());
         }
         bad
     };
+    let own = bad(pod.dig("spec"));
+    let names = named(pod, bad);
+    (own, names, types)
+}
+
+fn app_armor(pod: &Value) -> Option<Violation> {
+    let (own, names, values) = bad_profiles(pod, "appArmorProfile");
     let mut setters: Vec<String> = Vec::new();
-    if bad(pod.dig("spec")) {
+    if own {
         setters.push("pod".into());
     }
-    let names: Vec<&str> = named(pod, bad);
     if !names.is_empty() {
         setters.push(containers_named(&names));
     }
@@ -535,19 +542,7 @@ fn seccomp_annotations(pod: &Value) -> Option<Violation> {
 }
 
 fn seccomp(pod: &Value, wanted: bool) -> Option<Violation> {
-    let mut values = BTreeSet::new();
-    let mut bad = |of: &Value| {
-        let profile = security(of, "seccompProfile");
-        let kind = profile.text("type");
-        let bad = profile.is_object() && kind != "Localhost" && kind != "RuntimeDefault";
-        if bad {
-            values.insert(kind.to_string());
-        }
-        bad
-    };
-    let spec = pod.dig("spec");
-    let own = bad(spec);
-    let names = named(pod, bad);
+    let (own, names, values) = bad_profiles(pod, "seccompProfile");
     if let Some(who) = blamed(own, &names) {
         let values = quoted(values);
         return violation(
@@ -555,7 +550,7 @@ fn seccomp(pod: &Value, wanted: bool) -> Option<Violation> {
             format!("{who} must not set securityContext.seccompProfile.type to {values}"),
         );
     }
-    if !wanted || security(spec, "seccompProfile").is_object() {
+    if !wanted || security(pod.dig("spec"), "seccompProfile").is_object() {
         return None;
     }
     let without = named(pod, |c| !security(c, "seccompProfile").is_object());
