@@ -15,7 +15,7 @@
 //!   events, so a cache fed by a sink never answers older than an acknowledged write. Engines in another process cannot
 //!   promise this; [`Store::fresh`] is how a reader learns which revision it has to wait for.
 //!
-//! Every engine passes the same suite, `conformance`.
+//! Every engine passes the same suite, `conformance`; so does the API server's cache over one.
 //!
 //! # Engines
 //!

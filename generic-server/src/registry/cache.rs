@@ -192,7 +192,8 @@ pub struct ObjectCache {
     retained: Mutex<VecDeque<(Instant, Arc<Snapshot>)>>,
     /// The engine's watch. Held while its events are taken over.
     feeding: Mutex<Feeding>,
-    /// Whether the engine's watch is alive. While it is not, the newest snapshot vouches for nothing newer than itself.
+    /// Whether the engine's watch is alive and none of its events waits for a key. While it is not so, the newest snapshot vouches
+    /// for nothing newer than itself. Changed with `feeding` locked only.
     following: tokio::sync::watch::Sender<bool>,
     /// A sweep is under way.
     sweeping: AtomicBool,
@@ -290,10 +291,13 @@ impl ObjectCache {
 
     /// A snapshot no older than any write acknowledged before the call. 504 when the engine's state does not arrive in time.
     pub async fn fresh(&self) -> Result<Arc<Snapshot>, ApiError> {
+        // In this order: while the cache follows, it has seen what was published before. The other way round it might have
+        // stopped in between.
+        let published = self.engine.published();
         if !*self.following.borrow() {
             self.wait_until_following().await?;
         }
-        if let Some(published) = self.engine.published() {
+        if let Some(published) = published {
             return Ok(self.at_least(published));
         }
         let revision = self
@@ -314,16 +318,7 @@ impl ObjectCache {
             self.wait_until_following().await?;
         }
         let mut offered = self.offered.subscribe();
-        let reached = async {
-            // An engine in process tells its sinks of nothing but events: ask it now and then how far it is.
-            let mut every = tokio::time::interval(Duration::from_millis(50));
-            while self.current() < revision {
-                tokio::select! {
-                    _ = offered.changed() => {}
-                    _ = every.tick() => {}
-                }
-            }
-        };
+        let reached = offered.wait_for(|offered| *offered >= revision);
         // Late or not, the state below tells.
         let _ = tokio::time::timeout(PATIENCE, reached).await;
         let newest = self.at_least(self.current());
@@ -336,10 +331,9 @@ impl ObjectCache {
 
     /// The newest revision that the cache is known to be complete up to.
     pub fn current(&self) -> Revision {
-        let published = match *self.following.borrow() {
-            true => self.engine.published(),
-            false => None,
-        };
+        // In this order, as in `fresh`.
+        let published = self.engine.published();
+        let published = published.filter(|_| *self.following.borrow());
         published.unwrap_or_default().max(self.offered())
     }
 
@@ -586,9 +580,9 @@ impl ObjectCache {
 
     /// Ends the engine's watch and reads everything again.
     fn start_anew(self: &Arc<Self>) {
-        self.following.send_replace(false);
         let handle = {
             let mut feeding = self.feeding.lock();
+            self.following.send_replace(false);
             feeding.life += 1;
             feeding.waiting = None;
             feeding.handle.take()
@@ -628,7 +622,7 @@ impl ObjectCache {
         }
         feeding.handle = Some(handle);
         self.restarting.store(false, Ordering::Release);
-        self.following.send_replace(true);
+        self.following.send_replace(feeding.waiting.is_none());
         Ok(())
     }
 
@@ -652,6 +646,7 @@ impl ObjectCache {
             let mut waiting = Waiting::default();
             waiting.push(revision, events);
             feeding.waiting = Some(waiting);
+            self.following.send_replace(false);
             self.runtime
                 .spawn(ObjectCache::catch_up(Arc::downgrade(self), life));
         } else if events.is_empty() {
@@ -693,6 +688,8 @@ impl ObjectCache {
             }
             if waiting.batches.is_empty() {
                 feeding.waiting = None;
+                // Until `load` has the watch in hand it is for `load` to say.
+                cache.following.send_replace(feeding.handle.is_some());
                 return;
             }
         }
@@ -748,13 +745,14 @@ impl ObjectCache {
             unreadable,
         }));
         let first = self.ring.push(&changes);
-        self.offered.send_if_modified(|now| advance(now, revision));
         self.interests.offer(first, &changes);
         if untold {
             // Watchers list anew.
             self.ring.reset(revision);
             self.interests.wake_all();
         }
+        // Last: who drains a feed up to here finds its bell rung.
+        self.offered.send_if_modified(|now| advance(now, revision));
         if self.ring.is_long() {
             self.schedule_sweep();
         }

@@ -42,6 +42,8 @@ pub struct Feed {
     position: Position,
     /// Events up to this revision have been seen.
     after: Revision,
+    /// The last event that was handed out is of this revision; there may be more of it.
+    last: Revision,
     /// There may be more in the ring from the position on.
     behind: bool,
     /// From the engine's log: what the ring no longer has.
@@ -76,6 +78,7 @@ impl ObjectCache {
             bell,
             position: Position { life: 0, next: 0 },
             after,
+            last: after,
             behind: true,
             past: VecDeque::new(),
         };
@@ -191,11 +194,16 @@ impl Feed {
             let wanted = |change: &Change| change.revision > after && concerns(interest, change);
             let end = self.cache.ring.read(&mut self.position, BATCH, wanted, out)?;
             self.behind = !end;
+            if let Some(last) = out[before..].last() {
+                self.last = last.revision;
+            }
+            // A batch may end within a revision, of which the position remembers the rest; the ring ends with a whole one.
+            let done = match end {
+                true => self.last,
+                false => Revision(self.last.0.saturating_sub(1)),
+            };
+            self.after = self.after.max(done);
             if out.len() > before {
-                if let Some(last) = out.last() {
-                    // A batch may end within a revision; the position remembers, so only earlier revisions are done.
-                    self.after = self.after.max(Revision(last.revision.0.saturating_sub(1)));
-                }
                 return Ok(true);
             }
         }

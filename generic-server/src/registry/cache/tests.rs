@@ -1,6 +1,9 @@
+mod conformance;
+mod vouching;
+
 use std::ops::Bound;
 
-use machinery::GroupKind;
+use machinery::{GroupKind, Reason};
 use serde_json::{Value, json};
 use storage::{MvccStore, Op, Outcome, Txn};
 

@@ -1,0 +1,567 @@
+//! The watch cache as a [`Store`]: the suite that engines pass, passed by the cache.
+//!
+//! Reads and watches are answered by an [`ObjectCache`]; writes are announced to it and committed to the engine below, as
+//! `ObjectStore` does it. The engine is asked for one thing that the cache does not keep, the revision at which a key was created,
+//! as of the revision that the cache has answered for. On the way it has to agree with the answer, so every read of the suite
+//! also checks that a snapshot is complete up to its revision.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, Waker};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use storage::conformance::Subject;
+use storage::{
+    BackupInfo, CompactionInfo, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeResponse, StoreStatus,
+    Txn,
+};
+use tokio::task::AbortHandle;
+
+use super::*;
+use crate::registry::store::ObjectStore;
+
+/// What the cache is put through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// Nothing: feeds read from the ring and never end by themselves.
+    Quiet,
+    /// Its ring keeps few events, and it starts anew after every third commit: feeds end and come back, and are served from the
+    /// engine's log, be it that the ring is filled from there (what is missing is less than half of it) or not.
+    Hard,
+}
+
+/// Events that the ring keeps in a hard life.
+const FEW: usize = 8;
+
+mod memory {
+    use super::*;
+    storage::conformance_tests!(async { subject(storage::memory(), Life::Quiet).await });
+}
+
+mod redb {
+    use super::*;
+    storage::conformance_tests!(async {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = OpenOptions {
+            engine: EngineKind::Redb,
+            dir: Some(dir.path().to_owned()),
+            min_free_bytes: 0,
+            ..OpenOptions::default()
+        };
+        let engine = storage::open(options).expect("opens");
+        subject(engine, Life::Quiet).await.keeping(dir)
+    });
+}
+
+mod hard_pressed {
+    use super::*;
+    storage::conformance_tests!(async { subject(storage::memory(), Life::Hard).await });
+}
+
+/// Where keys begin, without the slash.
+const PREFIX: &str = "/registry";
+
+async fn subject(engine: Arc<dyn Store>, life: Life) -> Subject {
+    let store = |namespaced| {
+        let config = StoreConfig {
+            resource: GroupResource::new("", "things"),
+            kind: GroupKind::new("", "Thing"),
+            prefix: PREFIX.into(),
+            namespaced,
+            fields: Vec::new(),
+            ttl: None,
+        };
+        ObjectStore::new(engine.clone(), config)
+    };
+    let (deep, flat) = (store(true), store(false));
+    let cache = ObjectCache::start(engine.clone(), deep.config(), Arc::new(JsonCodec))
+        .await
+        .expect("starts");
+    if life == Life::Hard {
+        cache.ring.limit(FEW);
+    }
+    let cached = Arc::new(Cached {
+        engine,
+        cache,
+        deep,
+        flat,
+        life,
+        commits: AtomicUsize::new(0),
+        pulls: Mutex::default(),
+        shut: Arc::default(),
+    });
+    match life {
+        Life::Quiet => Subject::in_process(cached),
+        // What is read anew after the acknowledgement arrives after it.
+        Life::Hard => Subject::remote(cached, format!("{PREFIX}/")),
+    }
+}
+
+/// The adapter.
+#[derive(Debug)]
+struct Cached {
+    engine: Arc<dyn Store>,
+    cache: Arc<ObjectCache>,
+    /// Lay out objects whose keys have a slash, as namespaced ones, and those without.
+    deep: Arc<ObjectStore>,
+    flat: Arc<ObjectStore>,
+    life: Life,
+    commits: AtomicUsize,
+    pulls: Mutex<Vec<Weak<Pull>>>,
+    shut: Arc<AtomicBool>,
+}
+
+impl Cached {
+    /// A value of the suite as an object, announced to the cache; with its stored bytes.
+    fn announce(&self, key: &str, value: &Bytes) -> (Pending, Bytes) {
+        let path = key.strip_prefix(PREFIX).and_then(|path| path.strip_prefix('/'));
+        let path = path.expect("cases keep to their prefix");
+        let (store, namespace, name) = match path.split_once('/') {
+            Some((namespace, name)) => (&self.deep, namespace, name),
+            None => (&self.flat, "", path),
+        };
+        let object = json!({
+            "kind": "Thing", "apiVersion": "v1", "metadata": {"namespace": namespace, "name": name},
+            "data": BASE64.encode(value),
+        });
+        let prepared = Prepared::from_value(store, &object, &JsonCodec).expect("it can be laid out");
+        assert_eq!(&**prepared.key(), key);
+        let stored = prepared.stored().clone();
+        (self.cache.expect(prepared), stored)
+    }
+
+    /// The cache's state at a revision, or one no older than any acknowledged write.
+    async fn state(&self, at: Option<Revision>) -> Result<Arc<Snapshot>, StorageError> {
+        self.check_open()?;
+        let state = match at {
+            Some(revision) => self.cache.exactly(revision).await,
+            None => self.cache.fresh().await,
+        };
+        match state {
+            Ok(snapshot) => {
+                assert!(at.is_none_or(|at| at == snapshot.revision));
+                assert!(snapshot.unreadable.is_empty());
+                Ok(snapshot)
+            }
+            Err(error) => Err(failure(&self.cache, &error, at.unwrap_or_default()).await),
+        }
+    }
+
+    fn check_open(&self) -> Result<(), StorageError> {
+        match self.shut.load(Ordering::Acquire) {
+            true => Err(unavailable("it was shut down")),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands to every sink what the cache has for it now.
+    async fn deliver(&self) {
+        let pulls: Vec<Arc<Pull>> = {
+            let mut pulls = self.pulls.lock();
+            pulls.retain(|pull| pull.strong_count() > 0);
+            pulls.iter().filter_map(Weak::upgrade).collect()
+        };
+        for pull in pulls {
+            pull.deliver().await;
+        }
+    }
+}
+
+fn unavailable(why: &str) -> StorageError {
+    StorageError::Unavailable {
+        message: why.into(),
+        source: None,
+    }
+}
+
+/// What the cache tells clients, as engines tell it.
+async fn failure(cache: &ObjectCache, error: &ApiError, asked: Revision) -> StorageError {
+    let causes = error
+        .details()
+        .map(|details| &details.causes[..])
+        .unwrap_or_default();
+    let ahead = causes
+        .iter()
+        .any(|cause| cause.reason == "ResourceVersionTooLarge");
+    match error.reason() {
+        Reason::Expired => StorageError::Compacted {
+            asked,
+            oldest: cache
+                .engine
+                .status()
+                .await
+                .map(|status| status.oldest)
+                .unwrap_or_default(),
+        },
+        Reason::Timeout if ahead => StorageError::FutureRevision {
+            asked,
+            newest: cache.current(),
+        },
+        Reason::ServerTimeout => unavailable(error.message()),
+        _ => StorageError::Engine {
+            message: error.to_string(),
+            source: None,
+        },
+    }
+}
+
+/// The value in an object.
+fn value(entry: &Entry) -> Bytes {
+    let object = entry.value();
+    assert_eq!(object["metadata"]["resourceVersion"], *entry.revision.to_string());
+    let data = object["data"].as_str().expect("a value of the suite");
+    BASE64.decode(data).expect("a value of the suite").into()
+}
+
+fn pair(entry: &Entry, created: Revision) -> KeyValue {
+    KeyValue {
+        key: entry.key.clone(),
+        value: value(entry),
+        create_revision: created,
+        mod_revision: entry.revision,
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Cached {
+    async fn get(
+        &self,
+        key: &str,
+        at: Option<Revision>,
+    ) -> Result<(Option<KeyValue>, Revision), StorageError> {
+        let snapshot = self.state(at).await?;
+        let (told, revision) = self.engine.get(key, Some(snapshot.revision)).await?;
+        let found = snapshot.objects.get(key);
+        assert_eq!(
+            found.map(|entry| entry.revision),
+            told.as_ref().map(|pair| pair.mod_revision),
+            "{key} at {revision}"
+        );
+        let found = found
+            .zip(told)
+            .map(|(entry, told)| pair(entry, told.create_revision));
+        Ok((found, revision))
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StorageError> {
+        let snapshot = self.state(request.at).await?;
+        let told = RangeRequest {
+            at: Some(snapshot.revision),
+            ..request.clone()
+        };
+        let told = self.engine.range(told).await?;
+        let prefix = request.prefix.as_str();
+        let start = request.start.as_deref().map_or(prefix, |start| start.max(prefix));
+        let all = snapshot
+            .objects
+            .range::<_, str>((Bound::Included(start), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix));
+        let all: Vec<&Arc<Entry>> = all.map(|(_, entry)| entry).collect();
+        let limit = match (request.count_only, request.limit) {
+            (true, _) => 0,
+            (false, 0) => usize::MAX,
+            (false, limit) => limit,
+        };
+        let page = &all[..all.len().min(limit)];
+        if page.len() < all.len() {
+            // The next page asks for it.
+            self.cache.retain(&snapshot);
+        }
+        let told_of = |pair: &KeyValue| (pair.key.clone(), pair.mod_revision);
+        assert_eq!(
+            page.iter()
+                .map(|e| (e.key.clone(), e.revision))
+                .collect::<Vec<_>>(),
+            told.kvs.iter().map(told_of).collect::<Vec<_>>(),
+            "{request:?} at {}",
+            snapshot.revision
+        );
+        assert_eq!(all.len() as u64, told.count);
+        let created = told.kvs.iter().map(|pair| pair.create_revision);
+        Ok(RangeResponse {
+            kvs: page
+                .iter()
+                .zip(created)
+                .map(|(entry, created)| pair(entry, created))
+                .collect(),
+            count: all.len() as u64,
+            revision: snapshot.revision,
+        })
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Outcome, StorageError> {
+        self.check_open()?;
+        let mut announced = Vec::new();
+        let mut ops = Vec::new();
+        for op in txn.ops {
+            ops.push(match op {
+                Op::Put { key, value, ttl } => {
+                    let (pending, stored) = self.announce(&key, &value);
+                    announced.push((pending, value));
+                    Op::Put {
+                        key,
+                        value: stored,
+                        ttl,
+                    }
+                }
+                Op::Delete { key } => Op::Delete { key },
+            });
+        }
+        let guards = txn.guards;
+        let outcome = self.engine.commit(Txn { guards, ops }).await?;
+        let revision = match outcome {
+            Outcome::Committed(revision) => revision,
+            Outcome::Conflict {
+                guard,
+                current,
+                revision,
+            } => {
+                let current = current.map(|told| {
+                    let prepared =
+                        Prepared::from_stored(self.deep.config(), &told.key, &told.value, &JsonCodec);
+                    let entry = prepared.expect("it was laid out here").finish(told.mod_revision);
+                    pair(&entry, told.create_revision)
+                });
+                return Ok(Outcome::Conflict {
+                    guard,
+                    current,
+                    revision,
+                });
+            }
+        };
+        let hard = self.life == Life::Hard;
+        assert!(
+            hard || self.cache.snapshot().revision >= revision,
+            "what is acknowledged is in the newest snapshot"
+        );
+        for (pending, written) in announced {
+            let entry = pending.finish(revision);
+            assert_eq!((entry.revision, value(&entry)), (revision, written));
+        }
+        // One restart at a time: each that disturbs another makes the cache pause longer.
+        let third = self.commits.fetch_add(1, Ordering::Relaxed) % 3 == 2;
+        if hard && third && *self.cache.following.borrow() {
+            self.cache.start_anew();
+        }
+        self.deliver().await;
+        Ok(Outcome::Committed(revision))
+    }
+
+    async fn watch(
+        &self,
+        prefix: &str,
+        after: Revision,
+        sink: Arc<dyn WatchSink>,
+    ) -> Result<WatchHandle, StorageError> {
+        self.check_open()?;
+        let path = prefix
+            .strip_prefix(PREFIX)
+            .and_then(|path| path.strip_prefix('/'));
+        let interest = match path.and_then(|path| path.strip_suffix('/')) {
+            Some(namespace) => Interest::Namespace(namespace.into()),
+            None => Interest::All,
+        };
+        let feed = match self.cache.feed(after, interest.clone()).await {
+            Ok(feed) => feed,
+            Err(error) => return Err(failure(&self.cache, &error, after).await),
+        };
+        let pull = Arc::new(Pull {
+            cache: self.cache.clone(),
+            prefix: prefix.into(),
+            interest,
+            sink,
+            resumes: self.life == Life::Hard,
+            shut: self.shut.clone(),
+            told: tokio::sync::Mutex::new(after),
+            reader: Mutex::new(Some(Reader {
+                feed,
+                taken: Vec::new(),
+                waker: None,
+            })),
+        });
+        pull.deliver().await;
+        self.pulls.lock().push(Arc::downgrade(&pull));
+        let task = tokio::spawn(Pull::run(Arc::downgrade(&pull))).abort_handle();
+        Ok(WatchHandle::guarding(Arc::new(Watch { _pull: pull, task })))
+    }
+
+    async fn fresh(&self) -> Result<Revision, StorageError> {
+        let revision = self.state(None).await?.revision;
+        self.deliver().await;
+        Ok(revision)
+    }
+
+    fn published(&self) -> Option<Revision> {
+        Some(self.cache.current())
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<CompactionInfo, StorageError> {
+        self.engine.compact(revision).await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StorageError> {
+        self.engine.status().await
+    }
+
+    async fn backup(&self, file: &Path) -> Result<BackupInfo, StorageError> {
+        self.engine.backup(file).await
+    }
+
+    async fn shutdown(&self) {
+        self.shut.store(true, Ordering::Release);
+        self.cache.end_feeds();
+        self.engine.shutdown().await;
+    }
+}
+
+/// What the holder of a watch holds.
+#[derive(Debug)]
+struct Watch {
+    _pull: Arc<Pull>,
+    task: AbortHandle,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One watch: a feed and the sink that it is pulled into. The suite's own commits pull, so that sinks know before the
+/// acknowledgement what the cache knew; what happens otherwise is pulled by a task that the feed wakes.
+struct Pull {
+    cache: Arc<ObjectCache>,
+    prefix: String,
+    interest: Interest,
+    sink: Arc<dyn WatchSink>,
+    /// Comes back, as a client does, when its feed has ended.
+    resumes: bool,
+    shut: Arc<AtomicBool>,
+    /// What the sink has been told up to. Held while it is told.
+    told: tokio::sync::Mutex<Revision>,
+    /// Gone when the watch is over.
+    reader: Mutex<Option<Reader>>,
+}
+
+struct Reader {
+    feed: Feed,
+    /// Taken from the feed, not told yet.
+    taken: Vec<Arc<Change>>,
+    waker: Option<Waker>,
+}
+
+impl fmt::Debug for Pull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pull")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pull {
+    async fn run(pull: Weak<Pull>) {
+        loop {
+            std::future::poll_fn(|cx| pull.upgrade().map_or(Poll::Ready(()), |pull| pull.poll(cx))).await;
+            let Some(pull) = pull.upgrade() else { return };
+            if !pull.deliver().await {
+                return;
+            }
+        }
+    }
+
+    /// Ready when there is something to tell.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut reader = self.reader.lock();
+        let Some(Reader { feed, taken, waker }) = &mut *reader else {
+            return Poll::Ready(());
+        };
+        *waker = Some(cx.waker().clone());
+        feed.poll(cx, taken).map(drop)
+    }
+
+    /// Tells the sink what there is. False when the watch is over.
+    async fn deliver(&self) -> bool {
+        let mut told = self.told.lock().await;
+        loop {
+            let (drained, changes) = match &mut *self.reader.lock() {
+                Some(reader) => (
+                    reader.feed.drain(&mut reader.taken),
+                    std::mem::take(&mut reader.taken),
+                ),
+                None => return false,
+            };
+            let failed = match drained {
+                Ok(reached) => match self.events(&changes).await {
+                    Ok(events) => {
+                        match events.is_empty() {
+                            true => self.sink.progress(reached),
+                            false => self.sink.events(reached, &events),
+                        }
+                        *told = reached;
+                        return true;
+                    }
+                    Err(error) => error,
+                },
+                Err(FeedEnd) if !self.resumes || self.shut.load(Ordering::Acquire) => {
+                    unavailable("the feed has ended")
+                }
+                // What was taken and not told comes again.
+                Err(FeedEnd) => match self.cache.feed(*told, self.interest.clone()).await {
+                    Ok(feed) => {
+                        if let Some(reader) = &mut *self.reader.lock() {
+                            reader.feed = feed;
+                            reader.waker.take().into_iter().for_each(Waker::wake);
+                        }
+                        continue;
+                    }
+                    Err(error) => failure(&self.cache, &error, *told).await,
+                },
+            };
+            self.reader.lock().take();
+            self.sink.closed(failed);
+            return false;
+        }
+    }
+
+    async fn events(&self, changes: &[Arc<Change>]) -> Result<Vec<Event>, StorageError> {
+        let mut events = Vec::new();
+        for change in changes
+            .iter()
+            .filter(|change| change.entry.key.starts_with(&*self.prefix))
+        {
+            assert_eq!(change.entry.revision, change.revision);
+            let prev = match &change.previous {
+                Some(entry) => Some(pair(entry, self.created(entry, change.revision.0 - 1).await?)),
+                None => None,
+            };
+            let (kind, kv) = match change.kind {
+                ChangeKind::Deleted => {
+                    let kv = KeyValue {
+                        key: change.entry.key.clone(),
+                        value: Bytes::new(),
+                        create_revision: Revision(0),
+                        mod_revision: change.revision,
+                    };
+                    (EventKind::Delete, kv)
+                }
+                ChangeKind::Added | ChangeKind::Modified => {
+                    let created = self.created(&change.entry, change.revision.0).await?;
+                    assert_eq!(change.kind == ChangeKind::Added, created == change.revision);
+                    (EventKind::Put, pair(&change.entry, created))
+                }
+            };
+            events.push(Event { kind, kv, prev });
+        }
+        Ok(events)
+    }
+
+    /// When the incarnation began that an entry was of, at a revision at which it was the newest state.
+    async fn created(&self, entry: &Entry, at: u64) -> Result<Revision, StorageError> {
+        let (told, _) = self.cache.engine.get(&entry.key, Some(Revision(at))).await?;
+        let told = told.expect("the engine has it, too");
+        assert_eq!(told.mod_revision, entry.revision);
+        Ok(told.create_revision)
+    }
+}
