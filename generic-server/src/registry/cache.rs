@@ -8,13 +8,22 @@
 //! - Every event after a snapshot's revision is in the ring (or the ring says that it no longer is): a reader that takes a
 //!   snapshot and then a [`Feed`] after its revision misses nothing and sees nothing twice.
 //! - Readers pull. Nothing is queued per watcher, so a slow one costs nothing and is ended when the ring has moved past it.
-//! - The snapshot is swapped before the event is offered: who has seen an event finds it in every later read.
+//! - The snapshot is swapped before the event is offered: who has seen an event finds it in every later read. Its revision is told
+//!   last: who has seen a revision finds its events.
+//! - While the engine's watch is broken, nothing newer than the newest snapshot is vouched for.
+//!
+//! Here is what readers see. `apply` takes the engine's events over, `load` fills the cache, `pending` announces the writes of this
+//! process.
 
+mod apply;
 mod by_field;
+mod change;
 mod codec;
 mod entry;
 mod feed;
 mod interest;
+mod load;
+mod pending;
 mod prepare;
 mod ring;
 #[cfg(test)]
@@ -23,36 +32,34 @@ mod unreadable;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use machinery::{ApiError, GroupResource};
 use parking_lot::Mutex;
-use storage::{Event, EventKind, RangeRequest, Revision, StorageError, Store, WatchHandle, WatchSink};
+use storage::{Revision, StorageError, Store};
 
 pub use by_field::ByField;
+pub use change::{Change, ChangeKind};
 pub use codec::{BuiltinCodec, JsonCodec, StorageCodec, StoredForm, ValueError};
 pub use entry::Entry;
 pub use feed::{Feed, FeedEnd};
 pub use interest::Interest;
+pub use pending::Pending;
 pub use prepare::Prepared;
 pub use unreadable::Unreadable;
 
 use crate::registry::errors::{from_storage, too_large};
 use crate::registry::store::StoreConfig;
+use apply::Feeding;
 use interest::Interests;
 use prepare::Expected;
 use ring::Ring;
 
 /// How long a reader waits for a revision before it is told that it asks too much (upstream's figure).
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Objects per request of the first read. Of an engine in this process few, since what a page holds is there twice while it is
-/// decoded; of one elsewhere many, since it counts what follows each.
-const PAGE: usize = 2_000;
-const REMOTE_PAGE: usize = 10_000;
 /// Snapshots kept for pages of lists, and for how long (upstream's compaction interval is what clients are used to).
 const RETAINED: usize = 32;
 const RETAINED_FOR: Duration = Duration::from_secs(300);
@@ -80,103 +87,6 @@ impl Snapshot {
     }
 }
 
-/// Events that wait for a key at most; with more of them the cache starts anew.
-const WAITING_BYTES: usize = 64 << 20;
-const WAITING_BATCHES: usize = 100_000;
-
-/// What happened to an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChangeKind {
-    /// It is new.
-    Added,
-    /// It changed.
-    Modified,
-    /// It is gone; the entry is its last state, with the deletion's revision.
-    Deleted,
-}
-
-impl ChangeKind {
-    /// The wire form: `ADDED`, `MODIFIED`, `DELETED`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-        }
-    }
-}
-
-/// One event, shared by all watchers.
-#[derive(Debug)]
-pub struct Change {
-    /// What happened.
-    pub kind: ChangeKind,
-    /// The state after (for `Deleted` the last state, with the deletion's revision as resourceVersion).
-    pub entry: Arc<Entry>,
-    /// The state before.
-    pub previous: Option<Arc<Entry>>,
-    /// The event's revision.
-    pub revision: Revision,
-    /// The event on the wire, as watchers of the same form share it: by form, encoded by the first that needs it. `None` once few
-    /// are likely to ask for it: whoever still does encodes it for itself.
-    frames: Mutex<Option<Vec<(u64, Bytes)>>>,
-}
-
-impl Change {
-    fn new(
-        kind: ChangeKind,
-        entry: Arc<Entry>,
-        previous: Option<Arc<Entry>>,
-        revision: Revision,
-    ) -> Arc<Self> {
-        Arc::new(Change {
-            kind,
-            entry,
-            previous,
-            revision,
-            frames: Mutex::new(Some(Vec::new())),
-        })
-    }
-
-    /// The encoded event of a form, made once. `form` identifies version, media type and view; watchers of one form give the
-    /// same bytes.
-    pub fn frame<E>(&self, form: u64, encode: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
-        let known = |frames: &[(u64, Bytes)]| frames.iter().find(|(f, _)| *f == form).map(|(_, b)| b.clone());
-        // Encoding happens under the lock: a second watcher waits for the first one's bytes rather than making its own.
-        let mut kept = self.frames.lock();
-        let Some(frames) = &mut *kept else {
-            drop(kept);
-            return encode();
-        };
-        if let Some(bytes) = known(frames) {
-            return Ok(bytes);
-        }
-        let bytes = encode()?;
-        frames.push((form, bytes.clone()));
-        Ok(bytes)
-    }
-
-    /// Few are likely to ask for the encoded event again.
-    fn forget_frames(&self) {
-        *self.frames.lock() = None;
-    }
-
-    /// About what it keeps in memory that the newest snapshot does not: the state before, and a deletion's own form of it. The
-    /// state after is in the snapshot, or else the state before of a later event.
-    fn weight(&self) -> usize {
-        let own = match self.kind {
-            ChangeKind::Deleted => self.entry.json.len(),
-            ChangeKind::Added | ChangeKind::Modified => 0,
-        };
-        self.previous.as_ref().map_or(0, |p| p.json.len()) + own + 256
-    }
-
-    /// The same of an event that was read back from the engine, which shares its states with nothing.
-    fn weight_alone(&self) -> usize {
-        self.previous.as_ref().map_or(0, |p| p.json.len()) + self.entry.json.len() + 256
-    }
-}
-
 /// One resource's cache.
 pub struct ObjectCache {
     engine: Arc<dyn Store>,
@@ -197,36 +107,10 @@ pub struct ObjectCache {
     following: tokio::sync::watch::Sender<bool>,
     /// A sweep is under way.
     sweeping: AtomicBool,
-    /// The cache starts anew.
-    restarting: AtomicBool,
     /// Objects that have gone, or that may have while nobody looked.
     deletions: AtomicU64,
     /// Where restarts and sweeps run: engines call from threads of their own.
     runtime: tokio::runtime::Handle,
-}
-
-/// What delivers events into the cache.
-#[derive(Default)]
-struct Feeding {
-    /// Rises when the cache starts anew: what an earlier watch still delivers does not count.
-    life: u64,
-    /// Ends the engine's watch when the cache is dropped or starts anew.
-    handle: Option<WatchHandle>,
-    /// Events that wait for a key that is being fetched, and those behind them.
-    waiting: Option<Waiting>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    batches: VecDeque<(Revision, Vec<Event>)>,
-    bytes: usize,
-}
-
-impl Waiting {
-    fn push(&mut self, revision: Revision, events: &[Event]) {
-        self.bytes += events.iter().map(|e| e.kv.value.len() + 256).sum::<usize>();
-        self.batches.push_back((revision, events.to_vec()));
-    }
 }
 
 impl fmt::Debug for ObjectCache {
@@ -261,7 +145,6 @@ impl ObjectCache {
             feeding: Mutex::default(),
             following: tokio::sync::watch::Sender::new(false),
             sweeping: AtomicBool::new(false),
-            restarting: AtomicBool::new(false),
             deletions: AtomicU64::new(0),
             runtime: tokio::runtime::Handle::current(),
         });
@@ -432,23 +315,6 @@ impl ObjectCache {
         Ok(loaded)
     }
 
-    /// Announces a write, so that its event does not have to be read back. The announcement ends when dropped.
-    pub fn expect(self: &Arc<Self>, prepared: Prepared) -> Pending {
-        let expected = Arc::new(Expected {
-            prepared,
-            entry: OnceLock::new(),
-        });
-        self.expected
-            .lock()
-            .entry(expected.prepared.key().clone())
-            .or_default()
-            .push(expected.clone());
-        Pending {
-            cache: self.clone(),
-            expected,
-        }
-    }
-
     /// Nobody watches it and it holds nothing: it can go, and come back on next use.
     pub fn idle(&self) -> bool {
         let newest = self.newest.load();
@@ -470,447 +336,5 @@ impl ObjectCache {
 
     fn watch_prefix(&self) -> String {
         format!("{}/", self.config.prefix)
-    }
-
-    /// All objects at a revision (the newest), page by page. While one is decoded the next is read.
-    async fn read(&self, at: Option<Revision>) -> Result<Snapshot, StorageError> {
-        let limit = match self.engine.published() {
-            Some(_) => PAGE,
-            None => REMOTE_PAGE,
-        };
-        let page = |start: Option<String>, at: Option<Revision>| {
-            let engine = self.engine.clone();
-            let request = RangeRequest {
-                prefix: self.watch_prefix(),
-                start,
-                limit,
-                at,
-                count_only: false,
-            };
-            self.runtime.spawn(async move { engine.range(request).await })
-        };
-        let mut objects = imbl::OrdMap::new();
-        let mut by_field = ByField::of(&self.config);
-        let mut unreadable = imbl::OrdMap::new();
-        let mut next = Some(page(None, at));
-        let mut at = at;
-        while let Some(reading) = next.take() {
-            let page_read = reading.await.map_err(|_| StorageError::Unavailable {
-                message: "the read was given up".into(),
-                source: None,
-            })??;
-            let revision = *at.get_or_insert(page_read.revision);
-            if page_read.kvs.len() >= limit {
-                // From the smallest key after the last one, at the first page's revision.
-                let start = page_read.kvs.last().map(|kv| format!("{}\0", kv.key));
-                next = Some(page(start, Some(revision)));
-            }
-            for kv in page_read.kvs {
-                self.codec.prepare(&kv.value).await;
-                match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
-                    Ok(prepared) => {
-                        let entry = Arc::new(prepared.finish(kv.mod_revision));
-                        by_field.change(None, Some(&entry));
-                        objects.insert(kv.key, entry);
-                    }
-                    // One damaged object must not take the whole resource down.
-                    Err(error) => {
-                        let found = self.unreadable(&kv.key, kv.mod_revision, error, None);
-                        unreadable.insert(kv.key, found);
-                    }
-                }
-            }
-        }
-        Ok(Snapshot {
-            revision: at.unwrap_or_default(),
-            objects,
-            by_field,
-            unreadable,
-        })
-    }
-
-    fn unreadable(
-        &self,
-        key: &Arc<str>,
-        revision: Revision,
-        error: ValueError,
-        last: Option<Arc<Entry>>,
-    ) -> Arc<Unreadable> {
-        tracing::error!(resource.gvr = %self.resource(), key = %key, %error, "an object cannot be read");
-        Arc::new(Unreadable {
-            key: key.clone(),
-            revision,
-            error,
-            last,
-        })
-    }
-
-    /// Looks at an object's stored value once more: the key that it needs may be there by now. When it can be read, so may others,
-    /// and the cache starts anew.
-    ///
-    /// # Errors
-    /// Outside, when the engine does not answer; inside, why the object still cannot be read.
-    pub async fn reread(
-        self: &Arc<Self>,
-        key: &str,
-    ) -> Result<Result<Option<Arc<Entry>>, Arc<Unreadable>>, StorageError> {
-        let (found, _) = self.engine.get(key, None).await?;
-        let Some(kv) = found else { return Ok(Ok(None)) };
-        self.codec.prepare(&kv.value).await;
-        Ok(
-            match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
-                Ok(prepared) => {
-                    self.start_anew();
-                    Ok(Some(Arc::new(prepared.finish(kv.mod_revision))))
-                }
-                Err(error) => Err(self.unreadable(&kv.key, kv.mod_revision, error, None)),
-            },
-        )
-    }
-
-    /// Whether storing the object again, unchanged, would make a difference. Asked of writes that change nothing.
-    pub(crate) async fn is_stale(&self, entry: &Entry) -> Result<bool, StorageError> {
-        if !self.codec.may_be_stale() {
-            return Ok(false);
-        }
-        let (found, _) = self.engine.get(&entry.key, None).await?;
-        let current = found.filter(|kv| kv.mod_revision == entry.revision);
-        Ok(current.is_some_and(|kv| self.codec.is_stale(&kv.key, &kv.value)))
-    }
-
-    /// Ends the engine's watch and reads everything again.
-    fn start_anew(self: &Arc<Self>) {
-        let handle = {
-            let mut feeding = self.feeding.lock();
-            self.following.send_replace(false);
-            feeding.life += 1;
-            feeding.waiting = None;
-            feeding.handle.take()
-        };
-        drop(handle);
-        if !self.restarting.swap(true, Ordering::AcqRel) {
-            self.runtime.spawn(ObjectCache::restart(Arc::downgrade(self)));
-        }
-    }
-
-    /// Reads everything and starts to follow. Feeds of an earlier life end.
-    async fn load(self: &Arc<Self>) -> Result<(), StorageError> {
-        let snapshot = self.read(None).await?;
-        let revision = snapshot.revision;
-        self.newest.store(Arc::new(snapshot));
-        self.deletions.fetch_add(1, Ordering::Release);
-        self.ring.reset(revision);
-        self.interests.wake_all();
-        self.offered.send_if_modified(|now| advance(now, revision));
-        let life = {
-            let mut feeding = self.feeding.lock();
-            feeding.life += 1;
-            feeding.waiting = None;
-            feeding.life
-        };
-        let sink = Arc::new(Sink {
-            cache: Arc::downgrade(self),
-            life,
-        });
-        let handle = self.engine.watch(&self.watch_prefix(), revision, sink).await?;
-        let mut feeding = self.feeding.lock();
-        if feeding.life != life {
-            return Err(StorageError::Unavailable {
-                message: "the watch has ended already".into(),
-                source: None,
-            });
-        }
-        feeding.handle = Some(handle);
-        self.restarting.store(false, Ordering::Release);
-        self.following.send_replace(feeding.waiting.is_none());
-        Ok(())
-    }
-
-    /// One batch of the engine's events: taken over at once, or once the keys that it needs have been fetched. Without events it
-    /// only tells how far the engine is.
-    fn deliver(self: &Arc<Self>, life: u64, revision: Revision, events: &[Event]) {
-        let mut feeding = self.feeding.lock();
-        if feeding.life != life {
-            return;
-        }
-        if let Some(waiting) = &mut feeding.waiting {
-            waiting.push(revision, events);
-            if waiting.bytes > WAITING_BYTES || waiting.batches.len() > WAITING_BATCHES {
-                drop(feeding);
-                self.start_anew();
-            }
-            return;
-        }
-        let lacks_key = |e: &Event| e.kind == EventKind::Put && self.codec.lacks_key(&e.kv.value);
-        if events.iter().any(lacks_key) {
-            let mut waiting = Waiting::default();
-            waiting.push(revision, events);
-            feeding.waiting = Some(waiting);
-            self.following.send_replace(false);
-            self.runtime
-                .spawn(ObjectCache::catch_up(Arc::downgrade(self), life));
-        } else if events.is_empty() {
-            self.progress(revision);
-        } else {
-            self.apply(revision, events);
-        }
-    }
-
-    /// Fetches the keys that waiting events need and takes the events over, in their order.
-    async fn catch_up(cache: Weak<Self>, life: u64) {
-        loop {
-            let Some(cache) = cache.upgrade() else { return };
-            let values: Vec<Bytes> = {
-                let feeding = cache.feeding.lock();
-                let waiting = feeding.waiting.as_ref().filter(|_| feeding.life == life);
-                let Some((_, events)) = waiting.and_then(|w| w.batches.front()) else {
-                    return;
-                };
-                let puts = events.iter().filter(|e| e.kind == EventKind::Put);
-                puts.map(|e| e.kv.value.clone()).collect()
-            };
-            for value in &values {
-                cache.codec.prepare(value).await;
-            }
-            let mut feeding = cache.feeding.lock();
-            if feeding.life != life {
-                return;
-            }
-            let Some(waiting) = &mut feeding.waiting else {
-                return;
-            };
-            if let Some((revision, events)) = waiting.batches.pop_front() {
-                if events.is_empty() {
-                    cache.progress(revision);
-                } else {
-                    cache.apply(revision, &events);
-                }
-            }
-            if waiting.batches.is_empty() {
-                feeding.waiting = None;
-                // Until `load` has the watch in hand it is for `load` to say.
-                cache.following.send_replace(feeding.handle.is_some());
-                return;
-            }
-        }
-    }
-
-    /// Takes over one batch of the engine's events.
-    fn apply(self: &Arc<Self>, revision: Revision, events: &[Event]) {
-        let newest = self.newest.load_full();
-        let mut objects = newest.objects.clone();
-        let mut by_field = newest.by_field.clone();
-        let mut changes = Vec::with_capacity(events.len());
-        let mut unreadable = newest.unreadable.clone();
-        let mut untold = false;
-        for event in events {
-            let key = &event.kv.key;
-            let before = objects.get(key).cloned();
-            let was = match unreadable.is_empty() {
-                true => None,
-                false => unreadable.remove(key),
-            };
-            let known = before.clone().or_else(|| was.as_ref()?.last.clone());
-            let after = match self.change(event, known.clone()) {
-                Ok(Some(change)) => {
-                    let after = (change.kind != ChangeKind::Deleted).then(|| change.entry.clone());
-                    changes.push(change);
-                    after
-                }
-                // What went could never be read here, but somebody may have seen it when it could.
-                Ok(None) => {
-                    untold |= was.is_some();
-                    None
-                }
-                Err(error) => {
-                    let found = self.unreadable(key, event.kv.mod_revision, error, known);
-                    unreadable.insert(key.clone(), found);
-                    None
-                }
-            };
-            by_field.change(before.as_deref(), after.as_deref());
-            match after {
-                None => objects.remove(key),
-                Some(entry) => objects.insert(entry.key.clone(), entry),
-            };
-        }
-        if events.iter().any(|e| e.kind == EventKind::Delete) {
-            self.deletions.fetch_add(1, Ordering::Release);
-        }
-        let revision = revision.max(newest.revision);
-        self.newest.store(Arc::new(Snapshot {
-            revision,
-            objects,
-            by_field,
-            unreadable,
-        }));
-        let first = self.ring.push(&changes);
-        self.interests.offer(first, &changes);
-        if untold {
-            // Watchers list anew.
-            self.ring.reset(revision);
-            self.interests.wake_all();
-        }
-        // Last: who drains a feed up to here finds its bell rung.
-        self.offered.send_if_modified(|now| advance(now, revision));
-        if self.ring.is_long() {
-            self.schedule_sweep();
-        }
-    }
-
-    fn progress(&self, revision: Revision) {
-        let newest = self.newest.load_full();
-        if revision > newest.revision {
-            self.newest.store(newest.known_up_to(revision));
-            self.offered.send_if_modified(|now| advance(now, revision));
-        }
-    }
-
-    /// What an event of the engine means. `previous` is the object's state before, if it is known.
-    fn change(&self, event: &Event, previous: Option<Arc<Entry>>) -> Result<Option<Arc<Change>>, ValueError> {
-        let kv = &event.kv;
-        let previous = previous.or_else(|| {
-            let before = event.prev.as_ref()?;
-            let prepared =
-                Prepared::from_stored(&self.config, &before.key, &before.value, &*self.codec).ok()?;
-            Some(Arc::new(prepared.finish(before.mod_revision)))
-        });
-        match event.kind {
-            EventKind::Put => {
-                let entry = self.entry(event)?;
-                let kind = match previous {
-                    Some(_) => ChangeKind::Modified,
-                    None => ChangeKind::Added,
-                };
-                Ok(Some(Change::new(kind, entry, previous, kv.mod_revision)))
-            }
-            EventKind::Delete => Ok(previous.map(|previous| {
-                let entry = Arc::new(previous.at_revision(kv.mod_revision));
-                Change::new(ChangeKind::Deleted, entry, Some(previous), kv.mod_revision)
-            })),
-        }
-    }
-
-    /// The entry of a put: the one announced, when this process wrote it.
-    fn entry(&self, event: &Event) -> Result<Arc<Entry>, ValueError> {
-        let kv = &event.kv;
-        let expected = self.expected.lock().get(&kv.key).and_then(|list| {
-            let ours = |e: &&Arc<Expected>| e.prepared.stored() == &kv.value && e.entry.get().is_none();
-            list.iter().find(ours).cloned()
-        });
-        match expected {
-            Some(expected) => {
-                // Equal bytes of another writer give an equal entry; `Pending::finish` compares the revision.
-                let entry = expected
-                    .entry
-                    .get_or_init(|| Arc::new(expected.prepared.finish(kv.mod_revision)));
-                Ok(entry.clone())
-            }
-            None => {
-                let prepared = Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec)?;
-                Ok(Arc::new(prepared.finish(kv.mod_revision)))
-            }
-        }
-    }
-
-    /// After the engine has ended the watch: starts anew, however long that takes.
-    async fn restart(cache: Weak<Self>) {
-        let mut pause = Duration::from_millis(100);
-        loop {
-            // Only held while it is used: a cache that nobody needs any more ends this.
-            let Some(strong) = cache.upgrade() else { return };
-            match strong.load().await {
-                Ok(()) => return,
-                // While it stops, a server closes its store under its caches; a store that is away is in every answer anyway.
-                Err(error) if matches!(error, StorageError::Unavailable { .. }) => {
-                    tracing::debug!(resource.gvr = %strong.resource(), %error, "the cache cannot be filled");
-                }
-                Err(error) => {
-                    tracing::warn!(resource.gvr = %strong.resource(), %error, "the cache cannot be filled");
-                }
-            }
-            drop(strong);
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(5));
-        }
-    }
-}
-
-fn advance(now: &mut Revision, to: Revision) -> bool {
-    let newer = to > *now;
-    if newer {
-        *now = to;
-    }
-    newer
-}
-
-/// A write announced to the cache.
-#[derive(Debug)]
-pub struct Pending {
-    cache: Arc<ObjectCache>,
-    expected: Arc<Expected>,
-}
-
-impl Pending {
-    /// The entry of the write, once it is committed at `revision`: the cache's own, when its event has arrived.
-    pub fn finish(self, revision: Revision) -> Arc<Entry> {
-        match self.expected.entry.get() {
-            Some(entry) if entry.revision == revision => entry.clone(),
-            // A write that changed nothing, or an engine whose event is still to come.
-            _ => {
-                let cached = self
-                    .cache
-                    .snapshot()
-                    .objects
-                    .get(self.expected.prepared.key())
-                    .cloned();
-                match cached {
-                    Some(entry) if entry.revision == revision => entry,
-                    _ => Arc::new(self.expected.prepared.finish(revision)),
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let mut expected = self.cache.expected.lock();
-        let key = self.expected.prepared.key();
-        if let Some(list) = expected.get_mut(key) {
-            list.retain(|e| !Arc::ptr_eq(e, &self.expected));
-            if list.is_empty() {
-                expected.remove(key);
-            }
-        }
-    }
-}
-
-/// Where the engine delivers. Knows the cache weakly: a cache that nobody uses ends its watch by being dropped.
-struct Sink {
-    cache: Weak<ObjectCache>,
-    life: u64,
-}
-
-impl WatchSink for Sink {
-    fn events(&self, revision: Revision, events: &[Event]) {
-        if let Some(cache) = self.cache.upgrade() {
-            cache.deliver(self.life, revision, events);
-        }
-    }
-
-    fn progress(&self, revision: Revision) {
-        if let Some(cache) = self.cache.upgrade() {
-            cache.deliver(self.life, revision, &[]);
-        }
-    }
-
-    fn closed(&self, error: StorageError) {
-        let Some(cache) = self.cache.upgrade() else { return };
-        if cache.feeding.lock().life != self.life {
-            return;
-        }
-        tracing::info!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache starts anew");
-        cache.start_anew();
     }
 }

@@ -2,10 +2,12 @@ mod conformance;
 mod vouching;
 
 use std::ops::Bound;
+use std::sync::Weak;
 
+use bytes::Bytes;
 use machinery::{GroupKind, Reason};
 use serde_json::{Value, json};
-use storage::{MvccStore, Op, Outcome, Txn};
+use storage::{Event, EventKind, MvccStore, Op, Outcome, RangeRequest, Txn, WatchHandle, WatchSink};
 
 use super::*;
 use crate::registry::store::{ObjectStore, Written};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use storage::Revision;
+use storage::{Revision, StorageError};
 
-use super::{Entry, ValueError};
+use super::{Entry, ObjectCache, Prepared, ValueError};
 
 /// An object that is there and cannot be read.
 #[derive(Debug)]
@@ -30,6 +30,48 @@ impl Unreadable {
         };
         format!(
             "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+        )
+    }
+}
+
+impl ObjectCache {
+    /// Writes it to the log that an object cannot be read, and keeps what is known of it.
+    pub(super) fn unreadable(
+        &self,
+        key: &Arc<str>,
+        revision: Revision,
+        error: ValueError,
+        last: Option<Arc<Entry>>,
+    ) -> Arc<Unreadable> {
+        tracing::error!(resource.gvr = %self.resource(), key = %key, %error, "an object cannot be read");
+        Arc::new(Unreadable {
+            key: key.clone(),
+            revision,
+            error,
+            last,
+        })
+    }
+
+    /// Looks at an object's stored value once more: the key that it needs may be there by now. When it can be read, so may others,
+    /// and the cache starts anew.
+    ///
+    /// # Errors
+    /// Outside, when the engine does not answer; inside, why the object still cannot be read.
+    pub async fn reread(
+        self: &Arc<Self>,
+        key: &str,
+    ) -> Result<Result<Option<Arc<Entry>>, Arc<Unreadable>>, StorageError> {
+        let (found, _) = self.engine.get(key, None).await?;
+        let Some(kv) = found else { return Ok(Ok(None)) };
+        self.codec.prepare(&kv.value).await;
+        Ok(
+            match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
+                Ok(prepared) => {
+                    self.start_anew();
+                    Ok(Some(Arc::new(prepared.finish(kv.mod_revision))))
+                }
+                Err(error) => Err(self.unreadable(&kv.key, kv.mod_revision, error, None)),
+            },
         )
     }
 }

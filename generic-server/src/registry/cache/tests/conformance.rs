@@ -5,10 +5,11 @@
 //! as of the revision that the cache has answered for. On the way it has to agree with the answer, so every read of the suite
 //! also checks that a snapshot is complete up to its revision.
 
+mod pull;
+
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
-use std::task::{Context, Poll, Waker};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,10 +18,10 @@ use storage::{
     BackupInfo, CompactionInfo, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeResponse, StoreStatus,
     Txn,
 };
-use tokio::task::AbortHandle;
 
 use super::*;
 use crate::registry::store::ObjectStore;
+use pull::Pull;
 
 /// What the cache is put through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -356,35 +357,18 @@ impl Store for Cached {
         sink: Arc<dyn WatchSink>,
     ) -> Result<WatchHandle, StorageError> {
         self.check_open()?;
-        let path = prefix
-            .strip_prefix(PREFIX)
-            .and_then(|path| path.strip_prefix('/'));
-        let interest = match path.and_then(|path| path.strip_suffix('/')) {
-            Some(namespace) => Interest::Namespace(namespace.into()),
-            None => Interest::All,
-        };
-        let feed = match self.cache.feed(after, interest.clone()).await {
-            Ok(feed) => feed,
-            Err(error) => return Err(failure(&self.cache, &error, after).await),
-        };
-        let pull = Arc::new(Pull {
+        let pull = Pull {
             cache: self.cache.clone(),
             prefix: prefix.into(),
-            interest,
             sink,
             resumes: self.life == Life::Hard,
             shut: self.shut.clone(),
             told: tokio::sync::Mutex::new(after),
-            reader: Mutex::new(Some(Reader {
-                feed,
-                taken: Vec::new(),
-                waker: None,
-            })),
-        });
-        pull.deliver().await;
-        self.pulls.lock().push(Arc::downgrade(&pull));
-        let task = tokio::spawn(Pull::run(Arc::downgrade(&pull))).abort_handle();
-        Ok(WatchHandle::guarding(Arc::new(Watch { _pull: pull, task })))
+            reader: Mutex::default(),
+        };
+        let (pull, handle) = pull.start(after).await?;
+        self.pulls.lock().push(pull);
+        Ok(handle)
     }
 
     async fn fresh(&self) -> Result<Revision, StorageError> {
@@ -413,155 +397,5 @@ impl Store for Cached {
         self.shut.store(true, Ordering::Release);
         self.cache.end_feeds();
         self.engine.shutdown().await;
-    }
-}
-
-/// What the holder of a watch holds.
-#[derive(Debug)]
-struct Watch {
-    _pull: Arc<Pull>,
-    task: AbortHandle,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// One watch: a feed and the sink that it is pulled into. The suite's own commits pull, so that sinks know before the
-/// acknowledgement what the cache knew; what happens otherwise is pulled by a task that the feed wakes.
-struct Pull {
-    cache: Arc<ObjectCache>,
-    prefix: String,
-    interest: Interest,
-    sink: Arc<dyn WatchSink>,
-    /// Comes back, as a client does, when its feed has ended.
-    resumes: bool,
-    shut: Arc<AtomicBool>,
-    /// What the sink has been told up to. Held while it is told.
-    told: tokio::sync::Mutex<Revision>,
-    /// Gone when the watch is over.
-    reader: Mutex<Option<Reader>>,
-}
-
-struct Reader {
-    feed: Feed,
-    /// Taken from the feed, not told yet.
-    taken: Vec<Arc<Change>>,
-    waker: Option<Waker>,
-}
-
-impl fmt::Debug for Pull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pull")
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Pull {
-    async fn run(pull: Weak<Pull>) {
-        loop {
-            std::future::poll_fn(|cx| pull.upgrade().map_or(Poll::Ready(()), |pull| pull.poll(cx))).await;
-            let Some(pull) = pull.upgrade() else { return };
-            if !pull.deliver().await {
-                return;
-            }
-        }
-    }
-
-    /// Ready when there is something to tell.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut reader = self.reader.lock();
-        let Some(Reader { feed, taken, waker }) = &mut *reader else {
-            return Poll::Ready(());
-        };
-        *waker = Some(cx.waker().clone());
-        feed.poll(cx, taken).map(drop)
-    }
-
-    /// Tells the sink what there is. False when the watch is over.
-    async fn deliver(&self) -> bool {
-        let mut told = self.told.lock().await;
-        loop {
-            let (drained, changes) = match &mut *self.reader.lock() {
-                Some(reader) => (
-                    reader.feed.drain(&mut reader.taken),
-                    std::mem::take(&mut reader.taken),
-                ),
-                None => return false,
-            };
-            let failed = match drained {
-                Ok(reached) => match self.events(&changes).await {
-                    Ok(events) => {
-                        match events.is_empty() {
-                            true => self.sink.progress(reached),
-                            false => self.sink.events(reached, &events),
-                        }
-                        *told = reached;
-                        return true;
-                    }
-                    Err(error) => error,
-                },
-                Err(FeedEnd) if !self.resumes || self.shut.load(Ordering::Acquire) => {
-                    unavailable("the feed has ended")
-                }
-                // What was taken and not told comes again.
-                Err(FeedEnd) => match self.cache.feed(*told, self.interest.clone()).await {
-                    Ok(feed) => {
-                        if let Some(reader) = &mut *self.reader.lock() {
-                            reader.feed = feed;
-                            reader.waker.take().into_iter().for_each(Waker::wake);
-                        }
-                        continue;
-                    }
-                    Err(error) => failure(&self.cache, &error, *told).await,
-                },
-            };
-            self.reader.lock().take();
-            self.sink.closed(failed);
-            return false;
-        }
-    }
-
-    async fn events(&self, changes: &[Arc<Change>]) -> Result<Vec<Event>, StorageError> {
-        let mut events = Vec::new();
-        for change in changes
-            .iter()
-            .filter(|change| change.entry.key.starts_with(&*self.prefix))
-        {
-            assert_eq!(change.entry.revision, change.revision);
-            let prev = match &change.previous {
-                Some(entry) => Some(pair(entry, self.created(entry, change.revision.0 - 1).await?)),
-                None => None,
-            };
-            let (kind, kv) = match change.kind {
-                ChangeKind::Deleted => {
-                    let kv = KeyValue {
-                        key: change.entry.key.clone(),
-                        value: Bytes::new(),
-                        create_revision: Revision(0),
-                        mod_revision: change.revision,
-                    };
-                    (EventKind::Delete, kv)
-                }
-                ChangeKind::Added | ChangeKind::Modified => {
-                    let created = self.created(&change.entry, change.revision.0).await?;
-                    assert_eq!(change.kind == ChangeKind::Added, created == change.revision);
-                    (EventKind::Put, pair(&change.entry, created))
-                }
-            };
-            events.push(Event { kind, kv, prev });
-        }
-        Ok(events)
-    }
-
-    /// When the incarnation began that an entry was of, at a revision at which it was the newest state.
-    async fn created(&self, entry: &Entry, at: u64) -> Result<Revision, StorageError> {
-        let (told, _) = self.cache.engine.get(&entry.key, Some(Revision(at))).await?;
-        let told = told.expect("the engine has it, too");
-        assert_eq!(told.mod_revision, entry.revision);
-        Ok(told.create_revision)
     }
 }
