@@ -1,5 +1,7 @@
 //! Round trips, what is written, and what may not be read.
 
+mod sealed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
