@@ -8,10 +8,12 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use crate::format::{self, Noted};
 use crate::{EngineKind, StorageError};
 
-/// The version of the directory's layout. Versions of the records within are in `mvcc::record`.
-const FORMAT: u32 = 1;
+/// Leads from one version of the directory's layout to the next. It makes durable what it does; a crash makes it begin again on
+/// what it has done so far.
+pub(crate) type DirectoryStep = fn(&Path) -> Result<(), StorageError>;
 
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -20,8 +22,13 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory if need be, locks it and checks that it is of this engine and of a known format.
-    pub(crate) fn open(path: &Path, engine: EngineKind) -> Result<Directory, StorageError> {
+    /// Makes the directory if need be, locks it, checks that it is of this engine and of a known format, and takes the steps to
+    /// the newest.
+    pub(crate) fn open(
+        path: &Path,
+        engine: EngineKind,
+        steps: &[DirectoryStep],
+    ) -> Result<Directory, StorageError> {
         // What is in it is nobody else's: secrets are.
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -33,7 +40,7 @@ impl Directory {
             path: path.to_owned(),
             lock,
         };
-        directory.check_format(engine)?;
+        directory.check_format(engine, steps)?;
         Ok(directory)
     }
 
@@ -41,52 +48,76 @@ impl Directory {
         self.path.join(name)
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Bytes that an unprivileged process may still write to the file system.
-    pub(crate) fn free_bytes(&self) -> Result<u64, StorageError> {
-        let stat = rustix::fs::statvfs(&self.path)
-            .map_err(|error| failed("cannot ask for the free space of", &self.path, error.into()))?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-    }
-
-    fn check_format(&self, engine: EngineKind) -> Result<(), StorageError> {
+    fn check_format(&self, engine: EngineKind, steps: &[DirectoryStep]) -> Result<(), StorageError> {
         let path = self.join("FORMAT");
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let damaged = || StorageError::Corrupt(format!("`{}` is not a format file", path.display()));
-                let (version, found) = text
-                    .trim_end()
-                    .strip_prefix("format ")
-                    .and_then(|rest| rest.split_once(" engine "))
-                    .ok_or_else(damaged)?;
-                let version: u32 = version.parse().map_err(|_| damaged())?;
-                if version > FORMAT {
-                    return Err(StorageError::NewerFormat {
-                        found: version,
-                        supported: FORMAT,
-                    });
-                }
-                if found != engine.name() {
-                    return Err(StorageError::Engine {
-                        message: format!(
-                            "the data directory `{}` was written by the engine `{found}`, not `{}`",
-                            self.path.display(),
-                            engine.name()
-                        ),
-                        source: None,
-                    });
-                }
-                Ok(())
-            }
+        let note = |noted| write_durably(&path, &format_line(noted, engine));
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                write_durably(&path, &format!("format {FORMAT} engine {}\n", engine.name()))
+                return note(Noted {
+                    version: format::newest(steps),
+                    becoming: None,
+                });
             }
-            Err(error) => Err(failed("cannot read", &path, error)),
+            Err(error) => return Err(failed("cannot read", &path, error)),
+        };
+        let (noted, found) = parse_format_line(&text)
+            .ok_or_else(|| StorageError::Corrupt(format!("`{}` is not a format file", path.display())))?;
+        let pending = format::pending(noted, steps)?;
+        if found != engine.name() {
+            return Err(StorageError::Engine {
+                message: format!(
+                    "the data directory `{}` was written by the engine `{found}`, not `{}`",
+                    self.path.display(),
+                    engine.name()
+                ),
+                source: None,
+            });
         }
+        for (to, step) in pending {
+            tracing::info!(directory = %self.path.display(), to, "migrating the data directory");
+            note(Noted {
+                version: to - 1,
+                becoming: Some(to),
+            })?;
+            step(&self.path)?;
+            note(Noted {
+                version: to,
+                becoming: None,
+            })?;
+        }
+        Ok(())
     }
+}
+
+/// Bytes that an unprivileged process may still write to the file system of this.
+pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
+    let stat = rustix::fs::statvfs(path)
+        .map_err(|error| failed("cannot ask for the free space of", path, error.into()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// What `FORMAT` holds: `format 1 engine redb`, or `format 1 becoming 2 engine redb` amid a step.
+fn format_line(noted: Noted, engine: EngineKind) -> String {
+    let becoming = noted
+        .becoming
+        .map_or(String::new(), |to| format!(" becoming {to}"));
+    format!("format {}{becoming} engine {}\n", noted.version, engine.name())
+}
+
+fn parse_format_line(line: &str) -> Option<(Noted, &str)> {
+    let (versions, engine) = line.trim_end().strip_prefix("format ")?.split_once(" engine ")?;
+    let noted = match versions.split_once(" becoming ") {
+        Some((version, to)) => Noted {
+            version: version.parse().ok()?,
+            becoming: Some(to.parse().ok()?),
+        },
+        None => Noted {
+            version: versions.parse().ok()?,
+            becoming: None,
+        },
+    };
+    Some((noted, engine))
 }
 
 impl Drop for Directory {

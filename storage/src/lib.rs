@@ -32,6 +32,7 @@ pub mod encryption;
 mod engine;
 mod error;
 mod etcd;
+mod format;
 mod grpc;
 mod mvcc;
 mod options;

@@ -17,6 +17,7 @@ mod kv;
 mod kv_memory;
 mod kv_redb;
 mod kv_sled;
+mod migrate;
 mod queue;
 mod read;
 mod record;
@@ -37,6 +38,7 @@ pub use self::backup::{BackupInfo, RestoreOptions, inspect_backup, restore};
 use self::hub::Hub;
 use self::index::{Index, Pins};
 use self::kv::Kv;
+use self::migrate::{FORMATS, Formats, MapStep};
 use self::queue::{Queue, shut_down};
 use self::writer::{Bookkeeping, Request, Writer};
 use crate::directory::Directory;
@@ -106,13 +108,18 @@ impl MvccStore {
             ..OpenOptions::default()
         };
         let kv = Box::new(kv_memory::MemoryKv::default());
-        Self::start(kv, None, options).expect("an empty map can be read")
+        Self::start(kv, None, options, FORMATS.map).expect("an empty map can be read")
     }
 
     /// See [`open`].
     pub fn open(options: OpenOptions) -> Result<Arc<MvccStore>, StorageError> {
+        Self::open_as(options, FORMATS)
+    }
+
+    fn open_as(options: OpenOptions, formats: Formats) -> Result<Arc<MvccStore>, StorageError> {
         if options.engine == EngineKind::Memory {
-            return Self::start(Box::new(kv_memory::MemoryKv::default()), None, options);
+            let kv = Box::new(kv_memory::MemoryKv::default());
+            return Self::start(kv, None, options, formats.map);
         }
         let dir = options.dir.as_deref().ok_or_else(|| StorageError::Engine {
             message: format!(
@@ -121,17 +128,18 @@ impl MvccStore {
             ),
             source: None,
         })?;
-        let directory = Directory::open(dir, options.engine)?;
+        let directory = Directory::open(dir, options.engine, formats.directory)?;
         let kv = open_kv(&directory, &options)?;
-        Self::start(kv, Some(directory), options)
+        Self::start(kv, Some(directory), options, formats.map)
     }
 
     fn start(
         kv: Box<dyn Kv>,
         directory: Option<Directory>,
         options: OpenOptions,
+        steps: &[MapStep],
     ) -> Result<Arc<MvccStore>, StorageError> {
-        let loaded = writer::load(&*kv)?;
+        let loaded = writer::load(&*kv, steps)?;
         Ok(Self::run(
             kv,
             loaded.chunk_len,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -316,23 +316,29 @@ fn open_store(options: &Options) -> Result<(Arc<dyn Store>, Option<PathBuf>), St
         return Ok((open_etcd(options, &options.etcd_servers)?, Some(directory)));
     }
     let kind = match options.storage_backend.as_deref() {
-        Some("memory") => return Ok((storage::memory(), options.data_dir.clone())),
+        Some("memory") => EngineKind::Memory,
         Some("sled") => EngineKind::Sled,
         _ => EngineKind::Redb,
     };
-    let directory = options.data_directory().map_err(StartError::Option)?;
+    let directory = match kind {
+        EngineKind::Memory => options.data_dir.clone(),
+        EngineKind::Redb | EngineKind::Sled => Some(options.data_directory().map_err(StartError::Option)?),
+    };
     let open = OpenOptions {
         engine: kind,
-        dir: Some(directory.join(kind.name())),
+        dir: directory.as_ref().map(|directory| directory.join(kind.name())),
         retention: options.history_retention,
-        min_free_bytes: options.min_free_disk_mib << 20,
+        max_history: options.history_max_changes,
+        max_history_bytes: options.history_max_mib.saturating_mul(1 << 20),
+        min_free_bytes: options.min_free_disk_mib.saturating_mul(1 << 20),
         ..OpenOptions::default()
     };
+    let place = directory.as_deref().unwrap_or(Path::new("memory"));
     let engine = storage::open(open).map_err(|source| StartError::Store {
-        place: directory.display().to_string(),
+        place: place.display().to_string(),
         source,
     })?;
-    Ok((engine, Some(directory)))
+    Ok((engine, directory))
 }
 
 /// Encryption at rest, when a file says so, with its health check and figures.

@@ -37,6 +37,12 @@ pub struct Options {
     /// How long history is kept for exact reads, watches and continue tokens (embedded stores).
     #[arg(long, default_value = "5m", value_parser = duration)]
     pub history_retention: Duration,
+    /// Overwritten and deleted values of which history keeps at most this many, however young; each takes about 60 bytes of memory.
+    #[arg(long, default_value_t = 500_000)]
+    pub history_max_changes: u64,
+    /// What overwritten and deleted values may take at most, however young, in MiB of disk.
+    #[arg(long, default_value_t = 1024)]
+    pub history_max_mib: u64,
     /// Free disk space below which the embedded store refuses writes, in MiB.
     #[arg(long, default_value_t = 64)]
     pub min_free_disk_mib: u64,

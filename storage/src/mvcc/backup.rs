@@ -21,9 +21,11 @@ use bytes::Bytes;
 
 use super::index::{Index, Pin, Version};
 use super::kv::{Kv, Write};
+use super::migrate::FORMATS;
 use super::record::{self, Header, Location};
 use super::{Shared, open_kv};
 use crate::directory::{self, Directory};
+use crate::format;
 use crate::{EngineKind, OpenOptions, Revision, StorageError};
 
 const MAGIC: &[u8; 20] = b"kube-storage-backup\n";
@@ -193,7 +195,7 @@ pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, Stor
             source: None,
         });
     }
-    let directory = Directory::open(dir, options.store.engine)?;
+    let directory = Directory::open(dir, options.store.engine, FORMATS.directory)?;
     let kv = open_kv(&directory, &options.store)?;
     fill(&*kv, path, info.revision.0.saturating_add(options.margin))?;
     // Closed before the directory is given up.
@@ -232,7 +234,7 @@ fn fill(kv: &dyn Kv, path: &Path, begin: u64) -> Result<(), StorageError> {
         record::put_u64(record::META_OLDEST, begin),
         record::put_u64(record::META_REVISION, begin),
         record::put_u32(record::META_CHUNK, chunk_len),
-        record::put_u32(record::META_FORMAT, record::FORMAT),
+        record::put_u32(record::META_FORMAT, format::newest(FORMATS.map)),
         Write::Delete(record::META_RESTORING.to_vec()),
     ]);
     kv.apply(&batch)

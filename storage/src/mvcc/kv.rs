@@ -44,6 +44,11 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
 
     fn size_bytes(&self) -> Option<u64>;
 
+    /// Bytes by which it may still grow, where a file system limits it.
+    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
+        Ok(None)
+    }
+
     /// Called once when writes have paused, to prepare for a quick reopen should the process die now.
     fn settle(&self) -> Result<(), StorageError> {
         Ok(())

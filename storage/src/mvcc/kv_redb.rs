@@ -115,6 +115,10 @@ impl Kv for RedbKv {
         std::fs::metadata(self.path.as_ref()?).ok().map(|meta| meta.len())
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
+        self.path.as_deref().map(crate::directory::free_bytes).transpose()
+    }
+
     fn settle(&self) -> Result<(), StorageError> {
         let mark = [Write::Put(SETTLED.to_vec(), Bytes::new())];
         self.write(&mark, true).map_err(|error| failed("settling", error))

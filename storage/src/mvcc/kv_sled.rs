@@ -5,7 +5,7 @@
 //! itself. Values past sled's blob threshold would go to files that are never synced at all; [`Kv::chunk_len`] stays below it.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct SledKv {
     /// A handle of our own on sled's log file.
     log: File,
+    dir: PathBuf,
     db: sled::Db,
 }
 
@@ -51,7 +52,11 @@ impl SledKv {
                 message: format!("opening sled's log `{}`", path.display()),
                 source: Some(Box::new(source)),
             })?;
-        Ok(SledKv { log, db })
+        Ok(SledKv {
+            log,
+            dir: dir.to_owned(),
+            db,
+        })
     }
 }
 
@@ -91,6 +96,10 @@ impl Kv for SledKv {
 
     fn size_bytes(&self) -> Option<u64> {
         self.db.size_on_disk().ok()
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
+        crate::directory::free_bytes(&self.dir).map(Some)
     }
 }
 

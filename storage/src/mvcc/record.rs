@@ -5,6 +5,7 @@
 //! | `h` revision seq | header of one change ([`Header`]) |
 //! | `v` revision seq chunk | its value, in chunks of `chunk` bytes |
 //! | `m/format` | format version (u32) |
+//! | `m/becoming` | the version that a migration under way leads to (u32) |
 //! | `m/chunk` | chunk length (u32), fixed when the store is made |
 //! | `m/restoring` | nothing; there while a backup is being restored |
 //! | `m/oldest` | oldest readable revision (u64) |
@@ -17,10 +18,9 @@ use bytes::Bytes;
 use super::kv::{Reader, Write};
 use crate::StorageError;
 
-/// The newest format this code writes and reads.
-pub(crate) const FORMAT: u32 = 1;
-
 pub(crate) const META_FORMAT: &[u8] = b"m/format";
+/// There while a migration is under way.
+pub(crate) const META_BECOMING: &[u8] = b"m/becoming";
 pub(crate) const META_CHUNK: &[u8] = b"m/chunk";
 pub(crate) const META_OLDEST: &[u8] = b"m/oldest";
 /// There while a backup is being restored.

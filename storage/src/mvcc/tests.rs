@@ -5,12 +5,16 @@ mod crash;
 mod directory;
 mod faults;
 mod growth;
+mod migration;
 mod model;
 mod restart;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use super::kv::Kv;
+use super::kv_redb::RedbKv;
+use super::kv_sled::SledKv;
 use crate::conformance::Subject;
 use crate::{EngineKind, OpenOptions, StorageError, Store};
 
@@ -27,6 +31,14 @@ fn options(engine: EngineKind, dir: &Path) -> OpenOptions {
 
 fn reopen(engine: EngineKind, dir: &Path) -> Result<Arc<dyn Store>, StorageError> {
     crate::open(options(engine, dir))
+}
+
+/// The ordered map of a store that is closed.
+fn raw(engine: EngineKind, dir: &Path) -> Box<dyn Kv> {
+    match engine {
+        EngineKind::Sled => Box::new(SledKv::open(&dir.join("sled"), 1 << 20).unwrap()),
+        _ => Box::new(RedbKv::open(&dir.join("store.redb"), 1 << 20).unwrap()),
+    }
 }
 
 async fn on_disk(engine: EngineKind) -> Subject {

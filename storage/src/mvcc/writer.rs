@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,9 +18,11 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::index::{Index, Version};
 use super::kv::{Kv, Reader, Write};
+use super::migrate::{self, MapStep};
 use super::queue::shut_down;
 use super::record::{self, Header, Location};
 use crate::directory::Directory;
+use crate::format;
 use crate::{
     CompactionInfo, Event, EventKind, KeyValue, Op, OpenOptions, Outcome, Revision, StorageError, Txn,
 };
@@ -33,6 +36,9 @@ const EXPIRE: usize = 1024;
 /// How often the free space is asked for, at most, and after how many bytes written regardless.
 const SPACE_EVERY: Duration = Duration::from_millis(500);
 const SPACE_BYTES: u64 = 16 << 20;
+
+/// How often it is told that there is more history than may be kept.
+const TELL_CUT_EVERY: Duration = Duration::from_secs(600);
 
 /// The distance of the moments noted when a log is read back.
 const LOAD_SAMPLE_MS: u64 = 100;
@@ -130,21 +136,16 @@ pub(super) struct Loaded {
     pub chunk_len: u32,
 }
 
-/// Reads a store's settings and log headers. Makes the settings when the store is new.
-pub(super) fn load(kv: &dyn Kv) -> Result<Loaded, StorageError> {
-    let reader = kv.reader()?;
-    if reader.get(record::META_RESTORING)?.is_some() {
+/// Reads a store's settings and log headers. Makes the settings when the store is new, migrates it when it is old.
+pub(super) fn load(kv: &dyn Kv, steps: &[MapStep]) -> Result<Loaded, StorageError> {
+    if kv.reader()?.get(record::META_RESTORING)?.is_some() {
         return Err(StorageError::Corrupt(
             "the restore of a backup into this directory was not finished; empty it and restore again".into(),
         ));
     }
+    migrate::migrate(kv, steps)?;
+    let reader = kv.reader()?;
     let chunk_len = match record::read_u32(&*reader, record::META_FORMAT)? {
-        Some(found) if found > record::FORMAT => {
-            return Err(StorageError::NewerFormat {
-                found,
-                supported: record::FORMAT,
-            });
-        }
         Some(_) => record::read_u32(&*reader, record::META_CHUNK)?
             .filter(|len| *len > 0)
             .ok_or_else(|| StorageError::Corrupt("the store's settings are incomplete".into()))?,
@@ -152,7 +153,7 @@ pub(super) fn load(kv: &dyn Kv) -> Result<Loaded, StorageError> {
             let chunk_len = u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX);
             drop(reader);
             kv.apply(&[
-                record::put_u32(record::META_FORMAT, record::FORMAT),
+                record::put_u32(record::META_FORMAT, format::newest(steps)),
                 record::put_u32(record::META_CHUNK, chunk_len),
             ])?;
             return Ok(Loaded {
@@ -353,6 +354,8 @@ pub(super) struct Writer {
     /// Something was written since the store was last settled, at this moment.
     unsettled: Option<Instant>,
     next_compaction: Instant,
+    /// When it was last told that history is shorter than the retention.
+    told_cut: Option<Instant>,
     space: Space,
 }
 
@@ -371,6 +374,7 @@ impl Writer {
             options,
             unsettled: None,
             next_compaction,
+            told_cut: None,
             space: Space::default(),
         }
     }
@@ -422,9 +426,7 @@ impl Writer {
         let mut forks = Vec::new();
         let mut compact_to = self.due_compaction(now_ms);
         let failed = shared.failed.lock().clone();
-        let no_space = self
-            .space
-            .refusal(self.directory.as_ref(), self.options.min_free_bytes);
+        let no_space = self.space.refusal(shared.kv.read().as_deref(), &self.options);
 
         let index = shared.index.read();
         let mut plan = Plan::new(&shared, &index, now_ms);
@@ -677,6 +679,7 @@ impl Writer {
             self.book.times.pop_front();
         }
         // However young, there is a limit to how much.
+        let mut cut = false;
         let mut left = self.book.garbage.len() as u64;
         let mut left_bytes = self.book.garbage_bytes;
         for garbage in &self.book.garbage {
@@ -685,7 +688,18 @@ impl Writer {
             }
             left -= 1;
             left_bytes -= u64::from(garbage.len);
-            to = to.max(Some(garbage.since));
+            if to.is_none_or(|to| to < garbage.since) {
+                to = Some(garbage.since);
+                cut = true;
+            }
+        }
+        if cut && self.told_cut.is_none_or(|told| told.elapsed() >= TELL_CUT_EVERY) {
+            self.told_cut = Some(Instant::now());
+            tracing::warn!(
+                changes = self.options.max_history,
+                bytes = self.options.max_history_bytes,
+                "more was overwritten than is kept, history goes back less far than the retention says"
+            );
         }
         to
     }
@@ -776,16 +790,17 @@ struct Space {
 
 impl Space {
     /// Why nothing may be written now, if so.
-    fn refusal(&mut self, directory: Option<&Directory>, min_free: u64) -> Option<String> {
-        let directory = directory.filter(|_| min_free > 0)?;
+    fn refusal(&mut self, kv: Option<&dyn Kv>, options: &OpenOptions) -> Option<String> {
+        let min_free = options.min_free_bytes;
+        let kv = kv.filter(|_| min_free > 0)?;
         let fresh = self.checked.is_some_and(|at| at.elapsed() < SPACE_EVERY) && self.written < SPACE_BYTES;
         if !fresh {
             self.checked = Some(Instant::now());
             self.written = 0;
-            self.refusal = match directory.free_bytes() {
-                Ok(free) if free < min_free => Some(format!(
+            self.refusal = match kv.free_bytes() {
+                Ok(Some(free)) if free < min_free => Some(format!(
                     "{free} bytes are free at `{}`, {min_free} are kept in reserve",
-                    directory.path().display()
+                    options.dir.as_deref().unwrap_or(Path::new("")).display()
                 )),
                 Ok(_) => None,
                 Err(error) => {

@@ -8,6 +8,7 @@ mod aggregation;
 mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;
+mod disk;
 mod dry_run;
 mod encryption;
 mod etcd;

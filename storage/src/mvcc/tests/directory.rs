@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use super::super::kv::Kv;
-use super::super::{kv_redb, kv_sled, record};
-use super::{ON_DISK, options, reopen};
+use super::super::record;
+use super::{ON_DISK, options, raw, reopen};
 use crate::conformance::Subject;
 use crate::{EngineKind, OpenOptions, Outcome, StorageError, Txn};
 
@@ -81,19 +80,18 @@ async fn newer_formats_are_refused() {
         )
     };
     refused(options(EngineKind::Redb, dir.path()), newer);
+    std::fs::write(dir.path().join("FORMAT"), "format 1 becoming 2 engine redb\n").unwrap();
+    refused(options(EngineKind::Redb, dir.path()), newer);
 
     for engine in ON_DISK {
         let dir = tempfile::tempdir().unwrap();
         reopen(engine, dir.path()).unwrap().shutdown().await;
-        let kv: Box<dyn Kv> = match engine {
-            EngineKind::Redb => {
-                Box::new(kv_redb::RedbKv::open(&dir.path().join("store.redb"), 1 << 20).unwrap())
-            }
-            _ => Box::new(kv_sled::SledKv::open(&dir.path().join("sled"), 1 << 20).unwrap()),
-        };
-        kv.apply(&[record::put_u32(record::META_FORMAT, 2)]).unwrap();
-        drop(kv);
-        refused(options(engine, dir.path()), newer);
+        for noted in [record::META_BECOMING, record::META_FORMAT] {
+            let kv = raw(engine, dir.path());
+            kv.apply(&[record::put_u32(noted, 2)]).unwrap();
+            drop(kv);
+            refused(options(engine, dir.path()), newer);
+        }
     }
 }
 
@@ -125,8 +123,14 @@ async fn unusable_directories_say_why() {
 async fn damaged_files_are_reported() {
     let corrupt = |error: &StorageError| matches!(error, StorageError::Corrupt(_));
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("FORMAT"), "nonsense").unwrap();
-    refused(options(EngineKind::Redb, dir.path()), corrupt);
+    for damaged in [
+        "nonsense",
+        "format 1 becoming engine redb",
+        "format 0 engine redb",
+    ] {
+        std::fs::write(dir.path().join("FORMAT"), damaged).unwrap();
+        refused(options(EngineKind::Redb, dir.path()), corrupt);
+    }
 
     let dir = tempfile::tempdir().unwrap();
     filled(EngineKind::Redb, dir.path()).await;

@@ -5,29 +5,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::super::MvccStore;
 use super::super::kv::{Kv, Reader, Write};
 use super::super::kv_memory::MemoryKv;
 use super::super::kv_redb::RedbKv;
 use super::model::Random;
-use crate::conformance::{Recorder, Subject};
+use crate::conformance::{DEADLINE, Recorder, Subject};
 use crate::{EngineKind, OpenOptions, Outcome, StorageError, Txn};
 
-fn options() -> OpenOptions {
+pub(super) fn options() -> OpenOptions {
     OpenOptions {
         engine: EngineKind::Memory,
         ..OpenOptions::default()
     }
 }
 
+fn start(kv: Box<dyn Kv>) -> Result<Arc<MvccStore>, StorageError> {
+    MvccStore::start(kv, None, options(), &[])
+}
+
 /// Fails the Nth batch, with or without having written it.
 #[derive(Debug)]
-struct FailingKv {
-    disk: Arc<MemoryKv>,
-    left: AtomicU64,
-    then_writes: bool,
+pub(super) struct FailingKv {
+    pub disk: Arc<MemoryKv>,
+    pub left: AtomicU64,
+    pub then_writes: bool,
 }
 
 impl Kv for FailingKv {
@@ -64,7 +68,7 @@ impl Kv for FailingKv {
 
 /// The disk of a [`FailingKv`], working again.
 #[derive(Debug)]
-struct Repaired(Arc<MemoryKv>);
+pub(super) struct Repaired(pub Arc<MemoryKv>);
 
 impl Kv for Repaired {
     fn name(&self) -> &'static str {
@@ -105,7 +109,7 @@ async fn a_failed_batch_is_uncertain_and_the_last() {
             left,
             then_writes,
         });
-        let s = Subject::in_process(MvccStore::start(kv, None, options()).unwrap());
+        let s = Subject::in_process(start(kv).unwrap());
         let seen = Recorder::new();
         let _watch = s.store.watch("", crate::Revision(0), seen.clone()).await.unwrap();
         for n in 0..good {
@@ -132,7 +136,7 @@ async fn a_failed_batch_is_uncertain_and_the_last() {
         assert_eq!(s.list("k", None).await.len() as u64, good);
         s.finish().await;
 
-        let s = Subject::in_process(MvccStore::start(Box::new(Repaired(disk)), None, options()).unwrap());
+        let s = Subject::in_process(start(Box::new(Repaired(disk))).unwrap());
         assert_eq!(s.list("k", None).await.len() as u64, good);
         assert_eq!(s.read("last", None).await.is_some(), then_writes);
         s.write("after", "x").await;
@@ -170,6 +174,167 @@ async fn a_conflict_in_a_group_hurts_nobody_else() {
             .count()
     };
     assert_eq!((committed(&updates), committed(&others)), (1, 50));
+    s.finish().await;
+}
+
+/// A disk on which somebody else's files leave more or less room.
+#[derive(Debug, Default)]
+struct SharedDisk {
+    disk: MemoryKv,
+    free: Arc<AtomicU64>,
+}
+
+impl Kv for SharedDisk {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+    fn on_disk(&self) -> bool {
+        true
+    }
+    fn chunk_len(&self) -> usize {
+        1000
+    }
+    fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {
+        self.disk.reader()
+    }
+    fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
+        self.disk.apply(batch)
+    }
+    fn size_bytes(&self) -> Option<u64> {
+        None
+    }
+    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
+        Ok(Some(self.free.load(Ordering::Relaxed)))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_come_back_when_there_is_room_again() {
+    let free = Arc::new(AtomicU64::new(u64::MAX));
+    let disk = SharedDisk {
+        free: free.clone(),
+        ..SharedDisk::default()
+    };
+    let s = Subject::in_process(start(Box::new(disk)).unwrap());
+    let put = || {
+        let ops = vec![s.put("a", "x")];
+        s.store.commit(Txn { guards: vec![], ops })
+    };
+    for _ in 0..2 {
+        s.write("a", "x").await;
+        free.store(options().min_free_bytes - 1, Ordering::Relaxed);
+        let refused = async {
+            loop {
+                match put().await {
+                    Ok(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+                    Err(StorageError::NoSpace(_)) => return,
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        };
+        tokio::time::timeout(DEADLINE, refused)
+            .await
+            .expect("it is noticed");
+        // What makes room goes through, and what is there can be read.
+        assert_eq!(s.read("a", None).await.unwrap().value, "x");
+        s.remove("a").await;
+        assert!(s.store.status().await.is_ok());
+
+        free.store(options().min_free_bytes, Ordering::Relaxed);
+        let taken = async {
+            while put().await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, taken)
+            .await
+            .expect("it is noticed");
+    }
+    s.finish().await;
+}
+
+/// Counts batches and holds them up at a gate.
+#[derive(Debug, Default)]
+struct Gated {
+    disk: MemoryKv,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    /// How many batches have come, and how many may pass.
+    batches: Mutex<(u64, u64)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn change(&self, change: impl FnOnce(&mut (u64, u64))) {
+        change(&mut self.batches.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, done: impl Fn(&(u64, u64)) -> bool) {
+        let mut batches = self.batches.lock();
+        let waited = self
+            .changed
+            .wait_while_for(&mut batches, |batches| !done(batches), DEADLINE);
+        assert!(!waited.timed_out(), "{batches:?}");
+    }
+}
+
+impl Kv for Gated {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+    fn on_disk(&self) -> bool {
+        true
+    }
+    fn chunk_len(&self) -> usize {
+        1000
+    }
+    fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {
+        self.disk.reader()
+    }
+    fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
+        self.gate.change(|(come, _)| *come += 1);
+        self.gate.wait(|(come, may)| come <= may);
+        self.disk.apply(batch)
+    }
+    fn size_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_the_disk_shares_the_next_batch() {
+    const WAITING: u64 = 100;
+    let kv = Gated::default();
+    let gate = kv.gate.clone();
+    // The store's settings pass.
+    gate.change(|(_, may)| *may = 1);
+    let s = Subject::in_process(start(Box::new(kv)).unwrap());
+    let put = |n: u64| {
+        let ops = vec![s.put(&format!("k{n}"), "x")];
+        s.store.commit(Txn { guards: vec![], ops })
+    };
+    let mut first = put(0);
+    assert!(futures_util::poll!(&mut first).is_pending());
+    gate.wait(|(come, _)| *come == 2);
+    let mut others: Vec<_> = (1..=WAITING).map(put).collect();
+    for other in &mut others {
+        assert!(futures_util::poll!(other).is_pending());
+    }
+    gate.change(|(_, may)| *may = u64::MAX);
+    let mut revisions = Vec::new();
+    for outcome in futures_util::future::join_all(std::iter::once(first).chain(others)).await {
+        match outcome.unwrap() {
+            Outcome::Committed(revision) => revisions.push(revision.0),
+            conflict => panic!("{conflict:?}"),
+        }
+    }
+    // A revision each, in the order they came, and one batch for all of them.
+    assert_eq!(revisions, (1..=WAITING + 1).collect::<Vec<_>>());
+    gate.wait(|(come, _)| *come == 3);
     s.finish().await;
 }
 
@@ -273,7 +438,7 @@ async fn redb_survives_the_loss_of_power() {
     let mut acked: HashMap<String, Bytes> = HashMap::new();
     for round in 0..25 {
         let kv = RedbKv::on(file.clone(), 1 << 20).unwrap();
-        let s = Subject::in_process(MvccStore::start(Box::new(kv), None, options()).unwrap());
+        let s = Subject::in_process(start(Box::new(kv)).unwrap());
         let newest = s.list("", None).await.into_iter().collect::<HashMap<_, _>>();
         for (name, value) in &acked {
             let found = newest

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::{ON_DISK, options, reopen};
+use super::super::kv::Write;
+use super::super::record::{self, Header};
+use super::{ON_DISK, options, raw, reopen};
 use crate::conformance::{Recorder, Subject};
-use crate::{EngineKind, EventKind, Op, Revision, StorageError};
+use crate::{EngineKind, EventKind, Op, OpenOptions, Revision, StorageError};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_is_there_after_a_restart() {
@@ -133,20 +135,92 @@ async fn history_outlives_its_window_only_as_long_as_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_has_a_limit_however_young() {
+    for (max_history, max_history_bytes) in [(10, u64::MAX), (u64::MAX, 10 * 1000)] {
+        let dir = tempfile::tempdir().unwrap();
+        let few = OpenOptions {
+            max_history,
+            max_history_bytes,
+            // Looked after a twentieth of it.
+            retention: Duration::from_secs(10),
+            ..options(EngineKind::Redb, dir.path())
+        };
+        let s = Subject::in_process(crate::open(few).unwrap());
+        let first = s.write("a", vec![0; 1000]).await;
+        let limited = async {
+            while s.store.status().await.unwrap().oldest <= first {
+                s.write("a", vec![1; 1000]).await;
+            }
+        };
+        tokio::time::timeout(crate::conformance::DEADLINE, limited)
+            .await
+            .expect("history is limited");
+        let status = s.store.status().await.unwrap();
+        assert!(status.revision.0 - status.oldest.0 >= 10, "{status:?}");
+        s.finish().await;
+    }
+}
+
+/// Three days in a moment: the times of what was written are moved into the past while the store is closed.
+async fn keeps_days(engine: EngineKind) {
+    const DAY_MS: u64 = 24 * 60 * 60 * 1000;
     let dir = tempfile::tempdir().unwrap();
-    let mut few = options(EngineKind::Redb, dir.path());
-    (few.max_history, few.retention) = (10, Duration::from_millis(1500));
-    let s = Subject::in_process(crate::open(few).unwrap());
-    let first = s.write("a", "0").await;
-    let limited = async {
-        while s.store.status().await.unwrap().oldest <= first {
-            s.write("a", "1").await;
+    let days = OpenOptions {
+        retention: Duration::from_secs(3 * 24 * 60 * 60),
+        ..options(engine, dir.path())
+    };
+    let s = Subject::in_process(crate::open(days.clone()).unwrap());
+    let mut written = Vec::new();
+    for n in 0..10 {
+        written.push(s.write("a", format!("{n}")).await);
+    }
+    let kept_from_the_first = s.write("b", "b").await;
+    s.finish().await;
+
+    let kv = raw(engine, dir.path());
+    let (from, to) = record::header_range(0, None);
+    let mut moved = Vec::new();
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        let at = record::parse_header_key(key)?;
+        let header = Header::decode(value)?;
+        // Half a day apart.
+        let time_ms = header.time_ms - (kept_from_the_first.0 - at.rev) * DAY_MS / 2;
+        moved.push(Write::Put(key.to_vec(), Header { time_ms, ..header }.encode()));
+        Ok(true)
+    };
+    kv.reader().unwrap().scan(&from, &to, visit).unwrap();
+    assert_eq!(moved.len(), 11);
+    kv.apply(&moved).unwrap();
+    drop(kv);
+
+    let s = Subject::in_process(crate::open(days).unwrap());
+    // Three days before the newest is the fifth write; what it replaced is gone, in the background.
+    let oldest = written[4];
+    let compacted = async {
+        while s.store.status().await.unwrap().oldest < oldest {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(crate::conformance::DEADLINE, limited)
+    tokio::time::timeout(crate::conformance::DEADLINE, compacted)
         .await
-        .expect("history is limited");
-    let status = s.store.status().await.unwrap();
-    assert!(status.revision.0 - status.oldest.0 >= 10, "{status:?}");
+        .expect("history is compacted in time");
+    assert_eq!(s.store.status().await.unwrap().oldest, oldest);
+    let gone = s.store.get(&s.key("a"), Some(written[3])).await;
+    assert!(matches!(gone, Err(StorageError::Compacted { .. })), "{gone:?}");
+    for (n, at) in written.iter().enumerate().skip(4) {
+        let exact = s.read("a", Some(*at)).await.unwrap();
+        assert_eq!((exact.value, exact.mod_revision), (format!("{n}").into(), *at));
+        assert_eq!(s.list("", Some(*at)).await.len(), 1);
+    }
+    let seen = Recorder::new();
+    let _watch = s.store.watch(&s.key("a"), oldest, seen.clone()).await.unwrap();
+    seen.look(|seen| {
+        let told: Vec<_> = seen.events.iter().map(|event| event.kv.mod_revision).collect();
+        assert_eq!(told, written[5..]);
+    });
     s.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn days_of_history_are_kept_and_read() {
+    tokio::join!(keeps_days(EngineKind::Redb), keeps_days(EngineKind::Sled));
 }
