@@ -8,6 +8,7 @@ mod rbac;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use generic_server::admission::AdmissionChain;
@@ -21,6 +22,11 @@ use tokio::sync::watch;
 pub use masters::{Masters, keep_endpoints};
 
 use crate::net::Cidr;
+
+/// The status of writes that the store has no room for.
+const INSUFFICIENT_STORAGE: u16 = 507;
+/// How often it is looked whether there is room now.
+const LATER: Duration = Duration::from_secs(5);
 
 /// The facts that bootstrap objects state.
 #[derive(Debug, Clone)]
@@ -73,11 +79,43 @@ fn wanted(group: &str, resource: &str, object: Value, existing: Existing) -> Wan
     }
 }
 
-/// Writes what is missing.
+/// Writes what is missing. False when the disk is too full for it but a cluster is there already: that can be served, and
+/// [`bootstrap_later`] does the rest.
 ///
 /// # Errors
 /// The first object that cannot be written; the others may have been.
-pub async fn bootstrap(facts: &Facts) -> Result<(), ApiError> {
+pub async fn bootstrap(facts: &Facts) -> Result<bool, ApiError> {
+    match write_missing(facts).await {
+        Err(error) if error.code() == INSUFFICIENT_STORAGE && has_begun(&facts.directory).await? => {
+            tracing::warn!(%error, "what a cluster begins with cannot be completed yet");
+            Ok(false)
+        }
+        done => done.map(|()| true),
+    }
+}
+
+/// Goes on trying what a full disk has kept [`bootstrap`] from.
+pub async fn bootstrap_later(facts: Facts) {
+    loop {
+        tokio::time::sleep(LATER).await;
+        match bootstrap(&facts).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "what a cluster begins with cannot be completed"),
+        }
+    }
+}
+
+/// Whether there was a start before this one.
+async fn has_begun(directory: &Directory) -> Result<bool, ApiError> {
+    let namespaces = GroupResource::new("", "namespaces");
+    match directory.get(&namespaces) {
+        Some(registered) => Ok(registered.store.find_once("", "default").await?.is_some()),
+        None => Ok(false),
+    }
+}
+
+async fn write_missing(facts: &Facts) -> Result<(), ApiError> {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"].map(|name| {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         wanted("", "namespaces", object, Existing::Keep)

@@ -21,7 +21,7 @@ mod rules;
 mod table;
 
 pub use admission::{admission_plugins, late_admission_plugins};
-pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, keep_endpoints};
+pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};
 pub use controllers::{Controller, controllers, keep_trust, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 pub use groups::core::service_alloc::keep_node_ports;

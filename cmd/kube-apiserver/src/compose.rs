@@ -224,7 +224,10 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     // Together, so that their writes share commits.
     let bootstrap = patiently(|| kube_apiserver::bootstrap(&facts));
     let aggregation = patiently(|| aggregator.start());
-    tokio::try_join!(bootstrap, aggregation).map_err(StartError::Bootstrap)?;
+    let (complete, ()) = tokio::try_join!(bootstrap, aggregation).map_err(StartError::Bootstrap)?;
+    if !complete {
+        tasks.spawn("bootstrap", kube_apiserver::bootstrap_later(facts.clone()));
+    }
     tasks.spawn("cluster authentication trust", kube_apiserver::keep_trust(&facts));
     let endpoints = kube_apiserver::keep_endpoints(facts, tasks.stopping().clone().cancelled_owned());
     tasks.spawn_to_end("kubernetes-endpoints", endpoints);

@@ -37,7 +37,7 @@ pub struct Options {
     /// How long history is kept for exact reads, watches and continue tokens (embedded stores).
     #[arg(long, default_value = "5m", value_parser = duration)]
     pub history_retention: Duration,
-    /// Overwritten and deleted values of which history keeps at most this many, however young; each takes about 60 bytes of memory.
+    /// Overwritten and deleted values of which history keeps at most this many, however young; each takes about 120 bytes of memory.
     #[arg(long, default_value_t = 500_000)]
     pub history_max_changes: u64,
     /// What overwritten and deleted values may take at most, however young, in MiB of disk.

@@ -54,8 +54,80 @@ impl Version {
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     newest: Version,
-    /// Older ones, oldest first. Most keys have none, so it is boxed; a hot key has many, so it is persistent.
-    older: Option<Box<Vector<Version>>>,
+    /// Most keys have none. Shared by copies of the index until it changes.
+    older: Option<Arc<Older>>,
+}
+
+/// Older versions up to this many lie side by side.
+const FEW: usize = 16;
+
+/// Versions of a key that are not its newest, oldest first; never none.
+#[derive(Debug, Clone)]
+enum Older {
+    /// In as much memory as they need. A change may have to copy them.
+    Few(Vec<Version>),
+    /// Of a hot key: in nodes of 2 KiB, of which a change copies a few.
+    Many(Vector<Version>),
+}
+
+impl Older {
+    fn push(&mut self, version: Version) {
+        match self {
+            Older::Few(few) if few.len() < FEW => few.push(version),
+            Older::Few(few) => {
+                let mut many: Vector<Version> = few.iter().copied().collect();
+                many.push_back(version);
+                *self = Older::Many(many);
+            }
+            Older::Many(many) => many.push_back(version),
+        }
+    }
+
+    fn oldest(&self) -> Option<Version> {
+        match self {
+            Older::Few(few) => few.first().copied(),
+            Older::Many(many) => many.front().copied(),
+        }
+    }
+
+    /// The newest of them at `rev`.
+    fn at(&self, rev: u64) -> Option<Version> {
+        let count = |found: Result<usize, usize>| found.map_or_else(|count| count, |index| index + 1);
+        match self {
+            Older::Few(few) => {
+                let count = count(few.binary_search_by(|version| version.rev.cmp(&rev)));
+                few.get(count.checked_sub(1)?).copied()
+            }
+            Older::Many(many) => {
+                let count = count(many.binary_search_by(|version| version.rev.cmp(&rev)));
+                many.get(count.checked_sub(1)?).copied()
+            }
+        }
+    }
+
+    /// Forgets versions up to `rev`. False when nothing is left.
+    fn forget(&mut self, rev: u64) -> bool {
+        match self {
+            Older::Few(few) => {
+                few.drain(..few.partition_point(|version| version.rev <= rev));
+                if few.len() < few.capacity() / 4 {
+                    few.shrink_to_fit();
+                }
+                !few.is_empty()
+            }
+            Older::Many(many) => {
+                while many.front().is_some_and(|version| version.rev <= rev) {
+                    many.pop_front();
+                }
+                // Not at once below the limit: keys that stay about there would be copied all the time.
+                if many.len() <= FEW / 2 {
+                    let few: Vec<Version> = many.iter().copied().collect();
+                    *self = Older::Few(few);
+                }
+                self.oldest().is_some()
+            }
+        }
+    }
 }
 
 impl History {
@@ -67,7 +139,10 @@ impl History {
     }
 
     fn push(&mut self, version: Version) {
-        self.older.get_or_insert_default().push_back(self.newest);
+        match &mut self.older {
+            Some(older) => Arc::make_mut(older).push(self.newest),
+            None => self.older = Some(Arc::new(Older::Few(vec![self.newest]))),
+        }
         self.newest = version;
     }
 
@@ -76,23 +151,17 @@ impl History {
         if self.newest.rev <= rev {
             return Some(self.newest);
         }
-        let older = self.older.as_ref()?;
-        let count = match older.binary_search_by(|version| version.rev.cmp(&rev)) {
-            Ok(index) => index + 1,
-            Err(index) => index,
-        };
-        older.get(count.checked_sub(1)?).copied()
+        self.older.as_ref()?.at(rev)
     }
 
     /// Forgets versions up to `rev`. False when nothing is left.
     fn forget(&mut self, rev: u64) -> bool {
-        if let Some(older) = &mut self.older {
-            while older.front().is_some_and(|version| version.rev <= rev) {
-                older.pop_front();
-            }
-            if older.is_empty() {
-                self.older = None;
-            }
+        let oldest = self.older.as_ref().and_then(|older| older.oldest());
+        if let Some(older) = &mut self.older
+            && oldest.is_some_and(|oldest| oldest.rev <= rev)
+            && !Arc::make_mut(older).forget(rev)
+        {
+            self.older = None;
         }
         self.newest.rev > rev || self.older.is_some()
     }
@@ -288,6 +357,37 @@ mod tests {
         index.apply(&key, put(10, 0));
         assert_eq!(index.live, 0);
         index.forget("a", 10);
+        assert!(index.keys.is_empty());
+    }
+
+    #[test]
+    fn a_key_may_have_any_number_of_versions() {
+        let (mut index, key) = (Index::default(), Arc::from("a"));
+        let check = |index: &Index, range: std::ops::RangeInclusive<u64>| {
+            for rev in 1..=range.end() + 1 {
+                let found = index.get_at("a", rev).map(|version| version.rev);
+                // Every second revision is the key's.
+                let expected = (rev & !1).min(*range.end());
+                assert_eq!(found, range.contains(&expected).then_some(expected), "at {rev}");
+            }
+        };
+        let most = 10 * FEW as u64;
+        for n in 1..=most {
+            let before = index.clone();
+            index.apply(&key, put(2 * n, 2));
+            check(&index, 2..=2 * n);
+            if n > 1 {
+                check(&before, 2..=2 * (n - 1));
+            }
+        }
+        for n in 1..most {
+            let before = index.clone();
+            index.forget("a", 2 * n);
+            check(&index, 2 * (n + 1)..=2 * most);
+            check(&before, 2 * n..=2 * most);
+        }
+        assert!(index.keys.get("a").is_some_and(|history| history.older.is_none()));
+        index.forget("a", 2 * most);
         assert!(index.keys.is_empty());
     }
 
