@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::garbage;
 use control_plane::ControlPlane;
 use serde_json::{Value, json};
 use storage::{Op, RangeRequest, Revision, Txn};
@@ -226,6 +227,58 @@ async fn replicas_are_one_server() {
         last["data"]["key"], "2",
         "one replica's end is nothing to the other"
     );
+    b.stop().await;
+}
+
+#[tokio::test]
+async fn replicas_collect_garbage_together() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let collect = |options: &mut control_plane::Options| {
+        let names = ["garbage-collector-controller", "namespace-controller"];
+        options.controllers = names.map(String::from).into();
+    };
+    let ((a, on_a, _first), (b, on_b, _second)) =
+        tokio::join!(replica_with(&etcd, collect), replica_with(&etcd, collect));
+    for policy in ["Background", "Foreground"] {
+        // An owner made by one, dependents by either, half of them owned by a dependent.
+        let root = garbage::map(&on_a, "root", &[]).await;
+        for n in 0..10 {
+            let (one, other) = if n % 2 == 0 {
+                (&on_a, &on_b)
+            } else {
+                (&on_b, &on_a)
+            };
+            let near = garbage::map(one, &format!("near{n}"), &[garbage::owner(&root)]).await;
+            garbage::map(other, &format!("far{n}"), &[garbage::owner(&near)]).await;
+        }
+        let path = format!("{MAPS}/root?propagationPolicy={policy}");
+        on_b.delete(&path).await.expect(200);
+        garbage::gone(&on_a, &format!("{MAPS}/root")).await;
+        for n in 0..10 {
+            for name in [format!("near{n}"), format!("far{n}")] {
+                garbage::gone(&on_b, &format!("{MAPS}/{name}")).await;
+                garbage::gone(&on_a, &format!("{MAPS}/{name}")).await;
+            }
+        }
+    }
+    // A namespace goes with what either has put into it.
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    on_a.post("/api/v1/namespaces", &space).await.expect(201);
+    for (client, side) in [(&on_a, "a"), (&on_b, "b")] {
+        for n in 0..10 {
+            let path = "/api/v1/namespaces/shop/configmaps";
+            client
+                .post(path, &map(&format!("{side}{n}"), "1"))
+                .await
+                .expect(201);
+        }
+    }
+    on_a.delete("/api/v1/namespaces/shop").await.expect(200);
+    for client in [&on_a, &on_b] {
+        garbage::gone(client, "/api/v1/namespaces/shop").await;
+    }
+    assert!(raw(&b, "/registry/configmaps/shop/").await.is_empty());
+    a.stop().await;
     b.stop().await;
 }
 
