@@ -1,7 +1,9 @@
 //! Who may ask, and who may do what.
 
+use control_plane::ControlPlane;
+use generic_server::pki::{Authority, Pki, ServingNames, kubeconfig};
 use serde_json::json;
-use test_support::{plane, plane_with};
+use test_support::{Client, plane, plane_with};
 
 #[tokio::test]
 async fn strangers_are_told_so() {
@@ -87,4 +89,107 @@ async fn nobody_grants_what_they_do_not_hold() {
         "{message}"
     );
     plane.stop().await;
+}
+
+/// A client of this server with a certificate of an authority, trusting another.
+fn client_of(plane: &ControlPlane, trusted: &Authority, by: &Authority) -> Client {
+    let issued = by.client("visitor", "system:masters").expect("a certificate");
+    let server = format!("https://{}", plane.address());
+    Client::from_kubeconfig(kubeconfig(&server, &trusted.certificate, &issued).as_bytes())
+}
+
+#[tokio::test]
+async fn certificates_and_authorities_are_read_again() {
+    let [one, other] = ["one", "other"].map(|name| Authority::generate(name).expect("an authority"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let [certificate, key, ca] = ["tls.crt", "tls.key", "ca.crt"].map(|name| directory.path().join(name));
+    let serve = |by: &Authority| {
+        let issued = by.server("kube-apiserver", &["127.0.0.1".into()]);
+        let issued = issued.expect("a certificate");
+        std::fs::write(&certificate, issued.certificate).expect("a file");
+        std::fs::write(&key, issued.key).expect("a file");
+    };
+    serve(&one);
+    std::fs::write(&ca, &one.certificate).expect("a file");
+    let (plane, _) = plane_with(|builder| {
+        builder.with(|options| {
+            options.tls_cert_file = Some(certificate.clone());
+            options.tls_private_key_file = Some(key.clone());
+            options.client_ca_file = Some(ca.clone());
+        })
+    })
+    .await;
+    let path = "/api/v1/namespaces";
+    client_of(&plane, &one, &one).get(path).await.expect(200);
+    client_of(&plane, &one, &other).get(path).await.expect(401);
+    assert_eq!(plane.reload().await, [""; 0]);
+
+    // What does not hold changes nothing.
+    std::fs::write(&ca, "no authority").expect("a file");
+    std::fs::write(&key, "no key").expect("a file");
+    assert_eq!(plane.reload().await, [""; 0]);
+    client_of(&plane, &one, &one).get(path).await.expect(200);
+
+    serve(&other);
+    std::fs::write(&ca, &other.certificate).expect("a file");
+    let mut taken = plane.reload().await;
+    taken.sort_unstable();
+    assert_eq!(taken, ["client CA", "serving certificate"]);
+    client_of(&plane, &other, &other).get(path).await.expect(200);
+    client_of(&plane, &other, &one).get(path).await.expect(401);
+    let refused = client_of(&plane, &one, &other).try_get(path).await;
+    assert!(refused.is_err(), "the old certificate is still shown");
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn keys_of_tokens_are_read_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    let (plane, client) = plane_with(|builder| builder.data_dir(&data).with(on_disk)).await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    client.post(accounts, &account).await.expect(201);
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = client
+        .post(&format!("{accounts}/worker/token"), &request)
+        .await
+        .expect(201);
+    let token = token["status"]["token"].as_str().expect("a token").to_string();
+    plane.stop().await;
+
+    // Another key signs from now on, and the old one is not among those that are trusted.
+    let [signing, trusted] = ["new.key", "trusted.key"].map(|name| directory.path().join(name));
+    let new = Pki::in_memory(&ServingNames::default())
+        .expect("keys")
+        .service_account_key;
+    std::fs::write(&signing, &new).expect("a file");
+    std::fs::write(&trusted, &new).expect("a file");
+    let (plane, client) = plane_with(|builder| {
+        builder.data_dir(&data).with(|options| {
+            on_disk(options);
+            options.service_account_signing_key_file = Some(signing);
+            options.service_account_key_file = vec![trusted.clone()];
+        })
+    })
+    .await;
+    let ca = plane.ca_certificate().to_string();
+    let holder = client
+        .anonymous(&ca)
+        .header("authorization", &format!("Bearer {token}"));
+    let path = "/api";
+    holder.get(path).await.expect(401);
+    let old = std::fs::read_to_string(data.join("pki/sa.key")).expect("the old key");
+    std::fs::write(&trusted, old).expect("a file");
+    assert_eq!(plane.reload().await, ["service account keys"]);
+    holder.get(path).await.expect(200);
+    std::fs::write(&trusted, new).expect("a file");
+    assert_eq!(plane.reload().await, ["service account keys"]);
+    holder.get(path).await.expect(401);
+    plane.stop().await;
+}
+
+fn on_disk(options: &mut control_plane::Options) {
+    options.storage_backend = None;
+    options.min_free_disk_mib = 1;
 }

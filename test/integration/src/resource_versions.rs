@@ -295,3 +295,93 @@ async fn a_watch_with_an_end_says_how_far_it_came() {
     assert_eq!(watch.next().await, None);
     plane.stop().await;
 }
+
+/// Each state of a collection as it was answered when it was the newest, by its resourceVersion.
+async fn states(client: &Client, rounds: usize) -> Vec<(u64, Vec<Value>)> {
+    const OBJECTS: usize = 10;
+    for n in 0..OBJECTS {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}")}});
+        client.post(MAPS, &object).await.expect(201);
+    }
+    let mut states = Vec::new();
+    for round in 0..rounds {
+        let path = format!("{MAPS}/m{}", round % OBJECTS);
+        if round % OBJECTS == 3 {
+            client.delete(&path).await.expect(200);
+            let again = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m3"}});
+            client.post(MAPS, &again).await.expect(201);
+        } else {
+            let change = json!({"data": {"round": round.to_string()}});
+            client.patch(&path, "merge-patch+json", &change).await.expect(200);
+        }
+        let now = client.get(MAPS).await.expect(200);
+        states.push((version(&now), now["items"].as_array().expect("items").clone()));
+    }
+    states
+}
+
+#[tokio::test]
+async fn the_past_is_read_for_the_whole_window() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let start = || {
+        plane_with(|builder| {
+            builder.data_dir(dir.path()).with(|options| {
+                options.storage_backend = None;
+                options.min_free_disk_mib = 1;
+                options.controllers = vec!["-*".into()];
+                options.history_retention = std::time::Duration::from_secs(3 * 24 * 3600);
+            })
+        })
+    };
+    let (plane, client) = start().await;
+    // More states than the cache keeps snapshots.
+    let states = states(&client, 60).await;
+    plane.stop().await;
+
+    let (plane, client) = start().await;
+    for (revision, items) in &states {
+        let exact = format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact");
+        let then = client.get(&exact).await.expect(200);
+        assert_eq!((version(&then), &then["items"]), (*revision, &json!(items)));
+        // In pages, each of the same moment.
+        let mut paged = Vec::new();
+        let mut next = format!("{exact}&limit=4");
+        loop {
+            let page = client.get(&next).await.expect(200);
+            assert_eq!(version(&page), *revision);
+            paged.extend(page["items"].as_array().expect("items").clone());
+            match page["metadata"]["continue"].as_str() {
+                Some(token) => next = format!("{MAPS}?limit=4&continue={token}"),
+                None => break,
+            }
+        }
+        assert_eq!(&paged, items);
+    }
+    // From the oldest to the newest, event by event.
+    let (oldest, newest) = (states[0].0, states[states.len() - 1].0);
+    let mut watch = client
+        .watch(&format!("{MAPS}?watch=1&resourceVersion={oldest}"))
+        .await;
+    let mut seen = oldest;
+    let mut state = states[0].1.clone();
+    while seen < newest {
+        let mut event = watch.next().await.expect("an event");
+        let object = &mut event["object"];
+        assert!(version(object) > seen);
+        seen = version(object);
+        // Items of lists do not say what they are.
+        if let Some(object) = object.as_object_mut() {
+            object.retain(|key, _| !["kind", "apiVersion"].contains(&&**key));
+        }
+        state.retain(|known| known["metadata"]["name"] != object["metadata"]["name"]);
+        let object = object.take();
+        if event["type"] != "DELETED" {
+            state.push(object);
+        }
+        state.sort_by_key(|known| known["metadata"]["name"].to_string());
+        if let Some((_, items)) = states.iter().find(|(revision, _)| *revision == seen) {
+            assert_eq!(&state, items);
+        }
+    }
+    plane.stop().await;
+}

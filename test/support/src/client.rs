@@ -91,7 +91,7 @@ impl Client {
 
     async fn send(&self, method: &str, path: &str, media: &str, body: Bytes) -> http::Response<Incoming> {
         let answer = self.try_send(method, path, media, body).await;
-        answer.unwrap_or_else(|error| panic!("an answer to {method} {path}: {error:?}"))
+        answer.unwrap_or_else(|error| panic!("an answer to {method} {path}: {error}"))
     }
 
     async fn try_send(
@@ -100,7 +100,7 @@ impl Client {
         path: &str,
         media: &str,
         body: Bytes,
-    ) -> Result<http::Response<Incoming>, hyper::Error> {
+    ) -> Result<http::Response<Incoming>, String> {
         let stream = TcpStream::connect(&self.authority).await.expect("a connection");
         let host = self
             .authority
@@ -110,7 +110,7 @@ impl Client {
         let stream = TlsConnector::from(self.tls.clone())
             .connect(name, stream)
             .await
-            .expect("TLS");
+            .map_err(|error| error.to_string())?;
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .expect("HTTP");
@@ -127,15 +127,16 @@ impl Client {
         }
         send.send_request(request.body(Full::new(body)).expect("a request"))
             .await
+            .map_err(|error| error.to_string())
     }
 
-    /// The same for answers that may be cut short.
+    /// The same for servers that may not be trusted and answers that may be cut short.
     ///
     /// # Errors
-    /// Why the answer did not come to its end.
+    /// Why there was no answer, or it did not come to its end.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
         let sent = self.try_send("GET", path, "", Bytes::new()).await;
-        let (head, body) = sent.map_err(|error| error.to_string())?.into_parts();
+        let (head, body) = sent?.into_parts();
         let body = body
             .collect()
             .await

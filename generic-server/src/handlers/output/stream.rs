@@ -19,6 +19,9 @@ use crate::request::{BoxError, Response};
 
 /// The size of a piece. As large as the bound for compression, so that the first piece decides.
 const PIECE: usize = GZIP_ABOVE + 1;
+/// Room behind a piece for the item that completes it, at first and at most: growing a piece copies it.
+const ROOM: usize = 8 << 10;
+const MOST_ROOM: usize = 256 << 10;
 
 /// Writes compact JSON piece by piece.
 pub(crate) trait Fill: Send {
@@ -46,6 +49,7 @@ pub(crate) fn respond(
     let mut body = Pieces {
         source,
         first: Some(first),
+        room: ROOM,
         indenter: negotiated.pretty.then(Indenter::default),
         gzip: negotiated
             .gzip
@@ -68,6 +72,8 @@ pub(crate) fn respond(
 struct Pieces<S> {
     source: S,
     first: Option<Vec<u8>>,
+    /// What pieces need beyond their size, as far as has been seen.
+    room: usize,
     indenter: Option<Indenter>,
     gzip: Option<GzEncoder<Vec<u8>>>,
     done: bool,
@@ -79,7 +85,7 @@ impl<S: Fill> Pieces<S> {
         let mut piece = match self.first.take() {
             Some(first) => first,
             None => {
-                let mut piece = Vec::with_capacity(PIECE);
+                let mut piece = Vec::with_capacity(PIECE + self.room);
                 while piece.len() < PIECE {
                     if !self.source.fill(&mut piece)? {
                         self.done = true;
@@ -89,6 +95,8 @@ impl<S: Fill> Pieces<S> {
                         break;
                     }
                 }
+                let beyond = piece.len().saturating_sub(PIECE);
+                self.room = self.room.max(beyond.min(MOST_ROOM));
                 piece
             }
         };
