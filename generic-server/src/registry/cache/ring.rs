@@ -313,6 +313,20 @@ impl Ring {
         self.0.write().trim(Instant::now() + by);
     }
 
+    /// Lets go of everything up to a revision.
+    #[cfg(test)]
+    pub(super) fn forget(&self, revision: Revision) {
+        let mut state = self.0.write();
+        while state
+            .slots
+            .front()
+            .is_some_and(|slot| slot.change.revision <= revision)
+        {
+            state.pop();
+        }
+        state.after = state.after.max(revision);
+    }
+
     #[cfg(test)]
     pub(super) fn limit(&self, count: usize) {
         self.0.write().limits.count = count;

@@ -179,8 +179,12 @@ impl Pull {
 
     /// When the incarnation began that an entry was of, at a revision at which it was the newest state.
     async fn created(&self, entry: &Entry, at: u64) -> Result<Revision, StorageError> {
-        let (told, _) = self.cache.engine.get(&entry.key, Some(Revision(at))).await?;
-        let told = told.expect("the engine has it, too");
+        let told = self.cache.engine.get(&entry.key, Some(Revision(at))).await;
+        assert!(
+            !matches!(told, Err(StorageError::Compacted { .. })),
+            "{entry:?} at {at} was to be refused"
+        );
+        let told = told?.0.expect("the engine has it, too");
         assert_eq!(told.mod_revision, entry.revision);
         Ok(told.create_revision)
     }
