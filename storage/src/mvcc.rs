@@ -301,7 +301,7 @@ impl Store for MvccStore {
         sink: Arc<dyn WatchSink>,
     ) -> Result<WatchHandle, StorageError> {
         let prefix = prefix.to_owned();
-        self.blocking(move |shared| shared.watch(prefix, after, sink))
+        self.blocking(move |shared| shared.watch(&prefix, after, sink))
             .await
     }
 
@@ -309,7 +309,10 @@ impl Store for MvccStore {
         if self.shared.kv.read().is_none() {
             return Err(shut_down());
         }
-        Ok(Revision(self.shared.published.load(Ordering::Acquire)))
+        let hub = self.shared.hub.lock();
+        let revision = Revision(self.shared.published.load(Ordering::Acquire));
+        hub.tell(revision);
+        Ok(revision)
     }
 
     fn published(&self) -> Option<Revision> {

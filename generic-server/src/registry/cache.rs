@@ -60,6 +60,8 @@ use ring::Ring;
 
 /// How long a reader waits for a revision before it is told that it asks too much (upstream's figure).
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How often an engine in this process is asked how far it is, by who waits for that.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Snapshots kept for pages of lists, and for how long (upstream's compaction interval is what clients are used to).
 const RETAINED: usize = 32;
 const RETAINED_FOR: Duration = Duration::from_secs(300);
@@ -201,7 +203,16 @@ impl ObjectCache {
             self.wait_until_following().await?;
         }
         let mut offered = self.offered.subscribe();
-        let reached = offered.wait_for(|offered| *offered >= revision);
+        let reached = async {
+            // An engine in process tells the cache of nothing but its own events: it is asked now and then how far it is.
+            let mut every = tokio::time::interval(ASK_EVERY);
+            while self.current() < revision {
+                tokio::select! {
+                    _ = offered.changed() => {}
+                    _ = every.tick() => {}
+                }
+            }
+        };
         // Late or not, the state below tells.
         let _ = tokio::time::timeout(PATIENCE, reached).await;
         let newest = self.at_least(self.current());

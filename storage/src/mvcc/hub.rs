@@ -1,9 +1,14 @@
 //! Where the writer hands events to watches.
 //!
 //! One lock orders publications and registrations, so that a watch's replay joins the live stream without a gap or a
-//! repeat. Sinks are called under that lock, on the writer's thread: they return quickly and do not call the store.
+//! repeat. Sinks are called under that lock: they return quickly and do not call the store.
+//!
+//! A publication costs what it changes and who watches that, not how many watches there are: watches are found by their
+//! prefixes, and those without events are told how far the store is only when somebody asks ([`HubGuard::tell`]).
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -12,8 +17,20 @@ use crate::{Event, Revision, StorageError, WatchSink};
 
 /// A registered watch. Its handle owns it; the hub forgets it once the handle is gone.
 pub(crate) struct Watcher {
-    pub prefix: String,
+    pub prefix: Box<str>,
     pub sink: Arc<dyn WatchSink>,
+    /// The revision that the sink has been told, by the hub.
+    told: AtomicU64,
+}
+
+impl Watcher {
+    pub(crate) fn new(prefix: &str, sink: Arc<dyn WatchSink>) -> Watcher {
+        Watcher {
+            prefix: prefix.into(),
+            sink,
+            told: AtomicU64::new(0),
+        }
+    }
 }
 
 impl fmt::Debug for Watcher {
@@ -29,8 +46,29 @@ pub(crate) struct Hub(Mutex<Watchers>);
 
 #[derive(Debug, Default)]
 struct Watchers {
-    list: Vec<Weak<Watcher>>,
+    by_prefix: HashMap<Box<str>, Vec<Weak<Watcher>>>,
+    /// The lengths of prefixes: a key's prefixes are looked up length by length.
+    lengths: BTreeSet<usize>,
+    /// Registrations since those that are gone were last forgotten everywhere, and the prefixes that were left then.
+    added: usize,
+    left: usize,
     closed: bool,
+}
+
+/// Registrations, beside as many as prefixes were left, after which those that are gone are forgotten everywhere.
+const SWEEP_AFTER: usize = 64;
+
+impl Watchers {
+    /// Forgets watches that are gone.
+    fn sweep(&mut self) {
+        self.by_prefix.retain(|_, list| {
+            list.retain(|watcher| watcher.strong_count() > 0);
+            !list.is_empty()
+        });
+        self.lengths = self.by_prefix.keys().map(|prefix| prefix.len()).collect();
+        self.added = 0;
+        self.left = self.by_prefix.len();
+    }
 }
 
 pub(crate) struct HubGuard<'a>(MutexGuard<'a, Watchers>);
@@ -45,9 +83,9 @@ impl Hub {
         let watchers = {
             let mut inner = self.0.lock();
             inner.closed = true;
-            std::mem::take(&mut inner.list)
+            std::mem::take(&mut inner.by_prefix)
         };
-        for watcher in watchers.iter().filter_map(Weak::upgrade) {
+        for watcher in watchers.values().flatten().filter_map(Weak::upgrade) {
             watcher.sink.closed(error());
         }
     }
@@ -58,31 +96,121 @@ impl HubGuard<'_> {
         self.0.closed
     }
 
-    pub(crate) fn add(&mut self, watcher: &Arc<Watcher>) {
-        self.0.list.push(Arc::downgrade(watcher));
+    /// Registers a watch whose sink has been told everything up to `revision`.
+    pub(crate) fn add(&mut self, watcher: &Arc<Watcher>, revision: Revision) {
+        watcher.told.store(revision.0, Ordering::Relaxed);
+        let inner = &mut *self.0;
+        inner.added += 1;
+        if inner.added > inner.left + SWEEP_AFTER {
+            inner.sweep();
+        }
+        inner.lengths.insert(watcher.prefix.len());
+        let list = inner.by_prefix.entry(watcher.prefix.clone()).or_default();
+        list.push(Arc::downgrade(watcher));
     }
 
-    /// Tells every sink about a group of whole revisions: those it watches, or that there was nothing for it.
+    /// Tells the sinks that watch one of these keys what happened, in whole revisions up to `revision`.
     /// `event` builds the event of a changed key; it is called only for keys that somebody watches.
     pub(crate) fn publish(&mut self, revision: Revision, keys: &[Arc<str>], event: impl Fn(usize) -> Event) {
-        let mut events: Vec<Option<Event>> = vec![None; keys.len()];
-        let mut matching = Vec::new();
-        self.0.list.retain(|watcher| {
-            let Some(watcher) = watcher.upgrade() else {
-                return false;
-            };
-            matching.clear();
-            for (index, key) in keys.iter().enumerate() {
-                if key.starts_with(&*watcher.prefix) {
-                    matching.push(events[index].get_or_insert_with(|| event(index)).clone());
+        let inner = &mut *self.0;
+        // By prefix, the keys under it.
+        let mut matches: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, key) in keys.iter().enumerate() {
+            for length in &inner.lengths {
+                let Some(prefix) = key.get(..*length) else {
+                    continue;
+                };
+                if inner.by_prefix.contains_key(prefix) {
+                    matches.entry(prefix).or_default().push(index);
                 }
             }
-            if matching.is_empty() {
+        }
+        let mut made: Vec<Option<Event>> = vec![None; keys.len()];
+        for (prefix, indices) in matches {
+            let Some(watchers) = inner.by_prefix.get_mut(prefix) else {
+                continue;
+            };
+            let mut events = Vec::new();
+            watchers.retain(|watcher| {
+                let Some(watcher) = watcher.upgrade() else {
+                    return false;
+                };
+                if events.is_empty() {
+                    let make = |index: &usize| made[*index].get_or_insert_with(|| event(*index)).clone();
+                    events = indices.iter().map(make).collect();
+                }
+                watcher.told.store(revision.0, Ordering::Relaxed);
+                watcher.sink.events(revision, &events);
+                true
+            });
+        }
+    }
+
+    /// Tells the sinks that do not know yet that nothing else has happened up to `revision`, the newest that was published.
+    pub(crate) fn tell(&self, revision: Revision) {
+        for watcher in self.0.by_prefix.values().flatten().filter_map(Weak::upgrade) {
+            if watcher.told.swap(revision.0, Ordering::Relaxed) < revision.0 {
                 watcher.sink.progress(revision);
-            } else {
-                watcher.sink.events(revision, &matching);
             }
-            true
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::Recorder;
+    use crate::{EventKind, KeyValue};
+
+    fn event(key: &Arc<str>, revision: Revision) -> Event {
+        Event {
+            kind: EventKind::Put,
+            kv: KeyValue {
+                key: key.clone(),
+                value: "x".into(),
+                create_revision: revision,
+                mod_revision: revision,
+            },
+            prev: None,
+        }
+    }
+
+    #[test]
+    fn watches_are_found_by_their_prefixes() {
+        let hub = Hub::default();
+        let prefixes = ["", "/", "/pods/", "/pods/a", "/pods/a/", "/p", "/nodes/", "/é"];
+        let watches = prefixes.map(|prefix| {
+            let seen = Recorder::new();
+            let watcher = Arc::new(Watcher::new(prefix, seen.clone()));
+            hub.lock().add(&watcher, Revision(1));
+            (watcher, seen)
         });
+        let keys = ["/pods/a/1", "/nodes/n", "/pods/b/1", "/ê", "/pods", "x"].map(Arc::from);
+        hub.lock()
+            .publish(Revision(2), &keys, |index| event(&keys[index], Revision(2)));
+        for (watcher, seen) in &watches {
+            let under = keys.iter().filter(|key| key.starts_with(&*watcher.prefix));
+            let under: Vec<&Arc<str>> = under.collect();
+            seen.look(|seen| {
+                let keys: Vec<&Arc<str>> = seen.events.iter().map(|event| &event.kv.key).collect();
+                assert_eq!(keys, under, "under {:?}", watcher.prefix);
+            });
+        }
+        // Those without events learn of the revision when somebody asks.
+        watches[7].1.look(|seen| assert_eq!(seen.revision, Revision(0)));
+        hub.lock().tell(Revision(2));
+        for (_, seen) in &watches {
+            seen.look(|seen| assert!(seen.revision == Revision(2) && seen.calls.len() < 2));
+        }
+    }
+
+    #[test]
+    fn watches_that_are_gone_are_forgotten() {
+        let hub = Hub::default();
+        for n in 0..10_000 {
+            let watcher = Arc::new(Watcher::new(&format!("/{n}/"), Recorder::new()));
+            hub.lock().add(&watcher, Revision(1));
+        }
+        assert!(hub.0.lock().by_prefix.len() <= 2 * SWEEP_AFTER);
     }
 }

@@ -162,11 +162,11 @@ impl Shared {
 
     pub(super) fn watch(
         &self,
-        prefix: String,
+        prefix: &str,
         after: Revision,
         sink: Arc<dyn WatchSink>,
     ) -> Result<WatchHandle, StorageError> {
-        let watcher = Arc::new(Watcher { prefix, sink });
+        let watcher = Arc::new(Watcher::new(prefix, sink));
         // Keeps everything that is to be replayed, and what it replaced.
         let _pin = {
             let index = self.index.read();
@@ -190,7 +190,7 @@ impl Shared {
         let newest = self.index.read().revision;
         self.replay(&watcher, done, newest)?;
         watcher.sink.progress(Revision(newest));
-        hub.add(&watcher);
+        hub.add(&watcher, Revision(newest));
         drop(hub);
         Ok(WatchHandle::guarding(watcher))
     }
@@ -208,7 +208,7 @@ impl Shared {
             reader.scan(&from, &until, &mut |key, value| {
                 let at = record::parse_header_key(key)?;
                 let header = Header::decode(value)?;
-                if !header.key.starts_with(&watcher.prefix) {
+                if !header.key.starts_with(&*watcher.prefix) {
                     return Ok(true);
                 }
                 let full = events.len() >= REPLAY_EVENTS || bytes >= REPLAY_BYTES;
