@@ -142,20 +142,23 @@ async fn certificates_and_authorities_are_read_again() {
     plane.stop().await;
 }
 
+/// Makes a service account and gives a token of it.
+async fn new_account(client: &Client, name: &str) -> String {
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    client.post(accounts, &account).await.expect(201);
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let path = format!("{accounts}/{name}/token");
+    let issued = client.post(&path, &request).await.expect(201);
+    issued["status"]["token"].as_str().expect("a token").to_string()
+}
+
 #[tokio::test]
 async fn keys_of_tokens_are_read_again() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
     let (plane, client) = plane_with(|builder| builder.data_dir(&data).with(on_disk)).await;
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}});
-    let accounts = "/api/v1/namespaces/default/serviceaccounts";
-    client.post(accounts, &account).await.expect(201);
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let token = client
-        .post(&format!("{accounts}/worker/token"), &request)
-        .await
-        .expect(201);
-    let token = token["status"]["token"].as_str().expect("a token").to_string();
+    let token = new_account(&client, "worker").await;
     plane.stop().await;
 
     // Another key signs from now on, and the old one is not among those that are trusted.
@@ -186,6 +189,20 @@ async fn keys_of_tokens_are_read_again() {
     std::fs::write(&trusted, new).expect("a file");
     assert_eq!(plane.reload().await, ["service account keys"]);
     holder.get(path).await.expect(401);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_accounts_token_dies_at_once() {
+    let (plane, client) = plane().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let token = new_account(&client, "robot").await;
+    let robot = client
+        .anonymous(plane.ca_certificate())
+        .header("Authorization", &format!("Bearer {token}"));
+    robot.get("/api").await.expect(200);
+    client.delete(&format!("{accounts}/robot")).await.expect(200);
+    assert_eq!(robot.get("/api").await.status, 401);
     plane.stop().await;
 }
 

@@ -376,24 +376,3 @@ async fn a_start_waits_for_the_plugin_that_encrypts_everything() {
     );
     plane.stop().await;
 }
-
-#[tokio::test]
-async fn a_deleted_accounts_token_dies_at_once() {
-    let (plane, client) = test_support::plane().await;
-    let accounts = "/api/v1/namespaces/default/serviceaccounts";
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
-    client.post(accounts, &account).await.expect(201);
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let issued = client
-        .post(&format!("{accounts}/robot/token"), &request)
-        .await
-        .expect(201);
-    let token = issued["status"]["token"].as_str().expect("a token");
-    let robot = client
-        .anonymous(plane.ca_certificate())
-        .header("Authorization", &format!("Bearer {token}"));
-    robot.get("/api").await.expect(200);
-    client.delete(&format!("{accounts}/robot")).await.expect(200);
-    assert_eq!(robot.get("/api").await.status, 401);
-    plane.stop().await;
-}

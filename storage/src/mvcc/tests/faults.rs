@@ -1,6 +1,7 @@
 //! Disks that fail and power that goes.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,17 +27,34 @@ fn start(kv: Box<dyn Kv>) -> Result<Arc<MvccStore>, StorageError> {
     MvccStore::start(kv, None, options(), &[])
 }
 
-/// Fails the Nth batch, with or without having written it.
-#[derive(Debug)]
-pub(super) struct FailingKv {
-    pub disk: Arc<MemoryKv>,
-    pub left: AtomicU64,
-    pub then_writes: bool,
+/// What is between a store and its disk.
+pub(super) trait Between: Send + Sync + Debug {
+    fn apply(&self, disk: &MemoryKv, batch: &[Write]) -> Result<(), StorageError> {
+        disk.apply(batch)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
-impl Kv for FailingKv {
+/// A disk in memory with something before it.
+#[derive(Debug)]
+pub(super) struct Disk<B> {
+    pub disk: Arc<MemoryKv>,
+    pub between: B,
+}
+
+impl<B> Disk<B> {
+    pub(super) fn new(disk: &Arc<MemoryKv>, between: B) -> Box<Self> {
+        let disk = disk.clone();
+        Box::new(Disk { disk, between })
+    }
+}
+
+impl<B: Between> Kv for Disk<B> {
     fn name(&self) -> &'static str {
-        "failing"
+        "test"
     }
     fn on_disk(&self) -> bool {
         true
@@ -48,10 +66,29 @@ impl Kv for FailingKv {
         self.disk.reader()
     }
     fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
+        self.between.apply(&self.disk, batch)
+    }
+    fn size_bytes(&self) -> Option<u64> {
+        None
+    }
+    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
+        Ok(self.between.free_bytes())
+    }
+}
+
+/// Fails the Nth batch, with or without having written it.
+#[derive(Debug)]
+pub(super) struct Failing {
+    pub left: AtomicU64,
+    pub then_writes: bool,
+}
+
+impl Between for Failing {
+    fn apply(&self, disk: &MemoryKv, batch: &[Write]) -> Result<(), StorageError> {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(1), Ordering::Relaxed);
         if left > 0 || self.then_writes {
-            self.disk.apply(batch)?;
+            disk.apply(batch)?;
         }
         if left == 0 {
             return Err(StorageError::Engine {
@@ -61,35 +98,13 @@ impl Kv for FailingKv {
         }
         Ok(())
     }
-    fn size_bytes(&self) -> Option<u64> {
-        None
-    }
 }
 
-/// The disk of a [`FailingKv`], working again.
+/// A disk that works again.
 #[derive(Debug)]
-pub(super) struct Repaired(pub Arc<MemoryKv>);
+pub(super) struct Repaired;
 
-impl Kv for Repaired {
-    fn name(&self) -> &'static str {
-        "repaired"
-    }
-    fn on_disk(&self) -> bool {
-        false
-    }
-    fn chunk_len(&self) -> usize {
-        1000
-    }
-    fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {
-        self.0.reader()
-    }
-    fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
-        self.0.apply(batch)
-    }
-    fn size_bytes(&self) -> Option<u64> {
-        None
-    }
-}
+impl Between for Repaired {}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_batch_is_uncertain_and_the_last() {
@@ -104,11 +119,7 @@ async fn a_failed_batch_is_uncertain_and_the_last() {
         let disk = Arc::new(MemoryKv::default());
         // The store's settings are the first batch.
         let left = AtomicU64::new(good + 1);
-        let kv = Box::new(FailingKv {
-            disk: disk.clone(),
-            left,
-            then_writes,
-        });
+        let kv = Disk::new(&disk, Failing { left, then_writes });
         let s = Subject::in_process(start(kv).unwrap());
         let seen = Recorder::new();
         let _watch = s.store.watch("", crate::Revision(0), seen.clone()).await.unwrap();
@@ -136,7 +147,7 @@ async fn a_failed_batch_is_uncertain_and_the_last() {
         assert_eq!(s.list("k", None).await.len() as u64, good);
         s.finish().await;
 
-        let s = Subject::in_process(start(Box::new(Repaired(disk))).unwrap());
+        let s = Subject::in_process(start(Disk::new(&disk, Repaired)).unwrap());
         assert_eq!(s.list("k", None).await.len() as u64, good);
         assert_eq!(s.read("last", None).await.is_some(), then_writes);
         s.write("after", "x").await;
@@ -178,44 +189,20 @@ async fn a_conflict_in_a_group_hurts_nobody_else() {
 }
 
 /// A disk on which somebody else's files leave more or less room.
-#[derive(Debug, Default)]
-struct SharedDisk {
-    disk: MemoryKv,
-    free: Arc<AtomicU64>,
-}
+#[derive(Debug)]
+struct Shared(Arc<AtomicU64>);
 
-impl Kv for SharedDisk {
-    fn name(&self) -> &'static str {
-        "shared"
-    }
-    fn on_disk(&self) -> bool {
-        true
-    }
-    fn chunk_len(&self) -> usize {
-        1000
-    }
-    fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {
-        self.disk.reader()
-    }
-    fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
-        self.disk.apply(batch)
-    }
-    fn size_bytes(&self) -> Option<u64> {
-        None
-    }
-    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
-        Ok(Some(self.free.load(Ordering::Relaxed)))
+impl Between for Shared {
+    fn free_bytes(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed))
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_come_back_when_there_is_room_again() {
     let free = Arc::new(AtomicU64::new(u64::MAX));
-    let disk = SharedDisk {
-        free: free.clone(),
-        ..SharedDisk::default()
-    };
-    let s = Subject::in_process(start(Box::new(disk)).unwrap());
+    let disk = Disk::new(&Arc::default(), Shared(free.clone()));
+    let s = Subject::in_process(start(disk).unwrap());
     let put = || {
         let ops = vec![s.put("a", "x")];
         s.store.commit(Txn { guards: vec![], ops })
@@ -253,13 +240,7 @@ async fn writes_come_back_when_there_is_room_again() {
     s.finish().await;
 }
 
-/// Counts batches and holds them up at a gate.
-#[derive(Debug, Default)]
-struct Gated {
-    disk: MemoryKv,
-    gate: Arc<Gate>,
-}
-
+/// Counts batches and holds them up.
 #[derive(Debug, Default)]
 struct Gate {
     /// How many batches have come, and how many may pass.
@@ -282,37 +263,22 @@ impl Gate {
     }
 }
 
-impl Kv for Gated {
-    fn name(&self) -> &'static str {
-        "gated"
-    }
-    fn on_disk(&self) -> bool {
-        true
-    }
-    fn chunk_len(&self) -> usize {
-        1000
-    }
-    fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {
-        self.disk.reader()
-    }
-    fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
-        self.gate.change(|(come, _)| *come += 1);
-        self.gate.wait(|(come, may)| come <= may);
-        self.disk.apply(batch)
-    }
-    fn size_bytes(&self) -> Option<u64> {
-        None
+impl Between for Arc<Gate> {
+    fn apply(&self, disk: &MemoryKv, batch: &[Write]) -> Result<(), StorageError> {
+        self.change(|(come, _)| *come += 1);
+        self.wait(|(come, may)| come <= may);
+        disk.apply(batch)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_the_disk_shares_the_next_batch() {
     const WAITING: u64 = 100;
-    let kv = Gated::default();
-    let gate = kv.gate.clone();
+    let gate = Arc::<Gate>::default();
     // The store's settings pass.
     gate.change(|(_, may)| *may = 1);
-    let s = Subject::in_process(start(Box::new(kv)).unwrap());
+    let kv = Disk::new(&Arc::default(), gate.clone());
+    let s = Subject::in_process(start(kv).unwrap());
     let put = |n: u64| {
         let ops = vec![s.put(&format!("k{n}"), "x")];
         s.store.commit(Txn { guards: vec![], ops })

@@ -9,7 +9,7 @@ use super::super::kv_memory::MemoryKv;
 use super::super::migrate::{Formats, MapStep};
 use super::super::record::{self, Header};
 use super::super::{FORMATS, MvccStore};
-use super::faults::{self, FailingKv, Repaired};
+use super::faults::{self, Disk, Failing, Repaired};
 use super::{ON_DISK, options, reopen};
 use crate::conformance::Subject;
 use crate::{KeyValue, RangeRequest, Revision, StorageError, Store};
@@ -105,7 +105,7 @@ fn newer<T: std::fmt::Debug>(opened: Result<T, StorageError>) {
 async fn a_migration_that_is_cut_short_begins_again() {
     let open = |kv: Box<dyn Kv>, steps| MvccStore::start(kv, None, faults::options(), steps);
     let origin = Arc::new(MemoryKv::default());
-    let s = Subject::in_process(open(Box::new(Repaired(origin.clone())), &[]).unwrap());
+    let s = Subject::in_process(open(Disk::new(&origin, Repaired), &[]).unwrap());
     fill(&s).await;
     let expected = states(&*s.store).await;
     s.finish().await;
@@ -117,17 +117,16 @@ async fn a_migration_that_is_cut_short_begins_again() {
         let disk = copy(&origin);
         // Each batch in turn, with and without having been written.
         let (left, then_writes) = (n / 2, n % 2 == 1);
-        let failing = FailingKv {
-            disk: disk.clone(),
+        let failing = Failing {
             left: AtomicU64::new(left),
             then_writes,
         };
-        match open(Box::new(failing), TWO) {
+        match open(Disk::new(&disk, failing), TWO) {
             Ok(_) => break,
             Err(error) => assert!(error.to_string().contains("the disk has failed"), "{error:?}"),
         }
         failures += 1;
-        let old = || open(Box::new(Repaired(disk.clone())), &[]);
+        let old = || open(Disk::new(&disk, Repaired), &[]);
         if left > 0 || then_writes {
             // Half of it is of a version that it does not know.
             newer(old());
@@ -135,7 +134,7 @@ async fn a_migration_that_is_cut_short_begins_again() {
             assert_eq!(states(&*old().unwrap()).await, expected);
         }
 
-        let store = open(Box::new(Repaired(disk.clone())), TWO).unwrap();
+        let store = open(Disk::new(&disk, Repaired), TWO).unwrap();
         assert_eq!(states(&*store).await, expected, "batch {left} failed");
         store.shutdown().await;
         let migrated = headers(&*disk).unwrap();
@@ -149,7 +148,7 @@ async fn a_migration_that_is_cut_short_begins_again() {
         newer(old());
 
         // From now on that step is done with, and the next one follows.
-        let store = open(Box::new(Repaired(disk)), &[never, nothing]).unwrap();
+        let store = open(Disk::new(&disk, Repaired), &[never, nothing]).unwrap();
         assert_eq!(states(&*store).await, expected);
     }
     // The note that it begins, each batch, the end.
