@@ -4,28 +4,27 @@
 //! far, writes one durable batch, and only then changes the index, tells the watches and answers. So nobody ever sees
 //! what might still be lost, and the answer to a conflict never leaks a write that is not durable yet.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::path::Path;
+mod book;
+mod plan;
+mod space;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use imbl::{OrdMap, OrdSet, Vector};
 use tokio::sync::oneshot;
 
+pub(super) use self::book::{Bookkeeping, load};
+use self::book::{Garbage, LOAD_SAMPLE_MS};
+use self::plan::{Change, Plan, event, put_change};
+use self::space::Space;
 use super::Shared;
-use super::index::{Index, Version};
-use super::kv::{Kv, Reader, Write};
-use super::migrate::{self, MapStep};
+use super::index::Index;
+use super::kv::{Kv, Write};
 use super::queue::shut_down;
-use super::record::{self, Header, Location};
+use super::record;
 use crate::directory::Directory;
-use crate::format;
-use crate::{
-    CompactionInfo, Event, EventKind, KeyValue, Op, OpenOptions, Outcome, Revision, StorageError, Txn,
-};
+use crate::{CompactionInfo, Op, OpenOptions, Outcome, Revision, StorageError, Txn};
 
 /// Superseded changes removed in a round that is about nothing else.
 const SWEEP: usize = 2048;
@@ -33,15 +32,8 @@ const SWEEP: usize = 2048;
 const SETTLE_AFTER: Duration = Duration::from_millis(250);
 /// Expired keys deleted in one round.
 const EXPIRE: usize = 1024;
-/// How often the free space is asked for, at most, and after how many bytes written regardless.
-const SPACE_EVERY: Duration = Duration::from_millis(500);
-const SPACE_BYTES: u64 = 16 << 20;
-
 /// How often it is told that there is more history than may be kept.
 const TELL_CUT_EVERY: Duration = Duration::from_secs(600);
-
-/// The distance of the moments noted when a log is read back.
-const LOAD_SAMPLE_MS: u64 = 100;
 
 type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
 type Forked = (Box<dyn Kv>, Index, Bookkeeping);
@@ -61,281 +53,9 @@ pub(super) enum Request {
     },
 }
 
-/// A change nobody can read once everything up to `since` is compacted.
-#[derive(Debug, Clone)]
-struct Garbage {
-    since: u64,
-    key: Arc<str>,
-    at: Location,
-    len: u32,
-}
-
-/// What the writer alone needs to know. Persistent, so that a fork costs nothing.
-#[derive(Clone, Default)]
-pub(super) struct Bookkeeping {
-    /// In order of `since`.
-    garbage: Vector<Garbage>,
-    garbage_bytes: u64,
-    /// Keys with a time to live, by when they end (milliseconds since 1970), and back.
-    expiries: OrdSet<(u64, Arc<str>)>,
-    expiry_of: OrdMap<Arc<str>, u64>,
-    /// The newest revision at some moments of the retention window, oldest first.
-    times: Vector<(u64, u64)>,
-}
-
-impl fmt::Debug for Bookkeeping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bookkeeping")
-            .field("garbage", &self.garbage.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Bookkeeping {
-    fn record(&mut self, key: &Arc<str>, version: Version, before: Option<Version>, expires_ms: u64) {
-        if let Some(before) = before.and_then(Version::live) {
-            self.garbage_bytes += u64::from(before.len);
-            self.garbage.push_back(Garbage {
-                since: version.rev,
-                key: key.clone(),
-                at: before.at(),
-                len: before.len,
-            });
-        }
-        if version.is_delete() {
-            self.garbage.push_back(Garbage {
-                since: version.rev,
-                key: key.clone(),
-                at: version.at(),
-                len: 0,
-            });
-        }
-        if let Some(old) = self.expiry_of.remove(&**key) {
-            self.expiries.remove(&(old, key.clone()));
-        }
-        if expires_ms != 0 {
-            self.expiries.insert((expires_ms, key.clone()));
-            self.expiry_of.insert(key.clone(), expires_ms);
-        }
-    }
-
-    fn sample_time(&mut self, now_ms: u64, revision: u64, every_ms: u64) {
-        if self
-            .times
-            .back()
-            .is_none_or(|(last, _)| now_ms >= last + every_ms)
-        {
-            self.times.push_back((now_ms, revision));
-        }
-    }
-}
-
-pub(super) struct Loaded {
-    pub index: Index,
-    pub book: Bookkeeping,
-    pub chunk_len: u32,
-}
-
-/// Reads a store's settings and log headers. Makes the settings when the store is new, migrates it when it is old.
-pub(super) fn load(kv: &dyn Kv, steps: &[MapStep]) -> Result<Loaded, StorageError> {
-    if kv.reader()?.get(record::META_RESTORING)?.is_some() {
-        return Err(StorageError::Corrupt(
-            "the restore of a backup into this directory was not finished; empty it and restore again".into(),
-        ));
-    }
-    migrate::migrate(kv, steps)?;
-    let reader = kv.reader()?;
-    let chunk_len = match record::read_u32(&*reader, record::META_FORMAT)? {
-        Some(_) => record::read_u32(&*reader, record::META_CHUNK)?
-            .filter(|len| *len > 0)
-            .ok_or_else(|| StorageError::Corrupt("the store's settings are incomplete".into()))?,
-        None => {
-            let chunk_len = u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX);
-            drop(reader);
-            kv.apply(&[
-                record::put_u32(record::META_FORMAT, format::newest(steps)),
-                record::put_u32(record::META_CHUNK, chunk_len),
-            ])?;
-            return Ok(Loaded {
-                index: Index::default(),
-                book: Bookkeeping::default(),
-                chunk_len,
-            });
-        }
-    };
-    let mut index = Index::starting_at(record::read_u64(&*reader, record::META_OLDEST)?.unwrap_or(0));
-    let floor = record::read_u64(&*reader, record::META_REVISION)?.unwrap_or(0);
-    let mut book = Bookkeeping::default();
-    let (from, to) = record::header_range(0, None);
-    reader.scan(&from, &to, &mut |key, value| {
-        let at = record::parse_header_key(key)?;
-        let header = Header::decode(value)?;
-        let version = Version {
-            rev: at.rev,
-            seq: at.seq,
-            create: if header.delete { 0 } else { header.create },
-            len: header.len,
-            crc: header.crc,
-        };
-        let key = index.shared_key(&header.key);
-        let before = index.apply(&key, version);
-        book.record(&key, version, before, header.expires_ms);
-        book.sample_time(header.time_ms, at.rev, LOAD_SAMPLE_MS);
-        index.revision = at.rev;
-        Ok(true)
-    })?;
-    index.revision = index.revision.max(index.oldest).max(floor);
-    // The time the store was closed does not count against what it keeps: watchers resume after a long pause, too.
-    if let Some((last, _)) = book.times.back().copied() {
-        let pause = now_ms().saturating_sub(last);
-        book.times = book.times.iter().map(|(at, rev)| (at + pause, *rev)).collect();
-    }
-    Ok(Loaded {
-        index,
-        book,
-        chunk_len,
-    })
-}
-
 pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A change of this round.
-#[derive(Debug)]
-struct Change {
-    key: Arc<str>,
-    /// `None` for a delete.
-    value: Option<Bytes>,
-    version: Version,
-    prev: Option<Version>,
-    expires_ms: u64,
-}
-
-/// A round's changes so far, on top of the index.
-struct Plan<'a> {
-    shared: &'a Shared,
-    index: &'a Index,
-    revision: u64,
-    changes: Vec<Change>,
-    newest: HashMap<Arc<str>, usize>,
-    now_ms: u64,
-}
-
-impl<'a> Plan<'a> {
-    fn new(shared: &'a Shared, index: &'a Index, now_ms: u64) -> Plan<'a> {
-        Plan {
-            shared,
-            index,
-            revision: index.revision,
-            changes: Vec::new(),
-            newest: HashMap::new(),
-            now_ms,
-        }
-    }
-
-    fn current(&self, key: &str) -> Option<Version> {
-        match self.newest.get(key) {
-            Some(change) => self.changes[*change].version.live(),
-            None => self.index.get(key),
-        }
-    }
-
-    fn current_pair(&self, key: &str) -> Result<Option<KeyValue>, StorageError> {
-        if let Some(change) = self.newest.get(key).map(|change| &self.changes[*change]) {
-            return Ok(change.value.as_ref().map(|value| KeyValue {
-                key: change.key.clone(),
-                value: value.clone(),
-                create_revision: Revision(change.version.create),
-                mod_revision: Revision(change.version.rev),
-            }));
-        }
-        let Some(version) = self.index.get(key) else {
-            return Ok(None);
-        };
-        let key = self.index.shared_key(key);
-        self.shared
-            .with_reader(|reader| self.shared.load(reader, &key, version))
-            .map(Some)
-    }
-
-    fn txn(&mut self, txn: Txn) -> Result<Outcome, StorageError> {
-        for (guard, condition) in txn.guards.iter().enumerate() {
-            let found = self.current(&condition.key).map_or(0, |version| version.rev);
-            if found != condition.mod_revision.0 {
-                return Ok(Outcome::Conflict {
-                    guard,
-                    current: self.current_pair(&condition.key)?,
-                    revision: Revision(self.revision),
-                });
-            }
-        }
-        if txn.ops.len() > 1 {
-            let mut keys = HashSet::with_capacity(txn.ops.len());
-            for op in &txn.ops {
-                let (Op::Put { key, .. } | Op::Delete { key }) = op;
-                if !keys.insert(key.as_str()) {
-                    return Err(StorageError::Engine {
-                        message: format!("a transaction writes the key `{key}` twice"),
-                        source: None,
-                    });
-                }
-            }
-        }
-        let rev = self.revision + 1;
-        let mut seq = 0;
-        for op in txn.ops {
-            seq += u32::from(self.op(Location { rev, seq }, op));
-        }
-        if seq > 0 {
-            self.revision = rev;
-        }
-        Ok(Outcome::Committed(Revision(self.revision)))
-    }
-
-    /// Plans one operation. False when it changes nothing.
-    fn op(&mut self, at: Location, op: Op) -> bool {
-        let (key, value, ttl) = match op {
-            Op::Put { key, value, ttl } => (key, Some(value), ttl),
-            Op::Delete { key } => (key, None, None),
-        };
-        let prev = self.current(&key);
-        let (create, len, crc) = match (&value, prev) {
-            (None, None) => return false,
-            (None, Some(_)) => (0, 0, 0),
-            (Some(value), prev) => (
-                prev.map_or(at.rev, |prev| prev.create),
-                u32::try_from(value.len()).unwrap_or(u32::MAX),
-                crc32fast::hash(value),
-            ),
-        };
-        let expires_ms = ttl.map_or(0, |ttl| {
-            self.now_ms
-                .saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
-                .max(1)
-        });
-        let key = match self.newest.get_key_value(key.as_str()) {
-            Some((key, _)) => key.clone(),
-            None => self.index.shared_key(&key),
-        };
-        self.newest.insert(key.clone(), self.changes.len());
-        let version = Version {
-            rev: at.rev,
-            create,
-            seq: at.seq,
-            len,
-            crc,
-        };
-        self.changes.push(Change {
-            key,
-            value,
-            version,
-            prev,
-            expires_ms,
-        });
-        true
-    }
 }
 
 /// An answer that waits for the batch to be durable.
@@ -727,50 +447,6 @@ impl Drop for Writer {
     }
 }
 
-fn put_change(batch: &mut Vec<Write>, change: &Change, now_ms: u64, chunk_len: u32) {
-    let header = Header {
-        delete: change.value.is_none(),
-        time_ms: now_ms,
-        create: change.prev.map_or(change.version.create, |prev| prev.create),
-        prev: change.prev.map(|prev| prev.at()),
-        expires_ms: change.expires_ms,
-        len: change.version.len,
-        crc: change.version.crc,
-        key: change.key.as_ref().to_owned(),
-    };
-    let value = change.value.clone().unwrap_or_default();
-    record::put_record(batch, change.version.at(), &header, &value, chunk_len);
-}
-
-fn event(shared: &Shared, reader: Option<&dyn Reader>, change: &Change) -> Event {
-    let prev = change.prev.zip(reader).and_then(|(prev, reader)| {
-        let loaded = shared.load(reader, &change.key, prev);
-        loaded
-            .inspect_err(|error| {
-                tracing::error!(
-                    error = error as &dyn std::error::Error,
-                    key = &*change.key,
-                    "the state before a change cannot be read"
-                );
-            })
-            .ok()
-    });
-    Event {
-        kind: if change.value.is_some() {
-            EventKind::Put
-        } else {
-            EventKind::Delete
-        },
-        kv: KeyValue {
-            key: change.key.clone(),
-            value: change.value.clone().unwrap_or_default(),
-            create_revision: Revision(change.version.create),
-            mod_revision: Revision(change.version.rev),
-        },
-        prev,
-    }
-}
-
 /// How often the moment is noted at which a revision was newest: fine enough for the window, few enough to keep.
 fn sample_interval(options: &OpenOptions) -> Duration {
     (options.retention / 100).clamp(Duration::from_millis(20), Duration::from_secs(10))
@@ -778,40 +454,4 @@ fn sample_interval(options: &OpenOptions) -> Duration {
 
 fn compaction_interval(options: &OpenOptions) -> Duration {
     (options.retention / 20).clamp(Duration::from_millis(50), Duration::from_secs(5))
-}
-
-/// Watches the free space of the file system.
-#[derive(Debug, Default)]
-struct Space {
-    checked: Option<Instant>,
-    written: u64,
-    refusal: Option<String>,
-}
-
-impl Space {
-    /// Why nothing may be written now, if so.
-    fn refusal(&mut self, kv: Option<&dyn Kv>, options: &OpenOptions) -> Option<String> {
-        let min_free = options.min_free_bytes;
-        let kv = kv.filter(|_| min_free > 0)?;
-        let fresh = self.checked.is_some_and(|at| at.elapsed() < SPACE_EVERY) && self.written < SPACE_BYTES;
-        if !fresh {
-            self.checked = Some(Instant::now());
-            self.written = 0;
-            self.refusal = match kv.free_bytes() {
-                Ok(Some(free)) if free < min_free => Some(format!(
-                    "{free} bytes are free at `{}`, {min_free} are kept in reserve",
-                    options.dir.as_deref().unwrap_or(Path::new("")).display()
-                )),
-                Ok(_) => None,
-                Err(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "cannot watch the free space"
-                    );
-                    None
-                }
-            };
-        }
-        self.refusal.clone()
-    }
 }

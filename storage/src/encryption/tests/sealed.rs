@@ -180,8 +180,11 @@ impl WatchSink for Opening {
     fn events(&self, revision: Revision, events: &[Event]) {
         let open =
             futures_util::future::try_join_all(events.iter().map(|event| self.opener.open_event(event)));
-        // A key may have to be fetched first, by whichever thread this is: the writer's, or one of the runtime.
-        let opened = tokio::task::block_in_place(|| self.runtime.block_on(open));
+        // A key may have to be fetched first, whichever thread this is: the writer's, or one that is polling a future right now, whose
+        // wake-ups waiting in place would take away.
+        let wait =
+            || std::thread::scope(|scope| scope.spawn(|| self.runtime.block_on(open)).join().expect("opens"));
+        let opened = tokio::task::block_in_place(wait);
         self.sink.events(revision, &opened.unwrap());
     }
 
