@@ -10,6 +10,7 @@ pub mod codec;
 pub mod field;
 pub mod gvk;
 pub mod jsonpath;
+pub mod limits;
 pub mod meta;
 pub mod names;
 pub mod openapi;

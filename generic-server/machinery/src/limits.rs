@@ -1,0 +1,108 @@
+//! The bounds on what one request, one object and one client may cost, in one place.
+//!
+//! Each constant says what it counts, upstream's figure where upstream has one, and what happens to a request that passes it.
+//! Together with one rule they keep the server responsive: a pass over a client's bytes costs at most n log n of their number.
+//! Whoever adds a decoder, a validation rule or a cache takes its bound from here and tests it at the limit and one past it.
+
+/// Bytes of a request body. Upstream's figure (`MaxRequestBodyBytes`, twice etcd's limit). Past it: 413.
+pub const BODY_BYTES: usize = 3 * 1024 * 1024;
+
+// Decoding.
+
+/// How deep objects and lists may nest. Go allows 10,000; nothing that Kubernetes stores comes near this. Past it: 400.
+pub const DEPTH: usize = 250;
+
+/// Bytes that the aliases of one YAML document may add to it, so that no document expands to more than a JSON body may have.
+/// Upstream bounds the share of nodes that come from aliases instead. Past it: 400, `document contains excessive aliasing`.
+pub const YAML_ALIAS_BYTES: usize = BODY_BYTES;
+
+/// Nodes of one YAML document with its aliases expanded. Past it: 400.
+pub const YAML_NODES: usize = 500_000;
+
+/// Unknown and duplicate fields that are reported of one body; the others are passed over, as upstream does past the same figure.
+pub const STRICT_ERRORS: usize = 100;
+
+// Errors.
+
+/// Causes in `details` of one Status, and faults in its message. Upstream has no bound. Past it: the message ends in `and N more`.
+pub const CAUSES: usize = 100;
+
+/// Bytes of one value that is shown in an error. Upstream has no bound. Past it: the value is cut and ends in `...`.
+pub const SHOWN_VALUE_BYTES: usize = 10 * 1024;
+
+/// Bytes of the message of one Status. Upstream has no bound. Past it: the message is cut and ends in `...`.
+pub const MESSAGE_BYTES: usize = 256 * 1024;
+
+// Metadata and patches.
+
+/// Entries of `metadata.ownerReferences`. Upstream has no bound. Past it: 422.
+pub const OWNER_REFERENCES: usize = 5_000;
+
+/// Entries of `metadata.finalizers`. Upstream has no bound. Past it: 422.
+pub const FINALIZERS: usize = 5_000;
+
+/// Entries of `metadata.managedFields` that a client may send. Upstream has no bound. Past it: 422.
+pub const MANAGED_FIELDS: usize = 5_000;
+
+/// Operations of one JSON patch. Upstream's figure. Past it: 413.
+pub const JSON_PATCH_OPERATIONS: usize = 10_000;
+
+/// Bytes that the copies of one JSON patch may add. Upstream's figure. Past it: 422.
+pub const JSON_PATCH_COPY_BYTES: usize = 3 * 1024 * 1024;
+
+/// Values that the operations of one JSON patch may visit or move, list items included: an insertion in a list moves those behind
+/// it. Upstream has no bound. Past it: 422.
+pub const JSON_PATCH_STEPS: usize = 20_000_000;
+
+// Requests.
+
+/// Bytes of a request's target. Go bounds the whole head by 1 MiB; the library that parses targets ends at 64 KiB. Past it: 414.
+pub const TARGET_BYTES: usize = 65_534;
+
+/// Bytes of all request headers. Upstream's figure. Past it: 431.
+pub const HEADER_BYTES: usize = 1 << 20;
+
+/// Number of request headers on HTTP/1.1. Upstream bounds their bytes alone. Past it: 431.
+pub const HEADERS: usize = 1_000;
+
+/// Pairs of one query. Go's figure (`urlmaxqueryparams`). Past it: 400.
+pub const QUERY_PAIRS: usize = 10_000;
+
+/// Requirements of one label or field selector, and values of one requirement. Upstream has no bound. Past it: 400.
+pub const SELECTOR_REQUIREMENTS: usize = 10_000;
+
+/// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
+pub const HEAVY_BYTES: usize = 64 * 1024;
+
+// Connections.
+
+/// File descriptors that connections leave to everything else: the store, webhooks, aggregated servers.
+pub const RESERVED_DESCRIPTORS: u64 = 256;
+
+/// Connections at once, where the descriptor limit does not say less. Past it: the connection that is idle longest is closed, and
+/// when none is idle the new one.
+pub const CONNECTIONS: usize = 100_000;
+
+/// TLS handshakes and first requests that are awaited at once. Past it: the one that has waited longest is closed.
+pub const HANDSHAKES: usize = 4_096;
+
+/// Seconds until the head of a request has to be there, from the connection's or the last answer's end on; a handshake counts.
+/// Upstream's figure (`ReadHeaderTimeout`).
+pub const HEAD_SECONDS: u64 = 32;
+
+/// Seconds that a connection without requests is kept. Upstream's figure (`IdleTimeout`).
+pub const IDLE_SECONDS: u64 = 90;
+
+/// Concurrent streams of one HTTP/2 connection. Upstream's figure. Past it: the stream is refused.
+pub const STREAMS: u32 = 250;
+
+// Answers.
+
+/// Bytes of one piece of a streamed answer.
+pub const PIECE_BYTES: usize = 128 * 1024;
+
+/// Bytes of answers that are made and not yet taken by the connection, of all clients. Past it: 429 with `Retry-After`.
+pub const RESPONSE_BYTES: usize = 512 << 20;
+
+/// The same of one user. Past it: 429 with `Retry-After`.
+pub const RESPONSE_BYTES_PER_USER: usize = 128 << 20;
