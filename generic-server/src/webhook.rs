@@ -33,6 +33,9 @@ const IDLE: Duration = Duration::from_secs(90);
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(30);
 
+/// What webhooks are asked as, in upstream's name: endpoints let it past their own checks.
+const USER_AGENT: &str = "kube-apiserver-admission";
+
 /// A webhook's endpoint.
 pub struct WebhookClient {
     url: String,
@@ -54,20 +57,18 @@ impl WebhookClient {
         let text = |path: &[&str]| meta::dig_str(config, path).to_string();
         let service = config.get("service").filter(|service| service.is_object());
         let url = match service {
-            None => text(&["url"]),
+            None => cleaned(&text(&["url"])),
             Some(service) => {
                 let port = service.get("port").and_then(Value::as_u64).unwrap_or(443);
-                let path = text(&["service", "path"]);
-                format!(
-                    "https://{}.{}.svc:{port}/{}",
-                    text(&["service", "name"]),
-                    text(&["service", "namespace"]),
-                    path.trim_start_matches('/')
-                )
+                let (name, namespace) = (text(&["service", "name"]), text(&["service", "namespace"]));
+                let path = clean_path(&text(&["service", "path"]));
+                format!("https://{name}.{namespace}.svc:{port}{path}")
             }
         };
         let service = service.map(|_| (text(&["service", "namespace"]), text(&["service", "name"])));
-        let client = tls(&text(&["caBundle"])).map(|tls| {
+        // On one HTTP/2 connection all requests would meet the same endpoint of a service.
+        let http2 = service.is_none() && is_local(&url);
+        let client = tls(&text(&["caBundle"]), http2).map(|tls| {
             let connector = Connector(Arc::new(Way {
                 tls: TlsConnector::from(tls),
                 service,
@@ -92,6 +93,7 @@ impl WebhookClient {
         let request = http::Request::post(&url)
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json, */*")
+            .header(http::header::USER_AGENT, USER_AGENT)
             .body(Full::new(body))
             .map_err(|error| failed(error.to_string()))?;
         let exchange = async {
@@ -143,14 +145,56 @@ fn refusal(code: u16, body: &[u8]) -> String {
     }
 }
 
+/// A URL with its path cleaned: upstream joins paths before it asks, and many servers redirect what is not clean.
+fn cleaned(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_string();
+    };
+    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (host, rest) = rest.split_at(at);
+    let end = rest.find(['?', '#']).unwrap_or(rest.len());
+    let (path, query) = rest.split_at(end);
+    format!("{scheme}://{host}{}{query}", clean_path(path))
+}
+
+/// As Go's `path.Join("/", path)`: no empty and no dot segments, no slash at the end.
+fn clean_path(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            segment => segments.push(segment),
+        }
+    }
+    format!("/{}", segments.join("/"))
+}
+
+/// Whether a URL leads to this machine by name or by address.
+fn is_local(url: &str) -> bool {
+    let uri = url.parse::<http::Uri>().unwrap_or_default();
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
 /// TLS that trusts the bundle, or the system's authorities when there is none.
-fn tls(bundle: &str) -> Result<Arc<ClientConfig>, String> {
+fn tls(bundle: &str, http2: bool) -> Result<Arc<ClientConfig>, String> {
     let whom = match bundle.trim() {
         "" => Whom::System,
         bundle => Whom::Bundle(bundle),
     };
     let mut config = trust::settings(whom)?.with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let protocols: &[&[u8]] = if http2 {
+        &[b"h2", b"http/1.1"]
+    } else {
+        &[b"http/1.1"]
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))
 }
 
@@ -190,5 +234,36 @@ impl tower::Service<http::Uri> for Connector {
             };
             client::connect(&way.tls, &name, &authority, |_| true, CONNECT).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_joined_as_go_joins_them() {
+        let check = |path: &str, expected: &str| assert_eq!(clean_path(path), expected, "{path}");
+        check("", "/");
+        check("/", "/");
+        check("a", "/a");
+        check("/a//b/", "/a/b");
+        check("/a/../c", "/c");
+        check("/../../c/./d", "/c/d");
+        let check = |url: &str, expected: &str| assert_eq!(cleaned(url), expected, "{url}");
+        check("https://h:1//path", "https://h:1/path");
+        check("https://h", "https://h/");
+        check("https://h/a/../b/?x=//", "https://h/b?x=//");
+        check("not a url", "not a url");
+    }
+
+    #[test]
+    fn http2_is_for_this_machine_alone() {
+        let check = |url: &str, expected: bool| assert_eq!(is_local(url), expected, "{url}");
+        check("https://localhost:1/a", true);
+        check("https://127.0.0.1/a", true);
+        check("https://[::1]:9/a", true);
+        check("https://10.0.0.1/a", false);
+        check("https://hooks.example.com", false);
     }
 }

@@ -3,6 +3,7 @@
 //! Fail-closed: a bundle that cannot be read is an error that the caller reports, never a reason to trust anybody.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,6 +16,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 /// Where operating systems keep their authorities.
 const SYSTEM_BUNDLES: &[&str] = &[
@@ -130,15 +132,36 @@ impl Trusted {
     }
 }
 
-/// The certificate is itself in the bundle: its name and time count, its issuer does not.
-fn is_pinned(
-    pinned: &[CertificateDer<'static>],
+/// Verifies a certificate that is itself in the bundle, as Go does: its time, its name and its usage count, its issuer does not.
+fn verify_pinned(
     certificate: &CertificateDer<'_>,
     name: &ServerName<'_>,
-) -> bool {
-    pinned.iter().any(|pinned| pinned == certificate)
-        && ParsedCertificate::try_from(certificate)
-            .is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
+    now: UnixTime,
+) -> Result<ServerCertVerified, rustls::Error> {
+    let (_, parsed) = X509Certificate::from_der(certificate)
+        .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
+    let at = |time: ASN1Time| {
+        let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    };
+    let (not_before, not_after) = (at(parsed.validity().not_before), at(parsed.validity().not_after));
+    if now < not_before {
+        return Err(CertificateError::NotValidYetContext {
+            time: now,
+            not_before,
+        }
+        .into());
+    }
+    if now > not_after {
+        return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
+    }
+    let usage = parsed.extended_key_usage();
+    let usage = usage.map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
+    if usage.is_some_and(|usage| !usage.value.server_auth && !usage.value.any) {
+        return Err(CertificateError::InvalidPurpose.into());
+    }
+    verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+    Ok(ServerCertVerified::assertion())
 }
 
 impl ServerCertVerifier for Verifier {
@@ -155,13 +178,11 @@ impl ServerCertVerifier for Verifier {
             Trusted::Nobody => return Err(CertificateError::UnknownIssuer.into()),
             Trusted::Authorities { known, pinned } => (known, pinned),
         };
-        match known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // What is wrong with a pinned certificate must be that alone: an expired one is told as expired.
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::UnknownIssuer | CertificateError::Other(_),
-            )) if is_pinned(pinned, end_entity, server_name) => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
+        // Before the chain is built: an issuer of the same name as the pinned certificate would be taken for it.
+        if pinned.iter().any(|pinned| pinned == end_entity) {
+            return verify_pinned(end_entity, server_name, now);
         }
+        known.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 
     fn verify_tls12_signature(
@@ -197,5 +218,76 @@ mod tests {
         for bad in ["", "Zm9v", "!!", &pem] {
             assert!(settings(Whom::Bundle(bad)).is_err(), "{bad}");
         }
+    }
+
+    /// What a client that trusts `bundle` says of a server that shows `shown`, asked for as `localhost` in the year 2030.
+    fn verdict(bundle: &[&CertificateDer<'static>], shown: &CertificateDer<'static>) -> Result<(), String> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let pem: String = bundle
+            .iter()
+            .map(|der| {
+                let text = BASE64_STANDARD.encode(der);
+                format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+            })
+            .collect();
+        let bundle = BASE64_STANDARD.encode(pem);
+        let verifier = Verifier {
+            trusted: Trusted::of(Whom::Bundle(&bundle), &provider)?,
+            algorithms: provider.signature_verification_algorithms,
+        };
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_893_456_000));
+        let name = ServerName::try_from("localhost").unwrap();
+        let verdict = verifier.verify_server_cert(shown, &[], &name, &[], now);
+        verdict.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_certificate_in_the_bundle_is_trusted_whoever_issued_it() {
+        use rcgen::{
+            BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+        };
+        let params = |name: &str, host: &str| {
+            let mut params = CertificateParams::new(vec![host.to_string()]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.not_after = rcgen::date_time_ymd(2035, 1, 1);
+            params
+        };
+        let key = KeyPair::generate().unwrap();
+        let mut authority = params("operator", "authority");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_der = authority.self_signed(&key).unwrap().der().clone();
+        let issuer = Issuer::new(authority, key);
+        let leaf = |params: CertificateParams| {
+            let key = KeyPair::generate().unwrap();
+            params.signed_by(&key, &issuer).unwrap().der().clone()
+        };
+        // Subject and issuer have the same name.
+        let same = leaf(params("operator", "localhost"));
+        assert_eq!(verdict(&[&same], &same), Ok(()));
+        assert_eq!(verdict(&[&authority_der, &same], &same), Ok(()));
+        assert_eq!(verdict(&[&authority_der], &same), Ok(()));
+        // Another of that issuer is not in the bundle.
+        let other = leaf(params("operator", "localhost"));
+        assert!(verdict(&[&same], &other).is_err());
+        // What is pinned still has a name, a time and a usage.
+        let elsewhere = leaf(params("operator", "elsewhere"));
+        assert!(
+            verdict(&[&elsewhere], &elsewhere)
+                .unwrap_err()
+                .contains("not valid for name")
+        );
+        let mut old = params("operator", "localhost");
+        old.not_after = rcgen::date_time_ymd(2025, 1, 1);
+        let old = leaf(old);
+        assert!(
+            verdict(&[&old], &old)
+                .unwrap_err()
+                .to_lowercase()
+                .contains("expired")
+        );
+        let mut client = params("operator", "localhost");
+        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let client = leaf(client);
+        assert!(verdict(&[&client], &client).is_err());
     }
 }
