@@ -1,8 +1,14 @@
 //! Errors about one field of an object, and the path that names it. Mirrors `k8s.io/apimachinery/pkg/util/validation/field`.
 
+mod clip;
+
 use std::fmt::{self, Write};
 
 use serde_json::Value;
+
+use crate::limits;
+
+pub use clip::{clip, clip_text};
 
 /// A path to a field: `spec.containers[0].name`, `metadata.labels[a/b]`. Cheap to extend, rendered only on error.
 #[derive(Debug, Clone, Copy)]
@@ -170,44 +176,66 @@ pub struct FieldError {
     pub detail: String,
 }
 
-/// How upstream prints a bad value: strings quoted as Go does, numbers and booleans bare, null as `null`, the rest as JSON.
+/// Whether so many errors are gathered that a check need not look for more ([`limits::FIELD_ERRORS`]).
+pub fn are_enough(errors: &[FieldError]) -> bool {
+    errors.len() >= limits::FIELD_ERRORS
+}
+
+/// How upstream prints a bad value: strings quoted as Go does, numbers and booleans bare, null as `null`, the rest as JSON. What
+/// is longer than [`limits::SHOWN_VALUE_BYTES`] is cut.
 pub fn show_value(value: &Value) -> String {
     match value {
-        Value::String(s) => go_quote(s),
-        Value::Null => "null".into(),
-        other => other.to_string(),
+        Value::String(s) => show_text(s),
+        other => clip(limits::SHOWN_VALUE_BYTES, other),
     }
+}
+
+/// A string as errors show it: quoted, and cut like [`show_value`].
+pub fn show_text(text: &str) -> String {
+    clip(limits::SHOWN_VALUE_BYTES, &Quoted(text))
 }
 
 /// Quotes as Go's `%q`/`strconv.Quote`.
 pub fn go_quote(s: &str) -> String {
     let mut out = String::with_capacity(s.len() + 2);
-    out.push('"');
+    // Writing to a string does not fail.
+    let _ = quote(&mut out, s);
+    out
+}
+
+/// A string that displays quoted as Go does.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        quote(f, self.0)
+    }
+}
+
+fn quote(out: &mut impl Write, s: &str) -> fmt::Result {
+    out.write_char('"')?;
     for c in s.chars() {
         match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0b' => out.push_str("\\v"),
-            '\x0c' => out.push_str("\\f"),
+            '"' => out.write_str("\\\"")?,
+            '\\' => out.write_str("\\\\")?,
+            '\n' => out.write_str("\\n")?,
+            '\t' => out.write_str("\\t")?,
+            '\r' => out.write_str("\\r")?,
+            '\x07' => out.write_str("\\a")?,
+            '\x08' => out.write_str("\\b")?,
+            '\x0b' => out.write_str("\\v")?,
+            '\x0c' => out.write_str("\\f")?,
             c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
+                write!(out, "\\x{:02x}", c as u32)?;
             }
-            c if !go_printable(c) => {
-                let _ = match c as u32 {
-                    code @ 0..=0xffff => write!(out, "\\u{code:04x}"),
-                    code => write!(out, "\\U{code:08x}"),
-                };
-            }
-            c => out.push(c),
+            c if !go_printable(c) => match c as u32 {
+                code @ 0..=0xffff => write!(out, "\\u{code:04x}")?,
+                code => write!(out, "\\U{code:08x}")?,
+            },
+            c => out.write_char(c)?,
         }
     }
-    out.push('"');
-    out
+    out.write_char('"')
 }
 
 /// Whether Go's `unicode.IsPrint` takes a character: no controls, no marks of format, no white space but the plain one.
@@ -229,9 +257,9 @@ impl FieldError {
     ) -> Self {
         FieldError {
             kind,
-            field: path.to_string(),
+            field: clip(limits::SHOWN_VALUE_BYTES, path),
             value,
-            detail: detail.into(),
+            detail: clip_text(limits::SHOWN_VALUE_BYTES, detail.into()),
         }
     }
 
@@ -242,7 +270,7 @@ impl FieldError {
 
     /// `invalid` for a string.
     pub fn invalid_str(path: &FieldPath<'_>, value: &str, detail: impl Into<String>) -> Self {
-        Self::build(FieldErrorKind::Invalid, path, Some(go_quote(value)), detail)
+        Self::build(FieldErrorKind::Invalid, path, Some(show_text(value)), detail)
     }
 
     /// `Invalid value: "type": detail`, reported as `FieldValueTypeInvalid`.

@@ -19,6 +19,7 @@ pub mod quantity;
 pub mod schema;
 pub mod selector;
 pub mod status;
+mod steps;
 pub mod table;
 pub mod time;
 

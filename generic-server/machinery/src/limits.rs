@@ -19,7 +19,12 @@ pub const YAML_ALIAS_BYTES: usize = BODY_BYTES;
 /// Nodes of one YAML document with its aliases expanded. Past it: 400.
 pub const YAML_NODES: usize = 500_000;
 
-/// Unknown and duplicate fields that are reported of one body; the others are passed over, as upstream does past the same figure.
+/// Memory that one decoded body may take, as the decoders estimate it: a two-byte empty message of protobuf becomes a struct of
+/// a kilobyte. Enough for a body of nothing but numbers; real objects take a tenth. Upstream has no bound. Past it: 400.
+pub const DECODED_BYTES: usize = 128 << 20;
+
+/// Unknown and duplicate fields that are reported of one body, and bytes of their paths ([`MESSAGE_BYTES`]); the others are
+/// passed over, as upstream does past the same figure.
 pub const STRICT_ERRORS: usize = 100;
 
 // Errors.
@@ -27,7 +32,10 @@ pub const STRICT_ERRORS: usize = 100;
 /// Causes in `details` of one Status, and faults in its message. Upstream has no bound. Past it: the message ends in `and N more`.
 pub const CAUSES: usize = 100;
 
-/// Bytes of one value that is shown in an error. Upstream has no bound. Past it: the value is cut and ends in `...`.
+/// Field errors that one check gathers: far more than are shown. Upstream has no bound. Past it: further ones are passed over.
+pub const FIELD_ERRORS: usize = 1_000;
+
+/// Bytes of one value, path or detail that is shown in an error. Upstream has no bound. Past it: the value is cut and ends in `...`.
 pub const SHOWN_VALUE_BYTES: usize = 10 * 1024;
 
 /// Bytes of the message of one Status. Upstream has no bound. Past it: the message is cut and ends in `...`.
@@ -50,6 +58,9 @@ pub const JSON_PATCH_OPERATIONS: usize = 10_000;
 /// Bytes that the copies of one JSON patch may add. Upstream's figure. Past it: 422.
 pub const JSON_PATCH_COPY_BYTES: usize = 3 * 1024 * 1024;
 
+/// How deep a JSON patch may nest the object. Upstream has no bound of its own. Past it: 422.
+pub const JSON_PATCH_DEPTH: usize = 128;
+
 /// Values that the operations of one JSON patch may visit or move, list items included: an insertion in a list moves those behind
 /// it. Upstream has no bound. Past it: 422.
 pub const JSON_PATCH_STEPS: usize = 20_000_000;
@@ -70,6 +81,10 @@ pub const QUERY_PAIRS: usize = 10_000;
 
 /// Requirements of one label or field selector, and values of one requirement. Upstream has no bound. Past it: 400.
 pub const SELECTOR_REQUIREMENTS: usize = 10_000;
+
+/// Values that one JSONPath of a printer column may lead to, steps on the way included. Upstream has no bound. Past it: the
+/// column is empty.
+pub const JSON_PATH_VALUES: usize = 100_000;
 
 /// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
 pub const HEAVY_BYTES: usize = 64 * 1024;

@@ -3,10 +3,13 @@
 //! [`ApiError`] is what every layer above storage returns with `?`; it becomes HTTP in one place only, the generic
 //! server's `respond` module. What clients see is in here; internal detail belongs in logs.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use crate::field::clip_text;
+use crate::limits;
 use crate::{FieldError, GroupKind, GroupResource};
 
 /// The machine-readable reason (`metav1.StatusReason`).
@@ -125,28 +128,35 @@ struct Inner {
 }
 
 impl ApiError {
-    /// Any code and reason, without details. Prefer the named constructors.
+    /// Any code and reason, without details. Prefer the named constructors. A message past [`limits::MESSAGE_BYTES`] is cut.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         ApiError(Box::new(Inner {
             code,
             reason,
-            message: message.into(),
+            message: clip_text(limits::MESSAGE_BYTES, message.into()),
             details: None,
             token: String::new(),
         }))
     }
 
-    /// The same with other details.
+    /// The same with other details, of which at most [`limits::CAUSES`] causes are kept.
     #[must_use]
-    pub fn with_details(mut self, details: Details) -> Self {
+    pub fn with_details(mut self, mut details: Details) -> Self {
+        details.causes.truncate(limits::CAUSES);
         self.0.details = Some(details);
         self
     }
 
-    /// The same with one more cause.
+    /// The same with one more cause, if there is room for it.
     #[must_use]
     pub fn with_cause(mut self, cause: Cause) -> Self {
-        self.0.details.get_or_insert_default().causes.push(cause);
+        let causes = &mut self.0.details.get_or_insert_default().causes;
+        if causes.len() < limits::CAUSES {
+            causes.push(Cause {
+                message: clip_text(limits::MESSAGE_BYTES, cause.message),
+                ..cause
+            });
+        }
         self
     }
 
@@ -167,7 +177,7 @@ impl ApiError {
     /// The same with another message.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
-        self.0.message = message.into();
+        self.0.message = clip_text(limits::MESSAGE_BYTES, message.into());
         self
     }
 
@@ -255,22 +265,34 @@ impl ApiError {
         Self::about(403, Reason::Forbidden, resource, name, message)
     }
 
-    /// 422 with every field error as a cause. Equal messages are said once, as upstream's aggregate does.
+    /// 422 with every field error as a cause. Equal messages are said once, as upstream's aggregate does. Past
+    /// [`limits::CAUSES`] the errors are only counted.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
-        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-        for error in errors {
+        let mut texts: Vec<String> = Vec::with_capacity(errors.len().min(limits::CAUSES));
+        let mut known = HashSet::new();
+        let mut more = 0;
+        for (index, error) in errors.iter().enumerate() {
+            if texts.len() == limits::CAUSES {
+                more = errors.len() - index;
+                break;
+            }
             let text = error.to_string();
-            if !texts.contains(&text) {
+            if known.insert(text.clone()) {
                 texts.push(text);
             }
         }
-        let message = match texts.as_slice() {
-            [] => format!("{kind} \"{name}\" is invalid"),
-            [one] => format!("{kind} \"{name}\" is invalid: {one}"),
-            many => format!("{kind} \"{name}\" is invalid: [{}]", many.join(", ")),
+        let message = match (texts.as_slice(), more) {
+            ([], _) => format!("{kind} \"{name}\" is invalid"),
+            ([one], 0) => format!("{kind} \"{name}\" is invalid: {one}"),
+            (many, 0) => format!("{kind} \"{name}\" is invalid: [{}]", many.join(", ")),
+            (many, more) => format!(
+                "{kind} \"{name}\" is invalid: [{}, and {more} more]",
+                many.join(", ")
+            ),
         };
         let causes = errors
             .iter()
+            .take(limits::CAUSES)
             .map(|e| Cause {
                 reason: e.kind.cause().into(),
                 message: e.body(),
@@ -532,3 +554,66 @@ impl fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FieldPath;
+
+    fn invalid(errors: usize) -> ApiError {
+        let path = FieldPath::new("spec");
+        let errors: Vec<FieldError> = (0..errors)
+            .map(|index| FieldError::required(&path.index(index), ""))
+            .collect();
+        ApiError::invalid(&GroupKind::new("", "Pod"), "x", &errors)
+    }
+
+    #[test]
+    fn causes_are_bounded_and_the_others_counted() {
+        let causes = |error: &ApiError| error.details().map_or(0, |details| details.causes.len());
+        let all = invalid(limits::CAUSES);
+        assert_eq!(causes(&all), limits::CAUSES);
+        assert!(all.message().ends_with(", spec[99]: Required value]"), "{all}");
+        let cut = invalid(limits::CAUSES + 1);
+        assert_eq!(causes(&cut), limits::CAUSES);
+        assert!(
+            cut.message().ends_with("spec[99]: Required value, and 1 more]"),
+            "{cut}"
+        );
+        let added = cut.with_cause(Cause::default());
+        assert_eq!(causes(&added), limits::CAUSES);
+        assert_eq!(
+            invalid(1).message(),
+            "Pod \"x\" is invalid: spec[0]: Required value"
+        );
+    }
+
+    #[test]
+    fn equal_errors_are_said_once() {
+        let error = FieldError::required(&FieldPath::new("a"), "");
+        let errors = vec![error; 2 * limits::CAUSES];
+        let status = ApiError::invalid(&GroupKind::new("apps", "Deployment"), "x", &errors);
+        assert_eq!(
+            status.message(),
+            "Deployment.apps \"x\" is invalid: a: Required value"
+        );
+    }
+
+    #[test]
+    fn messages_and_shown_values_are_bounded() {
+        let fits = ApiError::bad_request("x".repeat(limits::MESSAGE_BYTES));
+        assert_eq!(fits.message().len(), limits::MESSAGE_BYTES);
+        let cut = ApiError::bad_request("x".repeat(limits::MESSAGE_BYTES + 1));
+        assert_eq!(cut.message().len(), limits::MESSAGE_BYTES + 3);
+        assert!(cut.message().ends_with("x..."));
+
+        let path = FieldPath::new("spec");
+        let shown = |bytes: usize| FieldError::invalid_str(&path, &"x".repeat(bytes), "bad").body();
+        let room = limits::SHOWN_VALUE_BYTES - 2;
+        assert!(shown(room).ends_with("xx\": bad"));
+        assert!(shown(room + 1).ends_with("xx...: bad"));
+        let huge = "k".repeat(1 << 20);
+        let error = FieldError::invalid(&path.key(&huge), &Value::from(huge.as_str()), huge.as_str());
+        assert!(error.to_string().len() < 4 * limits::SHOWN_VALUE_BYTES);
+    }
+}

@@ -1,0 +1,68 @@
+//! Texts of bounded length: what is shown of a client's value does not grow with the value.
+
+use std::fmt::{self, Display, Write};
+
+/// What stands for the part that is not shown.
+const MORE: &str = "...";
+
+/// Gathers text up to a limit, then stops whoever writes.
+struct Clip {
+    out: String,
+    limit: usize,
+}
+
+impl Write for Clip {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.limit.saturating_sub(self.out.len());
+        if text.len() <= room {
+            self.out.push_str(text);
+            return Ok(());
+        }
+        self.out.push_str(&text[..text.floor_char_boundary(room)]);
+        self.out.push_str(MORE);
+        Err(fmt::Error)
+    }
+}
+
+/// The text of a value, cut when it is longer than `limit` bytes. No more than that is rendered.
+pub fn clip(limit: usize, value: &(impl Display + ?Sized)) -> String {
+    let mut clip = Clip {
+        out: String::new(),
+        limit,
+    };
+    // The error says that the limit was met.
+    let _ = write!(clip, "{value}");
+    clip.out
+}
+
+/// A text that is there already, cut when it is longer than `limit` bytes.
+pub fn clip_text(limit: usize, mut text: String) -> String {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
+        text.push_str(MORE);
+        text.shrink_to_fit();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_past_the_limit_alone() {
+        for (limit, expected) in [(5, "a\u{e9}bc"), (4, "a\u{e9}b..."), (2, "a..."), (0, "...")] {
+            assert_eq!(clip(limit, "a\u{e9}bc"), expected);
+            assert_eq!(clip_text(limit, "a\u{e9}bc".into()), expected);
+        }
+        assert_eq!(clip(0, ""), "");
+    }
+
+    #[test]
+    fn what_is_not_shown_is_not_rendered() {
+        let value: serde_json::Value = (0..1_000_000).collect();
+        let text = clip(10, &value);
+        assert_eq!(text, "[0,1,2,3,4...");
+        assert!(text.capacity() < 1_000);
+    }
+}
