@@ -6,6 +6,7 @@
 
 pub mod cbor;
 pub mod json;
+mod memory;
 pub mod protobuf;
 mod sparse;
 pub mod typed;
@@ -13,10 +14,8 @@ pub mod yaml;
 
 use std::fmt;
 
+pub(crate) use memory::{Memory, weight};
 pub use sparse::sparse;
-
-/// How deep objects and lists may nest. Go allows 10,000; nothing that Kubernetes stores comes near this.
-pub const MAX_DEPTH: usize = 250;
 
 /// Why bytes are no object. Display is upstream's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,10 +49,10 @@ pub enum StrictError {
 
 impl fmt::Display for StrictError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use crate::field::go_quote;
+        use crate::field::show_text;
         match self {
-            Self::Unknown(path) => write!(f, "unknown field {}", go_quote(path)),
-            Self::Duplicate(path) => write!(f, "duplicate field {}", go_quote(path)),
+            Self::Unknown(path) => write!(f, "unknown field {}", show_text(path)),
+            Self::Duplicate(path) => write!(f, "duplicate field {}", show_text(path)),
             Self::Other(text) => f.write_str(text),
         }
     }

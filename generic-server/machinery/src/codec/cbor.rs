@@ -7,7 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use serde_json::{Map, Number, Value};
 
-use super::{DecodeError, MAX_DEPTH};
+use super::{DecodeError, Memory};
+use crate::limits;
 use crate::time::Timestamp;
 
 /// What an encoded object starts with: tag 55799.
@@ -146,6 +147,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let mut reader = Reader {
         rest: bytes,
         depth: 0,
+        memory: Memory::default(),
     };
     let value = reader.value(Wrap::None)?;
     if reader.rest.is_empty() {
@@ -175,6 +177,7 @@ enum Wrap {
 struct Reader<'a> {
     rest: &'a [u8],
     depth: usize,
+    memory: Memory,
 }
 
 impl<'a> Reader<'a> {
@@ -215,7 +218,7 @@ impl<'a> Reader<'a> {
 
     fn enter(&mut self) -> Result<(), DecodeError> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
+        if self.depth > limits::DEPTH {
             return fail("exceeded max depth");
         }
         Ok(())
@@ -246,6 +249,7 @@ impl<'a> Reader<'a> {
             ));
         }
         let mut left = (!indefinite).then_some(value);
+        self.memory.value(None)?;
         match major {
             0 | 1 => match i64::try_from(value) {
                 Ok(value) if matches!(wrap, Wrap::Time) && major == 0 => {
@@ -256,6 +260,7 @@ impl<'a> Reader<'a> {
             },
             2 | 3 => {
                 let bytes = self.string(major, &mut left, value)?;
+                self.memory.take(bytes.len())?;
                 text(major, bytes, wrap)
             }
             4 => {
@@ -269,6 +274,7 @@ impl<'a> Reader<'a> {
             }
             5 => {
                 self.enter()?;
+                self.memory.object()?;
                 let mut map = Map::new();
                 while self.more(&mut left)? {
                     let Value::String(key) = self.value(Wrap::None)? else {
@@ -276,7 +282,7 @@ impl<'a> Reader<'a> {
                     };
                     let value = self.value(Wrap::None)?;
                     if map.contains_key(&key) {
-                        let key = crate::field::go_quote(&key);
+                        let key = crate::field::show_text(&key);
                         return fail(format_args!("cbor: found duplicate map key {key}"));
                     }
                     map.insert(key, value);

@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::typed::{self, Findings, Literal, Mismatch, Step};
-use super::{DecodeError, Decoded, MAX_DEPTH};
+use super::{DecodeError, Decoded, Memory};
+use crate::limits;
 use crate::schema::SchemaRef;
 
 /// Reads JSON that was checked when it was written: the fast way.
@@ -43,6 +44,19 @@ pub fn decode_patch(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         ..Parser::new(bytes)
     };
     run(parser, None)
+}
+
+/// Decodes a document that stands in another at a depth, which counts.
+pub(super) fn decode_within(bytes: &[u8], depth: usize, memory: &mut Memory) -> Result<Value, DecodeError> {
+    let mut parser = Parser {
+        depth,
+        memory: std::mem::take(memory),
+        ..Parser::new(bytes)
+    };
+    let value = parser.value(None)?;
+    parser.end()?;
+    *memory = parser.memory;
+    Ok(value)
 }
 
 /// Decodes a document of a built-in type. Finds duplicate and unknown fields; the value is in upstream's form.
@@ -91,6 +105,7 @@ struct Parser<'a, 's> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
+    memory: Memory,
     findings: Findings<'s>,
     keeps_doubles: bool,
 }
@@ -113,6 +128,7 @@ impl<'a, 's> Parser<'a, 's> {
             bytes,
             at: 0,
             depth: 0,
+            memory: Memory::default(),
             findings: Findings::default(),
             keeps_doubles: false,
         }
@@ -147,18 +163,20 @@ impl<'a, 's> Parser<'a, 's> {
     fn enter(&mut self) -> Result<(), DecodeError> {
         self.depth += 1;
         self.at += 1;
-        if self.depth > MAX_DEPTH {
+        if self.depth > limits::DEPTH {
             return Err(DecodeError::Syntax("exceeded max depth".into()));
         }
         Ok(())
     }
 
     fn value(&mut self, schema: Option<SchemaRef<'s>>) -> Result<Value, DecodeError> {
+        self.memory.value(None)?;
         match self.peek() {
             Some(b'{') => self.object(schema),
             Some(b'[') => self.array(schema),
             Some(b'"') => {
                 let text = self.string()?.into_owned();
+                self.memory.take(text.len())?;
                 Ok(match schema {
                     None => Value::String(text),
                     Some(schema) => self.scalar(schema, Literal::String(text)),
@@ -205,6 +223,7 @@ impl<'a, 's> Parser<'a, 's> {
             schema = None;
         }
         self.enter()?;
+        self.memory.object()?;
         let fields = schema.filter(|s| s.node().additional.is_none());
         let values = schema.and_then(|s| s.additional());
         if let Some(schema) = fields {
@@ -230,6 +249,7 @@ impl<'a, 's> Parser<'a, 's> {
                 if let Some(schema) = fields {
                     self.field(schema, &key, &mut map, &mut dropped)?;
                 } else {
+                    self.memory.key(&key)?;
                     if map.contains_key(&*key) {
                         self.findings.duplicate(self.bytes, &key);
                     }
@@ -254,7 +274,7 @@ impl<'a, 's> Parser<'a, 's> {
         }
         if let Some(schema) = fields {
             self.findings.structs.pop();
-            typed::fill(schema, &mut map);
+            self.memory.take(typed::fill(schema, &mut map))?;
         }
         self.depth -= 1;
         Ok(Value::Object(map))
@@ -271,6 +291,7 @@ impl<'a, 's> Parser<'a, 's> {
             self.findings.unknown(self.bytes, key);
             return self.skip();
         };
+        self.memory.key(key)?;
         let first = map.remove(key);
         if first.is_some() || dropped.contains(&&*field.name) {
             self.findings.duplicate(self.bytes, key);
@@ -286,7 +307,7 @@ impl<'a, 's> Parser<'a, 's> {
         };
         if typed::keep(field, inner.node(), &value) {
             map.insert(key.to_owned(), value);
-        } else {
+        } else if !dropped.contains(&&*field.name) {
             dropped.push(&field.name);
         }
         Ok(())

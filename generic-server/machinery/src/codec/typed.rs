@@ -9,13 +9,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{DecodeError, Decoded, StrictError};
+use super::{DecodeError, Decoded, Memory, StrictError, weight};
+use crate::field::{clip_text, show_text};
 use crate::quantity::Quantity;
 use crate::schema::{FieldDef, Format, Node, SchemaRef, Type};
 use crate::time::Timestamp;
-
-/// Upstream reports no more strict errors than this.
-const MAX_STRICT_ERRORS: usize = 100;
+use crate::{limits, steps};
 
 /// A scalar of the document.
 #[derive(Debug)]
@@ -66,13 +65,21 @@ pub(crate) struct Findings<'s> {
     pub(crate) structs: Vec<&'s str>,
     pub(crate) strict: Vec<StrictError>,
     pub(crate) type_error: Option<DecodeError>,
+    /// What [`decode_builtin`] has made; who parses has a budget of its own.
+    memory: Memory,
+    /// Bytes of paths that were written for strict errors, those that were known already included.
+    written: usize,
 }
 
 impl<'s> Findings<'s> {
-    /// The path with `last` behind it, as strict errors show it.
+    /// The path with `last` behind it, as strict errors show it. A long one is cut.
     fn strict_path(&self, input: &[u8], last: &str) -> String {
         let mut out = String::new();
         for step in &self.path {
+            steps::count(1);
+            if out.len() > limits::SHOWN_VALUE_BYTES {
+                return clip_text(limits::SHOWN_VALUE_BYTES, out);
+            }
             let name = match step {
                 Step::Index(index) => {
                     let _ = write!(out, "[{index}]");
@@ -80,32 +87,47 @@ impl<'s> Findings<'s> {
                 }
                 Step::Field(name) => std::borrow::Cow::Borrowed(*name),
                 Step::Key(name) => name.as_str().into(),
-                Step::Span(start, end) => String::from_utf8_lossy(&input[*start..*end]),
+                // One byte more than is shown, so that the cut is seen.
+                Step::Span(start, end) => {
+                    let end = (*end).min(start + limits::SHOWN_VALUE_BYTES + 1);
+                    String::from_utf8_lossy(&input[*start..end])
+                }
             };
             if !out.is_empty() {
                 out.push('.');
             }
-            out.push_str(&name);
+            out.push_str(&name[..name.floor_char_boundary(limits::SHOWN_VALUE_BYTES + 1)]);
         }
         if !out.is_empty() {
             out.push('.');
         }
-        out.push_str(last);
-        out
+        out.push_str(&last[..last.floor_char_boundary(limits::SHOWN_VALUE_BYTES + 1)]);
+        clip_text(limits::SHOWN_VALUE_BYTES, out)
     }
 
-    fn save(&mut self, error: StrictError) {
-        if self.strict.len() < MAX_STRICT_ERRORS && !self.strict.contains(&error) {
+    /// Whether another strict error is still reported. Each costs its path, which may be long, even when it is known already.
+    fn has_room(&self) -> bool {
+        self.strict.len() < limits::STRICT_ERRORS && self.written < limits::MESSAGE_BYTES
+    }
+
+    fn save(&mut self, path: String, error: impl FnOnce(String) -> StrictError) {
+        self.written += path.len();
+        let error = error(path);
+        if !self.strict.contains(&error) {
             self.strict.push(error);
         }
     }
 
     pub(crate) fn unknown(&mut self, input: &[u8], name: &str) {
-        self.save(StrictError::Unknown(self.strict_path(input, name)));
+        if self.has_room() {
+            self.save(self.strict_path(input, name), StrictError::Unknown);
+        }
     }
 
     pub(crate) fn duplicate(&mut self, input: &[u8], name: &str) {
-        self.save(StrictError::Duplicate(self.strict_path(input, name)));
+        if self.has_room() {
+            self.save(self.strict_path(input, name), StrictError::Duplicate);
+        }
     }
 
     /// Notes the first value that does not fit; `found` is Go's word for what it is.
@@ -309,14 +331,14 @@ fn micro_time(literal: &Literal<'_>) -> Result<Value, Mismatch> {
 }
 
 fn bad_time(text: &str, layout: &str) -> Mismatch {
-    let quoted = crate::field::go_quote(text);
+    let quoted = show_text(text);
     let mut message = format!("parsing time {quoted} as \"{layout}\": cannot parse ");
     let rest = match text.as_bytes() {
         [a, b, c, d, ..] if [a, b, c, d].iter().all(|x| x.is_ascii_digit()) => &text[4..],
         _ => text,
     };
     let element = if rest.len() == text.len() { "2006" } else { "-" };
-    let _ = write!(message, "{} as \"{element}\"", crate::field::go_quote(rest));
+    let _ = write!(message, "{} as \"{element}\"", show_text(rest));
     Mismatch::Own(message)
 }
 
@@ -381,8 +403,9 @@ pub fn zero_value(schema: SchemaRef<'_>) -> Value {
     }
 }
 
-/// Puts in what upstream always writes.
-pub(crate) fn fill(schema: SchemaRef<'_>, map: &mut Map<String, Value>) {
+/// Puts in what upstream always writes. Gives the memory that it takes ([`weight`]).
+pub(crate) fn fill(schema: SchemaRef<'_>, map: &mut Map<String, Value>) -> usize {
+    let mut taken = 0;
     for field in schema.node().fields.iter().filter(|f| !f.omit_empty) {
         if !map.contains_key(&*field.name) {
             let value = if field.pointer {
@@ -390,9 +413,11 @@ pub(crate) fn fill(schema: SchemaRef<'_>, map: &mut Map<String, Value>) {
             } else {
                 zero_value(schema.at(field.node))
             };
+            taken += field.name.len() + weight(&value);
             map.insert(field.name.to_string(), value);
         }
     }
+    taken
 }
 
 /// Whether a decoded value is kept in its object. Values that are always written are put back by [`fill`].
@@ -502,6 +527,10 @@ fn convert<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, value: Value)
     if is_raw(node) {
         return value;
     }
+    if let Err(error) = findings.memory.value(None) {
+        findings.type_error = Some(error);
+        return Value::Null;
+    }
     let scalar = match value {
         Value::Null => return Value::Null,
         Value::Object(map) => return convert_object(findings, schema, map),
@@ -574,6 +603,13 @@ fn convert_object<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, map: M
         }
     }
     findings.structs.pop();
-    fill(schema, &mut out);
+    let filled = fill(schema, &mut out);
+    if let Err(error) = findings
+        .memory
+        .object()
+        .and_then(|()| findings.memory.take(filled))
+    {
+        findings.type_error = Some(error);
+    }
     Value::Object(out)
 }

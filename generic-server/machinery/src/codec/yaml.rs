@@ -2,7 +2,8 @@
 //! document, duplicate keys reported, keys sorted and strings quoted by the same rules.
 //!
 //! The events come from `granit-parser`; what a plain scalar means is decided here, because upstream's answer is neither
-//! the 1.1 nor the 1.2 specification's. Aliases are expanded within a budget of nodes.
+//! the 1.1 nor the 1.2 specification's. Aliases are expanded, and anchored values kept, within a budget of nodes and of
+//! bytes: without one a short alias of a long string makes the string's length of each of its own three bytes.
 
 mod emit;
 mod scalar;
@@ -13,13 +14,12 @@ use base64::Engine;
 use granit_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
 
-use super::{DecodeError, Decoded, MAX_DEPTH, StrictError};
+use super::{DecodeError, Decoded, Memory, StrictError, weight};
+use crate::field::show_text;
+use crate::{limits, steps};
 
 pub use emit::to_string;
 pub(crate) use scalar::go_general;
-
-/// Nodes that a document may have once its aliases are expanded.
-const MAX_NODES: usize = 500_000;
 
 /// Decodes the first document. Duplicate keys (the last one wins) are strict errors.
 ///
@@ -31,7 +31,10 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         anchors: HashMap::new(),
-        nodes: 0,
+        made: Size::default(),
+        aliased: 0,
+        anchored: 0,
+        memory: Memory::default(),
         depth: 0,
         line: 0,
         duplicates: Vec::new(),
@@ -51,14 +54,31 @@ fn fail<T>(text: impl std::fmt::Display) -> Result<T, DecodeError> {
     Err(DecodeError::Syntax(format!("yaml: {text}")))
 }
 
+/// How much a value is: its nodes, and the bytes of its texts with a few for each node, about what it has as JSON.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    bytes: usize,
+}
+
+/// What a node costs besides its text.
+const NODE_BYTES: usize = 4;
+
 struct Reader<'a> {
     parser: Parser<'a, granit_parser::StrInput<'a>>,
-    /// Anchored values and how many nodes they are.
-    anchors: HashMap<usize, (Value, usize)>,
-    nodes: usize,
+    /// Anchored values and how much they are.
+    anchors: HashMap<usize, (Value, Size)>,
+    /// All that was made so far.
+    made: Size,
+    /// Bytes that aliases have added.
+    aliased: usize,
+    /// Bytes that are kept for aliases to come. Nested anchors keep the innermost value once for each of them.
+    anchored: usize,
+    memory: Memory,
     depth: usize,
     /// The line of the last event.
     line: usize,
+    /// Messages about keys that are there already, of the first [`limits::STRICT_ERRORS`] of them.
     duplicates: Vec<String>,
 }
 
@@ -90,20 +110,22 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, event: Event<'a>) -> Result<Value, DecodeError> {
-        let before = self.nodes;
-        self.count(1)?;
+        let before = self.made;
+        self.count(Size {
+            nodes: 1,
+            bytes: NODE_BYTES,
+        })?;
         let (value, anchor) = match event {
-            Event::Alias(id) => {
-                let Some((value, size)) = self.anchors.get(&id) else {
-                    return fail("anchor value contains itself");
-                };
-                let (value, size) = (value.clone(), *size);
-                self.count(size)?;
-                return Ok(value);
+            Event::Alias(id) => return self.alias(id),
+            Event::Scalar(text, style, anchor, tag) => {
+                let value = scalar_value(&text, style, tag.as_deref())?;
+                self.made.bytes += text.len();
+                self.memory.value(value.as_str())?;
+                (value, anchor)
             }
-            Event::Scalar(text, style, anchor, tag) => (scalar_value(&text, style, tag.as_deref())?, anchor),
             Event::SequenceStart(_, anchor, _) => {
                 self.enter()?;
+                self.memory.value(None)?;
                 let mut items = Vec::new();
                 loop {
                     match self.next()? {
@@ -116,6 +138,7 @@ impl<'a> Reader<'a> {
             }
             Event::MappingStart(_, anchor, _) => {
                 self.enter()?;
+                self.memory.object()?;
                 let map = self.mapping()?;
                 self.depth -= 1;
                 (Value::Object(map), anchor)
@@ -123,8 +146,36 @@ impl<'a> Reader<'a> {
             _ => return fail("did not find expected node content"),
         };
         if anchor != 0 {
-            self.anchors.insert(anchor, (value.clone(), self.nodes - before));
+            let size = Size {
+                nodes: self.made.nodes - before.nodes,
+                bytes: self.made.bytes - before.bytes,
+            };
+            self.anchored += size.bytes;
+            if self.anchored > limits::YAML_ALIAS_BYTES {
+                return excessive_aliasing();
+            }
+            self.memory.take(weight(&value))?;
+            steps::count(size.nodes);
+            self.anchors.insert(anchor, (value.clone(), size));
         }
+        Ok(value)
+    }
+
+    /// Another copy of an anchored value, if there is room for it.
+    fn alias(&mut self, id: usize) -> Result<Value, DecodeError> {
+        let Some((_, size)) = self.anchors.get(&id) else {
+            return fail("anchor value contains itself");
+        };
+        let size = *size;
+        self.count(size)?;
+        self.aliased += size.bytes;
+        if self.aliased > limits::YAML_ALIAS_BYTES {
+            return excessive_aliasing();
+        }
+        let (value, _) = &self.anchors[&id];
+        self.memory.take(weight(value))?;
+        let value = value.clone();
+        steps::count(size.nodes);
         Ok(value)
     }
 
@@ -141,13 +192,11 @@ impl<'a> Reader<'a> {
             let value = self.node(event)?;
             if merge {
                 merge_into(&mut map, value)?;
-            } else if map.contains_key(&key) {
-                self.duplicates.push(format!(
-                    "line {line}: key {} already set in map",
-                    crate::field::go_quote(&key)
-                ));
-                map.insert(key, value);
             } else {
+                if map.contains_key(&key) && self.duplicates.len() < limits::STRICT_ERRORS {
+                    self.duplicates
+                        .push(format!("line {line}: key {} already set in map", show_text(&key)));
+                }
                 map.insert(key, value);
             }
         }
@@ -155,19 +204,24 @@ impl<'a> Reader<'a> {
 
     fn enter(&mut self) -> Result<(), DecodeError> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
+        if self.depth > limits::DEPTH {
             return fail("exceeded max depth");
         }
         Ok(())
     }
 
-    fn count(&mut self, nodes: usize) -> Result<(), DecodeError> {
-        self.nodes += nodes;
-        if self.nodes > MAX_NODES {
-            return fail("document contains excessive aliasing");
+    fn count(&mut self, size: Size) -> Result<(), DecodeError> {
+        self.made.nodes += size.nodes;
+        self.made.bytes += size.bytes;
+        if self.made.nodes > limits::YAML_NODES {
+            return excessive_aliasing();
         }
         Ok(())
     }
+}
+
+fn excessive_aliasing<T>() -> Result<T, DecodeError> {
+    fail("document contains excessive aliasing")
 }
 
 /// `<<`: the entries of one map or of a list of maps.

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Number, Value};
 
 use super::{FieldDef, Format, ListType, Node, NodeId, Pattern, Rules, Schema, Type, formats, pattern};
-use crate::codec::MAX_DEPTH;
-use crate::{FieldError, FieldPath};
+use crate::{FieldError, FieldPath, limits};
 
 /// Compiles a schema (`JSONSchemaProps`, decoded by its type).
 ///
@@ -93,7 +92,7 @@ impl Compiler {
     }
 
     fn node(&mut self, props: &Value, path: &FieldPath<'_>, depth: usize, place: Place) -> NodeId {
-        if depth > MAX_DEPTH {
+        if depth > limits::DEPTH {
             self.errors
                 .push(FieldError::forbidden(path, "schema is nested too deeply"));
             return self.add(Node::default());

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::Envelope;
-use crate::codec::{DecodeError, MAX_DEPTH, json, typed};
+use crate::codec::{DecodeError, Memory, json, typed};
+use crate::limits;
 use crate::schema::{Format, SchemaRef, Type};
 use crate::time::Timestamp;
 
@@ -131,11 +132,17 @@ pub(super) fn envelope(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
 /// # Errors
 /// When the bytes are malformed.
 pub fn decode_message(schema: SchemaRef<'_>, bytes: &[u8]) -> Result<Value, DecodeError> {
-    message(schema, bytes, 0)
+    message(schema, bytes, 0, &mut Memory::default())
 }
 
-fn message(schema: SchemaRef<'_>, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
-    if depth > MAX_DEPTH {
+/// The message of a value that stands `depth` objects, lists and maps deep.
+fn message(
+    schema: SchemaRef<'_>,
+    bytes: &[u8],
+    depth: usize,
+    memory: &mut Memory,
+) -> Result<Value, DecodeError> {
+    if depth > limits::DEPTH {
         return Err(DecodeError::Syntax("exceeded max depth".into()));
     }
     let node = schema.node();
@@ -153,31 +160,33 @@ fn message(schema: SchemaRef<'_>, bytes: &[u8], depth: usize) -> Result<Value, D
         },
         Some(Format::Raw) => match first_bytes(bytes, 1)? {
             None | Some([]) => Ok(Value::Null),
-            Some(raw) => Ok(json::decode(raw)?.value),
+            Some(raw) => json::decode_within(raw, depth, memory),
         },
         Some(Format::WrappedStrings) => {
             let mut items = Vec::new();
             let mut fields = Fields { rest: bytes };
             while let Some((number, wire)) = fields.next()? {
                 if let (1, Wire::Bytes(bytes)) = (number, wire) {
+                    memory.take(size_of::<Value>() + bytes.len())?;
                     items.push(Value::String(text(bytes)));
                 }
             }
             Ok(Value::Array(items))
         }
         Some(Format::SchemaOrBool | Format::SchemaOrArray | Format::SchemaOrStrings) => {
-            schema_or(schema, bytes, depth)
+            schema_or(schema, bytes, depth, memory)
         }
         _ if node.ty == Type::IntOrString => int_or_string(bytes),
         _ => {
+            memory.object()?;
             let mut map = Map::new();
-            fields(schema, &node.wire, 0, bytes, &mut map, depth)?;
+            fields(schema, (&node.wire, 0), bytes, &mut map, depth, memory)?;
             map.retain(|name, value| {
                 schema
                     .field(name)
                     .is_some_and(|(field, inner)| typed::keep(field, inner.node(), value))
             });
-            typed::fill(schema, &mut map);
+            memory.take(typed::fill(schema, &mut map))?;
             Ok(Value::Object(map))
         }
     }
@@ -241,13 +250,18 @@ fn narrow(value: u64) -> i64 {
     i64::from((value as u32).cast_signed())
 }
 
-fn schema_or(schema: SchemaRef<'_>, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+fn schema_or(
+    schema: SchemaRef<'_>,
+    bytes: &[u8],
+    depth: usize,
+    memory: &mut Memory,
+) -> Result<Value, DecodeError> {
     let format = schema.node().format.as_ref();
     let (mut allows, mut one, mut many) = (false, None, Vec::new());
-    let sub = |bytes: &[u8]| -> Result<Value, DecodeError> {
+    let sub = |bytes: &[u8], memory: &mut Memory| -> Result<Value, DecodeError> {
         // A schema's own node, so that it does not recurse into this function.
         match schema.items() {
-            Some(plain) => message(plain, bytes, depth + 1),
+            Some(plain) => message(plain, bytes, depth + 1, memory),
             None => Ok(Value::Null),
         }
     };
@@ -255,10 +269,13 @@ fn schema_or(schema: SchemaRef<'_>, bytes: &[u8], depth: usize) -> Result<Value,
     while let Some((number, wire)) = fields.next()? {
         match (format, number, wire) {
             (Some(Format::SchemaOrBool), 1, Wire::Varint(value)) => allows = value != 0,
-            (Some(Format::SchemaOrBool), 2, Wire::Bytes(bytes)) => one = Some(sub(bytes)?),
-            (_, 1, Wire::Bytes(bytes)) => one = Some(sub(bytes)?),
-            (Some(Format::SchemaOrStrings), 2, Wire::Bytes(bytes)) => many.push(Value::String(text(bytes))),
-            (_, 2, Wire::Bytes(bytes)) => many.push(sub(bytes)?),
+            (Some(Format::SchemaOrBool), 2, Wire::Bytes(bytes)) => one = Some(sub(bytes, memory)?),
+            (_, 1, Wire::Bytes(bytes)) => one = Some(sub(bytes, memory)?),
+            (Some(Format::SchemaOrStrings), 2, Wire::Bytes(bytes)) => {
+                memory.take(size_of::<Value>() + bytes.len())?;
+                many.push(Value::String(text(bytes)));
+            }
+            (_, 2, Wire::Bytes(bytes)) => many.push(sub(bytes, memory)?),
             _ => {}
         }
     }
@@ -273,11 +290,11 @@ fn schema_or(schema: SchemaRef<'_>, bytes: &[u8], depth: usize) -> Result<Value,
 /// The fields of a message into `map`: `wire_order` are those that share the first `level` numbers of their path.
 fn fields(
     schema: SchemaRef<'_>,
-    wire_order: &[u16],
-    level: usize,
+    (wire_order, level): (&[u16], usize),
     bytes: &[u8],
     map: &mut Map<String, Value>,
     depth: usize,
+    memory: &mut Memory,
 ) -> Result<(), DecodeError> {
     let all = &schema.node().fields;
     let number_of = |index: &u16| all[usize::from(*index)].wire_path().nth(level).unwrap_or(0);
@@ -293,7 +310,8 @@ fn fields(
             let Wire::Bytes(inner) = wire else {
                 return wrong_wire(number);
             };
-            self::fields(schema, &wire_order[start..end], level + 1, inner, map, depth)?;
+            let order = (&wire_order[start..end], level + 1);
+            self::fields(schema, order, inner, map, depth, memory)?;
             continue;
         }
         let inner = schema.at(field.node);
@@ -304,12 +322,12 @@ fn fields(
                 .entry(field.name.as_ref())
                 .or_insert_with(|| Value::Array(Vec::new()));
             let Value::Array(list) = slot else { continue };
-            list_item(items, number, wire, list, depth)?;
+            list_item(items, (number, wire), list, depth + 1, memory)?;
         } else if let Some(values) = inner.additional() {
             let Wire::Bytes(bytes) = wire else {
                 return wrong_wire(number);
             };
-            let (key, value) = map_entry(values, bytes, depth)?;
+            let (key, value) = map_entry(values, bytes, depth + 1, memory)?;
             let slot = map
                 .entry(field.name.as_ref())
                 .or_insert_with(|| Value::Object(Map::new()));
@@ -317,7 +335,7 @@ fn fields(
                 entries.insert(key, value);
             }
         } else {
-            let value = element(inner, number, wire, depth)?;
+            let value = element(inner, number, wire, depth, memory)?;
             map.insert(field.name.to_string(), value);
         }
     }
@@ -326,38 +344,51 @@ fn fields(
 
 fn list_item(
     items: SchemaRef<'_>,
-    number: u32,
-    wire: Wire<'_>,
+    (number, wire): (u32, Wire<'_>),
     list: &mut Vec<Value>,
     depth: usize,
+    memory: &mut Memory,
 ) -> Result<(), DecodeError> {
     let scalar = matches!(items.node().ty, Type::Integer | Type::Boolean);
     if let (true, Wire::Bytes(mut packed)) = (scalar, wire) {
         while !packed.is_empty() {
             let value = Wire::Varint(take_varint(&mut packed)?);
-            list.push(element(items, number, value, depth)?);
+            list.push(element(items, number, value, depth, memory)?);
         }
         return Ok(());
     }
-    list.push(element(items, number, wire, depth)?);
+    list.push(element(items, number, wire, depth, memory)?);
     Ok(())
 }
 
-fn map_entry(values: SchemaRef<'_>, bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
+fn map_entry(
+    values: SchemaRef<'_>,
+    bytes: &[u8],
+    depth: usize,
+    memory: &mut Memory,
+) -> Result<(String, Value), DecodeError> {
     let (mut key, mut value) = (String::new(), None);
     let mut fields = Fields { rest: bytes };
     while let Some((number, wire)) = fields.next()? {
         match (number, wire) {
             (1, Wire::Bytes(bytes)) => key = text(bytes),
-            (2, wire) => value = Some(element(values, number, wire, depth)?),
+            (2, wire) => value = Some(element(values, number, wire, depth, memory)?),
             _ => {}
         }
     }
+    memory.key(&key)?;
     Ok((key, typed::or_zero(values, value.unwrap_or(Value::Null))))
 }
 
-fn element(schema: SchemaRef<'_>, number: u32, wire: Wire<'_>, depth: usize) -> Result<Value, DecodeError> {
+fn element(
+    schema: SchemaRef<'_>,
+    number: u32,
+    wire: Wire<'_>,
+    depth: usize,
+    memory: &mut Memory,
+) -> Result<Value, DecodeError> {
     let node = schema.node();
+    memory.value(None)?;
     Ok(match (node.ty, wire) {
         (Type::Boolean, Wire::Varint(value)) => Value::Bool(value != 0),
         (Type::Integer, Wire::Varint(value)) if node.format == Some(Format::Int32) => {
@@ -367,6 +398,7 @@ fn element(schema: SchemaRef<'_>, number: u32, wire: Wire<'_>, depth: usize) -> 
         (Type::Number, Wire::Fixed64(bytes)) => typed::free_double(f64::from_le_bytes(bytes)),
         (Type::Boolean | Type::Integer | Type::Number, _) => return wrong_wire(number),
         (Type::String, Wire::Bytes(bytes)) if node.format == Some(Format::Byte) => {
+            memory.take(bytes.len())?;
             Value::String(STANDARD.encode(bytes))
         }
         (Type::String, Wire::Bytes(bytes))
@@ -375,9 +407,10 @@ fn element(schema: SchemaRef<'_>, number: u32, wire: Wire<'_>, depth: usize) -> 
                 Some(Format::DateTime | Format::MicroTime | Format::Quantity)
             ) =>
         {
+            memory.take(bytes.len())?;
             Value::String(text(bytes))
         }
-        (_, Wire::Bytes(bytes)) => message(schema, bytes, depth + 1)?,
+        (_, Wire::Bytes(bytes)) => message(schema, bytes, depth + 1, memory)?,
         _ => return wrong_wire(number),
     })
 }

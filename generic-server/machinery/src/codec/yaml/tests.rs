@@ -125,3 +125,72 @@ fn output_is_as_upstream_prints_it() {
         ),
     );
 }
+
+/// A document whose first value is anchored and has `copies` aliases.
+fn aliased(value: &str, copies: usize) -> String {
+    format!("a: &a {value}\nb: [{}]\n", vec!["*a"; copies].join(","))
+}
+
+#[track_caller]
+fn is_excessive(text: &str, expected: bool) {
+    let outcome = decode(text.as_bytes()).map(drop);
+    let excessive = DecodeError::Syntax("yaml: document contains excessive aliasing".into());
+    assert_eq!(outcome, if expected { Err(excessive) } else { Ok(()) });
+}
+
+#[test]
+fn aliases_add_no_more_bytes_than_a_body_has() {
+    // One anchored string; each alias adds its bytes and those of its node.
+    let each = limits::YAML_ALIAS_BYTES / 8;
+    let text = "x".repeat(each - NODE_BYTES);
+    is_excessive(&aliased(&text, 8), false);
+    is_excessive(&aliased(&text, 9), true);
+    is_excessive(&aliased(&format!("{text}x"), 8), true);
+    // Keys count like values, and so do merged maps.
+    is_excessive(
+        &format!("a: &a\n  ? {text}\n  : 1\nb: [{}]\n", ["*a"; 8].join(",")),
+        true,
+    );
+    let merged = vec![" - <<: *a\n"; 9].concat();
+    is_excessive(&format!("a: &a {{k: {text}}}\nb:\n{merged}"), true);
+    let merged = vec!["*a"; 9].join(",");
+    is_excessive(&format!("a: &a {{k: {text}}}\nb:\n <<: [{merged}]\n"), true);
+}
+
+#[test]
+fn nested_anchors_keep_no_more_bytes_than_a_body_has() {
+    let nested = |levels: usize, bytes: usize| {
+        let open: String = (0..levels).map(|level| format!("&a{level} [")).collect();
+        format!("{open}{}{}\n", "x".repeat(bytes), "]".repeat(levels))
+    };
+    let bytes = limits::YAML_ALIAS_BYTES / 100;
+    is_excessive(&nested(99, bytes), false);
+    is_excessive(&nested(101, bytes), true);
+}
+
+#[test]
+fn nodes_are_bounded() {
+    // The root, three keys and three lists, an anchored list of 998 items, and of each alias itself and what it stands for.
+    let items = |count: usize, item: &str| vec![item; count].join(",");
+    let document = |rest: usize| {
+        let (anchored, aliases) = (items(998, "1"), items(498, "*a"));
+        format!("a: &a [{anchored}]\nb: [{aliases}]\nc: [{}]\n", items(rest, "1"))
+    };
+    let rest = limits::YAML_NODES - 7 - 998 - 498 * 1000;
+    is_excessive(&document(rest), false);
+    is_excessive(&document(rest + 1), true);
+}
+
+#[test]
+fn repeated_keys_are_reported_up_to_a_figure() {
+    let document = |keys: usize| "k: 1\n".repeat(keys + 1);
+    let lines = |keys: usize| match decode(document(keys).as_bytes()).unwrap().strict.as_slice() {
+        [error] => error.warnings().len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(lines(limits::STRICT_ERRORS), limits::STRICT_ERRORS);
+    assert_eq!(lines(limits::STRICT_ERRORS + 1), limits::STRICT_ERRORS);
+    let key = "k".repeat(100_000);
+    let long = decode(format!("? {key}\n: 1\n? {key}\n: 2\n").as_bytes()).unwrap();
+    assert!(long.strict[0].to_string().len() < 2 * limits::SHOWN_VALUE_BYTES);
+}

@@ -1,0 +1,72 @@
+//! The budget of memory that one decoded body may take.
+
+use serde_json::Value;
+
+use super::DecodeError;
+use crate::limits;
+
+/// What a decoder has made so far, estimated: a value, and for texts and objects their heap. An object of one member takes as
+/// much as one of eleven, because the map's smallest node has room for so many.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    made: usize,
+}
+
+const VALUE: usize = size_of::<Value>();
+/// A map's smallest node: eleven keys, eleven values and a header.
+const OBJECT: usize = 11 * (size_of::<String>() + VALUE) + 16;
+/// A member's share of the node that it is in, once an object has more than one.
+const MEMBER: usize = 32;
+
+impl Memory {
+    /// Notes that this many bytes are made.
+    ///
+    /// # Errors
+    /// When all that was made passes [`limits::DECODED_BYTES`]; so the others.
+    #[inline]
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        self.made += bytes;
+        if self.made > limits::DECODED_BYTES {
+            return too_large();
+        }
+        Ok(())
+    }
+
+    /// One scalar, or a list without its items.
+    #[inline]
+    pub(crate) fn value(&mut self, text: Option<&str>) -> Result<(), DecodeError> {
+        self.take(VALUE + text.map_or(0, str::len))
+    }
+
+    /// One object without its members.
+    #[inline]
+    pub(crate) fn object(&mut self) -> Result<(), DecodeError> {
+        self.take(VALUE + OBJECT)
+    }
+
+    /// The key of a member.
+    #[inline]
+    pub(crate) fn key(&mut self, key: &str) -> Result<(), DecodeError> {
+        self.take(MEMBER + key.len())
+    }
+}
+
+#[cold]
+fn too_large() -> Result<(), DecodeError> {
+    Err(DecodeError::Syntax(format!(
+        "decoded object is too large: it would take more than {} bytes of memory",
+        limits::DECODED_BYTES
+    )))
+}
+
+/// The estimate for a value with all that is in it.
+pub(crate) fn weight(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => VALUE + items.iter().map(weight).sum::<usize>(),
+        Value::Object(map) => {
+            let members = map.iter().map(|(key, value)| MEMBER + key.len() + weight(value));
+            VALUE + OBJECT + members.sum::<usize>()
+        }
+        scalar => VALUE + scalar.as_str().map_or(0, str::len),
+    }
+}
