@@ -1,16 +1,14 @@
 //! JSON patch (RFC 6902), with the habits of the library that upstream uses: `replace` makes missing members, `test` of
 //! null passes on absent ones, indices may be negative, and what stands before a path's first slash is ignored.
+//!
+//! Every value that an operation visits or moves is counted, because a short operation can cost as much as the object is
+//! long: it moves the rest of a list, measures the depth, or copies.
 
 use serde_json::{Map, Value};
 
 use super::{PatchError, go_type};
-
-/// The most operations a patch may have.
-pub const MAX_OPERATIONS: usize = 10_000;
-/// The most bytes that all `copy` operations of a patch may add.
-pub const MAX_COPY_BYTES: usize = 3 * 1024 * 1024;
-/// The deepest nesting that a patch may make.
-pub const MAX_DEPTH: usize = 128;
+use crate::field::clip;
+use crate::limits;
 
 /// Applies the operations in order; all or none.
 ///
@@ -18,17 +16,20 @@ pub const MAX_DEPTH: usize = 128;
 /// 400 when the patch is no list of objects, 413 when it has too many operations, 422 when an operation fails.
 pub fn apply(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
-    if operations.len() > MAX_OPERATIONS {
+    if operations.len() > limits::JSON_PATCH_OPERATIONS {
         return Err(PatchError::TooLarge(format!(
-            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            "The allowed maximum operations in a JSON patch is {}, got {}",
+            limits::JSON_PATCH_OPERATIONS,
             operations.len()
         )));
     }
     let mut patcher = Patcher {
         doc: doc.clone(),
         copied: 0,
-        depth: depth(doc),
+        depth: 0,
+        steps: Steps(limits::JSON_PATCH_STEPS),
     };
+    patcher.depth = patcher.steps.depth(doc).map_err(PatchError::Unprocessable)?;
     for operation in operations {
         patcher.step(operation).map_err(PatchError::Unprocessable)?;
     }
@@ -74,17 +75,57 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     Ok(list)
 }
 
-/// What strict field validation says of the patch itself: its members that mean nothing.
+/// What strict field validation says of the patch itself: its members that mean nothing, of which the first
+/// [`limits::STRICT_ERRORS`] are given.
 pub fn strict_errors(patch: &Value) -> Vec<String> {
-    let mut errors = Vec::new();
-    for (index, operation) in patch.as_array().into_iter().flatten().enumerate() {
-        for key in operation.as_object().into_iter().flat_map(Map::keys) {
-            if !matches!(key.as_str(), "op" | "path" | "from" | "value") {
-                errors.push(format!("json patch unknown field \"[{index}].{key}\""));
-            }
-        }
+    let known = |key: &str| matches!(key, "op" | "path" | "from" | "value");
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    operations
+        .flat_map(|(index, operation)| {
+            let members = operation.as_object().into_iter().flat_map(Map::keys);
+            members.filter(|key| !known(key)).map(move |key| {
+                let key = clip(limits::SHOWN_VALUE_BYTES, key.as_str());
+                format!("json patch unknown field \"[{index}].{key}\"")
+            })
+        })
+        .take(limits::STRICT_ERRORS)
+        .collect()
+}
+
+/// What is left of the steps that a patch may take.
+struct Steps(usize);
+
+impl Steps {
+    fn take(&mut self, steps: usize) -> Result<(), String> {
+        crate::steps::count(steps);
+        self.0 = self.0.checked_sub(steps).ok_or_else(|| {
+            format!(
+                "Unable to complete the patch, its operations visit more than {} values",
+                limits::JSON_PATCH_STEPS
+            )
+        })?;
+        Ok(())
     }
-    errors
+
+    /// How deep containers nest; 0 for a scalar. A step for each value.
+    fn depth(&mut self, value: &Value) -> Result<usize, String> {
+        self.take(1)?;
+        let mut deepest = 0;
+        match value {
+            Value::Array(list) => {
+                for item in list {
+                    deepest = deepest.max(self.depth(item)?);
+                }
+            }
+            Value::Object(map) => {
+                for member in map.values() {
+                    deepest = deepest.max(self.depth(member)?);
+                }
+            }
+            _ => return Ok(0),
+        }
+        Ok(deepest + 1)
+    }
 }
 
 struct Patcher {
@@ -93,6 +134,7 @@ struct Patcher {
     copied: usize,
     /// An upper bound of the document's depth.
     depth: usize,
+    steps: Steps,
 }
 
 impl Patcher {
@@ -111,15 +153,7 @@ impl Patcher {
             }
             "copy" => {
                 let from = text("from").ok_or("operation, missing from field: missing value")?;
-                let (container, key) = find(&mut self.doc, from).ok_or_else(|| missing(from))?;
-                let copy = get(container, &key)?.cloned().unwrap_or(Value::Null);
-                self.copied += if copy.is_null() { 0 } else { json_size(&copy) };
-                if self.copied > MAX_COPY_BYTES {
-                    return Err(format!(
-                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPY_BYTES}",
-                        self.copied
-                    ));
-                }
+                let copy = self.copy(from)?;
                 self.add_at_depth(path()?, copy, self.depth)
             }
             "test" => self.test(path()?, operation.get("value")),
@@ -127,8 +161,27 @@ impl Patcher {
         }
     }
 
+    /// The value at a path, once more. Its size is known before it is copied.
+    fn copy(&mut self, from: &str) -> Result<Value, String> {
+        let (container, key) = find(&mut self.doc, from).ok_or_else(|| missing(from))?;
+        let Some(found) = get(container, &key)?.filter(|found| !found.is_null()) else {
+            return Ok(Value::Null);
+        };
+        let size = json_size(found);
+        self.steps.take(size)?;
+        self.copied = self.copied.saturating_add(size);
+        if self.copied > limits::JSON_PATCH_COPY_BYTES {
+            return Err(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {}",
+                self.copied,
+                limits::JSON_PATCH_COPY_BYTES
+            ));
+        }
+        Ok(found.clone())
+    }
+
     fn add(&mut self, path: &str, value: Value) -> Result<(), String> {
-        let depth = depth(&value);
+        let depth = self.steps.depth(&value)?;
         self.add_at_depth(path, value, depth)
     }
 
@@ -141,6 +194,7 @@ impl Patcher {
                 if index > list.len() {
                     return Err(bad_index(&key));
                 }
+                self.steps.take(list.len() - index)?;
                 list.insert(index, value);
             }
             Value::Object(map) => {
@@ -159,6 +213,7 @@ impl Patcher {
                 if index >= list.len() {
                     return Err(bad_index(&key));
                 }
+                self.steps.take(list.len() - index)?;
                 Ok(list.remove(index))
             }
             Value::Object(map) => map
@@ -169,7 +224,7 @@ impl Patcher {
     }
 
     fn replace(&mut self, path: &str, value: Value) -> Result<(), String> {
-        let added = depth(&value);
+        let added = self.steps.depth(&value)?;
         if path.is_empty() {
             if !value.is_object() && !value.is_array() {
                 return Err("replace operation value must be object or array".into());
@@ -192,6 +247,7 @@ impl Patcher {
         self.deepened(path, added)
     }
 
+    /// Compares a value with one of the patch, which bounds the work: containers of other sizes differ at once.
     fn test(&mut self, path: &str, expected: Option<&Value>) -> Result<(), String> {
         let expected = expected.filter(|v| !v.is_null());
         let found = if path.is_empty() {
@@ -211,11 +267,14 @@ impl Patcher {
     fn deepened(&mut self, path: &str, value: usize) -> Result<(), String> {
         let place = path.bytes().filter(|b| *b == b'/').count();
         self.depth = self.depth.max(place + value);
-        if self.depth > MAX_DEPTH {
-            self.depth = depth(&self.doc);
+        if self.depth > limits::JSON_PATCH_DEPTH {
+            self.depth = self.steps.depth(&self.doc)?;
         }
-        if self.depth > MAX_DEPTH {
-            return Err(format!("the patched object nests deeper than {MAX_DEPTH}"));
+        if self.depth > limits::JSON_PATCH_DEPTH {
+            return Err(format!(
+                "the patched object nests deeper than {}",
+                limits::JSON_PATCH_DEPTH
+            ));
         }
         Ok(())
     }
@@ -276,15 +335,6 @@ fn find<'a>(doc: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
         };
     }
     (at.is_object() || at.is_array()).then(|| (at, unescape(last)))
-}
-
-/// How deep containers nest; 0 for a scalar.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
-        _ => 0,
-    }
 }
 
 /// The size of a value as JSON.
@@ -418,7 +468,10 @@ mod tests {
             strict_errors(&json!([{"op": "test", "path": "/x", "comment": 1}])),
             ["json patch unknown field \"[0].comment\""]
         );
-        let many = Value::Array(vec![json!({"op": "test", "path": "/x"}); MAX_OPERATIONS + 1]);
+        let many = Value::Array(vec![
+            json!({"op": "test", "path": "/x"});
+            limits::JSON_PATCH_OPERATIONS + 1
+        ]);
         assert_eq!(
             ApiError::from(apply(&json!({}), &many).unwrap_err()).message(),
             "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
@@ -426,6 +479,70 @@ mod tests {
     }
 
     use crate::ApiError;
+
+    /// A patch of `count` times the same operation.
+    fn repeated(count: usize, operation: Value) -> Value {
+        Value::Array(vec![operation; count])
+    }
+
+    /// `{"list": [...]}` with so many items.
+    fn list_of(count: usize) -> Value {
+        json!({"list": vec![0; count]})
+    }
+
+    fn steps(doc: &Value, patch: &Value) -> usize {
+        crate::steps::of(|| apply(doc, patch))
+    }
+
+    #[test]
+    fn what_operations_move_is_counted() {
+        let front = json!({"op": "add", "path": "/list/0", "value": 1});
+        let turn = json!({"op": "move", "from": "/list/0", "path": "/list/-"});
+        let copy = json!({"op": "copy", "from": "/list", "path": "/copy"});
+        for operation in [&front, &turn, &copy] {
+            let (one, ten) = (repeated(1, operation.clone()), repeated(10, operation.clone()));
+            let few = steps(&list_of(1_000), &ten) - steps(&list_of(1_000), &one);
+            assert!((9_000..20_000).contains(&few), "{operation}: {few}");
+        }
+        let last = json!({"op": "add", "path": "/list/-", "value": 1});
+        let added = steps(&list_of(1_000), &repeated(1_000, last)) - steps(&list_of(1_000), &json!([]));
+        assert_eq!(added, 1_000, "additions at the end move nothing");
+    }
+
+    #[test]
+    fn steps_are_bounded() {
+        let front = json!({"op": "add", "path": "/list/0", "value": 1});
+        let doc = list_of(100_000);
+        let base = steps(&doc, &json!([]));
+        // Each insertion moves one item more than the one before it.
+        let most = (1..)
+            .scan(base, |spent, n| {
+                *spent += 100_000 + n;
+                Some(*spent)
+            })
+            .take_while(|spent| *spent <= limits::JSON_PATCH_STEPS)
+            .count();
+        assert!(apply(&doc, &repeated(most, front.clone())).is_ok());
+        let error = apply(&doc, &repeated(most + 1, front)).unwrap_err();
+        assert_eq!(
+            error,
+            PatchError::Unprocessable(
+                "Unable to complete the patch, its operations visit more than 20000000 values".into()
+            )
+        );
+        assert_eq!(ApiError::from(error).code(), 422);
+    }
+
+    #[test]
+    fn copied_bytes_and_strict_errors_are_bounded() {
+        let text = "x".repeat(limits::JSON_PATCH_COPY_BYTES / 4 - 2);
+        let copies = |count| repeated(count, json!({"op": "copy", "from": "/a", "path": "/b"}));
+        check(json!({"a": text}), copies(4), Some(json!({"a": text, "b": text})));
+        check(json!({"a": text}), copies(5), None);
+        let odd = |count| strict_errors(&repeated(count, json!({"odd": 1}))).len();
+        assert_eq!(odd(limits::STRICT_ERRORS), limits::STRICT_ERRORS);
+        assert_eq!(odd(limits::STRICT_ERRORS + 1), limits::STRICT_ERRORS);
+    }
 
     #[test]
     fn neither_size_nor_depth_explode() {

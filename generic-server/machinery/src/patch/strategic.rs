@@ -3,12 +3,13 @@
 //! Directives are `$patch` (`replace`, `delete`, `merge`), `$retainKeys`, `$deleteFromPrimitiveList/x` and
 //! `$setElementOrder/x`. Mirrors `k8s.io/apimachinery/pkg/util/strategicpatch` as the server uses it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use super::{PatchError, go_type};
 use crate::schema::SchemaRef;
+use crate::steps;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -241,7 +242,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
     let Value::Array(keys) = keys else {
         return Err(bad_retain_keys());
     };
-    let listed = |key: &str| keys.iter().any(|k| k.as_str() == Some(key));
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let listed = |key: &str| keys.contains(key);
     for (key, value) in patch.iter() {
         let directive = key.starts_with(DELETE_PREFIX) || key.starts_with(ORDER_PREFIX);
         if !value.is_null() && !directive && !listed(key) {
@@ -376,7 +378,8 @@ fn merge_slice(
     }
     if !element_is_object(&[&original, &patch])? {
         if is_delete_list {
-            return Ok(original.into_iter().filter(|v| !patch.contains(v)).collect());
+            let deleted: HashSet<&Value> = patch.iter().collect();
+            return Ok(original.into_iter().filter(|v| !deleted.contains(v)).collect());
         }
         let merged = deduplicated(original.iter().chain(&patch).cloned().collect());
         let (named, others) = partition(merged, &patch, "")?;
@@ -399,8 +402,22 @@ fn merge_slice(
                     _ => Object::new(),
                 };
                 merged[at] = Value::Object(merge_map(old, new.clone(), slice.items)?);
-                // A directive may have taken the key away or put another in its place.
-                places = positions(&merged, key);
+                // A null in the patch takes the key away, and a directive may put another in its place. The next item of
+                // the old name is behind this one, so that looking for it passes each item once.
+                if merged[at].get(key) != Some(name) {
+                    let next = merged[at + 1..]
+                        .iter()
+                        .position(|item| item.get(key) == Some(name));
+                    steps::count(next.unwrap_or(merged.len() - at - 1));
+                    match next {
+                        Some(next) => places.insert(name.clone(), at + 1 + next),
+                        None => places.remove(name),
+                    };
+                    if let Some(other) = merged[at].get(key) {
+                        let first = places.entry(other.clone()).or_insert(at);
+                        *first = at.min(*first);
+                    }
+                }
             }
             None => {
                 places.insert(name.clone(), merged.len());
@@ -415,6 +432,7 @@ fn merge_slice(
 /// Where each item is, by the value of its merge key; the first counts.
 fn positions(list: &[Value], key: &str) -> HashMap<Value, usize> {
     let mut out = HashMap::with_capacity(list.len());
+    steps::count(list.len());
     for (index, item) in list.iter().enumerate() {
         if let Some(name) = if key.is_empty() { Some(item) } else { item.get(key) } {
             out.entry(name.clone()).or_insert(index);
@@ -426,14 +444,14 @@ fn positions(list: &[Value], key: &str) -> HashMap<Value, usize> {
 /// Obeys `$patch` in list items: deletes named items, or drops all that the object has.
 fn special_elements(mut original: List, patch: List, key: &str) -> Result<(List, List), PatchError> {
     let mut plain = Vec::with_capacity(patch.len());
+    let mut deleted = HashSet::new();
     let mut replace = false;
     for item in patch {
         let Some(map) = item.as_object() else { continue };
         match map.get(PATCH).map(Value::as_str) {
             None => plain.push(item),
             Some(Some("delete")) => {
-                let name = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
-                original.retain(|old| old.get(key) != Some(name));
+                deleted.insert(map.get(key).ok_or_else(|| no_merge_key(map, key))?.clone());
             }
             Some(Some("replace")) => replace = true,
             Some(Some("merge")) => {
@@ -441,6 +459,10 @@ fn special_elements(mut original: List, patch: List, key: &str) -> Result<(List,
             }
             Some(_) => return Err(bad_patch_type(map)),
         }
+    }
+    if !deleted.is_empty() {
+        steps::count(original.len());
+        original.retain(|old| old.get(key).is_none_or(|name| !deleted.contains(name)));
     }
     Ok(if replace {
         (plain, Vec::new())
@@ -777,5 +799,40 @@ mod tests {
         ] {
             assert_eq!(run(two(), patch.clone()).unwrap_err(), expected, "{patch}");
         }
+    }
+
+    #[test]
+    fn work_grows_with_the_lists() {
+        let containers = |size: usize, with: Value| -> Value {
+            let item = |index: usize| {
+                let mut item = json!({"name": format!("c{index}")});
+                item.as_object_mut()
+                    .unwrap()
+                    .extend(with.as_object().unwrap().clone());
+                item
+            };
+            (0..size).map(item).collect()
+        };
+        let live = |size: usize| json!({"containers": containers(size, json!({"image": "1"}))});
+        let patches: [fn(Value) -> Value; 2] = [
+            |items| json!({ "containers": items }),
+            |items| json!({"containers": items, "$setElementOrder/containers": items}),
+        ];
+        for patch in patches {
+            for with in [json!({"image": "2"}), json!({"$patch": "delete"})] {
+                crate::steps::check_growth(100, |size| {
+                    let (doc, patch) = (live(size), patch(containers(size, with.clone())));
+                    move || drop(run(doc, patch))
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_goes_leaves_its_place_to_the_next() {
+        let doc = json!({"containers": [{"name": null, "image": "1"}, {"name": null, "image": "2"}, {"name": "x"}]});
+        let patch = json!({"containers": [{"name": null, "image": "3"}, {"name": null, "image": "4"}]});
+        // Both items lose their names, and the list cannot be put in order then.
+        assert!(run(doc, patch).is_err());
     }
 }
