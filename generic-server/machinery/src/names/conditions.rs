@@ -1,9 +1,12 @@
 //! Checks of `metav1.Condition` lists.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::condition_reason;
 use super::object_meta::validate_label_name;
+use crate::field::are_enough;
 use crate::{FieldError, FieldPath};
 
 const REASON_MAX: usize = 1024;
@@ -12,14 +15,15 @@ const MESSAGE_MAX: usize = 32 * 1024;
 /// Checks every condition, and that no type comes twice.
 pub fn validate_conditions(conditions: &[Value], path: &FieldPath<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let mut seen: Vec<&str> = Vec::with_capacity(conditions.len());
+    let mut seen = HashSet::with_capacity(conditions.len());
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let ty = condition.get("type").and_then(Value::as_str).unwrap_or_default();
-        if seen.contains(&ty) {
+        if are_enough(&errors) {
+            break;
+        }
+        if !seen.insert(ty) {
             errors.push(FieldError::duplicate(&path.child("type"), &ty.into()));
-        } else {
-            seen.push(ty);
         }
         validate_condition(condition, &path, &mut errors);
     }

@@ -1,12 +1,17 @@
 //! What must hold of `metadata`, on create and on update. Mirrors upstream's `apimachinery/pkg/api/validation/objectmeta.go`.
 //!
 //! Objects have passed strict decoding by then: members have their types, and a missing member is its zero value.
+//!
+//! Lists that any client may write have a bound, and each check stops looking once it has more errors than are shown.
+
+use std::collections::HashSet;
+use std::fmt;
 
 use serde_json::{Map, Value};
 
 use super::{NameFn, label_value, name_is_dns_label, qualified_name};
-use crate::field::go_printable;
-use crate::{FieldError, FieldPath};
+use crate::field::{are_enough, clip, go_printable};
+use crate::{FieldError, FieldPath, limits, steps};
 
 /// The most that keys and values of all annotations may weigh, in bytes.
 pub const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
@@ -190,6 +195,9 @@ pub fn validate_labels(labels: &Map<String, Value>, path: &FieldPath<'_>) -> Vec
 
 fn validate_labels_into(labels: &Map<String, Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for (key, value) in labels {
+        if are_enough(errors) {
+            return;
+        }
         errors.extend(validate_label_name(key, path));
         let value = value.as_str().unwrap_or_default();
         for message in label_value(value) {
@@ -203,6 +211,10 @@ pub fn validate_annotations(annotations: &Map<String, Value>, path: &FieldPath<'
     let mut errors = Vec::new();
     let mut size = 0;
     for (key, value) in annotations {
+        size += key.len() + value.as_str().map_or(0, str::len);
+        if are_enough(&errors) {
+            continue;
+        }
         let messages = if key.bytes().any(|b| b.is_ascii_uppercase()) || !key.is_ascii() {
             qualified_name(&key.to_lowercase())
         } else {
@@ -211,7 +223,6 @@ pub fn validate_annotations(annotations: &Map<String, Value>, path: &FieldPath<'
         for message in messages {
             errors.push(FieldError::invalid_str(path, key, message));
         }
-        size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_MAX_BYTES {
         errors.push(FieldError::too_long(path, ANNOTATIONS_MAX_BYTES));
@@ -219,29 +230,45 @@ pub fn validate_annotations(annotations: &Map<String, Value>, path: &FieldPath<'
     errors
 }
 
-/// An owner reference as upstream prints it: JSON in the order of the struct's fields.
-fn show_owner(owner: &Value) -> String {
-    let mut out = String::from("{");
-    for (key, always) in [
-        ("apiVersion", true),
-        ("kind", true),
-        ("name", true),
-        ("uid", true),
-        ("controller", false),
-        ("blockOwnerDeletion", false),
-    ] {
-        let value = match owner.get(key) {
-            Some(value) if !value.is_null() => value.to_string(),
-            _ if always => "\"\"".to_owned(),
-            _ => continue,
-        };
-        if out.len() > 1 {
-            out.push(',');
+/// Owner references as upstream prints them: JSON in the order of the struct's fields.
+struct ShownOwners<'a>(&'a [Value]);
+
+impl fmt::Display for ShownOwners<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (index, owner) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            ShownOwner(owner).fmt(f)?;
         }
-        out.push_str(&format!("\"{key}\":{value}"));
+        f.write_str("]")
     }
-    out.push('}');
-    out
+}
+
+struct ShownOwner<'a>(&'a Value);
+
+impl fmt::Display for ShownOwner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        steps::count(1);
+        let mut before = "{";
+        for (key, always) in [
+            ("apiVersion", true),
+            ("kind", true),
+            ("name", true),
+            ("uid", true),
+            ("controller", false),
+            ("blockOwnerDeletion", false),
+        ] {
+            match self.0.get(key) {
+                Some(value) if !value.is_null() => write!(f, "{before}\"{key}\":{value}")?,
+                _ if always => write!(f, "{before}\"{key}\":\"\"")?,
+                _ => continue,
+            }
+            before = ",";
+        }
+        f.write_str("}")
+    }
 }
 
 fn shown(path: &FieldPath<'_>, shown: String, detail: String) -> FieldError {
@@ -251,8 +278,17 @@ fn shown(path: &FieldPath<'_>, shown: String, detail: String) -> FieldError {
 }
 
 fn validate_owner_references(owners: &[Value], path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    if owners.len() > limits::OWNER_REFERENCES {
+        errors.push(FieldError::too_many(path, owners.len(), limits::OWNER_REFERENCES));
+        return;
+    }
     let mut first_controller: Option<String> = None;
+    // Every further controller is an error that shows all references: they are rendered once.
+    let mut all: Option<String> = None;
     for owner in owners {
+        if are_enough(errors) {
+            return;
+        }
         let field = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (field("apiVersion"), field("kind"));
         let version_missing = match api_version.split_once('/') {
@@ -273,17 +309,19 @@ fn validate_owner_references(owners: &[Value], path: &FieldPath<'_>, errors: &mu
         }
         if api_version == "v1" && kind == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner".into();
-            errors.push(shown(path, show_owner(owner), detail));
+            let value = clip(limits::SHOWN_VALUE_BYTES, &ShownOwner(owner));
+            errors.push(shown(path, value, detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let current = format!("{kind}/{}", field("name"));
             match &first_controller {
                 Some(first) => {
-                    let all: Vec<String> = owners.iter().map(show_owner).collect();
+                    let all =
+                        all.get_or_insert_with(|| clip(limits::SHOWN_VALUE_BYTES, &ShownOwners(owners)));
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {current}"
                     );
-                    errors.push(shown(path, format!("[{}]", all.join(",")), detail));
+                    errors.push(shown(path, all.clone(), detail));
                 }
                 None => first_controller = Some(current),
             }
@@ -293,8 +331,14 @@ fn validate_owner_references(owners: &[Value], path: &FieldPath<'_>, errors: &mu
 
 /// Checks the names of finalizers, and that the two of the garbage collector exclude each other.
 pub fn validate_finalizers(finalizers: &[&str], path: &FieldPath<'_>) -> Vec<FieldError> {
+    if finalizers.len() > limits::FINALIZERS {
+        return vec![FieldError::too_many(path, finalizers.len(), limits::FINALIZERS)];
+    }
     let mut errors = Vec::new();
     for finalizer in finalizers {
+        if are_enough(&errors) {
+            break;
+        }
         for message in qualified_name(finalizer) {
             errors.push(FieldError::invalid_str(path, finalizer, message));
         }
@@ -311,6 +355,7 @@ pub fn validate_finalizers(finalizers: &[&str], path: &FieldPath<'_>) -> Vec<Fie
 
 /// Refuses finalizers that were not there before; for objects being deleted.
 pub fn no_new_finalizers(new: &[&str], old: &[&str], path: &FieldPath<'_>) -> Option<FieldError> {
+    let old: HashSet<&str> = old.iter().copied().collect();
     let mut added: Vec<&str> = new.iter().copied().filter(|f| !old.contains(f)).collect();
     if added.is_empty() {
         return None;
@@ -334,6 +379,9 @@ pub fn validate_field_manager(manager: &str, path: &FieldPath<'_>) -> Vec<FieldE
         errors.push(FieldError::too_long(path, FIELD_MANAGER_MAX));
     }
     for (position, c) in manager.char_indices() {
+        if are_enough(&errors) {
+            break;
+        }
         if !go_printable(c) {
             let code = u32::from(c);
             errors.push(FieldError::invalid_str(
@@ -347,7 +395,14 @@ pub fn validate_field_manager(manager: &str, path: &FieldPath<'_>) -> Vec<FieldE
 }
 
 fn validate_managed_fields(entries: &[Value], path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+    if entries.len() > limits::MANAGED_FIELDS {
+        errors.push(FieldError::too_many(path, entries.len(), limits::MANAGED_FIELDS));
+        return;
+    }
     for (index, entry) in entries.iter().enumerate() {
+        if are_enough(errors) {
+            return;
+        }
         let path = path.index(index);
         let field = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
         let operation = field("operation");
@@ -494,5 +549,74 @@ mod tests {
                 "metadata.deletionTimestamp: Invalid value: null: field is immutable",
             ]
         );
+    }
+
+    fn errors_of(meta: &Value) -> Vec<FieldError> {
+        let path = FieldPath::new("metadata");
+        validate_object_meta(meta.as_object().unwrap(), false, name_is_dns_subdomain, &path)
+    }
+
+    fn owner(index: usize, controller: bool) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "name": format!("p{index}"), "uid": "u", "controller": controller})
+    }
+
+    #[test]
+    fn lists_are_bounded() {
+        let finalizer = |index: usize| json!(format!("x.io/{index}"));
+        let entry = |_| json!({"manager": "m", "operation": "Update", "fieldsType": "FieldsV1"});
+        let check = |key: &str, limit: usize, item: &dyn Fn(usize) -> Value| {
+            let meta = |count: usize| json!({"name": "a", key: (0..count).map(item).collect::<Vec<_>>()});
+            assert_eq!(errors_of(&meta(limit)), [], "{key}");
+            let [error] = &errors_of(&meta(limit + 1))[..] else {
+                panic!("{key}: one error is expected")
+            };
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "metadata.{key}: Too many: {}: must have at most {limit} items",
+                    limit + 1
+                )
+            );
+        };
+        check("ownerReferences", limits::OWNER_REFERENCES, &|index| {
+            owner(index, false)
+        });
+        check("finalizers", limits::FINALIZERS, &finalizer);
+        check("managedFields", limits::MANAGED_FIELDS, &entry);
+    }
+
+    #[test]
+    fn many_controllers_are_rendered_once_and_cut() {
+        let meta = |count| json!({"name": "a", "ownerReferences": (0..count).map(|i| owner(i, true)).collect::<Vec<_>>()});
+        let errors = errors_of(&meta(3));
+        assert_eq!(errors.len(), 2);
+        assert!(errors[1].to_string().ends_with(" for Pod/p0 and Pod/p2"));
+        let many = meta(limits::OWNER_REFERENCES);
+        let shown = crate::steps::of(|| errors_of(&many));
+        assert!(shown < 200, "{shown} references rendered");
+        let errors = errors_of(&many);
+        assert_eq!(errors.len(), limits::FIELD_ERRORS);
+        let bytes: usize = errors.iter().map(|error| error.to_string().len()).sum();
+        assert!(bytes < 2 * limits::FIELD_ERRORS * limits::SHOWN_VALUE_BYTES);
+    }
+
+    #[test]
+    fn no_list_makes_more_errors_than_are_shown() {
+        let many = 3 * limits::FIELD_ERRORS;
+        let pairs: Map<String, Value> = (0..many).map(|i| (format!("/{i}"), json!("-"))).collect();
+        for meta in [
+            json!({"name": "a", "labels": pairs}),
+            json!({"name": "a", "annotations": pairs}),
+            json!({"name": "a", "finalizers": vec!["/"; many]}),
+            json!({"name": "a", "ownerReferences": vec![json!({}); many]}),
+            json!({"name": "a", "managedFields": vec![json!({}); many]}),
+            json!({"name": "a", "managedFields": [{"manager": "\n".repeat(many)}]}),
+        ] {
+            let count = errors_of(&meta).len();
+            assert!(
+                (limits::FIELD_ERRORS..limits::FIELD_ERRORS + 10).contains(&count),
+                "{count}"
+            );
+        }
     }
 }
