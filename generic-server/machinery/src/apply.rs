@@ -19,6 +19,8 @@ mod set;
 mod types;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
@@ -29,12 +31,13 @@ pub use self::scale::{ScalePaths, scale_to_parent, scale_to_subresource};
 pub use self::set::Set;
 
 use self::compare::{Comparison, Side, View, compare};
-use self::managed::{Entry, ManagerId, Part};
+use self::managed::{Entry, ManagerId};
+use self::set::{Node, Part};
 use self::types::Ty;
 use crate::names::object_meta::ANNOTATIONS_MAX_BYTES;
 use crate::schema::SchemaRef;
 use crate::status::{Cause, Details, Reason};
-use crate::{ApiError, GroupVersion, GroupVersionKind, meta};
+use crate::{ApiError, GroupVersion, GroupVersionKind, limits, meta};
 
 /// The manager that owns what was there before anybody applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -113,30 +116,33 @@ impl FieldFilter {
         match self {
             FieldFilter::Exclude(excluded) => set.recursive_difference(excluded),
             FieldFilter::Include(patterns) => {
-                let mut out = Set::default();
-                set.each(&mut |path| {
-                    let below = |pattern: &Vec<Pattern>| {
-                        // The steps to an included place are not included themselves, only what is matched in full.
-                        pattern.len() <= path.len()
-                            && pattern.iter().zip(path).all(|(p, step)| match p {
-                                Pattern::Any => true,
-                                Pattern::Is(element) => element == step,
-                            })
-                    };
-                    let towards = |pattern: &Vec<Pattern>| {
-                        pattern.len() > path.len()
-                            && pattern.iter().zip(path).all(|(p, step)| match p {
-                                Pattern::Any => true,
-                                Pattern::Is(element) => element == step,
-                            })
-                    };
-                    if patterns.iter().any(|p| below(p) || towards(p)) {
-                        out.insert(path);
-                    }
-                });
-                out
+                let patterns: Vec<&[Pattern]> = patterns.iter().map(Vec::as_slice).collect();
+                set.filter_nodes(&mut |node| include(node, &patterns))
             }
         }
+    }
+}
+
+/// What lies below the patterns or on the way to them.
+fn include<'a>(node: &Node<'a>, patterns: &[&[Pattern]]) -> Part<'a> {
+    let mut behind: Vec<&[Pattern]> = Vec::new();
+    for pattern in patterns {
+        match pattern.split_first() {
+            None => return node.part(),
+            Some((Pattern::Any, rest)) => behind.push(rest),
+            Some((Pattern::Is(element), rest)) if *element == node.element => behind.push(rest),
+            Some(_) => {}
+        }
+    }
+    if behind.is_empty() {
+        return Part::default();
+    }
+    if behind.iter().any(|rest| rest.is_empty()) {
+        return node.part();
+    }
+    Part {
+        member: node.member,
+        children: node.children.filter_nodes(&mut |child| include(child, &behind)),
     }
 }
 
@@ -222,8 +228,8 @@ pub fn update(live: Option<&Value>, new: &mut Value, versions: &dyn Versions, op
     let entries: Vec<Value> = parts
         .into_iter()
         .filter_map(|part| match part {
-            Part::Kept(index) => entry(index),
-            Part::New(entry) => Some(entry),
+            managed::Part::Kept(index) => entry(index),
+            managed::Part::New(entry) => Some(entry),
         })
         .collect();
     if !entries.is_empty()
@@ -247,7 +253,7 @@ fn record(
     recorded: Option<&Value>,
     versions: &dyn Versions,
     options: &Options<'_>,
-) -> (Source, Option<Vec<Part>>) {
+) -> (Source, Option<Vec<managed::Part>>) {
     let from_live = || (Source::Recorded, managed::decode(recorded).unwrap_or_default());
     let (source, mut entries) = if !options.subresource.is_empty() {
         from_live()
@@ -382,12 +388,12 @@ fn filter_comparison(comparison: &mut Comparison<'_>, filter: &FieldFilter) {
     comparison.added = filter.filter(&comparison.added);
 }
 
-/// A field that another manager owns, and who.
+/// The fields that another manager owns, and who.
 #[derive(Debug)]
 struct Conflict {
     identifier: String,
     shown: String,
-    path: Vec<PathElement<'static>>,
+    fields: Set<'static>,
 }
 
 /// Why a configuration is not applied.
@@ -452,12 +458,10 @@ impl Change<'_, '_> {
                 )
             };
             if !force && !taken.is_empty() {
-                taken.each(&mut |path| {
-                    conflicts.push(Conflict {
-                        identifier: entry.identifier(),
-                        shown: entry.show(),
-                        path: path.iter().map(|step| step.clone().into_owned()).collect(),
-                    });
+                conflicts.push(Conflict {
+                    identifier: entry.identifier(),
+                    shown: entry.show(),
+                    fields: taken.clone().into_owned(),
                 });
             }
             let away = taken.union(&gone);
@@ -611,7 +615,11 @@ impl<'a> Applying<'a> {
                 let Some(allowed) = self.allowed_by_annotation() else {
                     return Err(Refusal::Conflicts(conflicts));
                 };
-                let left: Vec<Conflict> = conflicts.into_iter().filter(|c| !allowed.has(&c.path)).collect();
+                let left = conflicts.into_iter().map(|conflict| Conflict {
+                    fields: conflict.fields.difference(&allowed),
+                    ..conflict
+                });
+                let left: Vec<Conflict> = left.filter(|conflict| !conflict.fields.is_empty()).collect();
                 if left.is_empty() {
                     self.merge(entries, true)
                 } else {
@@ -693,17 +701,16 @@ impl<'a> Applying<'a> {
         let last = fields::with_named_fields(&previous.set, Some(ty));
         let mut pruned = merge::remove(ty, &whole, &last);
         // What anybody owns comes back, version by version, that of the last configuration first.
-        let mut owned: Vec<(&str, Set<'_>)> = Vec::new();
+        let mut owners: BTreeMap<&str, Vec<Set<'_>>> = BTreeMap::new();
         for entry in entries {
-            match owned
-                .iter_mut()
-                .find(|(version, _)| *version == entry.api_version)
-            {
-                Some((_, set)) => *set = set.union(&entry.set),
-                None => owned.push((&entry.api_version, entry.set.clone())),
-            }
+            let sets = owners.entry(&entry.api_version).or_default();
+            sets.push(entry.set.clone());
         }
-        owned.sort_by_key(|(version, _)| (*version != last_version, *version));
+        let mut owned: Vec<(&str, Set<'_>)> = owners
+            .into_iter()
+            .map(|(version, sets)| (version, Set::union_of(sets)))
+            .collect();
+        owned.sort_by_key(|(version, _)| *version != last_version);
         let mut current = whole.clone();
         for (version, set) in &owned {
             let Some(schema) = self.versions.schema(version) else {
@@ -753,34 +760,37 @@ fn refuse(refusal: Refusal) -> ApiError {
         Refusal::Other(text) => return ApiError::raw_internal(text),
         Refusal::Conflicts(conflicts) => conflicts,
     };
-    let message = match conflicts.as_slice() {
-        [one] => {
-            let path = path::show_path(&one.path);
-            format!(
-                "Apply failed with 1 conflict: conflict with {}: {path}",
-                one.shown
-            )
+    let count: usize = conflicts.iter().map(|conflict| conflict.fields.len()).sum();
+    let mut lines: Vec<String> = Vec::new();
+    let mut causes: Vec<Cause> = Vec::new();
+    for conflict in &conflicts {
+        if causes.len() == limits::CAUSES {
+            break;
         }
-        many => {
-            let mut lines: Vec<String> = Vec::with_capacity(many.len() + 1);
-            let mut last = None;
-            for conflict in many {
-                if last != Some(&conflict.identifier) {
-                    lines.push(format!("conflicts with {}:", conflict.shown));
-                    last = Some(&conflict.identifier);
-                }
-                lines.push(format!("- {}", path::show_path(&conflict.path)));
+        lines.push(format!("conflicts with {}:", conflict.shown));
+        let _ = conflict.fields.each(&mut |path| {
+            if causes.len() == limits::CAUSES {
+                return ControlFlow::Break(());
             }
-            format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
-        }
+            let path = path::show_path(path);
+            lines.push(format!("- {path}"));
+            causes.push(Cause {
+                reason: "FieldManagerConflict".into(),
+                message: format!("conflict with {}", conflict.shown),
+                field: path,
+            });
+            ControlFlow::Continue(())
+        });
+    }
+    if count > causes.len() {
+        lines.push(format!("and {} more", count - causes.len()));
+    }
+    let message = match causes.as_slice() {
+        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
+        _ => format!("Apply failed with {count} conflicts: {}", lines.join("\n")),
     };
-    let causes = conflicts.iter().map(|conflict| Cause {
-        reason: "FieldManagerConflict".into(),
-        message: format!("conflict with {}", conflict.shown),
-        field: path::show_path(&conflict.path),
-    });
     ApiError::new(409, Reason::Conflict, message).with_details(Details {
-        causes: causes.collect(),
+        causes,
         ..Details::default()
     })
 }

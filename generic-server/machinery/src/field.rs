@@ -1,6 +1,7 @@
 //! Errors about one field of an object, and the path that names it. Mirrors `k8s.io/apimachinery/pkg/util/validation/field`.
 
 mod clip;
+mod print;
 
 use std::fmt::{self, Write};
 
@@ -9,6 +10,7 @@ use serde_json::Value;
 use crate::limits;
 
 pub use clip::{clip, clip_text};
+pub(crate) use print::{GoPrint, GoSyntax};
 
 /// A path to a field: `spec.containers[0].name`, `metadata.labels[a/b]`. Cheap to extend, rendered only on error.
 #[derive(Debug, Clone, Copy)]

@@ -2,12 +2,15 @@
 //! recorded sets.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use serde_json::Value;
 
-use super::path::PathElement;
+use super::path::{PathElement, Trail};
 use super::set::{Node, Part, Set};
 use super::types::{ListTy, MapTy, Scalar, Shape, Ty};
+use crate::field::{GoPrint, GoSyntax, clip};
+use crate::limits;
 
 /// Every leaf and every list item that the object mentions: what a manager that applies it owns.
 pub(super) fn field_set<'a>(ty: Ty<'a>, object: &'a Value) -> Set<'a> {
@@ -147,44 +150,49 @@ fn reconcile_node(node: &mut Node<'_>, ty: Ty<'_>) -> bool {
 /// Checks a configuration against the schema, more strictly than objects are: no undeclared fields, no repeated items.
 ///
 /// # Errors
-/// Upstream's text, with the paths of all faults.
+/// Upstream's text, with the paths of all faults, as far as [`limits::CAUSES`] allows.
 pub(super) fn validate(ty: Ty<'_>, object: &Value) -> Result<(), String> {
-    let mut errors = Vec::new();
-    check(ty, object, &mut errors);
-    match errors.as_slice() {
-        [] => Ok(()),
-        [(path, text)] => Err(line(path, text)),
-        many => {
-            let lines: Vec<String> = many
-                .iter()
-                .map(|(path, text)| format!("  {}", line(path, text)))
-                .collect();
+    let mut faults = Faults::default();
+    check(ty, object, Trail::ROOT, &mut faults);
+    match (faults.lines.as_slice(), faults.more) {
+        ([], _) => Ok(()),
+        ([one], 0) => Err(one.clone()),
+        (many, more) => {
+            let mut lines: Vec<String> = many.iter().map(|line| format!("  {line}")).collect();
+            if more > 0 {
+                lines.push(format!("  and {more} more"));
+            }
             Err(format!("errors:\n{}", lines.join("\n")))
         }
     }
 }
 
-fn line(path: &str, text: &str) -> String {
-    if path.is_empty() {
-        text.to_owned()
-    } else {
-        format!("{path}: {text}")
+/// What is wrong with a configuration.
+#[derive(Default)]
+struct Faults {
+    /// The first [`limits::CAUSES`] faults with their paths.
+    lines: Vec<String>,
+    /// How many others there are.
+    more: usize,
+}
+
+impl Faults {
+    fn add(&mut self, at: Trail<'_>, text: impl fmt::Display) {
+        if self.lines.len() == limits::CAUSES {
+            self.more += 1;
+            return;
+        }
+        let text = clip(limits::SHOWN_VALUE_BYTES, &text);
+        let path = at.show();
+        self.lines.push(if path.is_empty() {
+            text
+        } else {
+            format!("{path}: {text}")
+        });
     }
 }
 
-type Errors = Vec<(String, String)>;
-
-/// Checks below an element; the faults found there get its path.
-fn below(element: &PathElement<'_>, ty: Ty<'_>, value: &Value, errors: &mut Errors) {
-    let before = errors.len();
-    check(ty, value, errors);
-    for (path, _) in &mut errors[before..] {
-        path.insert_str(0, &element.to_string());
-    }
-}
-
-fn check(ty: Ty<'_>, value: &Value, errors: &mut Errors) {
-    let mut fault = |text: String| errors.push((String::new(), text));
+fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
     match (ty.shape(Some(value)), value) {
         (_, Value::Null) => {}
         (Shape::Scalar(scalar), value) => {
@@ -194,33 +202,44 @@ fn check(ty: Ty<'_>, value: &Value, errors: &mut Errors) {
                 Scalar::Boolean => value.is_boolean(),
                 Scalar::Any => !value.is_array() && !value.is_object(),
             };
-            if !fits {
-                fault(match scalar {
-                    Scalar::Numeric => format!("expected numeric (int or float), got {}", go_type(value)),
-                    Scalar::String => {
-                        format!(
-                            "expected string, got &value.valueUnstructured{{Value:{}}}",
-                            go_syntax(value)
-                        )
-                    }
-                    Scalar::Boolean => format!("expected boolean, got &{{{}}}", go_print(value)),
-                    Scalar::Any => format!("expected any scalar, got &{{{}}}", go_print(value)),
-                });
+            if fits {
+                return;
+            }
+            match scalar {
+                Scalar::Numeric => faults.add(
+                    at,
+                    format_args!("expected numeric (int or float), got {}", go_type(value)),
+                ),
+                Scalar::String => faults.add(
+                    at,
+                    format_args!(
+                        "expected string, got &value.valueUnstructured{{Value:{}}}",
+                        GoSyntax(value)
+                    ),
+                ),
+                Scalar::Boolean => {
+                    faults.add(at, format_args!("expected boolean, got &{{{}}}", GoPrint(value)));
+                }
+                Scalar::Any => {
+                    faults.add(
+                        at,
+                        format_args!("expected any scalar, got &{{{}}}", GoPrint(value)),
+                    );
+                }
             }
         }
         (Shape::Map(map), Value::Object(members)) => {
             for (key, value) in members {
                 let element = PathElement::field(key.as_str());
                 match map.member(key).0 {
-                    Some(ty) => below(&element, ty, value, errors),
-                    None => {
-                        errors.push((element.to_string(), "field not declared in schema".into()));
-                        return;
-                    }
+                    Some(ty) => check(ty, value, at.below(&element), faults),
+                    None => return faults.add(at.below(&element), "field not declared in schema"),
                 }
             }
         }
-        (Shape::Map(_), value) => fault(format!("expected map, got &{{{}}}", go_print(value))),
+        (Shape::Map(_), value) => {
+            faults.add(at, format_args!("expected map, got &{{{}}}", GoPrint(value)));
+        }
         (Shape::List(list), Value::Array(items)) => {
             let mut seen = HashSet::with_capacity(items.len());
             for (index, item) in items.iter().enumerate() {
@@ -228,22 +247,21 @@ fn check(ty: Ty<'_>, value: &Value, errors: &mut Errors) {
                     match list.element_of(item) {
                         Ok(element) => {
                             if !seen.insert(element.encode()) {
-                                errors.push((String::new(), format!("duplicate entries for key {element}")));
+                                faults.add(at, format_args!("duplicate entries for key {element}"));
                             }
                             element
                         }
-                        Err(text) => {
-                            errors.push((String::new(), format!("element {index}: {text}")));
-                            return;
-                        }
+                        Err(text) => return faults.add(at, format_args!("element {index}: {text}")),
                     }
                 } else {
                     PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
                 };
-                below(&element, list.items, item, errors);
+                check(list.items, item, at.below(&element), faults);
             }
         }
-        (Shape::List(_), value) => fault(format!("expected list, got &{{{}}}", go_print(value))),
+        (Shape::List(_), value) => {
+            faults.add(at, format_args!("expected list, got &{{{}}}", GoPrint(value)));
+        }
     }
 }
 
@@ -256,44 +274,5 @@ fn go_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-/// As Go's `%v`.
-fn go_print(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".into(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) => {
-            let items: Vec<String> = list.iter().map(go_print).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(map) => {
-            let items: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_print(v))).collect();
-            format!("map[{}]", items.join(" "))
-        }
-        scalar => scalar.to_string(),
-    }
-}
-
-/// As Go's `%#v`.
-fn go_syntax(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".into(),
-        Value::String(text) => crate::field::go_quote(text),
-        Value::Array(list) => {
-            let items: Vec<String> = list.iter().map(go_syntax).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
-        }
-        Value::Object(map) => {
-            let members = map
-                .iter()
-                .map(|(k, v)| format!("{}:{}", crate::field::go_quote(k), go_syntax(v)));
-            format!(
-                "map[string]interface {{}}{{{}}}",
-                members.collect::<Vec<_>>().join(", ")
-            )
-        }
-        scalar => scalar.to_string(),
     }
 }

@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
 
 use serde_json::{Map, Value};
 
 use super::set::Set;
-use crate::field::go_quote;
+use crate::field::{go_quote, show_text};
+use crate::steps;
 use crate::time::Timestamp;
 
 /// How many managers may record updates before the oldest are put together.
@@ -33,6 +36,9 @@ pub(super) struct Entry<'a> {
     pub(super) source: Option<usize>,
 }
 
+/// How it was written, by whom and through what, and for updates in which version.
+pub(super) type Key<'x> = (bool, &'x str, &'x str, &'x str);
+
 /// An entry on its way into the new list.
 #[derive(Debug)]
 pub(super) enum Part {
@@ -49,6 +55,12 @@ impl<'a> Entry<'a> {
             && self.id.manager == id.manager
             && self.id.subresource == id.subresource
             && (id.applied || self.api_version == api_version)
+    }
+
+    /// What tells the entry from the others, as [`Entry::is`] does.
+    pub(super) fn key(&self) -> Key<'_> {
+        let version = if self.id.applied { "" } else { &*self.api_version };
+        (self.id.applied, &self.id.manager, &self.id.subresource, version)
     }
 
     /// Upstream's key for the manager, which decides some orders.
@@ -119,11 +131,13 @@ impl<'a> Entry<'a> {
 /// Upstream's text for the first malformed entry.
 pub(super) fn decode(entries: Option<&Value>) -> Result<Vec<Entry<'_>>, String> {
     let mut out: Vec<Entry<'_>> = Vec::new();
+    let mut places: HashMap<Key<'_>, usize> = HashMap::new();
     let list = entries
         .and_then(Value::as_array)
         .map(Vec::as_slice)
         .unwrap_or_default();
     for (index, entry) in list.iter().enumerate() {
+        steps::count(1);
         let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
         let applied = match text("operation") {
             "Apply" => true,
@@ -140,7 +154,7 @@ pub(super) fn decode(entries: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
             other => {
                 return Err(format!(
                     "invalid fieldsType {} in managed fields entry {index}",
-                    go_quote(other)
+                    show_text(other)
                 ));
             }
         }
@@ -159,9 +173,13 @@ pub(super) fn decode(entries: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
             set,
             source: Some(index),
         };
-        match out.iter_mut().find(|known| known.is(&entry.id, api_version)) {
-            Some(known) => *known = entry,
-            None => out.push(entry),
+        let version = if applied { "" } else { api_version };
+        match places.entry((applied, text("manager"), text("subresource"), version)) {
+            Place::Occupied(known) => out[*known.get()] = entry,
+            Place::Vacant(place) => {
+                place.insert(out.len());
+                out.push(entry);
+            }
         }
     }
     Ok(out)
@@ -198,51 +216,91 @@ fn sort(entries: &mut [Entry<'_>]) {
     entries.sort_by(order);
 }
 
+/// The updates of one version that are put together.
+#[derive(Default)]
+struct Bucket {
+    /// The oldest update, which becomes the bucket when there is none yet.
+    first: Option<usize>,
+    /// Where the bucket is.
+    place: Option<usize>,
+    /// The updates that are in it besides what was there.
+    taken: Vec<usize>,
+    /// The update whose time the bucket has.
+    time: Option<usize>,
+}
+
 /// Puts the oldest updates together, per version, until few enough are left.
 pub(super) fn cap_updates(entries: &mut Vec<Entry<'_>>) {
     let mut updates = entries.iter().filter(|e| !e.id.applied).count();
     if updates <= MAX_UPDATE_MANAGERS {
         return;
     }
-    let mut oldest: Vec<(i64, String)> = entries
-        .iter()
-        .filter(|e| !e.id.applied)
-        .map(|e| (e.seconds(), e.identifier()))
-        .collect();
-    oldest.sort();
-    // Per version the identifier of the first entry seen, which becomes the bucket when a second comes.
-    let mut first: Vec<(String, String)> = Vec::new();
-    for (_, identifier) in oldest {
-        if updates <= MAX_UPDATE_MANAGERS {
-            return;
+    let mut buckets: HashMap<String, Bucket> = HashMap::new();
+    let mut oldest: Vec<(i64, String, usize)> = Vec::with_capacity(updates);
+    for (index, entry) in entries.iter().enumerate().filter(|(_, e)| !e.id.applied) {
+        oldest.push((entry.seconds(), entry.identifier(), index));
+        let bucket = buckets.entry(entry.api_version.to_string()).or_default();
+        if entry.id.manager == OLD_UPDATES && entry.id.subresource.is_empty() {
+            bucket.place = Some(index);
         }
-        let Some(at) = entries.iter().position(|e| e.identifier() == identifier) else {
+    }
+    oldest.sort();
+    let mut gone = vec![false; entries.len()];
+    for (_, _, index) in oldest {
+        steps::count(1);
+        if updates <= MAX_UPDATE_MANAGERS {
+            break;
+        }
+        let Some(bucket) = buckets.get_mut(&*entries[index].api_version) else {
             continue;
         };
-        let version = entries[at].api_version.clone().into_owned();
-        let Some((_, first)) = first.iter().find(|(v, _)| *v == version) else {
-            first.push((version, identifier));
+        let Some(first) = bucket.first else {
+            bucket.first = Some(index);
             continue;
         };
-        let entry = entries.remove(at);
-        let bucket = ManagerId {
+        // A bucket that has its turn itself goes into the oldest update, with all that it took.
+        let place = match bucket.place {
+            Some(place) if place != index => {
+                bucket.time = Some(index);
+                place
+            }
+            Some(_) => {
+                bucket.time.get_or_insert(index);
+                first
+            }
+            None => {
+                bucket.time = Some(index);
+                first
+            }
+        };
+        bucket.place = Some(place);
+        bucket.taken.push(index);
+        gone[index] = true;
+        updates -= 1;
+    }
+    for bucket in buckets.into_values() {
+        let (Some(place), Some(time)) = (bucket.place, bucket.time) else {
+            continue;
+        };
+        let time = entries[time].time.clone();
+        let sets: Vec<Set<'_>> = bucket
+            .taken
+            .iter()
+            .chain([&place])
+            .map(|index| std::mem::take(&mut entries[*index].set))
+            .collect();
+        let target = &mut entries[place];
+        target.id = ManagerId {
             manager: OLD_UPDATES.into(),
             applied: false,
             subresource: "".into(),
         };
-        let place = entries
-            .iter()
-            .position(|e| e.is(&bucket, &version))
-            .or_else(|| entries.iter().position(|e| e.identifier() == *first));
-        if let Some(place) = place {
-            let target = &mut entries[place];
-            target.id = bucket;
-            target.set = entry.set.union(&target.set);
-            target.time = entry.time;
-            target.source = None;
-        }
-        updates -= 1;
+        target.set = Set::union_of(sets);
+        target.time = time;
+        target.source = None;
     }
+    let mut gone = gone.into_iter();
+    entries.retain(|_| !gone.next().unwrap_or_default());
 }
 
 #[cfg(test)]
@@ -294,5 +352,49 @@ mod tests {
         assert_eq!(out[0]["manager"], "ancient-changes");
         assert_eq!(out[0]["fieldsV1"], json!({"f:f0": {}, "f:f1": {}, "f:f2": {}}));
         assert_eq!(out[0]["time"], "2020-01-01T00:00:02Z");
+    }
+
+    fn update(n: usize, manager: &str, second: usize, fields: Value) -> Value {
+        json!({"manager": manager, "operation": "Update", "apiVersion": format!("v{n}"), "time": format!("2020-01-01T00:00:{second:02}Z"),
+            "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn updates_are_put_together_per_version_and_into_the_bucket_there_is() {
+        // A bucket that is younger than what it takes has its own turn later, and goes into the oldest update.
+        let mut list: Vec<Value> = (0..3)
+            .map(|n| update(1, &format!("a{n}"), n, json!({format!("f:a{n}"): {}})))
+            .collect();
+        list.push(update(1, OLD_UPDATES, 5, json!({"f:old": {}})));
+        list.extend((10..19).map(|n| update(2, &format!("b{n}"), n, json!({format!("f:b{n}"): {}}))));
+        let list = Value::Array(list);
+        let mut entries = decode(Some(&list)).unwrap();
+        cap_updates(&mut entries);
+        assert_eq!(entries.len(), 10);
+        let out = encode(entries).unwrap();
+        assert_eq!(out[0]["manager"], OLD_UPDATES);
+        assert_eq!(
+            out[0]["fieldsV1"],
+            json!({"f:a0": {}, "f:a1": {}, "f:a2": {}, "f:old": {}})
+        );
+        assert_eq!(out[0]["time"], "2020-01-01T00:00:02Z");
+        assert_eq!(out[1]["manager"], "b10");
+    }
+
+    #[test]
+    fn work_grows_with_the_entries() {
+        let list = |size: usize| -> Value {
+            (0..size)
+                .map(|n| update(1, &format!("m{n}"), n % 60, json!({format!("f:f{n}"): {}})))
+                .collect()
+        };
+        crate::steps::check_growth(100, |size| {
+            let list = list(size);
+            move || {
+                let mut entries = decode(Some(&list)).unwrap();
+                cap_updates(&mut entries);
+                assert_eq!(entries.len(), MAX_UPDATE_MANAGERS);
+            }
+        });
     }
 }

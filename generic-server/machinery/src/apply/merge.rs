@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::path::PathElement;
 use super::set::Set;
 use super::types::{ListTy, MapTy, Shape, Ty};
+use crate::steps;
 
 /// Merges `config` over `live`. Lists that tell items apart keep the live order where the configuration does not say
 /// otherwise, and follow the configuration's order where it does.
@@ -20,7 +21,7 @@ pub(super) fn merge(ty: Ty<'_>, live: &Value, config: &Value) -> Result<Value, S
 
 fn visit(ty: Ty<'_>, live: Option<&Value>, config: Option<&Value>) -> Result<Option<Value>, String> {
     let (lhs, rhs) = (live, config);
-    let kept = || rhs.or(lhs).cloned();
+    let kept = || rhs.or(lhs).map(copy);
     // Where there is only one side, nothing below it can be decided.
     if lhs.is_none() || rhs.is_none() {
         return Ok(kept());
@@ -57,18 +58,38 @@ fn members(
     left: Option<&Map<String, Value>>,
     right: Option<&Map<String, Value>>,
 ) -> Result<Option<Value>, String> {
-    let mut out = left.cloned().unwrap_or_default();
+    let mut out = Map::new();
+    // Only what the configuration leaves alone is copied here; copying all of it on every level would copy the innermost
+    // value once for each.
+    for (key, live) in left.into_iter().flatten() {
+        steps::count(1);
+        let merged = match right.and_then(|right| right.get(key)) {
+            Some(value) => visit(map.member(key).0.unwrap_or(Ty::Deduced), Some(live), Some(value))?,
+            None => Some(copy(live)),
+        };
+        out.extend(merged.map(|merged| (key.clone(), merged)));
+    }
     for (key, value) in right.into_iter().flatten() {
-        let merged = match out.get(key) {
-            Some(live) => visit(map.member(key).0.unwrap_or(Ty::Deduced), Some(live), Some(value))?,
-            None => Some(value.clone()),
-        };
-        match merged {
-            Some(merged) => out.insert(key.clone(), merged),
-            None => out.remove(key),
-        };
+        if left.is_none_or(|left| !left.contains_key(key)) {
+            out.insert(key.clone(), copy(value));
+        }
     }
     Ok((!out.is_empty()).then_some(Value::Object(out)))
+}
+
+fn copy(value: &Value) -> Value {
+    #[cfg(test)]
+    steps::count(nodes(value));
+    value.clone()
+}
+
+#[cfg(test)]
+fn nodes(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(nodes).sum(),
+        Value::Object(members) => members.values().map(nodes).sum(),
+        _ => 0,
+    }
 }
 
 /// The elements of a list in order, and the item of each. Repeated ones stand for null when that is allowed.

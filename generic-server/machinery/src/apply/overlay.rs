@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::path::PathElement;
+use super::path::{PathElement, Trail};
 use super::types::{Shape, Ty};
 use super::{fields, merge};
+use crate::limits;
 use crate::schema::SchemaRef;
 
 /// Merges a configuration, which has the object's `apiVersion` and `kind`, into the object by its list types. Nobody comes to
@@ -16,36 +17,59 @@ pub fn overlay(object: &Value, config: &Value, schema: SchemaRef<'_>) -> Result<
     let ty = Ty::root(schema);
     fields::validate(ty, config)
         .map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
-    let mut found = Vec::new();
-    atomics(ty, config, "", &mut found);
-    if !found.is_empty() {
+    let mut found = Found::default();
+    atomics(ty, config, Trail::ROOT, &mut found);
+    if !found.paths.is_empty() {
+        let more = match found.more {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
         return Err(format!(
-            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
-            found.join(", ")
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}{more}",
+            found.paths.join(", ")
         ));
     }
     merge::merge(ty, object, config).map_err(|error| format!("failed to merge patch: {error}"))
 }
 
-fn atomics(ty: Ty<'_>, value: &Value, path: &str, found: &mut Vec<String>) {
+/// Where something is set that can only be replaced whole.
+#[derive(Default)]
+struct Found {
+    /// The first [`limits::CAUSES`] places.
+    paths: Vec<String>,
+    /// How many others there are.
+    more: usize,
+}
+
+impl Found {
+    fn add(&mut self, at: Trail<'_>) {
+        if self.paths.len() < limits::CAUSES {
+            self.paths.push(at.show());
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+fn atomics(ty: Ty<'_>, value: &Value, at: Trail<'_>, found: &mut Found) {
     match (ty.shape(Some(value)), value) {
         (Shape::Map(map), Value::Object(members)) => {
             if map.atomic {
-                found.push(path.to_string());
+                found.add(at);
             }
             for (key, value) in members {
                 if let Some(ty) = map.member(key).0 {
-                    let path = format!("{path}{}", PathElement::field(key.as_str()));
-                    atomics(ty, value, &path, found);
+                    atomics(ty, value, at.below(&PathElement::field(key.as_str())), found);
                 }
             }
         }
         (Shape::List(list), Value::Array(items)) => {
             if list.keys.is_none() {
-                found.push(path.to_string());
+                found.add(at);
             }
             for (index, item) in items.iter().enumerate() {
-                atomics(list.items, item, &format!("{path}[{index}]"), found);
+                let element = PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX));
+                atomics(list.items, item, at.below(&element), found);
             }
         }
         _ => {}

@@ -6,7 +6,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::field::go_quote;
+use crate::field::{clip, show_value};
+use crate::{limits, steps};
 
 /// One step of a path. Borrows from the object, the schema or the recorded sets where it can.
 #[derive(Debug, Clone)]
@@ -151,26 +152,64 @@ impl fmt::Display for PathElement<'_> {
                 f.write_str("[")?;
                 for (index, (name, value)) in keys.iter().enumerate() {
                     let comma = if index > 0 { "," } else { "" };
-                    write!(f, "{comma}{name}={}", show(value))?;
+                    write!(f, "{comma}{name}={}", show_value(value))?;
                 }
                 f.write_str("]")
             }
-            PathElement::Value(value) => write!(f, "[={}]", show(value)),
+            PathElement::Value(value) => write!(f, "[={}]", show_value(value)),
             PathElement::Index(index) => write!(f, "[{index}]"),
         }
     }
 }
 
-fn show(value: &Value) -> String {
-    match value {
-        Value::String(text) => go_quote(text),
-        other => other.to_string(),
+/// A path as messages show it: `.spec.containers[name="a"].image`. A long one is cut.
+pub(super) fn show_path(path: &[PathElement<'_>]) -> String {
+    struct Shown<'x, 'a>(&'x [PathElement<'a>]);
+    impl fmt::Display for Shown<'_, '_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.iter().try_for_each(|element| element.fmt(f))
+        }
+    }
+    clip(limits::SHOWN_VALUE_BYTES, &Shown(path))
+}
+
+/// The way from the root to a place, while a pass is there; rendered only for what it finds.
+#[derive(Clone, Copy)]
+pub(super) struct Trail<'x> {
+    parent: Option<&'x Trail<'x>>,
+    element: Option<&'x PathElement<'x>>,
+}
+
+impl<'x> Trail<'x> {
+    pub(super) const ROOT: Trail<'static> = Trail {
+        parent: None,
+        element: None,
+    };
+
+    pub(super) fn below<'y>(&'y self, element: &'y PathElement<'y>) -> Trail<'y>
+    where
+        'x: 'y,
+    {
+        Trail {
+            parent: Some(self),
+            element: Some(element),
+        }
+    }
+
+    /// The path as messages show it.
+    pub(super) fn show(&self) -> String {
+        clip(limits::SHOWN_VALUE_BYTES, self)
     }
 }
 
-/// A path as messages show it: `.spec.containers[name="a"].image`.
-pub(super) fn show_path(path: &[PathElement<'_>]) -> String {
-    path.iter().map(ToString::to_string).collect()
+impl fmt::Display for Trail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        steps::count(1);
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        self.element.map_or(Ok(()), |element| element.fmt(f))
+    }
 }
 
 fn as_float(value: &Value) -> f64 {

@@ -2,10 +2,11 @@
 //! it moves that ownership. Mirrors upstream's `managedfields/scalehandler.go`.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::managed::{self, Entry};
+use super::managed::{self, Entry, Key};
 use super::path::PathElement;
 use super::set::Set;
 
@@ -61,10 +62,18 @@ pub fn scale_to_parent(
     api_version: &str,
     paths: &ScalePaths<'_>,
 ) -> Result<Option<Value>, String> {
-    let mut scale = managed::decode(scale)?;
+    let mut scale: Vec<Option<Entry<'_>>> = managed::decode(scale)?.into_iter().map(Some).collect();
     let own = replicas();
     let mut out: Vec<Entry<'_>> = Vec::new();
     let parents = managed::decode(parent)?;
+    let known = scale.clone();
+    let places: HashMap<Key<'_>, usize> = known
+        .iter()
+        .flatten()
+        .enumerate()
+        .map(|(at, entry)| (entry.key(), at))
+        .collect();
+    let times: HashMap<Key<'_>, &Entry<'_>> = parents.iter().map(|entry| (entry.key(), entry)).collect();
     for entry in parents.clone() {
         let Some(path) = path_in(paths, &entry.api_version) else {
             continue;
@@ -77,9 +86,8 @@ pub fn scale_to_parent(
             }
         };
         // Updates recorded through the scale carry the scale's version, so only applied entries are found again.
-        let same = |s: &Entry<'_>| s.is(&entry.id, &entry.api_version);
-        if let Some(at) = scale.iter().position(same) {
-            scale.remove(at);
+        if let Some(at) = places.get(&entry.key()) {
+            scale[*at] = None;
             out.push(entry);
         } else {
             let set = entry.set.difference(&single(&path));
@@ -89,16 +97,13 @@ pub fn scale_to_parent(
         }
     }
     let path = path_in(paths, api_version).flatten().unwrap_or_default();
-    for entry in scale {
+    for entry in scale.into_iter().flatten() {
         if !entry.set.has(&own) {
             continue;
         }
         let entry = Entry {
             // Upstream looks the time up in the parent, where an update through the scale has none.
-            time: parents
-                .iter()
-                .find(|p| p.is(&entry.id, &entry.api_version))
-                .and_then(|p| p.time.clone()),
+            time: times.get(&entry.key()).and_then(|parent| parent.time.clone()),
             id: entry.id,
             api_version: Cow::Owned(api_version.to_owned()),
             set: single(&path),

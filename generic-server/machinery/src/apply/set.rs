@@ -3,10 +3,12 @@
 //! Invariants: the nodes of every level are sorted and unique, and every node is a member or has children.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 use serde_json::{Map, Value};
 
 use super::path::PathElement;
+use crate::steps;
 
 /// A set of fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,6 +22,16 @@ pub(super) struct Node<'a> {
     pub(super) element: PathElement<'a>,
     pub(super) member: bool,
     pub(super) children: Set<'a>,
+}
+
+impl<'a> Node<'a> {
+    /// All of it but the element.
+    pub(super) fn part(&self) -> Part<'a> {
+        Part {
+            member: self.member,
+            children: self.children.clone(),
+        }
+    }
 }
 
 /// What the two sides of a walk over two sets have at an element.
@@ -42,11 +54,43 @@ fn zip<'x, 'a: 'x, 'y, 'b: 'y>(
             (None, Some(_)) => Ordering::Greater,
             (Some(x), Some(y)) => x.element.cmp(&y.element),
         };
+        steps::count(1);
         Some(match order {
             Ordering::Less => Pair::Left(a.next()?),
             Ordering::Greater => Pair::Right(b.next()?),
             Ordering::Equal => Pair::Both(a.next()?, b.next()?),
         })
+    })
+}
+
+/// The place of an element in a sorted level, or where it would be. Doubles its strides, so that a short level held against a
+/// long one costs the logarithm of the gaps and not their length.
+fn seek(level: &[Node<'_>], element: &PathElement<'_>) -> Result<usize, usize> {
+    let mut end = 1;
+    while end < level.len() && level[end - 1].element < *element {
+        steps::count(1);
+        end *= 2;
+    }
+    let end = end.min(level.len());
+    steps::count(1 + end.ilog2() as usize);
+    level[..end].binary_search_by(|node| node.element.cmp(element))
+}
+
+/// For each node of a level the node of another that has the same element. What lies between is passed over.
+fn matched<'x, 'a: 'x, 'y, 'b: 'y>(
+    nodes: &'x [Node<'a>],
+    mut others: &'y [Node<'b>],
+) -> impl Iterator<Item = (&'x Node<'a>, Option<&'y Node<'b>>)> {
+    nodes.iter().map(move |node| {
+        let (skipped, other) = match others {
+            [] => (0, None),
+            _ => match seek(others, &node.element) {
+                Ok(index) => (index + 1, Some(&others[index])),
+                Err(index) => (index, None),
+            },
+        };
+        others = &others[skipped..];
+        (node, other)
     })
 }
 
@@ -114,7 +158,7 @@ impl<'a> Set<'a> {
 
     /// Adds a node at the end of a level that is being made in order; empty nodes are left out.
     pub(super) fn push(&mut self, element: PathElement<'a>, part: Part<'a>) {
-        if part.member || !part.children.is_empty() {
+        if part.is_there() {
             self.nodes.push(Node {
                 element,
                 member: part.member,
@@ -144,19 +188,53 @@ impl<'a> Set<'a> {
         }
     }
 
+    /// Members of any of the sets.
+    #[must_use]
+    pub(super) fn union_of(sets: impl IntoIterator<Item = Set<'a>>) -> Set<'a> {
+        let mut all: Vec<Node<'a>> = sets.into_iter().flat_map(|set| set.nodes).collect();
+        steps::count(all.len());
+        all.sort_by(|a, b| a.element.cmp(&b.element));
+        let mut out = Set::default();
+        let mut all = all.into_iter().peekable();
+        while let Some(first) = all.next() {
+            let mut member = first.member;
+            let mut children = vec![first.children];
+            while let Some(same) = all.next_if(|node| node.element == first.element) {
+                member |= same.member;
+                children.push(same.children);
+            }
+            let children = match <[Set<'a>; 1]>::try_from(children) {
+                Ok([only]) => only,
+                Err(several) => Set::union_of(several),
+            };
+            out.push(first.element, Part { member, children });
+        }
+        out
+    }
+
+    /// The nodes, each with what `keep` leaves of it.
+    pub(super) fn filter_nodes(&self, keep: &mut dyn FnMut(&Node<'a>) -> Part<'a>) -> Set<'a> {
+        let mut out = Set::default();
+        for node in &self.nodes {
+            let part = keep(node);
+            if part.is_there() {
+                out.push(node.element.clone(), part);
+            }
+        }
+        out
+    }
+
     fn filtered<'b>(
         &self,
         other: &Set<'b>,
         mut keep: impl FnMut(&Node<'a>, Option<&Node<'b>>) -> Part<'a>,
     ) -> Set<'a> {
         let mut out = Set::default();
-        for pair in zip(&self.nodes, &other.nodes) {
-            let (node, part) = match pair {
-                Pair::Left(node) => (node, keep(node, None)),
-                Pair::Both(node, other) => (node, keep(node, Some(other))),
-                Pair::Right(_) => continue,
-            };
-            out.push(node.element.clone(), part);
+        for (node, other) in matched(&self.nodes, &other.nodes) {
+            let part = keep(node, other);
+            if part.is_there() {
+                out.push(node.element.clone(), part);
+            }
         }
         out
     }
@@ -177,10 +255,7 @@ impl<'a> Set<'a> {
     #[must_use]
     pub fn difference(&self, other: &Set<'_>) -> Set<'a> {
         self.filtered(other, |node, other| match other {
-            None => Part {
-                member: node.member,
-                children: node.children.clone(),
-            },
+            None => node.part(),
             Some(other) => Part {
                 member: node.member && !other.member,
                 children: node.children.difference(&other.children),
@@ -192,10 +267,7 @@ impl<'a> Set<'a> {
     #[must_use]
     pub fn recursive_difference(&self, other: &Set<'_>) -> Set<'a> {
         self.filtered(other, |node, other| match other {
-            None => Part {
-                member: node.member,
-                children: node.children.clone(),
-            },
+            None => node.part(),
             Some(other) if other.member => Part::default(),
             Some(other) => Part {
                 member: node.member,
@@ -206,28 +278,36 @@ impl<'a> Set<'a> {
 
     /// Whether every member is one of the other's.
     pub fn is_subset(&self, other: &Set<'_>) -> bool {
-        zip(&self.nodes, &other.nodes).all(|pair| match pair {
-            Pair::Left(_) => false,
-            Pair::Right(_) => true,
-            Pair::Both(a, b) => (!a.member || b.member) && a.children.is_subset(&b.children),
-        })
+        matched(&self.nodes, &other.nodes)
+            .all(|(a, b)| b.is_some_and(|b| (!a.member || b.member) && a.children.is_subset(&b.children)))
     }
 
-    /// Calls `f` for every member's path: at each level first the members, then what is below.
-    pub fn each(&self, f: &mut dyn FnMut(&[PathElement<'a>])) {
-        fn walk<'a>(set: &Set<'a>, path: &mut Vec<PathElement<'a>>, f: &mut dyn FnMut(&[PathElement<'a>])) {
+    /// The number of its members.
+    pub(super) fn len(&self) -> usize {
+        let own = |node: &Node<'_>| usize::from(node.member) + node.children.len();
+        self.nodes.iter().map(own).sum()
+    }
+
+    /// Calls `f` for every member's path until it breaks: at each level first the members, then what is below.
+    pub fn each(&self, f: &mut dyn FnMut(&[PathElement<'a>]) -> ControlFlow<()>) -> ControlFlow<()> {
+        fn walk<'a>(
+            set: &Set<'a>,
+            path: &mut Vec<PathElement<'a>>,
+            f: &mut dyn FnMut(&[PathElement<'a>]) -> ControlFlow<()>,
+        ) -> ControlFlow<()> {
             for node in set.nodes.iter().filter(|n| n.member) {
                 path.push(node.element.clone());
-                f(path);
+                f(path)?;
                 path.pop();
             }
-            for node in &set.nodes {
+            for node in set.nodes.iter().filter(|n| !n.children.is_empty()) {
                 path.push(node.element.clone());
-                walk(&node.children, path, f);
+                walk(&node.children, path, f)?;
                 path.pop();
             }
+            ControlFlow::Continue(())
         }
-        walk(self, &mut Vec::new(), f);
+        walk(self, &mut Vec::new(), f)
     }
 
     /// The same without borrowing.
@@ -279,6 +359,12 @@ impl<'a> Set<'a> {
 pub(super) struct Part<'a> {
     pub(super) member: bool,
     pub(super) children: Set<'a>,
+}
+
+impl Part<'_> {
+    fn is_there(&self) -> bool {
+        self.member || !self.children.is_empty()
+    }
 }
 
 fn read(map: &Map<String, Value>) -> Result<Part<'_>, String> {
@@ -351,7 +437,11 @@ mod tests {
         }
         let mut shown = Vec::new();
         let fields = json!({"f:l": {"k:{\"n\":\"x\",\"p\":1}": {".": {}, "f:n": {}}}, "f:s": {"v:true": {}}});
-        set(&fields).each(&mut |path| shown.push(super::super::path::show_path(path)));
+        let _ = set(&fields).each(&mut |path| {
+            shown.push(super::super::path::show_path(path));
+            ControlFlow::Continue(())
+        });
+        assert_eq!(set(&fields).len(), 3);
         assert_eq!(shown, [".l[n=\"x\",p=1]", ".l[n=\"x\",p=1].n", ".s[=true]"]);
     }
 
@@ -378,5 +468,47 @@ mod tests {
             Set::of_fields(&[&["c", "z"], &["a"]]).to_value(),
             json!({"f:a": {}, "f:c": {"f:z": {}}})
         );
+    }
+
+    #[test]
+    fn many_sets_at_once() {
+        let fields = [
+            json!({"f:b": {"f:x": {}}}),
+            json!({"f:a": {}}),
+            json!({"f:b": {".": {}, "f:y": {}}}),
+            json!({}),
+        ];
+        assert_eq!(
+            Set::union_of(fields.iter().map(set)).to_value(),
+            json!({"f:a": {}, "f:b": {".": {}, "f:x": {}, "f:y": {}}})
+        );
+        crate::steps::check_growth(100, |size| {
+            let fields: Vec<Value> = (0..size)
+                .map(|i| json!({"f:data": {format!("f:{i}"): {}}}))
+                .collect();
+            move || drop(Set::union_of(fields.iter().map(set)))
+        });
+    }
+
+    #[test]
+    fn a_short_set_costs_little_beside_a_long_one() {
+        let names = |count: usize| -> Value {
+            (0..count)
+                .map(|i| (format!("f:{i:05}"), json!({})))
+                .collect::<Map<_, _>>()
+                .into()
+        };
+        let (short, long) = (json!({"f:00500": {}, "f:09000": {}, "f:x": {}}), names(10_000));
+        let (short, long) = (set(&short), set(&long));
+        let operations: [fn(&Set<'_>, &Set<'_>); 4] = [
+            |a, b| assert_eq!(a.intersection(b).len(), 2),
+            |a, b| assert_eq!(a.difference(b).len(), 1),
+            |a, b| assert_eq!(a.recursive_difference(b).len(), 1),
+            |a, b| assert!(!a.is_subset(b)),
+        ];
+        for operation in operations {
+            let steps = crate::steps::of(|| operation(&short, &long));
+            assert!(steps < 150, "{steps}");
+        }
     }
 }

@@ -8,8 +8,9 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{PatchError, go_type};
+use crate::field::{GoPrint, clip};
 use crate::schema::SchemaRef;
-use crate::steps;
+use crate::{limits, steps};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -46,23 +47,13 @@ fn bad_retain_keys() -> PatchError {
     PatchError::BadRequest("invalid patch format of retainKeys".into())
 }
 
-/// A value as Go's `%v` prints it.
+/// A value of the patch as errors show it.
 fn go_print(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".into(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) => {
-            let items: Vec<String> = list.iter().map(go_print).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(map) => go_print_map(map),
-        scalar => scalar.to_string(),
-    }
+    clip(limits::SHOWN_VALUE_BYTES, &GoPrint(value))
 }
 
 fn go_print_map(map: &Object) -> String {
-    let items: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_print(v))).collect();
-    format!("map[{}]", items.join(" "))
+    go_print(&Value::Object(map.clone()))
 }
 
 fn no_merge_key(map: &Object, key: &str) -> PatchError {
