@@ -274,9 +274,11 @@ impl<'a> Reader<'a> {
             }
             5 => {
                 self.enter()?;
-                self.memory.object()?;
                 let mut map = Map::new();
                 while self.more(&mut left)? {
+                    if map.is_empty() {
+                        self.memory.node()?;
+                    }
                     let Value::String(key) = self.value(Wrap::None)? else {
                         return fail("cbor: map keys must be strings");
                     };

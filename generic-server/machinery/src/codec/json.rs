@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use super::typed::{self, Findings, Literal, Mismatch, Step};
 use super::{DecodeError, Decoded, Memory};
-use crate::limits;
 use crate::schema::SchemaRef;
+use crate::{limits, steps};
 
 /// Reads JSON that was checked when it was written: the fast way.
 ///
@@ -223,7 +223,6 @@ impl<'a, 's> Parser<'a, 's> {
             schema = None;
         }
         self.enter()?;
-        self.memory.object()?;
         let fields = schema.filter(|s| s.node().additional.is_none());
         let values = schema.and_then(|s| s.additional());
         if let Some(schema) = fields {
@@ -235,6 +234,7 @@ impl<'a, 's> Parser<'a, 's> {
         if self.peek() == Some(b'}') {
             self.at += 1;
         } else {
+            self.memory.node()?;
             loop {
                 if self.peek() != Some(b'"') {
                     return self.fail("looking for beginning of object key string");
@@ -274,7 +274,11 @@ impl<'a, 's> Parser<'a, 's> {
         }
         if let Some(schema) = fields {
             self.findings.structs.pop();
+            let written = !map.is_empty();
             self.memory.take(typed::fill(schema, &mut map))?;
+            if !written && !map.is_empty() {
+                self.memory.node()?;
+            }
         }
         self.depth -= 1;
         Ok(Value::Object(map))
@@ -292,6 +296,7 @@ impl<'a, 's> Parser<'a, 's> {
             return self.skip();
         };
         self.memory.key(key)?;
+        steps::count(1 + dropped.len());
         let first = map.remove(key);
         if first.is_some() || dropped.contains(&&*field.name) {
             self.findings.duplicate(self.bytes, key);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::DecodeError;
 use crate::limits;
 
-/// What a decoder has made so far, estimated: a value, and for texts and objects their heap. An object of one member takes as
+/// What a decoder has made so far, estimated: values, and the heap of texts and objects. An object of one member takes as
 /// much as one of eleven, because the map's smallest node has room for so many.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -14,7 +14,7 @@ pub(crate) struct Memory {
 
 const VALUE: usize = size_of::<Value>();
 /// A map's smallest node: eleven keys, eleven values and a header.
-const OBJECT: usize = 11 * (size_of::<String>() + VALUE) + 16;
+const NODE: usize = 11 * (size_of::<String>() + VALUE) + 16;
 /// A member's share of the node that it is in, once an object has more than one.
 const MEMBER: usize = 32;
 
@@ -32,16 +32,16 @@ impl Memory {
         Ok(())
     }
 
-    /// One scalar, or a list without its items.
+    /// One scalar, or a list or an object without what is in it.
     #[inline]
     pub(crate) fn value(&mut self, text: Option<&str>) -> Result<(), DecodeError> {
         self.take(VALUE + text.map_or(0, str::len))
     }
 
-    /// One object without its members.
+    /// The node that an object has for its first members. An empty object has none.
     #[inline]
-    pub(crate) fn object(&mut self) -> Result<(), DecodeError> {
-        self.take(VALUE + OBJECT)
+    pub(crate) fn node(&mut self) -> Result<(), DecodeError> {
+        self.take(NODE)
     }
 
     /// The key of a member.
@@ -65,7 +65,7 @@ pub(crate) fn weight(value: &Value) -> usize {
         Value::Array(items) => VALUE + items.iter().map(weight).sum::<usize>(),
         Value::Object(map) => {
             let members = map.iter().map(|(key, value)| MEMBER + key.len() + weight(value));
-            VALUE + OBJECT + members.sum::<usize>()
+            VALUE + if map.is_empty() { 0 } else { NODE } + members.sum::<usize>()
         }
         scalar => VALUE + scalar.as_str().map_or(0, str::len),
     }

@@ -604,11 +604,12 @@ fn convert_object<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, map: M
     }
     findings.structs.pop();
     let filled = fill(schema, &mut out);
-    if let Err(error) = findings
-        .memory
-        .object()
-        .and_then(|()| findings.memory.take(filled))
-    {
+    let node = if out.is_empty() {
+        Ok(())
+    } else {
+        findings.memory.node()
+    };
+    if let Err(error) = node.and_then(|()| findings.memory.take(filled)) {
         findings.type_error = Some(error);
     }
     Value::Object(out)

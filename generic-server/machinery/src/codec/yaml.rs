@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
             }
             Event::MappingStart(_, anchor, _) => {
                 self.enter()?;
-                self.memory.object()?;
+                self.memory.value(None)?;
                 let map = self.mapping()?;
                 self.depth -= 1;
                 (Value::Object(map), anchor)
@@ -187,6 +187,9 @@ impl<'a> Reader<'a> {
                 Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => (String::new(), true),
                 event => (key_text(self.node(event)?)?, false),
             };
+            if map.is_empty() {
+                self.memory.node()?;
+            }
             let event = self.next()?;
             let line = self.line;
             let value = self.node(event)?;

@@ -288,3 +288,62 @@ fn version_and_kind_are_read_alone() {
         );
     }
 }
+
+#[test]
+fn memory_is_bounded() {
+    // A small object takes a hundred times its bytes, an empty one no more than any value.
+    let objects = |count: usize| format!("[{}]", vec!["{\"\":0}"; count].join(","));
+    let each = crate::codec::weight(&json!({"": 0}));
+    let most = (limits::DECODED_BYTES - size_of::<Value>()) / each;
+    assert!(decode(objects(most).as_bytes()).is_ok());
+    syntax(
+        objects(most + 1).as_bytes(),
+        "decoded object is too large: it would take more than 134217728 bytes of memory",
+    );
+    assert!(decode(format!("[{}]", vec!["{}"; 2 * most].join(",")).as_bytes()).is_ok());
+    // What the schema puts in counts too, from every encoding.
+    let set = |count: usize| {
+        let claims = vec!["{}"; count].join(",");
+        format!("{{\"spec\":{{\"volumeClaimTemplates\":[{claims}]}}}}")
+    };
+    let decoded = |count: usize| typed("apps/v1", "StatefulSet", &set(count)).map(drop);
+    assert_eq!(decoded(1_000), Ok(()));
+    let error = decoded(70_000).unwrap_err();
+    assert!(error.starts_with("decoded object is too large"), "{error}");
+    let parsed = decode(set(70_000).as_bytes()).unwrap().value;
+    let outcome = typed::decode_builtin(kind("apps/v1", "StatefulSet").root(), parsed).map(drop);
+    assert_eq!(outcome, Err(DecodeError::Syntax(error)));
+}
+
+#[test]
+fn strict_errors_are_bounded_and_so_is_the_work_for_them() {
+    let unknown = |count: usize| -> String {
+        let fields: Vec<String> = (0..count).map(|n| format!("\"x{n}\":0")).collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    let reported = |count: usize| typed("v1", "Pod", &unknown(count)).unwrap().strict.len();
+    assert_eq!(reported(limits::STRICT_ERRORS), limits::STRICT_ERRORS);
+    assert_eq!(reported(limits::STRICT_ERRORS + 1), limits::STRICT_ERRORS);
+    // The same key again and again is one error; its path is not written for each.
+    let repeated = |count: usize| {
+        let key = "k".repeat(1 << 16);
+        format!("{{\"{key}\":{{{}}}}}", vec!["\"a\":0"; count].join(","))
+    };
+    for count in [10_000, 20_000] {
+        let body = repeated(count);
+        let steps = crate::steps::of(|| {
+            let strict = decode(body.as_bytes()).unwrap().strict;
+            assert_eq!(strict.len(), 1);
+            assert!(strict[0].to_string().len() < 2 * limits::SHOWN_VALUE_BYTES);
+        });
+        assert!(steps < 100, "{steps}");
+    }
+    // So are declared fields whose value is not kept.
+    crate::steps::check_growth(1_000, |size| {
+        let body = format!(
+            "{{\"spec\":{{{}}}}}",
+            vec!["\"hostIPC\":null,\"hostPID\":null"; size].join(",")
+        );
+        move || assert_eq!(typed("v1", "Pod", &body).unwrap().strict.len(), 2)
+    });
+}

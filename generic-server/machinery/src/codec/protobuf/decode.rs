@@ -135,16 +135,13 @@ pub fn decode_message(schema: SchemaRef<'_>, bytes: &[u8]) -> Result<Value, Deco
     message(schema, bytes, 0, &mut Memory::default())
 }
 
-/// The message of a value that stands `depth` objects, lists and maps deep.
+/// The message of a value that stands in `depth` objects, lists and maps.
 fn message(
     schema: SchemaRef<'_>,
     bytes: &[u8],
     depth: usize,
     memory: &mut Memory,
 ) -> Result<Value, DecodeError> {
-    if depth > limits::DEPTH {
-        return Err(DecodeError::Syntax("exceeded max depth".into()));
-    }
     let node = schema.node();
     match &node.format {
         Some(format @ (Format::DateTime | Format::MicroTime)) => time(bytes, format),
@@ -178,15 +175,20 @@ fn message(
         }
         _ if node.ty == Type::IntOrString => int_or_string(bytes),
         _ => {
-            memory.object()?;
+            if depth >= limits::DEPTH {
+                return Err(DecodeError::Syntax("exceeded max depth".into()));
+            }
             let mut map = Map::new();
-            fields(schema, (&node.wire, 0), bytes, &mut map, depth, memory)?;
+            fields(schema, (&node.wire, 0), bytes, &mut map, depth + 1, memory)?;
             map.retain(|name, value| {
                 schema
                     .field(name)
                     .is_some_and(|(field, inner)| typed::keep(field, inner.node(), value))
             });
             memory.take(typed::fill(schema, &mut map))?;
+            if !map.is_empty() {
+                memory.node()?;
+            }
             Ok(Value::Object(map))
         }
     }
@@ -258,10 +260,10 @@ fn schema_or(
 ) -> Result<Value, DecodeError> {
     let format = schema.node().format.as_ref();
     let (mut allows, mut one, mut many) = (false, None, Vec::new());
-    let sub = |bytes: &[u8], memory: &mut Memory| -> Result<Value, DecodeError> {
+    let sub = |bytes: &[u8], depth: usize, memory: &mut Memory| -> Result<Value, DecodeError> {
         // A schema's own node, so that it does not recurse into this function.
         match schema.items() {
-            Some(plain) => message(plain, bytes, depth + 1, memory),
+            Some(plain) => message(plain, bytes, depth, memory),
             None => Ok(Value::Null),
         }
     };
@@ -269,13 +271,13 @@ fn schema_or(
     while let Some((number, wire)) = fields.next()? {
         match (format, number, wire) {
             (Some(Format::SchemaOrBool), 1, Wire::Varint(value)) => allows = value != 0,
-            (Some(Format::SchemaOrBool), 2, Wire::Bytes(bytes)) => one = Some(sub(bytes, memory)?),
-            (_, 1, Wire::Bytes(bytes)) => one = Some(sub(bytes, memory)?),
+            (Some(Format::SchemaOrBool), 2, Wire::Bytes(bytes)) => one = Some(sub(bytes, depth, memory)?),
+            (_, 1, Wire::Bytes(bytes)) => one = Some(sub(bytes, depth, memory)?),
             (Some(Format::SchemaOrStrings), 2, Wire::Bytes(bytes)) => {
                 memory.take(size_of::<Value>() + bytes.len())?;
                 many.push(Value::String(text(bytes)));
             }
-            (_, 2, Wire::Bytes(bytes)) => many.push(sub(bytes, memory)?),
+            (_, 2, Wire::Bytes(bytes)) => many.push(sub(bytes, depth + 1, memory)?),
             _ => {}
         }
     }
@@ -410,7 +412,7 @@ fn element(
             memory.take(bytes.len())?;
             Value::String(text(bytes))
         }
-        (_, Wire::Bytes(bytes)) => message(schema, bytes, depth + 1, memory)?,
+        (_, Wire::Bytes(bytes)) => message(schema, bytes, depth, memory)?,
         _ => return wrong_wire(number),
     })
 }

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::codec::json::decode_typed;
+use crate::limits;
 use crate::schema::{KindSchema, builtin};
 
 fn kind(api_version: &str, kind: &str) -> KindSchema {
@@ -183,6 +184,59 @@ fn malformed_bytes_are_errors() {
         deep = outer;
     }
     assert!(decode_message(schema.root(), &deep).is_err());
+}
+
+#[test]
+fn empty_messages_count_as_what_they_become() {
+    let schema = kind("v1", "Pod");
+    // Field 2 of a pod is its spec, field 2 of that a container: two bytes make a struct with its zero members.
+    let pod = |containers: usize| {
+        let spec = field(2, b"").repeat(containers);
+        let mut out = vec![0x12];
+        encode::varint(&mut out, spec.len() as u64);
+        out.extend_from_slice(&spec);
+        out
+    };
+    assert!(decode_message(schema.root(), &pod(10_000)).is_ok());
+    let error = decode_message(schema.root(), &pod(250_000))
+        .map(drop)
+        .unwrap_err();
+    assert!(
+        error.to_string().starts_with("decoded object is too large"),
+        "{error}"
+    );
+}
+
+#[test]
+fn lists_and_raw_values_count_as_depth() {
+    let schema = builtin()
+        .by_type_name("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps")
+        .unwrap();
+    let props = schema.root();
+    let number = props.field("allOf").and_then(|(field, _)| field.number).unwrap();
+    let default = props
+        .field("default")
+        .and_then(|(field, _)| field.number)
+        .unwrap();
+    let message = |number: u32, payload: &[u8]| {
+        let mut out = Vec::new();
+        encode::varint(&mut out, u64::from(number << 3 | 2));
+        encode::varint(&mut out, payload.len() as u64);
+        out.extend_from_slice(payload);
+        out
+    };
+    // Each schema is an object in a list; the default adds lists of its own.
+    let nested = |schemas: usize, lists: usize| {
+        let raw = format!("{}{}", "[".repeat(lists), "]".repeat(lists));
+        let innermost = message(default, &message(1, raw.as_bytes()));
+        (0..schemas).fold(innermost, |inner, _| message(number, &inner))
+    };
+    let fits = |schemas: usize, lists: usize| decode_message(props, &nested(schemas, lists)).is_ok();
+    assert!(fits(0, limits::DEPTH - 1));
+    assert!(!fits(0, limits::DEPTH));
+    assert!(fits(100, limits::DEPTH - 201));
+    assert!(!fits(100, limits::DEPTH - 200));
+    assert!(!fits(limits::DEPTH / 2, 1));
 }
 
 /// Upstream keeps a full object of every kind in both forms (`staging/src/k8s.io/api/testdata/HEAD`). With
