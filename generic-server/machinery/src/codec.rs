@@ -14,7 +14,7 @@ pub mod yaml;
 
 use std::fmt;
 
-pub(crate) use memory::{Memory, weight};
+pub(crate) use memory::{Memory, NODE, key_weight, weight};
 pub use sparse::sparse;
 
 /// Why bytes are no object. Display is upstream's text.

@@ -9,6 +9,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
+use crate::limits;
+
 /// A compiled path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonPath {
@@ -239,8 +241,8 @@ impl<'a> Parser<'a> {
 
     fn array(&mut self) -> Result<(), String> {
         let rest = self.rest();
-        let line = rest.find('\n').unwrap_or(rest.len());
-        let end = rest[..line].find(']').ok_or("unterminated array")?;
+        let end = rest.find(['\n', ']']).filter(|end| rest[*end..].starts_with(']'));
+        let end = end.ok_or("unterminated array")?;
         self.at += end + 1;
         let text = &rest[1..end];
         if text.contains(',') {
@@ -366,7 +368,11 @@ type Item<'a> = Cow<'a, Value>;
 type Found<'a> = Vec<Item<'a>>;
 
 fn walk<'a>(input: Found<'a>, steps: &[Step]) -> Result<Found<'a>, String> {
-    steps.iter().try_fold(input, |found, step| one(found, step))
+    steps.iter().try_fold(input, |found, step| {
+        let found = one(found, step)?;
+        is_bounded(&found)?;
+        Ok(found)
+    })
 }
 
 /// The values directly inside a value.
@@ -378,15 +384,26 @@ fn inside<'a>(value: &Item<'a>) -> Found<'a> {
     }
 }
 
-fn recursive<'a>(value: Item<'a>, out: &mut Found<'a>) {
+/// Refuses a path that leads to more values than are worth having: `..` gives every value below each it is given, so that a few
+/// of them in a row give more than there are.
+fn is_bounded(found: &Found<'_>) -> Result<(), String> {
+    if found.len() <= limits::JSON_PATH_VALUES {
+        return Ok(());
+    }
+    Err(format!(
+        "path leads to more than {} values",
+        limits::JSON_PATH_VALUES
+    ))
+}
+
+fn recursive<'a>(value: Item<'a>, out: &mut Found<'a>) -> Result<(), String> {
+    is_bounded(out)?;
     let text = matches!(&*value, Value::String(text) if !text.is_empty());
     let inner = inside(&value);
     if text || !inner.is_empty() {
         out.push(value);
     }
-    for value in inner {
-        recursive(value, out);
-    }
+    inner.into_iter().try_for_each(|value| recursive(value, out))
 }
 
 fn one<'a>(input: Found<'a>, step: &Step) -> Result<Found<'a>, String> {
@@ -404,13 +421,16 @@ fn one<'a>(input: Found<'a>, step: &Step) -> Result<Found<'a>, String> {
         Step::Wildcard => input.iter().flat_map(inside).collect(),
         Step::Recursive => {
             let mut out = Vec::new();
-            input.into_iter().for_each(|value| recursive(value, &mut out));
+            input
+                .into_iter()
+                .try_for_each(|value| recursive(value, &mut out))?;
             out
         }
         Step::Union(parts) => {
             let mut out = Vec::new();
             for part in parts {
                 out.extend(walk(input.clone(), part)?);
+                is_bounded(&out)?;
             }
             out
         }
@@ -588,5 +608,23 @@ mod tests {
             assert_eq!(JsonPath::parse(path).unwrap_err(), expected, "{path}");
         }
         assert_eq!(dotted(".spec.size"), ["spec", "size"]);
+    }
+
+    #[test]
+    fn values_are_bounded() {
+        let list = |count: usize| json!({ "l": vec![1; count] });
+        let found = |path: &str, object: &Value| {
+            JsonPath::parse(path)
+                .unwrap()
+                .find(object)
+                .map(|found| found.len())
+        };
+        let most = limits::JSON_PATH_VALUES;
+        assert_eq!(found(".l[*]", &list(most)), Ok(most));
+        assert!(found(".l[*]", &list(most + 1)).is_err());
+        // Every `..` visits again all that is below each value before it.
+        let deep = (0..200).fold(json!([]), |inner, _| json!([inner, []]));
+        assert!(found("..[*]", &deep).is_ok());
+        assert!(found("..[*]..[*]..[*]", &deep).is_err());
     }
 }

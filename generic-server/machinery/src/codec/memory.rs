@@ -14,7 +14,7 @@ pub(crate) struct Memory {
 
 const VALUE: usize = size_of::<Value>();
 /// A map's smallest node: eleven keys, eleven values and a header.
-const NODE: usize = 11 * (size_of::<String>() + VALUE) + 16;
+pub(crate) const NODE: usize = 11 * (size_of::<String>() + VALUE) + 16;
 /// A member's share of the node that it is in, once an object has more than one.
 const MEMBER: usize = 32;
 
@@ -47,7 +47,7 @@ impl Memory {
     /// The key of a member.
     #[inline]
     pub(crate) fn key(&mut self, key: &str) -> Result<(), DecodeError> {
-        self.take(MEMBER + key.len())
+        self.take(key_weight(key))
     }
 }
 
@@ -59,12 +59,17 @@ fn too_large() -> Result<(), DecodeError> {
     )))
 }
 
+/// The estimate for the key of a member.
+pub(crate) fn key_weight(key: &str) -> usize {
+    MEMBER + key.len()
+}
+
 /// The estimate for a value with all that is in it.
 pub(crate) fn weight(value: &Value) -> usize {
     match value {
         Value::Array(items) => VALUE + items.iter().map(weight).sum::<usize>(),
         Value::Object(map) => {
-            let members = map.iter().map(|(key, value)| MEMBER + key.len() + weight(value));
+            let members = map.iter().map(|(key, value)| key_weight(key) + weight(value));
             VALUE + if map.is_empty() { 0 } else { NODE } + members.sum::<usize>()
         }
         scalar => VALUE + scalar.as_str().map_or(0, str::len),

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{DecodeError, Decoded, Memory, StrictError, weight};
+use super::{DecodeError, Decoded, Memory, NODE, StrictError, key_weight, weight};
 use crate::field::{clip_text, show_text};
 use crate::quantity::Quantity;
 use crate::schema::{FieldDef, Format, Node, SchemaRef, Type};
@@ -115,6 +115,17 @@ impl<'s> Findings<'s> {
         let error = error(path);
         if !self.strict.contains(&error) {
             self.strict.push(error);
+        }
+    }
+
+    /// Notes memory that [`decode_builtin`] takes. False once there is no more; then the document is refused.
+    fn take(&mut self, bytes: usize) -> bool {
+        match self.memory.take(bytes) {
+            Ok(()) => true,
+            Err(error) => {
+                self.type_error = Some(error);
+                false
+            }
         }
     }
 
@@ -413,7 +424,7 @@ pub(crate) fn fill(schema: SchemaRef<'_>, map: &mut Map<String, Value>) -> usize
             } else {
                 zero_value(schema.at(field.node))
             };
-            taken += field.name.len() + weight(&value);
+            taken += key_weight(&field.name) + weight(&value);
             map.insert(field.name.to_string(), value);
         }
     }
@@ -527,8 +538,7 @@ fn convert<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, value: Value)
     if is_raw(node) {
         return value;
     }
-    if let Err(error) = findings.memory.value(None) {
-        findings.type_error = Some(error);
+    if !findings.take(size_of::<Value>()) {
         return Value::Null;
     }
     let scalar = match value {
@@ -577,6 +587,7 @@ fn convert_object<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, map: M
     let mut out = Map::new();
     if let Some(values) = schema.additional() {
         for (name, value) in map {
+            findings.take(key_weight(&name));
             findings.path.push(Step::Key(name));
             let value = convert(findings, values, value);
             if let Some(Step::Key(name)) = findings.path.pop() {
@@ -604,13 +615,9 @@ fn convert_object<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, map: M
     }
     findings.structs.pop();
     let filled = fill(schema, &mut out);
-    let node = if out.is_empty() {
-        Ok(())
-    } else {
-        findings.memory.node()
-    };
-    if let Err(error) = node.and_then(|()| findings.memory.take(filled)) {
-        findings.type_error = Some(error);
+    if !out.is_empty() {
+        findings.take(NODE);
     }
+    findings.take(filled);
     Value::Object(out)
 }

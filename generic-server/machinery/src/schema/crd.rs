@@ -4,7 +4,7 @@
 //! published. Plain leaves are shared and names are interned, so that an arena is about twice the size of its source text.
 //! Whether a schema is structural is the CRD's validation to say; this compiles any that it would let pass.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
@@ -173,13 +173,14 @@ impl Compiler {
         path: &FieldPath<'_>,
         depth: usize,
     ) -> Box<[FieldDef]> {
+        let required: HashSet<&str> = required.iter().map(|name| &**name).collect();
         // The map is sorted by name, which is the order that look-ups need.
         properties
             .iter()
             .map(|(name, props)| FieldDef {
                 name: self.name(name),
                 node: self.node(props, &path.key(name), depth + 1, Place::Property),
-                required: required.iter().any(|r| **r == **name),
+                required: required.contains(name.as_str()),
                 omit_empty: true,
                 pointer: true,
                 default: props

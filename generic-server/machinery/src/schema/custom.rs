@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::{SchemaRef, builtin};
 use crate::codec::typed;
-use crate::{FieldError, FieldPath};
+use crate::field::clip;
+use crate::{FieldError, FieldPath, limits, steps};
 
 /// Fields that every whole object has.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -16,7 +17,32 @@ const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 #[derive(Default)]
 struct Trail {
     text: String,
-    unknown: Vec<String>,
+    unknown: Unknown,
+}
+
+/// Paths of unknown fields. Each may be as long as its keys are, so that their bytes are bounded and not only their number.
+#[derive(Default)]
+struct Unknown {
+    paths: Vec<String>,
+    bytes: usize,
+}
+
+impl Unknown {
+    fn add(&mut self, path: &impl std::fmt::Display) {
+        if self.bytes < limits::MESSAGE_BYTES {
+            let path = clip(limits::SHOWN_VALUE_BYTES, path);
+            steps::count(path.len());
+            self.bytes += path.len();
+            self.paths.push(path);
+        }
+    }
+
+    /// The first of them in order.
+    fn finish(mut self) -> Vec<String> {
+        self.paths.sort_unstable();
+        self.paths.truncate(limits::STRICT_ERRORS);
+        self.paths
+    }
 }
 
 impl Trail {
@@ -41,11 +67,12 @@ impl Trail {
     }
 
     fn record(&mut self, name: &str) {
-        self.unknown.push(if self.text.is_empty() {
-            name.to_owned()
+        let Trail { text, unknown } = self;
+        if text.is_empty() {
+            unknown.add(&name);
         } else {
-            format!("{}.{name}", self.text)
-        });
+            unknown.add(&format_args!("{text}.{name}"));
+        }
     }
 }
 
@@ -54,13 +81,12 @@ enum Step<'a> {
     Index(usize),
 }
 
-/// Removes fields that the schema does not have; gives their paths, sorted. With `root`, the value is a whole object, whose
+/// Removes fields that the schema does not have; gives their paths, sorted, at most [`limits::STRICT_ERRORS`]. With `root`, the value is a whole object, whose
 /// `apiVersion`, `kind` and `metadata` stay.
 pub fn prune(schema: SchemaRef<'_>, value: &mut Value, root: bool) -> Vec<String> {
     let mut trail = Trail::default();
     prune_value(Some(schema), value, root, &mut trail);
-    trail.unknown.sort_unstable();
-    trail.unknown
+    trail.unknown.finish()
 }
 
 fn prune_value(schema: Option<SchemaRef<'_>>, value: &mut Value, root: bool, trail: &mut Trail) {
@@ -238,7 +264,7 @@ fn default_element(schema: SchemaRef<'_>, value: &mut Value) {
 }
 
 /// Brings `metadata` of whole objects (the root's with `root`, and of embedded resources) into the form of its type, and
-/// checks that `apiVersion` and `kind` are strings. Gives the paths of unknown metadata fields, sorted.
+/// checks that `apiVersion` and `kind` are strings. Gives the paths of unknown metadata fields, sorted, with the same bound.
 ///
 /// # Errors
 /// The first field of a wrong type. With `drop_invalid` such fields are dropped instead (objects that are read back).
@@ -248,10 +274,9 @@ pub fn coerce_metadata(
     root: bool,
     drop_invalid: bool,
 ) -> Result<Vec<String>, FieldError> {
-    let mut unknown = Vec::new();
+    let mut unknown = Unknown::default();
     coerce(schema, value, root, drop_invalid, &FieldPath::ROOT, &mut unknown)?;
-    unknown.sort_unstable();
-    Ok(unknown)
+    Ok(unknown.finish())
 }
 
 fn coerce(
@@ -260,7 +285,7 @@ fn coerce(
     root: bool,
     drop_invalid: bool,
     path: &FieldPath<'_>,
-    unknown: &mut Vec<String>,
+    unknown: &mut Unknown,
 ) -> Result<(), FieldError> {
     match value {
         Value::Object(map) => {
@@ -291,7 +316,7 @@ fn coerce_object(
     map: &mut Map<String, Value>,
     drop_invalid: bool,
     path: &FieldPath<'_>,
-    unknown: &mut Vec<String>,
+    unknown: &mut Unknown,
 ) -> Result<(), FieldError> {
     for name in ["apiVersion", "kind"] {
         match map.get(name) {
@@ -310,10 +335,11 @@ fn coerce_object(
     };
     let path = path.child("metadata");
     let mut note = |strict: Vec<crate::codec::StrictError>| {
-        unknown.extend(strict.into_iter().filter_map(|error| match error {
-            crate::codec::StrictError::Unknown(field) => Some(format!("{path}.{field}")),
-            _ => None,
-        }));
+        for error in strict {
+            if let crate::codec::StrictError::Unknown(field) = error {
+                unknown.add(&format_args!("{path}.{field}"));
+            }
+        }
     };
     let form = |value: Value| {
         if value.is_null() {
@@ -448,5 +474,29 @@ mod tests {
         );
         coerce_metadata(root(&schema), &mut wrong, true, true).unwrap();
         assert_eq!(wrong, json!({"metadata": {"name": "a"}}));
+    }
+
+    #[test]
+    fn paths_of_unknown_fields_are_bounded() {
+        let schema = schema(json!({"type": "object", "properties": {"m": {"type": "object",
+            "additionalProperties": {"type": "object", "properties": {"known": {"type": "string"}}}}}}));
+        let pruned = |key: &str, fields: usize| {
+            let fields: Map<String, Value> = (0..fields).map(|n| (format!("x{n:05}"), json!(1))).collect();
+            let mut value = json!({"m": {key: fields}});
+            let unknown = prune(root(&schema), &mut value, true);
+            assert_eq!(value, json!({"m": {key: {}}}));
+            unknown
+        };
+        assert_eq!(pruned("k", limits::STRICT_ERRORS).len(), limits::STRICT_ERRORS);
+        let cut = pruned("k", limits::STRICT_ERRORS + 1);
+        assert_eq!(
+            (cut.len(), cut[99].as_str()),
+            (limits::STRICT_ERRORS, "m.k.x00099")
+        );
+        let long = "k".repeat(1 << 17);
+        for fields in [1_000, 2_000] {
+            let steps = crate::steps::of(|| pruned(&long, fields));
+            assert!(steps < 2 * limits::MESSAGE_BYTES, "{steps}");
+        }
     }
 }

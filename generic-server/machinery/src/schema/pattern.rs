@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use regex::Regex;
 
+use crate::steps;
+
 /// A pattern of a schema, compiled when the first value is held against it. Schemas that have the same pattern share it while
 /// one of them lives: a compiled pattern is a hundred times its text.
 #[derive(Debug, Clone)]
@@ -140,11 +142,10 @@ fn translate(pattern: &str) -> String {
                 out.push(']');
             }
             ']' if in_class => out.push_str("\\]"),
-            '[' if after.starts_with(':') && after.contains(":]") => {
-                let end = after.find(":]").unwrap_or(0) + 2;
+            '[' if let Some(class) = named_class(after) => {
                 out.push('[');
-                out.push_str(&after[..end]);
-                rest = &after[end..];
+                out.push_str(class);
+                rest = &after[class.len()..];
                 continue;
             }
             '[' | '&' | '~' if in_class => {
@@ -183,14 +184,26 @@ fn escape(out: &mut String, escaped: char, in_class: bool) {
     };
 }
 
+/// The rest of a named class such as `[:alpha:]`, whose name is short: a `[:` without an end must not be searched to the
+/// pattern's end, again for each.
+fn named_class(after: &str) -> Option<&str> {
+    let inside = after.strip_prefix(':')?.strip_prefix('^').unwrap_or(&after[1..]);
+    let name = inside.bytes().take_while(u8::is_ascii_alphanumeric).count();
+    steps::count(name);
+    let end = after.len() - inside.len() + name + 2;
+    inside[name..].starts_with(":]").then(|| &after[..end])
+}
+
 /// Whether `{` is followed by `n}`, `n,}` or `n,m}`; otherwise it is a plain character.
 fn is_repetition(after: &str) -> bool {
-    let Some((inside, _)) = after.split_once('}') else {
-        return false;
-    };
-    let (low, high) = inside.split_once(',').unwrap_or((inside, ""));
-    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    !low.is_empty() && digits(low) && digits(high)
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let low = digits(after);
+    let mut rest = &after[low..];
+    if let Some(high) = rest.strip_prefix(',') {
+        rest = &high[digits(high)..];
+    }
+    steps::count(after.len() - rest.len());
+    low > 0 && rest.starts_with('}')
 }
 
 #[cfg(test)]
@@ -218,6 +231,11 @@ mod tests {
         check(r"^{a}$", &["{a}"], &["a"]);
         check(r"^a{2,3}$", &["aa"], &["a"]);
         check(r"^[[:alpha:]]$", &["a"], &["1"]);
+        check(r"^[[:^alpha:]]$", &["1"], &["a"]);
+        check(r"^[[:]$", &["[", ":"], &["a"]);
+        check(r"^a{,3}$", &["a{,3}"], &["aa"]);
+        check(r"^a{2,}$", &["aa"], &["a"]);
+        check(r"^a{2$", &["a{2"], &["aa"]);
         check(r"^[a[]$", &["["], &["]"]);
         check(r"^[]a]+$", &["]a"], &["["]);
         check(r"^[a&&b]$", &["&", "a"], &["c"]);
@@ -263,6 +281,14 @@ mod tests {
         for pattern in ["(", "(?=a)", "[", r"(a)\1", "\\"] {
             assert!(super::check(pattern).is_err(), "{pattern}");
             assert_eq!(Pattern::new(pattern).matches("a"), None);
+        }
+    }
+
+    #[test]
+    fn open_brackets_are_not_searched_to_the_end() {
+        for part in ["{", "{1", "[:", "[:a"] {
+            let steps = crate::steps::of(|| translate(&part.repeat(10_000)));
+            assert!(steps <= 20_000, "{part}: {steps}");
         }
     }
 }

@@ -5,6 +5,8 @@
 mod ratchet;
 mod report;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Number, Value};
 
 use super::{Format, Rules, SchemaRef, Type, formats};
@@ -87,7 +89,7 @@ fn check(
                 && let Some(is) = formats::find(name)
             {
                 if !is(text) {
-                    out.add(place, Violation::Type(name.to_string(), text.clone()));
+                    out.add(place, Violation::Type(name, text));
                 }
                 out.passed += 1;
             }
@@ -141,7 +143,7 @@ fn check_type(schema: SchemaRef<'_>, value: &Value, place: &Place<'_>, out: &mut
     let wanted = type_words(node.ty);
     if value.is_null() {
         if node.ty != Type::Any && !node.nullable {
-            out.add(place, Violation::Type(wanted.into(), "null".into()));
+            out.add(place, Violation::Type(wanted, "null"));
         } else {
             out.passed += 1;
         }
@@ -164,14 +166,14 @@ fn check_type(schema: SchemaRef<'_>, value: &Value, place: &Place<'_>, out: &mut
     let format = format_words(node.format.as_ref());
     let text_or_list = value.is_string() || value.is_array();
     if !text_or_list && !format.is_empty() && !fits && found_format != format {
-        out.add(place, Violation::Type(format.into(), found_format.into()));
+        out.add(place, Violation::Type(format, found_format));
         return;
     }
     let numeric = takes("number") || takes("integer");
     // A format alone judges strings and lists, whatever their type.
     let judged_by_format = !numeric && !format.is_empty() && text_or_list;
     if !fits && !judged_by_format {
-        out.add(place, Violation::Type(wanted.into(), found.into()));
+        out.add(place, Violation::Type(wanted, found));
         return;
     }
     out.passed += 1;
@@ -186,7 +188,7 @@ fn check_enum(rules: &Rules, value: &Value, place: &Place<'_>, out: &mut Outcome
         (a, b) => a == b,
     };
     if !allowed.iter().any(same) {
-        out.add(place, Violation::Enum(value.clone(), allowed.to_vec()));
+        out.add(place, Violation::Enum(value, allowed));
     }
 }
 
@@ -276,16 +278,13 @@ fn check_string(rules: &Rules, text: &str, place: &Place<'_>, out: &mut Outcome)
     if let Some(min) = rules.length.0
         && length() < min
     {
-        out.add(place, Violation::TooShort(min, text.to_owned()));
+        out.add(place, Violation::TooShort(min, text));
         return;
     }
     if let Some(pattern) = &rules.pattern
         && pattern.matches(text) != Some(true)
     {
-        out.add(
-            place,
-            Violation::Pattern(pattern.text().to_owned(), text.to_owned()),
-        );
+        out.add(place, Violation::Pattern(pattern.text(), text));
     }
 }
 
@@ -336,10 +335,7 @@ fn check_number(schema: SchemaRef<'_>, rules: &Rules, number: &Number, place: &P
                 Type::Integer | Type::Number => format_words(node.format.as_ref()),
                 _ => "",
             };
-            out.add(
-                place,
-                Violation::Range(what, type_words(node.ty), format.to_owned()),
-            );
+            out.add(place, Violation::Range(what, type_words(node.ty), format));
         }
         right
     };
@@ -424,8 +420,9 @@ fn check_items(
     out: &mut Outcome,
 ) {
     if let Some(inner) = schema.items() {
+        let old = correlated.and_then(Correlated::items);
         for (index, item) in items.iter().enumerate() {
-            let correlated = correlated.and_then(|c| c.index(index));
+            let correlated = old.as_ref().and_then(|old| old.of(item));
             out.merge(check_child(inner, item, &Place::Index(place, index), correlated));
         }
     }
@@ -441,10 +438,8 @@ fn check_items(
         out.add(place, Violation::TooMany(max, size, "items"));
     }
     if rules.unique_items {
-        let repeats = items
-            .iter()
-            .enumerate()
-            .any(|(at, item)| items[..at].contains(item));
+        let mut known = HashSet::with_capacity(items.len());
+        let repeats = !items.iter().all(|item| known.insert(item));
         if repeats {
             out.add(place, Violation::Duplicates);
         }
@@ -477,7 +472,7 @@ fn check_object(
         } else if let Some(inner) = schema.additional() {
             out.merge(check_child(inner, value, &Place::Entry(place, name), child()));
         } else if rules.deny_additional {
-            out.add(place, Violation::Forbidden(name.clone()));
+            out.add(place, Violation::Forbidden(name));
         }
     }
     for name in &rules.required {

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use super::label::is_bounded;
+
 /// One condition on one field.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FieldRequirement {
@@ -69,6 +71,7 @@ impl FieldSelector {
                 value: unescape(&term[at + operator.len()..])?.into(),
                 negated: operator == "!=",
             });
+            is_bounded("requirements", requirements.len())?;
         }
         Ok(FieldSelector {
             requirements: requirements.into(),
@@ -195,6 +198,7 @@ fn split_terms(text: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
 
     #[test]
     fn parsed_text() {
@@ -236,5 +240,15 @@ mod tests {
         assert_eq!(refused.unwrap_err(), "field label not supported: spec.x");
         let dropped = selector.transform(|_, _| Ok::<_, ()>((String::new(), String::new())));
         assert!(dropped.unwrap().is_empty());
+    }
+
+    #[test]
+    fn requirements_are_bounded() {
+        let parse = |count: usize| FieldSelector::parse(&vec!["a=b"; count].join(",")).map(drop);
+        assert_eq!(parse(limits::SELECTOR_REQUIREMENTS), Ok(()));
+        assert_eq!(
+            parse(limits::SELECTOR_REQUIREMENTS + 1),
+            Err("requirements: Too many: 10001: must have at most 10000 items".into())
+        );
     }
 }

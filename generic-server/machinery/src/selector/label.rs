@@ -1,13 +1,14 @@
 //! Label selectors: `a=b,c in (d,e),!f`, and the `LabelSelector` of objects. Mirrors `k8s.io/apimachinery/pkg/labels`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::field::are_enough;
 use crate::names::object_meta::{validate_label_name, validate_labels};
 use crate::names::{label_key, label_value};
-use crate::{FieldError, FieldPath};
+use crate::{FieldError, FieldPath, limits};
 
 /// Where a selector looks labels up.
 pub trait LabelSource {
@@ -70,7 +71,21 @@ pub enum Operator {
     DoesNotExist,
 }
 
+/// Refuses more requirements or values than one selector may have.
+pub(super) fn is_bounded(what: &str, count: usize) -> Result<(), String> {
+    if count <= limits::SELECTOR_REQUIREMENTS {
+        return Ok(());
+    }
+    Err(format!(
+        "{what}: Too many: {count}: must have at most {} items",
+        limits::SELECTOR_REQUIREMENTS
+    ))
+}
+
 const BINARY_OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
+
+/// Values that are searched one by one.
+const SEARCHED_VALUES: usize = 16;
 
 /// One condition on one label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,6 +93,8 @@ pub struct Requirement {
     key: Box<str>,
     operator: Operator,
     values: Box<[Box<str>]>,
+    /// The values again in order, where there are so many that every object would feel a search of all.
+    sorted: Box<[Box<str>]>,
     /// The value of `>` and `<`.
     number: i64,
 }
@@ -86,8 +103,9 @@ impl Requirement {
     /// A checked requirement.
     ///
     /// # Errors
-    /// Every field error, joined as upstream's aggregate.
+    /// Every field error, joined as upstream's aggregate; more values than [`limits::SELECTOR_REQUIREMENTS`].
     pub fn new(key: &str, operator: Operator, values: Vec<Box<str>>) -> Result<Self, String> {
+        is_bounded("values", values.len())?;
         let mut errors = Vec::new();
         let path = FieldPath::new("values");
         let shown = || Value::from(values.iter().map(|v| Value::from(&**v)).collect::<Vec<_>>());
@@ -125,6 +143,9 @@ impl Requirement {
             _ => {}
         }
         for (index, value) in values.iter().enumerate() {
+            if are_enough(&errors) {
+                break;
+            }
             let texts = label_value(value);
             if !texts.is_empty() {
                 errors.push(FieldError::invalid_str(
@@ -135,20 +156,22 @@ impl Requirement {
             }
         }
         if errors.is_empty() {
+            let mut sorted: Box<[Box<str>]> = Box::default();
+            if values.len() > SEARCHED_VALUES {
+                sorted = values.clone().into();
+                sorted.sort_unstable();
+            }
             return Ok(Requirement {
                 key: key.into(),
                 operator,
                 values: values.into(),
+                sorted,
                 number,
             });
         }
-        let mut texts: Vec<String> = Vec::new();
-        for error in errors {
-            let text = error.to_string();
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        let mut known = HashSet::new();
+        let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        texts.retain(|text| known.insert(text.clone()));
         Err(match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -173,7 +196,10 @@ impl Requirement {
     /// Whether labels meet the requirement.
     pub fn matches<L: LabelSource + ?Sized>(&self, labels: &L) -> bool {
         let found = labels.label(&self.key);
-        let listed = |value: &str| self.values.iter().any(|v| **v == *value);
+        let listed = |value: &str| match &*self.sorted {
+            [] => self.values.iter().any(|v| **v == *value),
+            sorted => sorted.binary_search_by(|v| (**v).cmp(value)).is_ok(),
+        };
         match self.operator {
             Operator::In | Operator::Equals | Operator::DoubleEquals => found.is_some_and(listed),
             Operator::NotIn | Operator::NotEquals => !found.is_some_and(listed),
@@ -263,6 +289,7 @@ impl LabelSelector {
         {
             let value = value.as_str().unwrap_or_default();
             requirements.push(Requirement::new(key, Operator::Equals, vec![value.into()])?);
+            is_bounded("matchLabels", requirements.len())?;
         }
         let expressions = selector.get("matchExpressions").and_then(Value::as_array);
         for expression in expressions.into_iter().flatten() {
@@ -284,6 +311,7 @@ impl LabelSelector {
                 .flatten();
             let values = values.filter_map(Value::as_str).map(Into::into).collect();
             requirements.push(Requirement::new(text("key"), operator, values)?);
+            is_bounded("matchExpressions", requirements.len())?;
         }
         Ok(Self::new(requirements))
     }
@@ -294,6 +322,7 @@ impl LabelSelector {
             key: key.as_str().into(),
             operator: Operator::Equals,
             values: [value.as_str().unwrap_or_default().into()].into(),
+            sorted: Box::default(),
             number: 0,
         };
         Self::new(labels.iter().map(requirement).collect())
@@ -368,6 +397,9 @@ pub fn validate_label_selector(
     let list = path.child("matchExpressions");
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
     for (index, expression) in expressions.into_iter().flatten().enumerate() {
+        if are_enough(&errors) {
+            return errors;
+        }
         let path = list.index(index);
         let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
         let values = expression.get("values").and_then(Value::as_array);
@@ -393,6 +425,9 @@ pub fn validate_label_selector(
         errors.extend(validate_label_name(text("key"), &path.child("key")));
         if !checks.allow_invalid_values {
             for (index, value) in values.iter().enumerate() {
+                if are_enough(&errors) {
+                    break;
+                }
                 let value = value.as_str().unwrap_or_default();
                 for message in label_value(value) {
                     errors.push(FieldError::invalid_str(&values_path.index(index), value, message));
@@ -501,6 +536,7 @@ impl<'a> Parser<'a> {
                         .requirement()
                         .map_err(|e| format!("unable to parse requirement: {e}"))?;
                     requirements.push(one);
+                    is_bounded("requirements", requirements.len())?;
                     match self.next() {
                         (Token::End, _) => return Ok(requirements),
                         (Token::Comma, _) => match self.peek() {
@@ -753,5 +789,42 @@ mod tests {
                 "spec.matchExpressions[1].values[0]",
             ]
         );
+    }
+
+    #[test]
+    fn requirements_and_values_are_bounded() {
+        let most = limits::SELECTOR_REQUIREMENTS;
+        let repeated = |text: &str, count: usize| vec![text; count].join(",");
+        let distinct = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+        let objects = |count: usize| {
+            let expression = json!({"key": "a", "operator": "Exists"});
+            LabelSelector::from_value(&json!({ "matchExpressions": vec![expression; count] })).map(drop)
+        };
+        let parse = |text: &str| LabelSelector::parse(text).map(drop);
+        assert_eq!(parse(&repeated("a", most)), Ok(()));
+        assert_eq!(
+            parse(&repeated("a", most + 1)),
+            Err("requirements: Too many: 10001: must have at most 10000 items".into())
+        );
+        assert_eq!(parse(&format!("a in ({})", distinct(most))), Ok(()));
+        assert_eq!(
+            parse(&format!("a in ({})", distinct(most + 1))),
+            Err("unable to parse requirement: values: Too many: 10001: must have at most 10000 items".into())
+        );
+        assert_eq!(objects(most), Ok(()));
+        assert!(objects(most + 1).is_err());
+    }
+
+    #[test]
+    fn many_values_match_as_few_do() {
+        let values: Vec<String> = (0..2 * SEARCHED_VALUES).rev().map(|n| n.to_string()).collect();
+        let selector = LabelSelector::from_value(
+            &json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]}),
+        )
+        .unwrap();
+        for (value, expected) in [("0", true), ("31", true), ("32", false), ("", false)] {
+            assert_eq!(selector.matches(&[("a", value)][..]), expected, "{value}");
+        }
+        assert_eq!(&*selector.requirements()[0].values()[0], "31", "as given");
     }
 }

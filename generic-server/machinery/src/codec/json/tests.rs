@@ -307,10 +307,12 @@ fn memory_is_bounded() {
         format!("{{\"spec\":{{\"volumeClaimTemplates\":[{claims}]}}}}")
     };
     let decoded = |count: usize| typed("apps/v1", "StatefulSet", &set(count)).map(drop);
-    assert_eq!(decoded(1_000), Ok(()));
-    let error = decoded(70_000).unwrap_err();
+    let one = typed("apps/v1", "StatefulSet", &set(1)).unwrap().value;
+    let most = limits::DECODED_BYTES / crate::codec::weight(&one["spec"]["volumeClaimTemplates"][0]);
+    assert_eq!(decoded(most / 2), Ok(()));
+    let error = decoded(most + 1).unwrap_err();
     assert!(error.starts_with("decoded object is too large"), "{error}");
-    let parsed = decode(set(70_000).as_bytes()).unwrap().value;
+    let parsed = decode(set(most + 1).as_bytes()).unwrap().value;
     let outcome = typed::decode_builtin(kind("apps/v1", "StatefulSet").root(), parsed).map(drop);
     assert_eq!(outcome, Err(DecodeError::Syntax(error)));
 }

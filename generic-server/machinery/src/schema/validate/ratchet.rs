@@ -1,8 +1,12 @@
 //! Which old value a value is to be compared with. Mirrors `k8s.io/apiserver/pkg/cel/common.CorrelatedObject`.
 
-use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::schema::{ListType, SchemaRef};
+use crate::steps;
 
 /// A value, its old self and the schema that says how they are matched: the structure's own, also inside junctors.
 #[derive(Clone, Copy)]
@@ -30,23 +34,45 @@ impl<'a> Correlated<'a> {
         })
     }
 
-    /// The pair at an index; only items of lists of type map have an old self.
-    pub(super) fn index(self, index: usize) -> Option<Self> {
+    /// The old items of a list; only those of lists of type map are matched.
+    pub(super) fn items(self) -> Option<OldItems<'a>> {
         let ListType::Map(keys) = &self.schema.node().list_type else {
             return None;
         };
-        let value = self.value.as_array()?.get(index)?;
-        let wanted = value.as_object()?;
-        let same = |old: &Map<String, Value>| keys.iter().all(|key| old.get(&**key) == wanted.get(&**key));
-        let old = self
-            .old
-            .as_array()?
-            .iter()
-            .find(|old| old.as_object().is_some_and(same))?;
-        Some(Correlated {
+        let mut items = OldItems {
             schema: self.schema.items()?,
+            keys,
+            by_key: HashMap::new(),
+        };
+        for old in self.old.as_array()? {
+            steps::count(1);
+            if let Some(key) = items.key(old) {
+                items.by_key.entry(key).or_insert(old);
+            }
+        }
+        Some(items)
+    }
+}
+
+/// The items of an old list by the values of their keys; the first of equal ones counts.
+pub(super) struct OldItems<'a> {
+    schema: SchemaRef<'a>,
+    keys: &'a [Arc<str>],
+    by_key: HashMap<Vec<Option<&'a Value>>, &'a Value>,
+}
+
+impl<'a> OldItems<'a> {
+    fn key(&self, item: &'a Value) -> Option<Vec<Option<&'a Value>>> {
+        let item = item.as_object()?;
+        Some(self.keys.iter().map(|key| item.get(&**key)).collect())
+    }
+
+    /// An item with its old self.
+    pub(super) fn of(&self, value: &'a Value) -> Option<Correlated<'a>> {
+        Some(Correlated {
+            schema: self.schema,
             value,
-            old,
+            old: self.by_key.get(&self.key(value)?)?,
         })
     }
 }

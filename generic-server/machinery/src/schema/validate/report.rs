@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::{Number, Value};
 
-use crate::field::{FieldErrorKind, show_value};
-use crate::{FieldError, FieldPath};
+use crate::field::{FieldErrorKind, clip, clip_text, show_text, show_value};
+use crate::{FieldError, FieldPath, limits, steps};
 
 /// Where a value stands, below the path the caller gave.
 #[derive(Clone, Copy)]
@@ -30,10 +30,10 @@ impl fmt::Display for Place<'_> {
 }
 
 /// A fault, with what its words need.
-pub(super) enum Violation {
+pub(super) enum Violation<'a> {
     /// The type asked for, and the word that is quoted as the value.
-    Type(String, String),
-    Enum(Value, Vec<Value>),
+    Type(&'a str, &'a str),
+    Enum(&'a Value, &'a [Value]),
     AnyOf,
     /// How many branches were right.
     OneOf(usize),
@@ -41,10 +41,10 @@ pub(super) enum Violation {
     AllOf(bool),
     Not,
     TooLong(u64),
-    TooShort(u64, String),
-    Pattern(String, String),
+    TooShort(u64, &'a str),
+    Pattern(&'a str, &'a str),
     /// What was out of range, the type and the format.
-    Range(&'static str, &'static str, String),
+    Range(&'static str, &'static str, &'a str),
     Factor(String),
     MultipleOf(String, Number),
     Minimum(String, bool, Number),
@@ -53,7 +53,7 @@ pub(super) enum Violation {
     TooMany(u64, u64, &'static str),
     Duplicates,
     TooFewProperties(u64, u64),
-    Forbidden(String),
+    Forbidden(&'a str),
     Required,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Fault {
     text: String,
 }
 
-/// The result of a check: its faults, and how many checks passed.
+/// The result of a check: its faults (as many as are worth gathering), and how many checks passed.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) errors: Vec<Fault>,
@@ -76,8 +76,14 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn add(&mut self, place: &Place<'_>, violation: Violation) {
-        self.push(render(place, violation));
+    pub(super) fn add(&mut self, place: &Place<'_>, violation: Violation<'_>) {
+        if !self.is_full() {
+            self.push(render(place, violation));
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.errors.len() >= limits::FIELD_ERRORS
     }
 
     fn push(&mut self, fault: Fault) {
@@ -88,7 +94,14 @@ impl Outcome {
 
     pub(super) fn merge(&mut self, other: Outcome) {
         self.passed += other.passed;
+        if self.errors.is_empty() {
+            self.errors = other.errors;
+            return;
+        }
         for fault in other.errors {
+            if self.is_full() {
+                return;
+            }
             self.push(fault);
         }
     }
@@ -98,8 +111,27 @@ fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {
     if count == 1 { one } else { many }
 }
 
-fn render(place: &Place<'_>, violation: Violation) -> Fault {
-    let name = place.to_string();
+/// The values of an enumeration, quoted.
+struct Allowed<'a>(&'a [Value], &'static str);
+
+impl fmt::Display for Allowed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, value) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(self.1)?;
+            }
+            match value {
+                Value::String(text) => f.write_str(&show_text(text))?,
+                other => f.write_str(&show_text(&other.to_string()))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn render(place: &Place<'_>, violation: Violation<'_>) -> Fault {
+    steps::count(1);
+    let name = clip(limits::SHOWN_VALUE_BYTES, place);
     let bound = |what: &str, exclusive: bool, bound: &str| {
         let or_equal = if exclusive { "" } else { " or equal to" };
         format!("{name} in body should be {what} than{or_equal} {bound}")
@@ -108,24 +140,18 @@ fn render(place: &Place<'_>, violation: Violation) -> Fault {
     let invalid = FieldErrorKind::Invalid;
     let (kind, value, text) = match violation {
         Violation::Type(wanted, found) => {
-            let quoted = crate::field::go_quote(&found);
+            let quoted = show_text(found);
             let text = format!("{name} in body must be of type {wanted}: {quoted}");
             (FieldErrorKind::TypeInvalid, Some(quoted), text)
         }
         Violation::Enum(value, allowed) => {
-            let words: Vec<String> = allowed
-                .iter()
-                .map(|value| match value {
-                    Value::String(text) => crate::field::go_quote(text),
-                    other => crate::field::go_quote(&other.to_string()),
-                })
-                .collect();
+            let words = |separator| clip(limits::SHOWN_VALUE_BYTES, &Allowed(allowed, separator));
             return Fault {
-                text: format!("{name} in body should be one of {}", words.join(" ")),
+                text: format!("{name} in body should be one of {}", words(" ")),
                 name: Some(name),
                 kind: FieldErrorKind::NotSupported,
-                value: Some(show_value(&value)),
-                detail: format!("supported values: {}", words.join(", ")),
+                value: Some(show_value(value)),
+                detail: format!("supported values: {}", words(", ")),
             };
         }
         Violation::Required => {
@@ -173,7 +199,7 @@ fn render(place: &Place<'_>, violation: Violation) -> Fault {
         }
         Violation::Not => return composite(format!("\"{name}\" must not validate the schema (not)")),
         Violation::Range(what, ty, format) => {
-            let format = match format.as_str() {
+            let format = match format {
                 "" => "(default format)".to_owned(),
                 format => format!("with format {format}"),
             };
@@ -181,12 +207,12 @@ fn render(place: &Place<'_>, violation: Violation) -> Fault {
         }
         Violation::TooShort(min, value) => (
             invalid,
-            Some(crate::field::go_quote(&value)),
+            Some(show_text(value)),
             format!("{name} in body should be at least {min} chars long"),
         ),
         Violation::Pattern(pattern, value) => (
             invalid,
-            Some(crate::field::go_quote(&value)),
+            Some(show_text(value)),
             format!("{name} in body should match '{pattern}'"),
         ),
         Violation::Factor(factor) => (
@@ -222,10 +248,11 @@ fn render(place: &Place<'_>, violation: Violation) -> Fault {
         ),
         Violation::Forbidden(key) => (
             invalid,
-            Some(crate::field::go_quote(&key)),
+            Some(show_text(key)),
             format!("{name}.{key} in body is a forbidden property"),
         ),
     };
+    let text = clip_text(limits::SHOWN_VALUE_BYTES, text);
     Fault {
         name: Some(name),
         kind,

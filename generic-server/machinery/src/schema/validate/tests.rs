@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::limits;
 use crate::schema::crd::compile;
 
 fn errors(props: &Value, object: &Value) -> Vec<String> {
@@ -248,5 +249,69 @@ fn unchanged_faults_are_forgiven() {
         old,
         new,
         &[],
+    );
+}
+
+#[test]
+fn faults_are_gathered_up_to_a_figure() {
+    let schema = json!({"type": "object", "additionalProperties": {"type": "object",
+        "additionalProperties": {"type": "string", "enum": ["a", "b"], "minLength": 1}}});
+    let faults = |inner: usize, key: &str| {
+        let inner: Map<String, Value> = (0..inner).map(|n| (format!("x{n}"), json!(""))).collect();
+        let schema = compile(&schema).unwrap();
+        validate(
+            schema.at(schema.root.unwrap()),
+            &json!({key: inner}),
+            &FieldPath::ROOT,
+        )
+    };
+    assert_eq!(faults(limits::FIELD_ERRORS / 2, "k").len(), limits::FIELD_ERRORS);
+    assert_eq!(
+        faults(limits::FIELD_ERRORS / 2 + 1, "k").len(),
+        limits::FIELD_ERRORS
+    );
+    let long = faults(10, &"k".repeat(1 << 20));
+    assert_eq!(long.len(), 2, "what differs behind the cut alone is said once");
+    assert!(long[0].to_string().len() < 4 * limits::SHOWN_VALUE_BYTES);
+}
+
+#[test]
+fn old_items_are_found_by_their_keys() {
+    let schema = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
+        "items": {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}, "b": {"type": "string"},
+            "v": {"type": "string", "maxLength": 1}}}});
+    let schema = compile(&schema).unwrap();
+    let faults = |new: &Value, old: &Value| {
+        let faults = validate_update(schema.at(schema.root.unwrap()), new, old, &FieldPath::ROOT);
+        faults.iter().map(|fault| fault.field.clone()).collect::<Vec<_>>()
+    };
+    let item = |a: i64, b: &str, v: &str| json!({"a": a, "b": b, "v": v});
+    let old = json!([item(1, "x", "long"), item(1, "y", "longer"), item(2, "x", "s")]);
+    let moved = json!([
+        item(1, "y", "longer"),
+        item(2, "x", "grown"),
+        item(1, "x", "long")
+    ]);
+    assert_eq!(faults(&moved, &old), ["[1].v"]);
+    crate::steps::check_growth(100, |size| {
+        let list: Value = (0..size).map(|n| json!({"a": n, "v": "long"})).collect();
+        let schema = &schema;
+        move || {
+            assert_eq!(
+                validate_update(schema.at(schema.root.unwrap()), &list, &list, &FieldPath::ROOT),
+                []
+            )
+        }
+    });
+}
+
+#[test]
+fn repeated_items_are_found() {
+    let list = json!({"type": "array", "uniqueItems": true});
+    check(list.clone(), json!([1, "1", [1], {"a": 1}, {"a": 2}]), &[]);
+    check(
+        list,
+        json!([{"a": 1}, 2, {"a": 1}]),
+        &["spec.x: Invalid value: \"\": spec.x in body shouldn't contain duplicates"],
     );
 }
