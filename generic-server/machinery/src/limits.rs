@@ -89,6 +89,15 @@ pub const JSON_PATH_VALUES: usize = 100_000;
 /// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
 pub const HEAVY_BYTES: usize = 64 * 1024;
 
+// Access control.
+
+/// Strings looked at to tell whether a role or binding grants more than its writer holds. Upstream has no bound. Past it: 403.
+pub const ESCALATION_STEPS: usize = 5_000_000;
+
+/// Bytes of the rules in the answer to a `SelfSubjectRulesReview`. Upstream has no bound. Past it: the list ends and is marked as
+/// incomplete.
+pub const RESOLVED_RULES_BYTES: usize = 16 << 20;
+
 // Connections.
 
 /// File descriptors that connections leave to everything else: the store, webhooks, aggregated servers.

@@ -5,6 +5,7 @@
 //! Mirrors upstream's `plugin/pkg/auth/authorizer/rbac` and `pkg/registry/rbac/validation`.
 
 mod admission;
+mod coverage;
 pub mod escalation;
 mod index;
 mod rule;
@@ -12,6 +13,7 @@ mod rule;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use machinery::limits;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -20,7 +22,7 @@ use crate::request::User;
 
 pub use admission::Escalation;
 pub use index::{Change, Index, Kind};
-pub use rule::{PolicyRule, covers};
+pub use rule::PolicyRule;
 
 /// The authorizer.
 #[derive(Debug, Default)]
@@ -70,12 +72,23 @@ impl Authorizer for Rbac {
     }
 
     async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
-        let (rules, errors) = self.index.load().rules_for(user, namespace);
+        let index = self.index.load_full();
+        let (rules, errors) = index.rules_for(user, namespace);
         let mut resolved = ResolvedRules {
             evaluation_error: index::aggregate(&errors),
             ..ResolvedRules::default()
         };
+        let mut bytes = 0usize;
         for rule in rules {
+            bytes = bytes.saturating_add(rule.bytes());
+            if bytes > limits::RESOLVED_RULES_BYTES {
+                resolved.incomplete = true;
+                if !resolved.evaluation_error.is_empty() {
+                    resolved.evaluation_error.push_str(", ");
+                }
+                resolved.evaluation_error.push_str("too many rules to list");
+                break;
+            }
             if !rule.resources.is_empty() {
                 let mut value =
                     json!({"verbs": rule.verbs, "apiGroups": rule.api_groups, "resources": rule.resources});

@@ -5,7 +5,8 @@
 use machinery::{ApiError, GroupResource, meta};
 use serde_json::Value;
 
-use super::rule::{PolicyRule, covers, describe_missing, quote_list};
+use super::coverage::{missing, quote_list};
+use super::rule::PolicyRule;
 use super::{Rbac, index};
 use crate::authz::{Attributes, Authorizer, Decision};
 use crate::filters::quote;
@@ -18,17 +19,25 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// # Errors
 /// Upstream's text, which names what is missing.
 pub fn confirm(rbac: &Rbac, user: &User, namespace: &str, rules: &[PolicyRule]) -> Result<(), String> {
-    let (held, errors) = rbac.index().rules_for(user, namespace);
-    let missing = covers(&held, rules);
+    let index = rbac.index();
+    let (held, errors) = index.rules_for(user, namespace);
+    let attempt = || {
+        let groups = quote_list(&user.groups);
+        format!(
+            "user {} (groups={groups}) is attempting to grant RBAC permissions",
+            quote(&user.name)
+        )
+    };
+    let Ok(missing) = missing(&held, rules) else {
+        return Err(format!(
+            "{} that are too many to compare with those currently held",
+            attempt()
+        ));
+    };
     if missing.is_empty() {
         return Ok(());
     }
-    let mut text = format!(
-        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-        quote(&user.name),
-        quote_list(&user.groups),
-        describe_missing(missing)
-    );
+    let mut text = format!("{} not currently held:\n{}", attempt(), missing.describe());
     if !errors.is_empty() {
         text.push_str(&format!("; resolution errors: [{}]", index::aggregate(&errors)));
     }
@@ -134,14 +143,15 @@ pub async fn check_binding(
     if known && matches!(authorizer.authorize(&bind).await, Decision::Allow(_)) {
         return Ok(());
     }
-    let Some(rules) = rbac.index().rules_of(role_kind, role, namespace) else {
+    let index = rbac.index();
+    let Some(rules) = index.rules_of(role_kind, role, namespace) else {
         return Err(if known {
             ApiError::not_found(&GroupResource::new(GROUP, roles), role)
         } else {
             ApiError::raw_internal(format!("unsupported role reference kind: {}", quote(role_kind)))
         });
     };
-    confirm(rbac, user, namespace, &rules).map_err(|why| {
+    confirm(rbac, user, namespace, rules).map_err(|why| {
         let resource = if namespace.is_empty() {
             "clusterrolebindings"
         } else {

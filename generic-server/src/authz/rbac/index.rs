@@ -1,8 +1,9 @@
 //! Roles and bindings, arranged for deciding. Persistent maps: a change costs its own size, not the index's.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use machinery::meta;
+use machinery::{limits, meta};
 use serde_json::Value;
 
 use super::rule::PolicyRule;
@@ -80,9 +81,11 @@ struct Subject {
 }
 
 /// Sees a binding, the subject that matched, and the role's rules; `Some` ends the search.
-type Look<'a, T> = dyn FnMut(&Binding, &Subject, Result<&[PolicyRule], Missing<'_>>) -> Option<T> + 'a;
+type Look<'l, 'i, T> =
+    dyn FnMut(&'i Binding, &'i Subject, Result<&'i [PolicyRule], Missing<'i>>) -> Option<T> + 'l;
 
-type BySubject = imbl::HashMap<Arc<str>, imbl::Vector<Arc<Binding>>>;
+/// Of each subject its bindings, by their names; with each the place among the binding's subjects.
+type BySubject = imbl::HashMap<Arc<str>, imbl::OrdMap<Arc<str>, (Arc<Binding>, usize)>>;
 
 /// The bindings of one namespace, or of the cluster.
 #[derive(Debug, Clone, Default)]
@@ -133,17 +136,20 @@ impl std::fmt::Display for Missing<'_> {
     }
 }
 
-/// Several errors as one, as upstream prints them: each once, in brackets when there are more.
+/// Several errors as one, as upstream prints them: each once, in brackets when there are more. Of many the first.
 pub(super) fn aggregate(errors: &[String]) -> String {
-    let mut once: Vec<&str> = Vec::new();
-    for error in errors {
-        if !once.contains(&error.as_str()) {
-            once.push(error);
-        }
-    }
+    let mut seen = HashSet::new();
+    let mut once: Vec<&str> = errors
+        .iter()
+        .map(String::as_str)
+        .filter(|error| seen.insert(*error))
+        .collect();
+    let more = once.len().saturating_sub(limits::CAUSES);
+    once.truncate(limits::CAUSES);
     match once.as_slice() {
         [] => String::new(),
         [one] => (*one).to_string(),
+        many if more > 0 => format!("[{}, and {more} more]", many.join(", ")),
         many => format!("[{}]", many.join(", ")),
     }
 }
@@ -215,19 +221,16 @@ impl Index {
         }
     }
 
-    /// Every rule that holds for a user in a namespace, and what could not be resolved.
-    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
+    /// Every rule that holds for a user in a namespace, and what could not be resolved. A role that several bindings give counts
+    /// once.
+    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<&PolicyRule>, Vec<String>) {
         let mut rules = Vec::new();
         let mut errors = Vec::new();
-        let mut seen: Vec<*const Binding> = Vec::new();
-        self.visit::<()>(user, namespace, &mut |binding, _, outcome| {
-            // A binding that names the user and one of their groups gives its rules once.
-            if seen.contains(&std::ptr::from_ref(binding)) {
-                return None;
-            }
-            seen.push(std::ptr::from_ref(binding));
+        let mut roles: HashSet<*const PolicyRule> = HashSet::new();
+        self.visit::<()>(user, namespace, &mut |_, _, outcome| {
             match outcome {
-                Ok(found) => rules.extend_from_slice(found),
+                Ok(found) if found.is_empty() || !roles.insert(found.as_ptr()) => {}
+                Ok(found) => rules.extend(found),
                 Err(missing) => errors.push(missing.to_string()),
             }
             None
@@ -236,18 +239,16 @@ impl Index {
     }
 
     /// The rules of a role that a binding in `namespace` (empty: of the cluster) refers to; `None` when there is no such role.
-    pub fn rules_of(&self, role_kind: &str, role: &str, namespace: &str) -> Option<Vec<PolicyRule>> {
-        self.resolve(role_kind, role, namespace)
-            .ok()
-            .map(<[PolicyRule]>::to_vec)
+    pub fn rules_of(&self, role_kind: &str, role: &str, namespace: &str) -> Option<&[PolicyRule]> {
+        self.resolve(role_kind, role, namespace).ok()
     }
 
-    fn resolve<'a>(
+    fn resolve<'a, 'n>(
         &'a self,
-        kind: &'a str,
-        role: &'a str,
+        kind: &'n str,
+        role: &'n str,
         namespace: &str,
-    ) -> Result<&'a [PolicyRule], Missing<'a>> {
+    ) -> Result<&'a [PolicyRule], Missing<'n>> {
         match kind {
             "ClusterRole" => self
                 .cluster_roles
@@ -263,7 +264,7 @@ impl Index {
     }
 
     /// Shows every binding of a user with its rules, those of the cluster first, until `look` has found something.
-    fn visit<T>(&self, user: &User, namespace: &str, look: &mut Look<'_, T>) -> Option<T> {
+    fn visit<'i, T>(&'i self, user: &User, namespace: &str, look: &mut Look<'_, 'i, T>) -> Option<T> {
         let local = if namespace.is_empty() {
             None
         } else {
@@ -271,29 +272,18 @@ impl Index {
         };
         for (bindings, namespace) in [(Some(&self.cluster_bindings), ""), (local, namespace)] {
             let Some(bindings) = bindings else { continue };
-            let by_user = bindings
-                .by_user
-                .get(user.name.as_str())
-                .map(|found| (false, user.name.as_str(), found));
-            let by_group = user.groups.iter().filter_map(|group| {
-                bindings
-                    .by_group
-                    .get(group.as_str())
-                    .map(|found| (true, group.as_str(), found))
-            });
-            for (group, name, found) in by_user.into_iter().chain(by_group) {
-                for binding in found {
-                    let Some(subject) = binding
-                        .subjects
-                        .iter()
-                        .find(|s| s.group == group && *s.matches == *name)
-                    else {
-                        continue;
-                    };
-                    let outcome = self.resolve(&binding.role_kind, &binding.role, namespace);
-                    if let Some(result) = look(binding, subject, outcome) {
-                        return Some(result);
-                    }
+            let by_user = bindings.by_user.get(user.name.as_str());
+            let by_group = user
+                .groups
+                .iter()
+                .filter_map(|group| bindings.by_group.get(group.as_str()));
+            for (binding, subject) in by_user.into_iter().chain(by_group).flat_map(imbl::OrdMap::values) {
+                let Some(subject) = binding.subjects.get(*subject) else {
+                    continue;
+                };
+                let outcome = self.resolve(&binding.role_kind, &binding.role, namespace);
+                if let Some(result) = look(binding, subject, outcome) {
+                    return Some(result);
                 }
             }
         }
@@ -375,7 +365,7 @@ impl Bindings {
                     &mut self.by_user
                 };
                 if let Some(list) = map.get_mut(&subject.matches) {
-                    list.retain(|one| !Arc::ptr_eq(one, &old));
+                    list.remove(&name);
                     if list.is_empty() {
                         map.remove(&subject.matches);
                     }
@@ -385,16 +375,16 @@ impl Bindings {
         let Some(binding) = binding.map(Arc::new) else {
             return;
         };
-        for subject in &binding.subjects {
+        for (index, subject) in binding.subjects.iter().enumerate() {
             let map = if subject.group {
                 &mut self.by_group
             } else {
                 &mut self.by_user
             };
             let list = map.entry(subject.matches.clone()).or_default();
-            if !list.iter().any(|one| Arc::ptr_eq(one, &binding)) {
-                list.push_back(binding.clone());
-            }
+            // A subject that is named twice is found in its first place.
+            list.entry(name.clone())
+                .or_insert_with(|| (binding.clone(), index));
         }
         self.by_name.insert(name, binding);
     }

@@ -1,14 +1,11 @@
-//! Policy rules: what one allows, and whether some cover others.
-
-use std::collections::BTreeSet;
+//! Policy rules: what one is made of and what it allows.
 
 use serde_json::Value;
 
 use crate::authz::Attributes;
-use crate::filters::quote;
 
 /// A rule, as `rbac.authorization.k8s.io/v1` has it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PolicyRule {
     /// Verbs, or `*`.
     pub verbs: Vec<String>,
@@ -80,88 +77,26 @@ impl PolicyRule {
             && (self.resource_names.is_empty() || has(&self.resource_names, a.name))
     }
 
-    /// The same as rules that each say one thing.
-    fn break_down(&self) -> Vec<PolicyRule> {
-        let mut out = Vec::new();
-        for group in &self.api_groups {
-            for resource in &self.resources {
-                for verb in &self.verbs {
-                    let one = PolicyRule {
-                        verbs: vec![verb.clone()],
-                        api_groups: vec![group.clone()],
-                        resources: vec![resource.clone()],
-                        ..PolicyRule::default()
-                    };
-                    if self.resource_names.is_empty() {
-                        out.push(one);
-                        continue;
-                    }
-                    for name in &self.resource_names {
-                        out.push(PolicyRule {
-                            resource_names: vec![name.clone()],
-                            ..one.clone()
-                        });
-                    }
-                }
-            }
-        }
-        for url in &self.non_resource_urls {
-            for verb in &self.verbs {
-                out.push(PolicyRule {
-                    verbs: vec![verb.clone()],
-                    non_resource_urls: vec![url.clone()],
-                    ..PolicyRule::default()
-                });
-            }
-        }
-        out
+    fn lists(&self) -> [&[String]; 5] {
+        [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.resource_names,
+            &self.non_resource_urls,
+        ]
     }
 
-    /// Whether it covers a rule that says one thing.
-    fn covers(&self, one: &PolicyRule) -> bool {
-        let all = |mine: &[String], theirs: &[String]| theirs.iter().all(|wanted| has(mine, wanted));
-        let resources = has(&self.resources, "*")
-            || one.resources.iter().all(|wanted| {
-                has(&self.resources, wanted)
-                    || wanted
-                        .split_once('/')
-                        .is_some_and(|(_, sub)| has(&self.resources, &format!("*/{sub}")))
-            });
-        let names = self.resource_names.is_empty()
-            || !one.resource_names.is_empty() && all(&self.resource_names, &one.resource_names);
-        let urls = one.non_resource_urls.iter().all(|wanted| {
-            self.non_resource_urls.iter().any(|mine| {
-                mine == wanted || mine.ends_with('*') && wanted.starts_with(mine.trim_end_matches('*'))
-            })
-        });
-        (has(&self.verbs, "*") || all(&self.verbs, &one.verbs))
-            && (has(&self.api_groups, "*") || all(&self.api_groups, &one.api_groups))
-            && resources
-            && names
-            && urls
+    /// How many strings it is made of, and one for itself.
+    pub(super) fn strings(&self) -> usize {
+        self.lists().into_iter().map(<[String]>::len).sum::<usize>() + 1
     }
 
-    fn describe(&self) -> String {
-        let mut parts = Vec::new();
-        for (name, list) in [
-            ("APIGroups", &self.api_groups),
-            ("Resources", &self.resources),
-            ("NonResourceURLs", &self.non_resource_urls),
-            ("ResourceNames", &self.resource_names),
-            ("Verbs", &self.verbs),
-        ] {
-            if !list.is_empty() {
-                parts.push(format!("{name}:{}", quote_list(list)));
-            }
-        }
-        format!("{{{}}}", parts.join(", "))
+    /// About how many bytes it is in JSON.
+    pub(super) fn bytes(&self) -> usize {
+        let strings = self.lists().into_iter().flatten();
+        strings.map(|text| text.len() + 3).sum::<usize>() + 64
     }
-}
-
-/// A list as Go's `%q` prints it.
-pub(super) fn quote_list(list: &[String]) -> String {
-    let quoted: Vec<String> = list.iter().map(|text| quote(text)).collect();
-    format!("[{}]", quoted.join(" "))
 }
 
 fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
@@ -175,32 +110,4 @@ fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
         Some((first, rest)) => rest == subresource && (first == "*" || first == resource),
         None => false,
     }
-}
-
-/// What of `servant` no rule of `owner` covers, each part as a rule of its own.
-pub fn covers(owner: &[PolicyRule], servant: &[PolicyRule]) -> Vec<PolicyRule> {
-    let parts = servant.iter().flat_map(PolicyRule::break_down);
-    parts
-        .filter(|part| !owner.iter().any(|rule| rule.covers(part)))
-        .collect()
-}
-
-/// What is missing, in words: rules that differ in their verbs alone are joined, each is on its own line, sorted.
-pub(super) fn describe_missing(missing: Vec<PolicyRule>) -> String {
-    let mut joined: Vec<PolicyRule> = Vec::new();
-    for rule in missing {
-        let same = |other: &&mut PolicyRule| {
-            rule.non_resource_urls.is_empty()
-                && other.non_resource_urls.is_empty()
-                && other.api_groups == rule.api_groups
-                && other.resources == rule.resources
-                && other.resource_names == rule.resource_names
-        };
-        match joined.iter_mut().find(same) {
-            Some(other) => other.verbs.extend(rule.verbs),
-            None => joined.push(rule),
-        }
-    }
-    let lines: BTreeSet<String> = joined.iter().map(PolicyRule::describe).collect();
-    lines.into_iter().collect::<Vec<_>>().join("\n")
 }

@@ -243,51 +243,6 @@ fn changes_take_effect_one_by_one() {
 }
 
 #[test]
-fn covering() {
-    let rule = |value: Value| PolicyRule::read(&value);
-    let owner = [
-        rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "*/scale"]})),
-        rule(json!({"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["x"]})),
-        rule(json!({"verbs": ["get"], "nonResourceURLs": ["/logs/*"]})),
-    ];
-    let check = |servant: Value, missing: usize| {
-        assert_eq!(
-            covers(&owner, &[rule(servant.clone())]).len(),
-            missing,
-            "{servant}"
-        );
-    };
-    check(
-        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}),
-        0,
-    );
-    check(
-        json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}),
-        1,
-    );
-    check(
-        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["things/scale"]}),
-        0,
-    );
-    check(
-        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["y"]}),
-        0,
-    );
-    check(
-        json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["a"]}),
-        1,
-    );
-    check(
-        json!({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["a"], "resourceNames": ["x"]}),
-        0,
-    );
-    check(
-        json!({"verbs": ["get"], "nonResourceURLs": ["/logs/x", "/logs/*", "/other"]}),
-        1,
-    );
-}
-
-#[test]
 fn escalation_is_refused_in_upstreams_words() {
     let rbac = sample();
     let jane = user("jane", &["g1", "g2"]);
@@ -307,4 +262,69 @@ fn escalation_is_refused_in_upstreams_words() {
          {NonResourceURLs:[\"/x\"], Verbs:[\"get\"]}"
     );
     escalation::confirm(&rbac, &user("root", &["ops"]), "a", &wanted).unwrap();
+}
+
+#[test]
+fn many_bindings_of_one_subject_are_kept_and_taken_back_one_by_one() {
+    let rbac = sample();
+    let jane = user("jane", &[]);
+    let named = |index: usize| {
+        binding(
+            &format!("b{index}"),
+            "a",
+            "ClusterRole",
+            "reader",
+            json!([{"kind": "User", "name": "jane"}, {"kind": "User", "name": "jane"}]),
+        )
+    };
+    let all: Vec<Value> = (0..100).map(named).collect();
+    rbac.apply(all.iter().map(|object| Change::put(Kind::RoleBinding, object)));
+    let (rules, _) = {
+        let index = rbac.index();
+        let (rules, errors) = index.rules_for(&jane, "a");
+        (rules.len(), errors)
+    };
+    // Those of `reader` once, `scaler` and `named`.
+    assert_eq!(rules, 3);
+    for index in 0..100 {
+        rbac.apply([Change::delete(Kind::RoleBinding, "a", &format!("b{index}"))]);
+    }
+    rbac.apply([Change::delete(Kind::RoleBinding, "a", "read")]);
+    assert_eq!(rbac.index().rules_for(&jane, "a").0.len(), 2);
+}
+
+#[tokio::test]
+async fn a_review_of_rules_ends_at_its_bytes() {
+    let rbac = Rbac::new();
+    let names: Vec<String> = (0..(limits::RESOLVED_RULES_BYTES / 1_003))
+        .map(|i| format!("{i:01000}"))
+        .collect();
+    let big = role(
+        "big",
+        "",
+        json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["x"], "resourceNames": names}]),
+    );
+    let small = role(
+        "small",
+        "",
+        json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["y"]}]),
+    );
+    rbac.replace(Kind::ClusterRole, [&big, &small]);
+    let give = |name: &str, role: &str| {
+        binding(
+            name,
+            "",
+            "ClusterRole",
+            role,
+            json!([{"kind": "User", "name": "jane"}]),
+        )
+    };
+    let jane = user("jane", &[]);
+    rbac.replace(Kind::ClusterRoleBinding, [&give("a", "small")]);
+    let resolved = rbac.rules_for(&jane, "a").await;
+    assert!(!resolved.incomplete && resolved.resource_rules.len() == 1);
+    rbac.replace(Kind::ClusterRoleBinding, [&give("a", "small"), &give("b", "big")]);
+    let resolved = rbac.rules_for(&jane, "a").await;
+    assert!(resolved.incomplete && resolved.resource_rules.len() == 1);
+    assert_eq!(resolved.evaluation_error, "too many rules to list");
 }
