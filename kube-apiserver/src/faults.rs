@@ -1,7 +1,7 @@
 //! Collects field errors in upstream's words. The plain rules (required, enumerations, ranges, immutability, names) are one
 //! call each; what is a kind's own is built from [`FieldError`] directly.
 
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
 use crate::json::{Json, same};
@@ -11,24 +11,44 @@ pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
 /// The text for a field that may not change.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// The faults found so far.
+/// The faults found so far, up to [`limits::FAULTS`] and [`limits::FAULT_BYTES`]; those that follow are passed over and cost nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<FieldError>);
+pub(crate) struct Faults {
+    found: Vec<FieldError>,
+    /// Bytes of their texts.
+    bytes: usize,
+}
 
 impl Faults {
     /// Runs a validation and gives what it found.
     pub(crate) fn collect(check: impl FnOnce(&mut Faults)) -> Vec<FieldError> {
         let mut faults = Faults::default();
         check(&mut faults);
-        faults.0
+        faults.found
     }
 
     pub(crate) fn push(&mut self, error: FieldError) {
-        self.0.push(error);
+        self.add(|| error);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.found.len()
+    }
+
+    /// Whether further faults are passed over.
+    pub(crate) fn is_full(&self) -> bool {
+        self.found.len() >= limits::FAULTS || self.bytes >= limits::FAULT_BYTES
+    }
+
+    /// Adds a fault, which is not even made when there are enough.
+    fn add(&mut self, make: impl FnOnce() -> FieldError) {
+        if self.is_full() {
+            return;
+        }
+        let error = make();
+        let value = error.value.as_ref().map_or(0, String::len);
+        self.bytes += error.field.len() + value + error.detail.len();
+        self.found.push(error);
     }
 
     pub(crate) fn invalid(
@@ -37,33 +57,32 @@ impl Faults {
         value: impl Into<Value>,
         detail: impl Into<String>,
     ) {
-        self.0.push(FieldError::invalid(path, &value.into(), detail));
+        self.add(|| FieldError::invalid(path, &value.into(), detail));
     }
 
     /// `invalid` that shows a value that is at hand.
     pub(crate) fn invalid_value(&mut self, path: &FieldPath<'_>, value: &Value, detail: impl Into<String>) {
-        self.0.push(FieldError::invalid(path, value, detail));
+        self.add(|| FieldError::invalid(path, value, detail));
     }
 
     pub(crate) fn required(&mut self, path: &FieldPath<'_>, detail: &str) {
-        self.0.push(FieldError::required(path, detail));
+        self.add(|| FieldError::required(path, detail));
     }
 
     pub(crate) fn forbidden(&mut self, path: &FieldPath<'_>, detail: impl Into<String>) {
-        self.0.push(FieldError::forbidden(path, detail));
+        self.add(|| FieldError::forbidden(path, detail));
     }
 
     pub(crate) fn duplicate(&mut self, path: &FieldPath<'_>, value: impl Into<Value>) {
-        self.0.push(FieldError::duplicate(path, &value.into()));
+        self.add(|| FieldError::duplicate(path, &value.into()));
     }
 
     pub(crate) fn unsupported(&mut self, path: &FieldPath<'_>, value: &str, supported: &[&str]) {
-        self.0
-            .push(FieldError::not_supported(path, &Value::from(value), supported));
+        self.add(|| FieldError::not_supported(path, &Value::from(value), supported));
     }
 
     pub(crate) fn too_long(&mut self, path: &FieldPath<'_>, max_bytes: usize) {
-        self.0.push(FieldError::too_long(path, max_bytes));
+        self.add(|| FieldError::too_long(path, max_bytes));
     }
 
     /// A value outside an enumeration; `supported` is sorted as upstream prints it.
@@ -130,6 +149,23 @@ impl Faults {
     /// A fault whose value is shown as this text: a Go struct in its own order.
     pub(crate) fn shown(&mut self, mut error: FieldError, value: String) {
         error.value = Some(value);
-        self.0.push(error);
+        self.push(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_collected_up_to_a_bound() {
+        let collect = |count: usize, value: &str| {
+            let path = FieldPath::new("spec");
+            Faults::collect(|faults| (0..count).for_each(|_| faults.invalid(&path, value, "bad"))).len()
+        };
+        assert_eq!(collect(limits::FAULTS, "x"), limits::FAULTS);
+        assert_eq!(collect(limits::FAULTS + 1, "x"), limits::FAULTS);
+        let long = "x".repeat(limits::FAULT_BYTES / 4);
+        assert_eq!(collect(10, &long), 4);
     }
 }

@@ -47,6 +47,8 @@ pub(crate) trait Json {
 
 impl Json for Value {
     fn dig(&self, path: &str) -> &Value {
+        #[cfg(test)]
+        steps::count();
         path.split('.')
             .try_fold(self, |value, key| value.get(key))
             .unwrap_or(&NULL)
@@ -193,6 +195,25 @@ fn empty(value: &Value) -> bool {
         Value::Object(map) => map.values().all(empty),
         Value::String(text) => text.is_empty(),
         _ => false,
+    }
+}
+
+/// Counts how often fields are looked up, by which tests tell what a pass over an object costs.
+#[cfg(test)]
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local!(static STEPS: Cell<usize> = const { Cell::new(0) });
+
+    pub(super) fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// How many look-ups an action makes on this thread.
+    pub(crate) fn of(act: impl FnOnce()) -> usize {
+        let before = STEPS.get();
+        act();
+        STEPS.get() - before
     }
 }
 

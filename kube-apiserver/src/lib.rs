@@ -19,6 +19,7 @@ mod quantity;
 mod resources;
 mod rules;
 mod table;
+mod unique;
 
 pub use admission::{admission_plugins, late_admission_plugins};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};

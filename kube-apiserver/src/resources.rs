@@ -49,6 +49,13 @@ pub(crate) fn limits_of_containers(spec: &Value) -> Amounts {
     of_containers(spec, "resources.limits")
 }
 
+/// Those of some amounts that have one of these names.
+fn beside<'n>(amounts: &Amounts, names: impl Iterator<Item = &'n String>) -> Amounts {
+    names
+        .filter_map(|name| Some((name.clone(), amounts.get(name)?.clone())))
+        .collect()
+}
+
 fn of_containers(spec: &Value, path: &str) -> Amounts {
     let mut total = Amounts::new();
     for container in spec.list("containers") {
@@ -61,10 +68,11 @@ fn of_containers(spec: &Value, path: &str) -> Amounts {
         if container.text("restartPolicy") == "Always" {
             add(&mut total, &own);
             add(&mut sidecars, &own);
-            max(&mut peak, &sidecars.clone());
+            // The peak is nowhere below the sidecars: only what this container has can rise above it.
+            max(&mut peak, &beside(&sidecars, own.keys()));
         } else {
-            let mut alone = own;
-            add(&mut alone, &sidecars);
+            let mut alone = beside(&sidecars, own.keys());
+            add(&mut alone, &own);
             max(&mut peak, &alone);
         }
     }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use generic_server::ApiError;
+use generic_server::authz::rbac::PolicyRule;
 use serde_json::{Map, Value};
 use tracing::warn;
 
 use super::{REST, follow};
 use crate::client::{At, Client};
 use crate::json::{Json, same};
+use crate::unique::Seen;
 
 const ROLES: At<'static> = ("rbac.authorization.k8s.io", "clusterroles");
 
@@ -68,13 +70,12 @@ fn aggregate(role: &Value, roles: &[Value]) -> Vec<Value> {
         matching.extend(found);
     }
     matching.sort_by(|a, b| a.text("metadata.name").cmp(b.text("metadata.name")));
-    let mut rules: Vec<Value> = Vec::new();
-    for rule in matching.iter().flat_map(|role| role.list("rules")) {
-        if !rules.iter().any(|known| same(known, rule)) {
-            rules.push(rule.clone());
-        }
-    }
+    let mut seen = Seen::default();
+    let rules = matching.iter().flat_map(|role| role.list("rules"));
     rules
+        .filter(|rule| !seen.again(PolicyRule::read(rule)))
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]

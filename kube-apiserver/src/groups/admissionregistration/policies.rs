@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::webhooks::{conditions, operations, selector};
 use crate::faults::Faults;
 use crate::json::Json;
+use crate::unique::Seen;
 
 const MOST_ANNOTATIONS: usize = 20;
 const MOST_ANNOTATION_SOURCE: usize = 5 * 1024;
@@ -57,11 +58,12 @@ pub(super) fn validating(faults: &mut Faults, object: &Value) {
         let text = format!("must not have more than {MOST_ANNOTATIONS} auditAnnotations");
         faults.invalid_value(&at, spec.dig("auditAnnotations"), text);
     }
+    let mut keys = Seen::default();
     for (index, one) in annotations.iter().enumerate() {
         let path = at.index(index);
         annotation(faults, &path, meta::name(object), one, &mut compiled);
         let key = one.text("key");
-        if annotations[..index].iter().any(|other| other.text("key") == key) {
+        if keys.again(key) {
             faults.duplicate(&path.child("key"), key);
         }
     }
@@ -211,13 +213,13 @@ fn matching(faults: &mut Faults, path: &FieldPath<'_>, resources: &Value) {
         let at = path.child(key);
         for (index, rule) in resources.list(key).iter().enumerate() {
             let path = at.index(index);
-            let names: Vec<&str> = rule.strings("resourceNames").collect();
-            for (index, name) in names.iter().enumerate() {
+            let mut names = Seen::default();
+            for (index, name) in rule.strings("resourceNames").enumerate() {
                 let at = path.child("resourceNames");
                 let at = at.index(index);
                 faults.text(&at, name, path_segment_name(name));
-                if names[..index].contains(name) {
-                    faults.duplicate(&at, *name);
+                if names.again(name) {
+                    faults.duplicate(&at, name);
                 }
             }
             operations(faults, &path, rule);
@@ -329,10 +331,11 @@ fn params(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value) {
 
 fn actions(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let list: Vec<&str> = spec.strings("validationActions").collect();
+    let mut seen = Seen::default();
     for (index, action) in list.iter().enumerate() {
         let at = path.index(index);
         faults.one_of(&at, action, &["Audit", "Deny", "Warn"]);
-        if list[..index].contains(action) {
+        if seen.again(*action) {
             faults.duplicate(&at, *action);
         }
     }

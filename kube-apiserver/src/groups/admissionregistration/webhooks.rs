@@ -1,5 +1,7 @@
 //! What validating and mutating webhook configurations share: validation of webhooks, rules, conditions and clients.
 
+use std::collections::HashMap;
+
 use generic_server::admission::webhook::condition_faults;
 use machinery::names::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number, qualified_name};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
@@ -8,6 +10,7 @@ use serde_json::Value;
 
 use crate::faults::Faults;
 use crate::json::Json;
+use crate::unique::Seen;
 
 /// What the stored configuration gets away with, and so its successors do.
 struct Strict {
@@ -40,13 +43,13 @@ pub(super) fn validate(faults: &mut Faults, object: &Value, old: &Value) {
     let strict = Strict::beside(old);
     let path = FieldPath::new("webhooks");
     let hooks = object.list("webhooks");
+    let mut names = Seen::default();
     for (index, hook) in hooks.iter().enumerate() {
         let path = path.index(index);
         webhook(faults, &path, hook, &strict);
         versions(faults, &path.child("admissionReviewVersions"), hook, &strict);
         let name = hook.text("name");
-        let before = &hooks[..index];
-        if strict.names && !name.is_empty() && before.iter().any(|hook| hook.text("name") == name) {
+        if strict.names && !name.is_empty() && names.again(name) {
             faults.duplicate(&path.child("name"), name);
         }
     }
@@ -93,11 +96,13 @@ fn webhook(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &Str
     }
     client(faults, &path.child("clientConfig"), hook.dig("clientConfig"));
     let at = path.child("matchConditions");
-    let mut compiled = condition_faults(hook, &at);
+    let mut compiled: HashMap<String, FieldError> = condition_faults(hook, &at)
+        .into_iter()
+        .map(|fault| (fault.field.clone(), fault))
+        .collect();
     conditions(faults, &at, hook.list("matchConditions"), &mut |faults, path| {
-        let path = path.to_string();
-        if let Some(index) = compiled.iter().position(|fault| *fault.field == *path) {
-            faults.push(compiled.swap_remove(index));
+        if let Some(fault) = compiled.remove(&path.to_string()) {
+            faults.push(fault);
         }
     });
 }
@@ -113,9 +118,10 @@ fn versions(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &St
     if list.is_empty() {
         return faults.required(path, "must specify one of v1, v1beta1");
     }
+    let mut seen = Seen::default();
     for (index, version) in list.iter().enumerate() {
         let at = path.index(index);
-        match list[..index].contains(version) {
+        match seen.again(*version) {
             true => faults.invalid(&at, *version, "duplicate version"),
             false => faults.text(&at, version, dns1035_label(version)),
         }
@@ -137,6 +143,7 @@ pub(super) fn conditions(
     if list.len() > MOST {
         faults.push(FieldError::too_many(path, list.len(), MOST));
     }
+    let mut names = Seen::default();
     for (index, condition) in list.iter().enumerate() {
         let path = path.index(index);
         let at = path.child("expression");
@@ -146,7 +153,7 @@ pub(super) fn conditions(
         let name = condition.text("name");
         if faults.need(&path.child("name"), name) {
             faults.text(&path.child("name"), name, qualified_name(name));
-            if list[..index].iter().any(|other| other.text("name") == name) {
+            if names.again(name) {
                 faults.duplicate(&path.child("name"), name);
             }
         }
@@ -197,7 +204,7 @@ fn resources(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
     if list.is_empty() {
         faults.required(path, "");
     }
-    let (mut all_of, mut of_all) = (Vec::new(), Vec::new());
+    let (mut all_of, mut of_all) = (Seen::default(), Seen::default());
     let mut plain = false;
     for (index, item) in list.iter().enumerate() {
         let at = path.index(index);
@@ -208,19 +215,19 @@ fn resources(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
             plain = *item != "*";
             continue;
         };
-        if all_of.contains(&resource) {
+        if all_of.has(resource) {
             let text = format!("if '{resource}/*' is present, must not specify {item}");
             faults.invalid(&at, *item, text);
         }
-        if of_all.contains(&sub) {
+        if of_all.has(sub) {
             let text = format!("if '*/{sub}' is present, must not specify {item}");
             faults.invalid(&at, *item, text);
         }
         if sub == "*" {
-            all_of.push(resource);
+            all_of.extend([resource]);
         }
         if resource == "*" {
-            of_all.push(sub);
+            of_all.extend([sub]);
         }
     }
     let shown = rule.dig("resources");

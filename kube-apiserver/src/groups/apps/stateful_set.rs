@@ -12,6 +12,7 @@ use crate::groups::core::pod_template::{
 };
 use crate::json::{Json, same};
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
@@ -144,23 +145,22 @@ fn validate(faults: &mut Faults, object: &Value, new: bool) {
 
 /// A template as its pods will be: with the volumes that are made for them.
 fn complete(spec: &Value, template: &mut Value) {
-    let claims: Vec<&str> = spec
-        .list("volumeClaimTemplates")
-        .iter()
-        .map(|c| c.text("metadata.name"))
-        .collect();
+    let claims = || {
+        let templates = spec.list("volumeClaimTemplates").iter();
+        templates.map(|c| c.text("metadata.name"))
+    };
     let pod = template.ensure("spec");
     pod.take_key("hostname");
     pod.take_key("subdomain");
-    if claims.is_empty() {
+    if spec.list("volumeClaimTemplates").is_empty() {
         return;
     }
-    let mut volumes: Vec<Value> = claims
-        .iter()
+    let names: Seen<&str> = claims().collect();
+    let mut volumes: Vec<Value> = claims()
         .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}))
         .collect();
     let own = pod.list("volumes").iter();
-    volumes.extend(own.filter(|v| !claims.contains(&v.text("name"))).cloned());
+    volumes.extend(own.filter(|v| !names.has(v.text("name"))).cloned());
     pod.put("volumes", volumes);
 }
 

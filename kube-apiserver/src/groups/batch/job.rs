@@ -11,6 +11,7 @@ use crate::groups::core::pod_template;
 use crate::groups::core::pod_template::{default_template, parse, validate_template};
 use crate::json::{Json, same};
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
@@ -325,6 +326,15 @@ fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     if list.len() > 20 {
         faults.push(FieldError::too_many(&rules, list.len(), 20));
     }
+    let mut containers = Seen::default();
+    for list in ["containers", "initContainers"] {
+        containers.extend(
+            spec.dig("template.spec")
+                .list(list)
+                .iter()
+                .map(|c| c.text("name")),
+        );
+    }
     let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
     for (index, rule) in list.iter().enumerate() {
         let at = rules.index(index);
@@ -346,7 +356,7 @@ fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         let codes = rule.dig("onExitCodes");
         let conditions = rule.list("onPodConditions");
         if !codes.is_null() {
-            exit_codes(faults, &at.child("onExitCodes"), codes, spec);
+            exit_codes(faults, &at.child("onExitCodes"), codes, &containers);
         }
         let patterns = at.child("onPodConditions");
         if conditions.len() > 20 {
@@ -374,7 +384,7 @@ fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     }
 }
 
-fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, spec: &Value) {
+fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, containers: &Seen<&str>) {
     let operator = codes.text("operator");
     if operator.is_empty() {
         faults.required(&path.child("operator"), "valid values: [\"In\" \"NotIn\"]");
@@ -382,11 +392,7 @@ fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, spec: &V
         faults.one_of(&path.child("operator"), operator, &["In", "NotIn"]);
     }
     if let Some(name) = codes.dig("containerName").as_str() {
-        let known = ["containers", "initContainers"].iter().any(|list| {
-            let containers = spec.dig("template.spec").list(list);
-            containers.iter().any(|c| c.text("name") == name)
-        });
-        if !known {
+        if !containers.has(name) {
             faults.invalid(
                 &path.child("containerName"),
                 name,
@@ -401,11 +407,12 @@ fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, spec: &V
     } else if values.len() > 255 {
         faults.push(FieldError::too_many(&at, values.len(), 255));
     }
+    let mut seen = Seen::default();
     for (index, value) in values.iter().enumerate() {
         if operator == "In" && *value == 0 {
             faults.invalid(&at.index(index), *value, "must not be 0 for the In operator");
         }
-        if values[..index].contains(value) {
+        if seen.again(*value) {
             faults.duplicate(&at.index(index), *value);
         }
     }

@@ -1,5 +1,7 @@
 //! CertificateSigningRequest.
 
+use std::collections::HashMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use generic_server::registry::strategy::{NameRule, SelectableField, Strategy, WriteContext};
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use crate::faults::Faults;
 use crate::json::{Json, same};
 use crate::rules::{Resets, Rules, StatusMeta, prepare_status};
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
@@ -122,15 +125,19 @@ fn keep_verdicts(object: &mut Value, old: &Value) {
 /// Fills in the times of conditions; one of the same type and status as before keeps when it became so.
 fn stamp_conditions(object: &mut Value, old: &Value) {
     let now = Timestamp::now().to_rfc3339();
+    let mut since: HashMap<(&str, &str), &str> = HashMap::new();
+    for before in old.list("status.conditions") {
+        let at = before.text("lastTransitionTime");
+        if !at.is_empty() {
+            since
+                .entry((before.text("type"), before.text("status")))
+                .or_insert(at);
+        }
+    }
     for condition in object.list_mut("status.conditions") {
         condition.fill_text("lastUpdateTime", &now);
-        let before = old.list("status.conditions").iter().find(|c| {
-            c.text("type") == condition.text("type")
-                && c.text("status") == condition.text("status")
-                && !c.text("lastTransitionTime").is_empty()
-        });
-        let since = before.map_or(now.as_str(), |c| c.text("lastTransitionTime"));
-        condition.fill_text("lastTransitionTime", since);
+        let before = since.get(&(condition.text("type"), condition.text("status")));
+        condition.fill_text("lastTransitionTime", before.copied().unwrap_or(&now));
     }
 }
 
@@ -138,15 +145,14 @@ fn stamp_conditions(object: &mut Value, old: &Value) {
 fn validate_conditions(faults: &mut Faults, object: &Value, old: &Value) {
     let path = FieldPath::new("status");
     let path = path.child("conditions");
-    let kinds = |object: &Value| -> Vec<String> {
-        let conditions = object.list("status.conditions").iter();
-        conditions.map(|c| c.text("type").to_string()).collect()
-    };
-    let old_kinds = kinds(old);
-    let had_both = VERDICTS.iter().all(|v| old_kinds.iter().any(|k| k == v));
-    let had_empty = old_kinds.iter().any(String::is_empty);
-    let had_twice = (1..old_kinds.len()).any(|i| old_kinds[..i].contains(&old_kinds[i]));
-    let mut seen: Vec<&str> = Vec::new();
+    let mut had = Seen::default();
+    let mut had_twice = false;
+    for condition in old.list("status.conditions") {
+        had_twice |= had.again(condition.text("type"));
+    }
+    let had_both = VERDICTS.iter().all(|verdict| had.has(*verdict));
+    let had_empty = had.has("");
+    let mut seen = Seen::default();
     for (index, condition) in object.list("status.conditions").iter().enumerate() {
         let at = path.index(index);
         let kind = condition.text("type");
@@ -159,14 +165,13 @@ fn validate_conditions(faults: &mut Faults, object: &Value, old: &Value) {
         };
         faults.required_one_of(&at.child("status"), condition.text("status"), allowed);
         let other = VERDICTS.iter().find(|v| VERDICTS.contains(&kind) && **v != kind);
-        if !had_both && other.is_some_and(|other| seen.contains(other)) {
+        if !had_both && other.is_some_and(|other| seen.has(*other)) {
             let text = "Approved and Denied conditions are mutually exclusive";
             faults.invalid(&path, kind, text);
         }
-        if !had_twice && seen.contains(&kind) {
+        if seen.again(kind) && !had_twice {
             faults.duplicate(&at.child("type"), kind);
         }
-        seen.push(kind);
     }
 }
 
@@ -298,8 +303,9 @@ fn validate(faults: &mut Faults, object: &Value) {
     for (index, usage) in usages.iter().enumerate() {
         faults.one_of(&at.index(index), usage, USAGES);
     }
+    let mut seen = Seen::default();
     for (index, usage) in usages.iter().enumerate() {
-        if usages[..index].contains(usage) {
+        if seen.again(*usage) {
             faults.duplicate(&at.index(index), *usage);
         }
     }

@@ -12,6 +12,7 @@ use crate::faults::Faults;
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     create_on_update: true,
@@ -53,15 +54,14 @@ fn fill_in(limit: &mut Value) {
 
 fn validate(faults: &mut Faults, object: &Value) {
     let path = FieldPath::new("spec.limits");
-    let mut kinds: Vec<&str> = Vec::new();
+    let mut kinds = Seen::default();
     for (index, limit) in object.list("spec.limits").iter().enumerate() {
         let path = path.index(index);
         let kind = limit.text("type");
         limit_type(faults, &path.child("type"), kind);
-        if kinds.contains(&kind) {
+        if kinds.again(kind) {
             faults.duplicate(&path.child("type"), kind);
         }
-        kinds.push(kind);
         item(faults, &path, limit, kind);
     }
 }

@@ -11,6 +11,7 @@ use super::pod_spec::{quantity_value, taint_effect};
 use crate::faults::Faults;
 use crate::json::Json;
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
@@ -82,6 +83,7 @@ fn taints(faults: &mut Faults, object: &Value) {
     // Upstream looks for them under metadata.
     let path = FieldPath::new("metadata.taints");
     let taints = object.list("spec.taints");
+    let mut seen = Seen::default();
     for (index, taint) in taints.iter().enumerate() {
         let path = path.index(index);
         let (key, value, effect) = (taint.text("key"), taint.text("value"), taint.text("effect"));
@@ -96,8 +98,7 @@ fn taints(faults: &mut Faults, object: &Value) {
             "" => faults.required(&path.child("effect"), ""),
             effect => taint_effect(faults, &path.child("effect"), effect),
         }
-        let same = |other: &Value| other.text("key") == key && other.text("effect") == effect;
-        if taints[..index].iter().any(same) {
+        if seen.again((key, effect)) {
             let mut error = FieldError::duplicate(&path, taint);
             error.detail = "taints must be unique by key and effect pair".into();
             faults.push(error);
@@ -138,8 +139,9 @@ fn update(faults: &mut Faults, object: &Value, old: &Value) {
     resources(faults, object);
     let path = FieldPath::new("status.addresses");
     let addresses = object.list("status.addresses");
+    let mut seen = Seen::default();
     for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
+        if seen.again((address.text("type"), address.text("address"))) {
             faults.duplicate(&path.index(index), address.clone());
         }
     }

@@ -10,6 +10,7 @@ use super::pod_spec::{self, Whose};
 use crate::faults::{Faults, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::resources::amounts;
+use crate::unique::{Seen, first_by, texts};
 
 /// Marks a pod that mirrors a static one.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -215,13 +216,10 @@ impl Strategy for EphemeralContainers {
             }
             let spec = FieldPath::new("spec");
             let path = spec.child("ephemeralContainers");
+            let now = first_by(pod.list("spec.ephemeralContainers"), "name");
             for before in old.list("spec.ephemeralContainers") {
                 let name = before.text("name");
-                let now = pod
-                    .list("spec.ephemeralContainers")
-                    .iter()
-                    .find(|c| c.text("name") == name);
-                match now {
+                match now.get(name).copied() {
                     None => faults.forbidden(
                         &path,
                         format!("existing ephemeral containers \"{name}\" may not be removed\n"),
@@ -255,10 +253,9 @@ impl Strategy for Resize {
         }
         for list in ["containers", "initContainers"] {
             let path = format!("spec.{list}");
+            let asked = first_by(asked.list(&path), "name");
             for container in new.list_mut(&path) {
-                let name = container.text("name").to_string();
-                let from = asked.list(&path).iter().find(|c| c.text("name") == name);
-                if let Some(from) = from {
+                if let Some(from) = asked.get(container.text("name")).copied() {
                     container.copy_key("resources", from);
                     container.copy_key("resizePolicy", from);
                 }
@@ -474,8 +471,9 @@ fn update(faults: &mut Faults, pod: &Value, old: &Value) {
     }
     only_added_tolerations(faults, &path.child("tolerations"), pod, old);
     let gates = path.child("schedulingGates");
+    let known = texts(old.list("spec.schedulingGates"), "name");
     for gate in pod.list("spec.schedulingGates") {
-        if !old.list("spec.schedulingGates").iter().any(|g| same(g, gate)) {
+        if !known.has(gate.text("name")) {
             faults.forbidden(&gates, "only deletion is allowed, but found new scheduling gate");
         }
     }
@@ -554,17 +552,12 @@ impl EntriesOf for Value {
 }
 
 fn only_added_tolerations(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Value) {
-    let identity = |t: &Value| {
-        ["key", "operator", "value", "effect"]
-            .map(|key| t.text(key).to_string())
-            .join("\0")
-    };
+    fn identity(toleration: &Value) -> [&str; 4] {
+        ["key", "operator", "value", "effect"].map(|key| toleration.text(key))
+    }
+    let now: Seen<[&str; 4]> = pod.list("spec.tolerations").iter().map(identity).collect();
     for before in old.list("spec.tolerations") {
-        let kept = pod
-            .list("spec.tolerations")
-            .iter()
-            .any(|now| identity(now) == identity(before));
-        if !kept {
+        if !now.has(&identity(before)) {
             faults.forbidden(
                 path,
                 "existing toleration can not be modified except its tolerationSeconds",
@@ -647,6 +640,7 @@ fn transitions(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Val
         return;
     }
     let at = path.child("containerStatuses");
+    let now = first_by(pod.list("status.containerStatuses"), "name");
     for (index, before) in old.list("status.containerStatuses").iter().enumerate() {
         let ended = before.dig("state.terminated");
         if ended.is_null() {
@@ -655,11 +649,7 @@ fn transitions(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Val
         if policy == "OnFailure" && ended.int("exitCode").unwrap_or_default() != 0 {
             continue;
         }
-        let name = before.text("name");
-        let now = pod
-            .list("status.containerStatuses")
-            .iter()
-            .find(|c| c.text("name") == name);
+        let now = now.get(before.text("name"));
         if now.is_some_and(|now| !now.has("state.terminated")) {
             let at = at.index(index);
             faults.forbidden(

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::faults::Faults;
 use crate::json::Json;
+use crate::unique::Seen;
 
 mod containers;
 mod defaults;
@@ -20,7 +21,7 @@ mod volumes;
 mod warnings;
 
 pub(crate) use defaults::{default_pod, default_spec};
-pub(crate) use resources::{STANDARD, overcommit_allowed, quantity_value, resource_name, resources};
+pub(crate) use resources::{Claims, STANDARD, overcommit_allowed, quantity_value, resource_name, resources};
 pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
 pub(crate) use volumes::{csi_driver, expiration, no_backsteps, one as volume_source};
 pub(crate) use warnings::warnings;
@@ -103,7 +104,7 @@ pub(crate) fn validate(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, 
     }
     if spec.has("overhead") {
         let overhead = serde_json::json!({"limits": spec.dig("overhead")});
-        resources(faults, &path.child("overhead"), &overhead, &[]);
+        resources(faults, &path.child("overhead"), &overhead, &Claims::default());
     }
     if spec.has("os") {
         operating_system(faults, path, spec);
@@ -297,7 +298,7 @@ fn security_context(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
 }
 
 fn sysctls(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::default();
     for (index, sysctl) in list.iter().enumerate() {
         let path = path.index(index);
         let name = sysctl.text("name");
@@ -309,10 +310,8 @@ fn sysctls(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
                 name,
                 "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
             );
-        } else if seen.contains(&name) {
+        } else if seen.again(name) {
             faults.duplicate(&path.child("name"), name);
-        } else {
-            seen.push(name);
         }
     }
 }
@@ -374,7 +373,7 @@ fn profiles(faults: &mut Faults, path: &FieldPath<'_>, context: &Value) {
     }
 }
 
-fn pod_resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, claims: &[&str]) {
+fn pod_resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
     for kind in ["limits", "requests"] {
         let path = path.child(kind);
         for (name, _) in value.entries(kind) {

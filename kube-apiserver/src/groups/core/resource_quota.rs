@@ -1,5 +1,7 @@
 //! ResourceQuota.
 
+use std::collections::HashMap;
+
 use machinery::FieldPath;
 use serde_json::Value;
 
@@ -64,15 +66,12 @@ fn validate(faults: &mut Faults, object: &Value) {
     amounts(faults, &path.child("hard"), spec.dig("hard"));
     let at = path.child("scopes");
     let shown = spec.dig("scopes");
+    let mut unfit = Unfit::of(spec);
     for scope in spec.strings("scopes") {
         if !known(scope) {
             faults.invalid_value(&at, shown, "unsupported scope");
         }
-        for (name, _) in spec.entries("hard") {
-            if counted(name) && !applies(scope, name) {
-                faults.invalid_value(&at, shown, "unsupported scope applied to resource");
-            }
-        }
+        unfit.report(faults, &at, scope, shown);
     }
     let scopes: Vec<&str> = spec.strings("scopes").collect();
     conflicts(faults, &at, &scopes, shown);
@@ -108,6 +107,38 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
+/// How many resources of a quota cannot be counted within a scope, found once for each scope.
+struct Unfit<'v> {
+    spec: &'v Value,
+    by_scope: HashMap<&'v str, usize>,
+}
+
+impl<'v> Unfit<'v> {
+    fn of(spec: &'v Value) -> Self {
+        Unfit {
+            spec,
+            by_scope: HashMap::new(),
+        }
+    }
+
+    /// Reports each of them, as upstream does.
+    fn report(&mut self, faults: &mut Faults, path: &FieldPath<'_>, scope: &'v str, shown: &Value) {
+        let names = || self.spec.entries("hard").map(|(name, _)| name);
+        let unfit = || {
+            names()
+                .filter(|name| counted(name) && !applies(scope, name))
+                .count()
+        };
+        let count = *self.by_scope.entry(scope).or_insert_with(unfit);
+        for _ in 0..count {
+            if faults.is_full() {
+                return;
+            }
+            faults.invalid_value(path, shown, "unsupported scope applied to resource");
+        }
+    }
+}
+
 fn conflicts(faults: &mut Faults, path: &FieldPath<'_>, scopes: &[&str], shown: &Value) {
     for pair in [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]] {
         if pair.iter().all(|scope| scopes.contains(scope)) {
@@ -119,18 +150,14 @@ fn conflicts(faults: &mut Faults, path: &FieldPath<'_>, scopes: &[&str], shown: 
 fn selector(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let path = path.child("matchExpressions");
     let mut scopes = Vec::new();
+    let mut unfit = Unfit::of(spec);
     for requirement in spec.list("scopeSelector.matchExpressions") {
         let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
         scopes.push(scope);
         if !known(scope) {
             faults.invalid(&path.child("scopeName"), scope, "unsupported scope");
         }
-        for (name, _) in spec.entries("hard") {
-            if counted(name) && !applies(scope, name) {
-                let text = "unsupported scope applied to resource";
-                faults.invalid_value(&path, spec.dig("scopeSelector"), text);
-            }
-        }
+        unfit.report(faults, &path, scope, spec.dig("scopeSelector"));
         let valued = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
         if known(scope) && !valued && operator != "Exists" {
             faults.invalid(

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::faults::{Faults, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     name: name_is_dns_label,
@@ -227,7 +228,7 @@ fn validate(faults: &mut Faults, service: &Value, old: &Value) {
         }
         _ => {}
     }
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = Seen::default();
     for (index, port) in ports.iter().enumerate() {
         one_port(
             faults,
@@ -263,7 +264,7 @@ fn one_port<'a>(
     path: &FieldPath<'_>,
     port: &'a Value,
     named: bool,
-    names: &mut Vec<&'a str>,
+    names: &mut Seen<&'a str>,
 ) {
     let name = port.text("name");
     let at = path.child("name");
@@ -273,10 +274,8 @@ fn one_port<'a>(
         }
     } else {
         faults.text(&at, name, dns1123_label(name));
-        if names.contains(&name) {
+        if names.again(name) {
             faults.duplicate(&at, name);
-        } else {
-            names.push(name);
         }
     }
     let number = port.int("port").unwrap_or_default();
@@ -358,14 +357,14 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
     } else if ips.first() != Some(&first) {
         faults.invalid_value(&at, all, "first value must match `clusterIP`");
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let (mut families, mut seen) = (Vec::new(), Seen::default());
     for (index, family) in spec.strings("ipFamilies").enumerate() {
         let at = families_at.index(index);
         faults.one_of(&at, family, &["IPv4", "IPv6"]);
-        if seen.contains(&family) {
+        if seen.again(family) {
             faults.duplicate(&at, family);
         }
-        seen.push(family);
+        families.push(family);
     }
     if let Some(policy) = spec.dig("ipFamilyPolicy").as_str() {
         faults.one_of(
@@ -374,7 +373,7 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
             &["PreferDualStack", "RequireDualStack", "SingleStack"],
         );
     }
-    let before: Vec<&str> = old.strings("spec.clusterIPs").collect();
+    let before: Seen<&str> = old.strings("spec.clusterIPs").collect();
     let mut bad = false;
     for (index, ip) in ips.iter().enumerate() {
         if index == 0 && *ip == "None" {
@@ -384,7 +383,7 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
             }
             continue;
         }
-        if ip.parse::<IpAddr>().is_err() && !before.contains(ip) {
+        if ip.parse::<IpAddr>().is_err() && !before.has(*ip) {
             bad = true;
             faults.invalid(&at.index(index), *ip, BAD_IP);
         }
@@ -400,7 +399,7 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
         faults.invalid_value(&at, all, "may specify no more than one IP for each IP family");
     }
     if !headless(service) {
-        for (index, (ip, family)) in ips.iter().zip(&seen).enumerate() {
+        for (index, (ip, family)) in ips.iter().zip(&families).enumerate() {
             let other = match *family {
                 "IPv4" if v6(ip) => "IPv4",
                 "IPv6" if !v6(ip) => "IPv6",
@@ -446,9 +445,9 @@ pub(crate) fn endpoint_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str)
 }
 
 fn addresses(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, old: &Value) {
-    let before: Vec<&str> = old.strings("spec.externalIPs").collect();
+    let before: Seen<&str> = old.strings("spec.externalIPs").collect();
     for (index, ip) in spec.strings("externalIPs").enumerate() {
-        if ip.parse::<IpAddr>().is_err() && before.contains(&ip) {
+        if ip.parse::<IpAddr>().is_err() && before.has(ip) {
             continue;
         }
         match ip.parse::<IpAddr>() {
@@ -477,21 +476,20 @@ fn port_sets(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, ports: &[Val
             }
         }
     }
-    let mut seen: Vec<(&str, i64)> = Vec::new();
+    let mut seen = Seen::default();
     for (index, port) in ports.iter().enumerate() {
         let key = (port.text("protocol"), node_port(port));
         if key.1 == 0 {
             continue;
         }
-        if seen.contains(&key) {
+        if seen.again(key) {
             faults.duplicate(&path.index(index).child("nodePort"), key.1);
         }
-        seen.push(key);
     }
-    seen.clear();
+    let mut seen = Seen::default();
     for (index, port) in ports.iter().enumerate() {
         let key = (port.text("protocol"), port.int("port").unwrap_or_default());
-        if seen.contains(&key) {
+        if seen.again(key) {
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 key.0, key.1
@@ -501,7 +499,6 @@ fn port_sets(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, ports: &[Val
                 shown,
             );
         }
-        seen.push(key);
     }
 }
 
@@ -535,7 +532,7 @@ fn balancer(faults: &mut Faults, path: &FieldPath<'_>, service: &Value, old: &Va
         if !balances {
             faults.forbidden(&at, ONLY);
         }
-        let before: Vec<&str> = old
+        let before: Seen<&str> = old
             .strings("spec.loadBalancerSourceRanges")
             .map(str::trim)
             .collect();
@@ -544,7 +541,7 @@ fn balancer(faults: &mut Faults, path: &FieldPath<'_>, service: &Value, old: &Va
             .map(str::trim)
             .enumerate()
         {
-            if !cidr(range) && !before.contains(&range) {
+            if !cidr(range) && !before.has(range) {
                 faults.invalid(&at.index(index), range, BAD);
             }
         }

@@ -28,6 +28,7 @@ use crate::deps::Deps;
 use crate::faults::Faults;
 use crate::json::Json;
 use crate::net::Cidr;
+use crate::unique::Seen;
 
 pub use shared::keep_node_ports;
 
@@ -131,6 +132,7 @@ impl Allocator {
     ) -> Result<Option<Box<dyn Finisher>>, ApiError> {
         init_families(&self.cidrs, service, old)?;
         let kept = things(old);
+        let of_old: Seen<Thing> = kept.iter().copied().collect();
         let mut elsewhere = BTreeSet::new();
         for _ in 0..ATTEMPTS {
             // Only a shared store makes a second search.
@@ -138,7 +140,7 @@ impl Allocator {
                 Some(_) => service.clone(),
                 None => std::mem::take(service),
             };
-            let searched = self.search(ctx, &mut draft, &kept, &elsewhere).await;
+            let searched = self.search(ctx, &mut draft, &of_old, &elsewhere).await;
             let (ips, new_ports, held, services) = match searched {
                 Ok(found) => found,
                 Err(error) => {
@@ -179,8 +181,8 @@ impl Allocator {
                     hold.made.push(Thing::Ip(ip));
                 }
             }
-            let now = things(service);
-            hold.given_up = kept.into_iter().filter(|thing| !now.contains(thing)).collect();
+            let now: Seen<Thing> = things(service).into_iter().collect();
+            hold.given_up = kept.into_iter().filter(|thing| !now.has(thing)).collect();
             return Ok(Some(Box::new(hold)));
         }
         Err(ApiError::internal(
@@ -193,7 +195,7 @@ impl Allocator {
         &self,
         ctx: &WriteContext<'_>,
         service: &mut Value,
-        kept: &[Thing],
+        kept: &Seen<Thing>,
         elsewhere: &BTreeSet<u16>,
     ) -> Result<(Vec<IpAddr>, Vec<u16>, Held, BTreeSet<u16>), ApiError> {
         let mut held = Held::new(&self.pending);
@@ -223,7 +225,7 @@ impl Allocator {
         &self,
         search: &mut Search<'_>,
         service: &mut Value,
-        kept: &[Thing],
+        kept: &Seen<Thing>,
     ) -> Result<Vec<IpAddr>, ApiError> {
         if service.text("spec.type") == "ExternalName" || headless(service) {
             return Ok(Vec::new());
@@ -236,7 +238,7 @@ impl Allocator {
             let Some(cidr) = cidr else { continue };
             if let Some(text) = ips.get(index) {
                 let Ok(ip) = text.parse::<IpAddr>() else { continue };
-                if kept.contains(&Thing::Ip(ip)) {
+                if kept.has(&Thing::Ip(ip)) {
                     continue;
                 }
                 let last = cidr.size() - 1;
@@ -287,7 +289,7 @@ impl Allocator {
     }
 
     /// A port that was asked for.
-    fn this_port(&self, search: &mut Search<'_>, port: i64, kept: &[Thing]) -> Result<(), String> {
+    fn this_port(&self, search: &mut Search<'_>, port: i64, kept: &Seen<Thing>) -> Result<(), String> {
         let number = u16::try_from(port).ok().filter(|port| self.ports.contains(port));
         let Some(number) = number else {
             return Err(format!(
@@ -296,7 +298,7 @@ impl Allocator {
                 self.ports.end()
             ));
         };
-        if kept.contains(&Thing::Port(number)) || search.take(Thing::Port(number)) {
+        if kept.has(&Thing::Port(number)) || search.take(Thing::Port(number)) {
             return Ok(());
         }
         Err("provided port is already allocated".into())
@@ -306,7 +308,7 @@ impl Allocator {
         &self,
         search: &mut Search<'_>,
         service: &mut Value,
-        kept: &[Thing],
+        kept: &Seen<Thing>,
     ) -> Result<(), ApiError> {
         let asked = |port: &Value| port.int("nodePort").filter(|port| *port != 0);
         if matches!(service.text("spec.type"), "NodePort" | "LoadBalancer") {
@@ -314,6 +316,12 @@ impl Allocator {
             let all = needs_node_port(service);
             // One port number has one node port, whatever the protocols.
             let mut given: HashMap<i64, i64> = HashMap::new();
+            let mut wished: HashMap<i64, i64> = HashMap::new();
+            for port in &ports {
+                if let (Some(number), Some(asked)) = (port.int("port"), asked(port)) {
+                    wished.entry(number).or_insert(asked);
+                }
+            }
             for index in 0..ports.len() {
                 let number = ports[index].int("port").unwrap_or_default();
                 let own = asked(&ports[index]);
@@ -326,12 +334,7 @@ impl Allocator {
                         continue;
                     }
                     Some(_) => own,
-                    None => own.or_else(|| {
-                        ports[index..]
-                            .iter()
-                            .filter(|port| port.int("port") == Some(number))
-                            .find_map(asked)
-                    }),
+                    None => own.or_else(|| wished.get(&number).copied()),
                 };
                 let port = match wanted {
                     Some(port) => {
@@ -415,16 +418,15 @@ impl WriteHooks for Allocator {
             service,
             &Faults::collect(|faults| keeps_addresses(faults, service, old)),
         )?;
-        let mut seen: Vec<(&str, i64)> = Vec::new();
+        let mut seen = Seen::default();
         for port in service.list("spec.ports") {
             let own = (port.text("protocol"), port.int("nodePort").unwrap_or_default());
-            if needs_node_port(service) && own.1 != 0 && seen.contains(&own) {
+            if seen.again(own) && own.1 != 0 && needs_node_port(service) {
                 return Err(ApiError::raw_internal(format!(
                     "duplicate nodePort: {{{} {}}}",
                     own.0, own.1
                 )));
             }
-            seen.push(own);
         }
         self.allocate(ctx, service, old).await
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::faults::Faults;
 use crate::json::Json;
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 const TYPES: [&str; 2] = ["Ingress", "Egress"];
 /// The directions: the key of the rules and of the peers in a rule.
@@ -42,12 +43,12 @@ fn selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
 }
 
 /// The networks a policy names, which may stay as they are.
-fn cidrs(policy: &Value) -> Vec<&str> {
-    let mut found = Vec::new();
+fn cidrs(policy: &Value) -> Seen<&str> {
+    let mut found = Seen::default();
     for (rules, peers) in DIRECTIONS {
         for rule in policy.dig("spec").list(rules) {
             for peer in rule.list(peers) {
-                found.push(peer.text("ipBlock.cidr"));
+                found.extend([peer.text("ipBlock.cidr")]);
                 found.extend(peer.strings("ipBlock.except"));
             }
         }
@@ -124,7 +125,7 @@ fn validate_port(faults: &mut Faults, path: &FieldPath<'_>, port: &Value) {
     }
 }
 
-fn validate_peer(faults: &mut Faults, path: &FieldPath<'_>, peer: &Value, known: &[&str]) {
+fn validate_peer(faults: &mut Faults, path: &FieldPath<'_>, peer: &Value, known: &Seen<&str>) {
     let mut count = 0;
     for key in ["podSelector", "namespaceSelector"] {
         if peer.has(key) {
@@ -142,12 +143,20 @@ fn validate_peer(faults: &mut Faults, path: &FieldPath<'_>, peer: &Value, known:
     }
 }
 
-fn block(faults: &mut Faults, path: &FieldPath<'_>, block: &Value, known: &[&str]) {
+/// A range as a list of its own when it was there before.
+fn kept<'t>(known: &Seen<&str>, text: &'t &'t str) -> &'t [&'t str] {
+    match known.has(*text) {
+        true => std::slice::from_ref(text),
+        false => &[],
+    }
+}
+
+fn block(faults: &mut Faults, path: &FieldPath<'_>, block: &Value, known: &Seen<&str>) {
     let text = block.text("cidr");
     if !faults.need(&path.child("cidr"), text) {
         return;
     }
-    for error in validate_cidr_legacy(&path.child("cidr"), text, false, known) {
+    for error in validate_cidr_legacy(&path.child("cidr"), text, false, kept(known, &text)) {
         faults.push(error);
     }
     let Some(cidr) = parse_cidr_sloppy(text) else {
@@ -156,7 +165,7 @@ fn block(faults: &mut Faults, path: &FieldPath<'_>, block: &Value, known: &[&str
     let at = path.child("except");
     for (index, text) in block.strings("except").enumerate() {
         let at = at.index(index);
-        for error in validate_cidr_legacy(&at, text, false, known) {
+        for error in validate_cidr_legacy(&at, text, false, kept(known, &text)) {
             faults.push(error);
         }
         let Some(except) = parse_cidr_sloppy(text) else {

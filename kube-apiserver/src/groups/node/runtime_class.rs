@@ -6,9 +6,10 @@ use machinery::names::object_meta::validate_labels;
 use serde_json::{Value, json};
 
 use crate::faults::Faults;
-use crate::groups::core::pod_spec::{resources, tolerations};
-use crate::json::{Json, same};
+use crate::groups::core::pod_spec::{Claims, resources, tolerations};
+use crate::json::Json;
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     create_on_update: true,
@@ -27,7 +28,7 @@ fn validate(faults: &mut Faults, object: &Value) {
     }
     if object.has("overhead") {
         let overhead = json!({"limits": object.dig("overhead.podFixed")});
-        resources(faults, &FieldPath::new("overhead"), &overhead, &[]);
+        resources(faults, &FieldPath::new("overhead"), &overhead, &Claims::default());
     }
     let path = FieldPath::new("scheduling");
     if let Some(labels) = object.object_at("scheduling.nodeSelector") {
@@ -38,13 +39,9 @@ fn validate(faults: &mut Faults, object: &Value) {
     let path = path.child("tolerations");
     let list = object.list("scheduling.tolerations");
     tolerations(faults, &path, list);
+    let mut seen = Seen::default();
     for (index, toleration) in list.iter().enumerate() {
-        let equal = |other: &Value| {
-            ["key", "operator", "value", "effect"]
-                .iter()
-                .all(|key| same(other.dig(key), toleration.dig(key)))
-        };
-        if list[..index].iter().any(equal) {
+        if seen.again(["key", "operator", "value", "effect"].map(|key| toleration.text(key))) {
             faults.duplicate(&path.index(index), toleration.clone());
         }
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::faults::Faults;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
@@ -22,24 +23,30 @@ pub(crate) static RULES: Rules = Rules {
 pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let path = path.child("devices");
     let requests = spec.list("devices.requests");
-    let mut seen: Vec<&str> = Vec::new();
+    let (mut seen, mut alternatives) = (Seen::default(), Seen::default());
     for (index, request) in requests.iter().enumerate() {
         let at = path.child("requests");
         let at = at.index(index);
         let name = request.text("name");
         faults.text(&at.child("name"), name, dns1123_label(name));
         validate_request(faults, &at, request);
-        if seen.contains(&name) {
+        if seen.again(name) {
             faults.duplicate(&at, name);
         }
-        seen.push(name);
+        let of_request = request.list("firstAvailable").iter();
+        alternatives.extend(of_request.map(|alternative| (name, alternative.text("name"))));
     }
     for key in ["constraints", "config"] {
         let at = path.child(key);
         for (index, item) in spec.dig("devices").list(key).iter().enumerate() {
             let at = at.index(index);
             for (index, name) in item.strings("requests").enumerate() {
-                if !names_request(requests, name) {
+                // `request`, or `request/alternative`.
+                let known = match name.split_once('/') {
+                    Some(pair) => alternatives.has(&pair),
+                    None => seen.has(name),
+                };
+                if !known {
                     faults.invalid(
                         &at.child("requests").index(index),
                         name,
@@ -61,24 +68,6 @@ pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Va
     }
 }
 
-/// `request`, or `request/alternative`.
-fn names_request(requests: &[Value], name: &str) -> bool {
-    let (name, alternative) = match name.split_once('/') {
-        Some((name, alternative)) => (name, Some(alternative)),
-        None => (name, None),
-    };
-    requests
-        .iter()
-        .filter(|request| request.text("name") == name)
-        .any(|request| match alternative {
-            None => true,
-            Some(asked) => {
-                let alternatives = request.list("firstAvailable").iter();
-                alternatives.map(|a| a.text("name")).any(|name| name == asked)
-            }
-        })
-}
-
 fn validate_request(faults: &mut Faults, path: &FieldPath<'_>, request: &Value) {
     let (exactly, alternatives) = (request.dig("exactly"), request.list("firstAvailable"));
     match (exactly.is_null(), alternatives.is_empty()) {
@@ -90,17 +79,16 @@ fn validate_request(faults: &mut Faults, path: &FieldPath<'_>, request: &Value) 
         ),
         (false, true) => validate_exactly(faults, &path.child("exactly"), exactly),
         (true, false) => {
-            let mut seen: Vec<&str> = Vec::new();
+            let mut seen = Seen::default();
             for (index, alternative) in alternatives.iter().enumerate() {
                 let at = path.child("firstAvailable");
                 let at = at.index(index);
                 let name = alternative.text("name");
                 faults.text(&at.child("name"), name, dns1123_label(name));
                 validate_exactly(faults, &at, alternative);
-                if seen.contains(&name) {
+                if seen.again(name) {
                     faults.duplicate(&at, name);
                 }
-                seen.push(name);
             }
         }
     }

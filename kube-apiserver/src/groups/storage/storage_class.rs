@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::faults::Faults;
 use crate::json::{Json, same};
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     returns_deleted: true,
@@ -74,12 +75,11 @@ fn topologies(faults: &mut Faults, object: &Value) {
             if expression.list("values").is_empty() {
                 faults.required(&path.child("values"), "");
             }
-            let mut seen: Vec<&str> = Vec::new();
+            let mut seen = Seen::default();
             for (index, value) in expression.strings("values").enumerate() {
-                if seen.contains(&value) {
+                if seen.again(value) {
                     faults.duplicate(&path.child("values").index(index), value);
                 }
-                seen.push(value);
             }
             let key = expression.text("key");
             faults.text(&path.child("key"), key, machinery::names::label_key(key));

@@ -172,24 +172,29 @@ fn endpoints(object: &Value) -> String {
     if subsets.is_empty() {
         return "<none>".into();
     }
-    let mut all = Vec::new();
+    // Each address times each port: three are shown, the rest is counted.
+    let (mut shown, mut count) = (Vec::new(), 0usize);
     for subset in subsets {
         let addresses = || subset.list("addresses").iter().map(|a| a.text("ip"));
         let ports = subset.list("ports");
+        count = count.saturating_add(addresses().len().saturating_mul(ports.len().max(1)));
+        let room = 3 - shown.len();
         if ports.is_empty() {
-            all.extend(addresses().map(str::to_string));
+            shown.extend(addresses().map(str::to_string).take(room));
+            continue;
         }
-        for port in ports {
+        let pairs = ports.iter().take(room).flat_map(|port| {
             let port = port.int("port").unwrap_or_default();
-            all.extend(addresses().map(|ip| match ip.contains(':') {
+            addresses().take(room).map(move |ip| match ip.contains(':') {
                 true => format!("[{ip}]:{port}"),
                 false => format!("{ip}:{port}"),
-            }));
-        }
+            })
+        });
+        shown.extend(pairs.take(room));
     }
-    match all.len() {
-        0..=3 => all.join(","),
-        n => format!("{} + {} more...", all[..3].join(","), n - 3),
+    match count {
+        0..=3 => shown.join(","),
+        n => format!("{} + {} more...", shown.join(","), n - 3),
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::unique::{Seen, first_by};
 
 printer!(
     POD,
@@ -13,15 +14,9 @@ printer!(
 /// The pod's row: readiness, a status condensed from phase, conditions and container states, restarts.
 fn pod(o: &Value) -> Vec<Value> {
     let init = o.list("spec.initContainers");
-    let restartable = |name: &str| {
-        init.iter()
-            .any(|c| c.text("name") == name && c.text("restartPolicy") == "Always")
-    };
-    let total = o.list("spec.containers").len()
-        + init
-            .iter()
-            .filter(|c| c.text("restartPolicy") == "Always")
-            .count();
+    let sidecars = || init.iter().filter(|c| c.text("restartPolicy") == "Always");
+    let restartable: Seen<&str> = sidecars().map(|c| c.text("name")).collect();
+    let total = o.list("spec.containers").len() + sidecars().count();
     let condition = |kind: &str| {
         o.list("status.conditions")
             .iter()
@@ -38,7 +33,7 @@ fn pod(o: &Value) -> Vec<Value> {
     let mut initializing = false;
     for (index, status) in o.list("status.initContainerStatuses").iter().enumerate() {
         let count = status.int("restartCount").unwrap_or_default();
-        let sidecar = restartable(status.text("name"));
+        let sidecar = restartable.has(status.text("name"));
         restarts += count;
         last = last.max(finished(status));
         if sidecar {
@@ -122,12 +117,18 @@ fn pod(o: &Value) -> Vec<Value> {
         (n, last) => format!("{n} ({} ago)", since(last)),
     };
     let gates = o.list("spec.readinessGates");
-    let passed = gates
-        .iter()
-        .filter(|gate| condition(gate.text("conditionType")).is_some_and(|c| c.text("status") == "True"));
     let gates = match gates.len() {
         0 => "<none>".to_string(),
-        n => format!("{}/{n}", passed.count()),
+        n => {
+            let conditions = first_by(o.list("status.conditions"), "type");
+            let status = |gate: &Value| {
+                conditions
+                    .get(gate.text("conditionType"))
+                    .map(|c| c.text("status"))
+            };
+            let passed = gates.iter().filter(|gate| status(gate) == Some("True"));
+            format!("{}/{n}", passed.count())
+        }
     };
     let ip = o.list("status.podIPs").first().map_or("", |ip| ip.text("ip"));
     vec![

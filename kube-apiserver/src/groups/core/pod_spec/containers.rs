@@ -7,17 +7,18 @@ use serde_json::Value;
 use super::env::{env, env_from};
 use super::mounts::{devices, mounts};
 use super::probes::{lifecycle, probes};
-use super::resources::{resize_policy, resources};
+use super::resources::{Claims, resize_policy, resources};
 use super::volumes::Volumes;
 use super::{Whose, label, profiles};
 use crate::faults::Faults;
 use crate::json::Json;
+use crate::unique::{Seen, texts};
 
 /// What the checks of a container ask of its pod.
 pub(super) struct Pod<'a> {
     pub(super) spec: &'a Value,
     pub(super) volumes: &'a Volumes<'a>,
-    pub(super) claims: &'a [&'a str],
+    pub(super) claims: &'a Claims<'a>,
     pub(super) grace: Option<i64>,
     pub(super) host_users: bool,
 }
@@ -27,7 +28,7 @@ pub(super) fn validate(
     path: &FieldPath<'_>,
     spec: &Value,
     volumes: &Volumes<'_>,
-    claims: &[&str],
+    claims: &Claims<'_>,
     _whose: Whose<'_>,
 ) {
     let pod = Pod {
@@ -47,15 +48,13 @@ fn regular(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
     if list.is_empty() {
         return faults.required(path, "");
     }
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = Seen::default();
     for (index, container) in list.iter().enumerate() {
         let path = path.index(index);
         common(faults, &path, container, pod);
         let name = container.text("name");
-        if names.contains(&name) {
+        if names.again(name) {
             faults.duplicate(&path.child("name"), name);
-        } else {
-            names.push(name);
         }
         lifecycle(faults, &path.child("lifecycle"), container.dig("lifecycle"), pod);
         probes(faults, &path, container, pod);
@@ -65,21 +64,15 @@ fn regular(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
 }
 
 fn init(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
-    let mut names: Vec<&str> = pod
-        .spec
-        .list("containers")
-        .iter()
-        .map(|c| c.text("name"))
-        .collect();
+    let mut names = texts(pod.spec.list("containers"), "name");
     for (index, container) in pod.spec.list("initContainers").iter().enumerate() {
         let path_of = path.index(index);
         common(faults, &path_of, container, pod);
         restart_policy(faults, &path_of, container);
         let name = container.text("name");
-        if names.contains(&name) {
+        // An empty name is a fault of its own, unless a regular container has none either.
+        if names.has(name) || !name.is_empty() && names.again(name) {
             faults.duplicate(&path_of.child("name"), name);
-        } else if !name.is_empty() {
-            names.push(name);
         }
         host_ports(faults, path, std::slice::from_ref(container), 0);
         let sidecar = container.text("restartPolicy") == "Always";
@@ -125,21 +118,22 @@ const NOT_EPHEMERAL: &[&str] = &[
 ];
 
 fn ephemeral(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
-    let mut names: Vec<&str> = Vec::new();
-    for list in ["containers", "initContainers"] {
-        names.extend(pod.spec.list(list).iter().map(|c| c.text("name")));
-    }
-    let others = names.clone();
+    let both = || {
+        ["containers", "initContainers"]
+            .into_iter()
+            .flat_map(|list| pod.spec.list(list))
+    };
+    let others: Seen<&str> = both().map(|c| c.text("name")).collect();
+    let mut names: Seen<&str> = both().map(|c| c.text("name")).collect();
     for (index, container) in pod.spec.list("ephemeralContainers").iter().enumerate() {
         let path = path.index(index);
         common(faults, &path, container, pod);
         let name = container.text("name");
-        if names.contains(&name) {
+        if names.again(name) {
             faults.duplicate(&path.child("name"), name);
         }
-        names.push(name);
         let target = container.text("targetContainerName");
-        if !target.is_empty() && !others.contains(&target) {
+        if !target.is_empty() && !others.has(target) {
             faults.push(FieldError::not_found(
                 &path.child("targetContainerName"),
                 &Value::from(target),
@@ -215,7 +209,7 @@ fn common(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Po
 }
 
 fn ports(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = Seen::default();
     for (index, port) in list.iter().enumerate() {
         let path = path.index(index);
         let name = port.text("name");
@@ -223,10 +217,8 @@ fn ports(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
             let texts = port_name(name);
             if !texts.is_empty() {
                 faults.text(&path.child("name"), name, texts);
-            } else if names.contains(&name) {
+            } else if names.again(name) {
                 faults.duplicate(&path.child("name"), name);
-            } else {
-                names.push(name);
             }
         }
         match port.int("containerPort").unwrap_or_default() {
@@ -252,7 +244,7 @@ fn ports(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
 }
 
 fn host_ports(faults: &mut Faults, path: &FieldPath<'_>, containers: &[Value], first: usize) {
-    let mut taken: Vec<String> = Vec::new();
+    let mut taken = Seen::default();
     for (index, container) in containers.iter().enumerate() {
         let path = path.index(first + index);
         let ports = path.child("ports");
@@ -261,11 +253,10 @@ fn host_ports(faults: &mut Faults, path: &FieldPath<'_>, containers: &[Value], f
             if host == 0 {
                 continue;
             }
-            let key = format!("{}/{}/{host}", port.text("protocol"), port.text("hostIP"));
-            if taken.contains(&key) {
+            let (protocol, ip) = (port.text("protocol"), port.text("hostIP"));
+            if taken.again((protocol, ip, host)) {
+                let key = format!("{protocol}/{ip}/{host}");
                 faults.duplicate(&ports.index(index).child("hostPort"), key);
-            } else {
-                taken.push(key);
             }
         }
     }

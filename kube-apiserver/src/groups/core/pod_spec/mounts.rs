@@ -7,10 +7,12 @@ use super::containers::Pod;
 use super::volumes::local_descending_path;
 use crate::faults::Faults;
 use crate::json::Json;
+use crate::unique::{Seen, texts};
 
 pub(super) fn mounts(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
     let devices = container.list("volumeDevices");
-    let mut points: Vec<&str> = Vec::new();
+    let (device_names, device_paths) = (texts(devices, "name"), texts(devices, "devicePath"));
+    let mut points = Seen::default();
     for (index, mount) in container.list("volumeMounts").iter().enumerate() {
         let at = path.index(index);
         let (name, point) = (mount.text("name"), mount.text("mountPath"));
@@ -19,14 +21,13 @@ pub(super) fn mounts(faults: &mut Faults, path: &FieldPath<'_>, container: &Valu
             faults.push(FieldError::not_found(&at.child("name"), &Value::from(name)));
         }
         faults.need(&at.child("mountPath"), point);
-        if points.contains(&point) {
+        if points.again(point) {
             faults.invalid(&at.child("mountPath"), point, "must be unique");
         }
-        points.push(point);
-        if devices.iter().any(|d| d.text("name") == name) {
+        if device_names.has(name) {
             faults.invalid(&at.child("name"), name, "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|d| d.text("devicePath") == point) {
+        if device_paths.has(point) {
             faults.invalid(
                 &at.child("mountPath"),
                 point,
@@ -88,12 +89,13 @@ fn propagation(faults: &mut Faults, path: &FieldPath<'_>, mount: &Value, contain
 
 pub(super) fn devices(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
     let mounts = container.list("volumeMounts");
-    let (mut names, mut paths): (Vec<&str>, Vec<&str>) = Default::default();
+    let (mount_names, mount_paths) = (texts(mounts, "name"), texts(mounts, "mountPath"));
+    let (mut names, mut paths) = (Seen::default(), Seen::default());
     for (index, device) in container.list("volumeDevices").iter().enumerate() {
         let at = path.index(index);
         let (name, point) = (device.text("name"), device.text("devicePath"));
         faults.need(&at.child("name"), name);
-        if names.contains(&name) {
+        if names.again(name) {
             faults.invalid(&at.child("name"), name, "must be unique");
         }
         match pod.volumes.get(name) {
@@ -108,24 +110,23 @@ pub(super) fn devices(faults: &mut Faults, path: &FieldPath<'_>, container: &Val
             None => faults.push(FieldError::not_found(&at.child("name"), &Value::from(name))),
         }
         faults.need(&at.child("devicePath"), point);
-        if paths.contains(&point) {
+        if paths.has(point) {
             faults.invalid(&at.child("devicePath"), point, "must be unique");
         }
         if point.contains("..") {
             faults.invalid(&at.child("devicePath"), point, "can not contain backsteps ('..')");
         } else {
-            paths.push(point);
+            paths.extend([point]);
         }
-        if mounts.iter().any(|m| m.text("name") == name) {
+        if mount_names.has(name) {
             faults.invalid(&at.child("name"), name, "must not already exist in volumeMounts");
         }
-        if mounts.iter().any(|m| m.text("mountPath") == point) {
+        if mount_paths.has(point) {
             faults.invalid(
                 &at.child("devicePath"),
                 point,
                 "must not already exist as a path in volumeMounts",
             );
         }
-        names.push(name);
     }
 }

@@ -1,16 +1,50 @@
 //! Requests, limits and claims of containers, and their resize policies.
 
 use machinery::names::qualified_name;
-use machinery::{FieldError, FieldErrorKind, FieldPath};
+use machinery::{FieldError, FieldErrorKind, FieldPath, limits};
 use serde_json::Value;
 
 use super::containers::Pod;
 use crate::faults::{Faults, NEGATIVE};
 use crate::json::Json;
 use crate::quantity::amount;
+use crate::unique::Seen;
+
+/// The names of a pod's resource claims.
+#[derive(Debug, Default)]
+pub(crate) struct Claims<'a> {
+    names: Seen<&'a str>,
+    /// The first of them for a text.
+    shown: Vec<&'a str>,
+    bytes: usize,
+}
+
+impl<'a> Claims<'a> {
+    /// Adds a name and says whether it is new.
+    pub(super) fn add(&mut self, name: &'a str) -> bool {
+        if self.names.again(name) {
+            return false;
+        }
+        self.bytes = self.bytes.saturating_add(name.len());
+        if self.bytes <= limits::SHOWN_VALUE_BYTES {
+            self.shown.push(name);
+        }
+        true
+    }
+
+    /// The names in words; of many the first, as far as a shown value may go.
+    fn describe(&self) -> String {
+        let cut = if self.bytes > limits::SHOWN_VALUE_BYTES {
+            ", ..."
+        } else {
+            ""
+        };
+        format!("{}{cut}", self.shown.join(", "))
+    }
+}
 
 /// Limits and requests, of a container or a pod.
-pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, claims: &[&str]) {
+pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
     let (limits, requests) = (path.child("limits"), path.child("requests"));
     let limit_values = value.dig("limits");
     let (mut huge, mut compute) = (false, false);
@@ -49,7 +83,7 @@ pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value
         faults.forbidden(path, "HugePages require cpu or memory");
     }
     let at = path.child("claims");
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: Seen<(&str, &str)> = Seen::default();
     for (index, claim) in value.list("claims").iter().enumerate() {
         let at = at.index(index);
         let name = claim.text("name");
@@ -57,20 +91,21 @@ pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value
             faults.required(&at, "");
             continue;
         }
-        let key = match claim.text("request") {
-            "" => name.to_string(),
-            request => format!("{name}/{request}"),
-        };
-        if seen.contains(&key) || seen.iter().any(|s| s == name) {
-            faults.duplicate(&at, key.as_str());
+        let request = claim.text("request");
+        // A claim as a whole collides with each of its requests that comes later.
+        if seen.again((name, request)) || seen.has(&(name, "")) && !request.is_empty() {
+            let key = match request {
+                "" => name.to_string(),
+                request => format!("{name}/{request}"),
+            };
+            faults.duplicate(&at, key);
         }
-        seen.push(key);
-        if !claims.contains(&name) {
-            let detail = match claims {
-                [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_string(),
-                list => format!(
+        if !claims.names.has(name) {
+            let detail = match claims.bytes {
+                0 => "must be one of the names in pod.spec.resourceClaims which is empty".to_string(),
+                _ => format!(
                     "must be one of the names in pod.spec.resourceClaims: {}",
-                    list.join(", ")
+                    claims.describe()
                 ),
             };
             let mut error = FieldError::not_found(&at, &Value::from(name));
@@ -159,13 +194,12 @@ pub(crate) fn resource_name(faults: &mut Faults, path: &FieldPath<'_>, name: &st
 }
 
 pub(super) fn resize_policy(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value], pod: &Pod<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::default();
     for (index, policy) in list.iter().enumerate() {
         let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
-        if seen.contains(&resource) {
+        if seen.again(resource) {
             faults.duplicate(&path.index(index), resource);
         }
-        seen.push(resource);
         faults.required_one_of(path, resource, &["cpu", "memory"]);
         faults.required_one_of(path, restart, &["NotRequired", "RestartContainer"]);
         if pod.spec.text("restartPolicy") == "Never" && restart != "NotRequired" {

@@ -7,26 +7,23 @@ use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
 use super::label;
+use super::resources::Claims;
 use crate::faults::Faults;
 use crate::json::Json;
+use crate::unique::Seen;
 
 /// Checks the pod's resource claims and gives their names.
-pub(super) fn resource_claims<'a>(
-    faults: &mut Faults,
-    path: &FieldPath<'_>,
-    spec: &'a Value,
-) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
+pub(super) fn resource_claims<'a>(faults: &mut Faults, path: &FieldPath<'_>, spec: &'a Value) -> Claims<'a> {
+    let mut claims = Claims::default();
     for (index, claim) in spec.list("resourceClaims").iter().enumerate() {
         let path = path.index(index);
         let name = claim.text("name");
         if name.is_empty() {
             faults.required(&path.child("name"), "");
-        } else if names.contains(&name) {
+        } else if !claims.add(name) {
             faults.duplicate(&path.child("name"), name);
         } else {
             label(faults, &path.child("name"), name);
-            names.push(name);
         }
         let keys = ["resourceClaimName", "resourceClaimTemplateName"];
         match keys.iter().filter(|key| claim.has(key)).count() {
@@ -48,7 +45,7 @@ pub(super) fn resource_claims<'a>(
             }
         }
     }
-    names
+    claims
 }
 
 pub(super) fn gates(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
@@ -62,14 +59,13 @@ pub(super) fn gates(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         );
     }
     let scheduling = path.child("schedulingGates");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::default();
     for (index, gate) in spec.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
         faults.text(&scheduling.index(index), name, qualified_name(name));
-        if seen.contains(&name) {
+        if seen.again(name) {
             faults.duplicate(&scheduling.index(index), name);
         }
-        seen.push(name);
     }
 }
 
@@ -204,8 +200,9 @@ fn label_keys(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
         }
     }
     let at = path.child("matchLabelKeys");
+    let others: Seen<&str> = term.strings("mismatchLabelKeys").collect();
     for (index, key) in term.strings("matchLabelKeys").enumerate() {
-        if term.strings("mismatchLabelKeys").any(|other| other == key) {
+        if others.has(key) {
             faults.invalid(
                 &at.index(index),
                 key,
@@ -280,7 +277,15 @@ pub(crate) fn node_selector_term(faults: &mut Faults, path: &FieldPath<'_>, term
 }
 
 pub(super) fn spread(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
-    for (index, constraint) in list.iter().enumerate() {
+    // Upstream reports a pair at every constraint that has its like behind it.
+    let mut behind = Seen::default();
+    let mut repeated: Vec<bool> = list
+        .iter()
+        .rev()
+        .map(|one| behind.again((one.text("topologyKey"), one.text("whenUnsatisfiable"))))
+        .collect();
+    repeated.reverse();
+    for ((index, constraint), repeated) in list.iter().enumerate().zip(repeated) {
         let at = path.index(index);
         let skew = constraint.int("maxSkew").unwrap_or_default();
         if skew <= 0 {
@@ -296,9 +301,6 @@ pub(super) fn spread(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) 
             action,
             &["DoNotSchedule", "ScheduleAnyway"],
         );
-        let repeated = list[index + 1..]
-            .iter()
-            .any(|other| other.text("topologyKey") == key && other.text("whenUnsatisfiable") == action);
         if repeated {
             faults.duplicate(
                 &at.child("{topologyKey, whenUnsatisfiable}"),

@@ -11,6 +11,7 @@ use super::{Whose, label};
 use crate::faults::Faults;
 use crate::json::Json;
 use crate::quantity::amount;
+use crate::unique::Seen;
 
 /// The valid volumes by name.
 pub(super) type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
@@ -56,6 +57,12 @@ pub(super) fn validate<'a>(
     whose: Whose<'_>,
 ) -> Volumes<'a> {
     let mut volumes = Volumes::new();
+    // The names of the claims that will be made.
+    let created: Seen<String> = list
+        .iter()
+        .filter(|v| v.has("ephemeral") && !whose.name.is_empty())
+        .map(|v| format!("{}-{}", whose.name, v.text("name")))
+        .collect();
     for (index, volume) in list.iter().enumerate() {
         let path = path.index(index);
         let before = faults.len();
@@ -72,11 +79,7 @@ pub(super) fn validate<'a>(
             volumes.insert(name, volume);
         }
         let claim = volume.text("persistentVolumeClaim.claimName");
-        let created = list
-            .iter()
-            .filter(|v| v.has("ephemeral") && !whose.name.is_empty())
-            .any(|v| format!("{}-{}", whose.name, v.text("name")) == claim);
-        if created {
+        if created.has(claim) {
             let at = path.child("persistentVolumeClaim");
             faults.invalid(
                 &at.child("claimName"),
@@ -299,7 +302,7 @@ fn downward_file(faults: &mut Faults, path: &FieldPath<'_>, file: &Value) {
 
 fn projected(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
     file_mode(faults, path, "defaultMode", value);
-    let mut taken: Vec<&str> = Vec::new();
+    let mut taken = Seen::default();
     let sources = path.child("sources");
     for (index, source) in value.list("sources").iter().enumerate() {
         let at = sources.index(index);
@@ -363,14 +366,18 @@ pub(crate) fn expiration(faults: &mut Faults, path: &FieldPath<'_>, seconds: Opt
     }
 }
 
-fn take<'a>(faults: &mut Faults, path: &FieldPath<'_>, taken: &mut Vec<&'a str>, file: &'a str, shown: &str) {
+fn take<'a>(
+    faults: &mut Faults,
+    path: &FieldPath<'_>,
+    taken: &mut Seen<&'a str>,
+    file: &'a str,
+    shown: &str,
+) {
     if file.is_empty() {
         return;
     }
-    if taken.contains(&file) {
+    if taken.again(file) {
         faults.invalid(path, shown, "conflicting duplicate paths");
-    } else {
-        taken.push(file);
     }
 }
 

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::json::Json;
 use crate::quantity::amount;
+use crate::unique::Seen;
+
+mod ports;
 
 const VOLUMES: &[(&str, &str, &str)] = &[
     (
@@ -89,6 +92,9 @@ const LABELS: &[(&str, &str)] = &[
         "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
     ),
 ];
+
+/// The lists of containers, in the order in which upstream visits them.
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The warnings for a pod or a template; `prefix` is empty for a pod and `spec.template` and the like for templates.
 pub(crate) fn warnings(prefix: &str, template: &Value) -> Vec<String> {
@@ -174,9 +180,10 @@ pub(crate) fn warnings(prefix: &str, template: &Value) -> Vec<String> {
 fn repeated(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value, list: &str, key: &str, what: &str) {
     let at = path.child(list);
     let items = spec.list(list);
+    let mut seen = Seen::default();
     for (index, item) in items.iter().enumerate() {
         let text = item.text(key);
-        if items[..index].iter().any(|other| other.text(key) == text) {
+        if seen.again(text) {
             out.push(format!(
                 "{}: duplicate {what} {}",
                 at.index(index).child(key),
@@ -200,8 +207,7 @@ fn fractions(out: &mut Vec<String>, path: &FieldPath<'_>, list: &Value) {
 }
 
 fn containers(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
-    const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
-    for list in LISTS {
+    for list in CONTAINERS {
         let list_path = path.child(list);
         for (index, container) in spec.list(list).iter().enumerate() {
             let at = list_path.index(index);
@@ -219,14 +225,16 @@ fn containers(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
                     }
                 }
             }
-            let env = container.list("env");
-            for (index, variable) in env.iter().enumerate() {
+            let mut names = Seen::default();
+            for (index, variable) in container.list("env").iter().enumerate() {
                 let name = variable.text("name");
-                let hidden = env[..index].iter().any(|other| other.text("name") == name);
+                if !names.again(name) {
+                    continue;
+                }
                 let reference = format!("$({name})");
                 let value = variable.text("value");
                 let extends = !variable.has("valueFrom") && value != reference && value.contains(&reference);
-                if hidden && !extends {
+                if !extends {
                     out.push(format!(
                         "{}: hides previous definition of {}, which may be dropped when using apply",
                         at.child("env").index(index),
@@ -236,54 +244,7 @@ fn containers(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
             }
         }
     }
-    let mut seen: Vec<(String, &Value)> = Vec::new();
-    for list in LISTS {
-        let list_path = path.child(list);
-        for (index, container) in spec.list(list).iter().enumerate() {
-            let at = list_path.index(index);
-            let ports = at.child("ports");
-            for (index, port) in container.list("ports").iter().enumerate() {
-                let here = ports.index(index).to_string();
-                for (there, other) in &seen {
-                    if let Some(how) = overlap(port, other) {
-                        out.push(format!("{here}: {how} port definition with {there}"));
-                    }
-                }
-                seen.push((here, port));
-            }
-        }
-    }
-    for (index, (here, port)) in seen.iter().enumerate() {
-        let name = port.text("name");
-        let first = seen[..index].iter().find(|(_, other)| other.text("name") == name);
-        if let (false, Some((there, _))) = (name.is_empty(), first) {
-            out.push(format!(
-                "{here}: duplicate port name {} with {there}, services and probes that select ports by name will use {there}",
-                go_quote(name)
-            ));
-        }
-    }
-}
-
-/// How two ports collide.
-fn overlap(port: &Value, other: &Value) -> Option<&'static str> {
-    let number = |p: &Value, key: &str| p.int(key).unwrap_or_default();
-    if number(port, "containerPort") != number(other, "containerPort")
-        || port.text("protocol") != other.text("protocol")
-    {
-        return None;
-    }
-    let (a, b) = (number(port, "hostPort"), number(other, "hostPort"));
-    let (x, y) = (port.text("hostIP"), other.text("hostIP"));
-    if x == y && a == b {
-        Some("duplicate")
-    } else if a == 0 || b == 0 {
-        Some("overlapping")
-    } else if a == b && x.is_empty() != y.is_empty() {
-        Some("dangerously ambiguous")
-    } else {
-        None
-    }
+    ports::warnings(out, path, spec);
 }
 
 fn affinity(out: &mut Vec<String>, path: &FieldPath<'_>, affinity: &Value) {

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::json::Json;
+use crate::unique::Seen;
 
 /// Something that one service has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,11 +72,8 @@ pub(super) fn things(service: &Value) -> Vec<Thing> {
         .filter_map(|port| u16::try_from(port).ok())
         .filter(|port| *port != 0);
     let mut things: Vec<Thing> = ips.map(Thing::Ip).collect();
-    for port in ports.map(Thing::Port) {
-        if !things.contains(&port) {
-            things.push(port);
-        }
-    }
+    let mut seen = Seen::default();
+    things.extend(ports.filter(|port| !seen.again(*port)).map(Thing::Port));
     things
 }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::super::service::{needs_cluster_ip, needs_health_check, needs_node_port};
 use crate::json::{Json, same};
+use crate::unique::{Seen, first_by};
 
 /// What the client left out and the server gave before.
 pub(super) fn patch_allocated(service: &mut Value, old: &Value) {
@@ -16,22 +17,17 @@ pub(super) fn patch_allocated(service: &mut Value, old: &Value) {
     }
     let port_of = |port: &Value| port.int("nodePort").unwrap_or_default();
     if needs_node_port(old) && needs_node_port(service) {
-        let new: Vec<i64> = service.list("spec.ports").iter().map(port_of).collect();
-        let mut used: Vec<i64> = old.list("spec.ports").iter().map(port_of).collect();
-        used.retain(|port| new.contains(port));
+        let new: Seen<i64> = service.list("spec.ports").iter().map(port_of).collect();
+        let before = old.list("spec.ports");
+        let mut used: Seen<i64> = before.iter().map(port_of).filter(|port| new.has(port)).collect();
+        let before = first_by(before, "name");
         for port in service.list_mut("spec.ports") {
             if port_of(port) != 0 {
                 continue;
             }
-            let before = old
-                .list("spec.ports")
-                .iter()
-                .find(|before| before.text("name") == port.text("name"))
-                .map(port_of)
-                .unwrap_or_default();
-            if before != 0 && !used.contains(&before) {
+            let before = before.get(port.text("name")).map_or(0, |before| port_of(before));
+            if before != 0 && !used.again(before) {
                 port.put("nodePort", before);
-                used.push(before);
             }
         }
     }
