@@ -20,7 +20,7 @@ use generic_server::chain::Deadline;
 use generic_server::client::fault_of;
 use generic_server::filters::max_in_flight::too_many_requests;
 use generic_server::filters::text_error;
-use generic_server::request::full;
+use generic_server::request::{Routed, full};
 use generic_server::serve::ConnectionInfo;
 use generic_server::spawn::Tasks;
 use generic_server::{Authorized, Body, Request, RequestInfo, Response};
@@ -72,7 +72,12 @@ impl Proxy {
         request: Request,
     ) -> Response {
         let info = authorized.info();
-        let upgrade = upgrade::is_upgrade(request.headers());
+        if !headers::is_unambiguous(&info.path) {
+            return text_error(
+                StatusCode::BAD_REQUEST,
+                "400 Bad Request: the path has empty or dot segments",
+            );
+        }
         let came_back = request
             .headers()
             .get_all(&headers::VIA)
@@ -110,15 +115,19 @@ impl Proxy {
                 return unavailable();
             }
         };
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        let upgrade = upgrade::protocols(&head.headers);
+        // Before anything is said in headers of this server's own: `Connection` may name those too.
+        headers::strip_hop_by_hop(&mut head.headers);
+        authorized.context().routed(Routed::GroupVersion);
         let call = Call {
             proxy: self,
             authorized,
             location: headers::location(&info.path, head.uri.query()),
             head,
         };
-        if upgrade {
-            return upgrade::serve(call, backend, transport, &targets).await;
+        if let Some(protocols) = upgrade {
+            return upgrade::serve(call, &protocols, backend, transport, &targets).await;
         }
         let deadline = call.head.extensions.get::<Deadline>().map(|d| d.0);
         let lasting = info.verb == "watch";
@@ -149,6 +158,7 @@ struct Call<'a> {
     authorized: &'a Authorized,
     /// Path and query.
     location: String,
+    /// Without what concerned the client's connection alone.
     head: Parts,
 }
 
@@ -162,7 +172,7 @@ impl Call<'_> {
         *request.version_mut() = Version::HTTP_11;
         let own = request.headers_mut();
         own.clone_from(&self.head.headers);
-        headers::set_identity(own, self.authorized.user());
+        headers::set_identity(own, self.authorized.user())?;
         own.append(headers::VIA, self.proxy.instance.clone());
         if let Ok(id) = HeaderValue::from_str(&self.authorized.context().audit_id) {
             own.insert(AUDIT_ID, id);
@@ -192,7 +202,6 @@ impl Call<'_> {
         for authority in rounds {
             let mut request = self.request(authority, body.clone())?;
             let own = request.headers_mut();
-            headers::strip_hop_by_hop(own);
             headers::set_forwarded(own, self.client(), authority, path);
             match pool.request(request).await {
                 Ok(response) => {
@@ -216,7 +225,13 @@ impl Call<'_> {
 
 /// Says in headers who a request of this server's own is made as.
 pub(crate) fn identify(headers: &mut http::HeaderMap, user: &generic_server::User) {
-    headers::set_identity(headers, user);
+    if let Err(error) = headers::set_identity(headers, user) {
+        tracing::error!(
+            error,
+            user.name = user.name,
+            "cannot say a user of this server's own in headers"
+        );
+    }
 }
 
 /// Text as one segment of a path, or as one value of a query.

@@ -28,7 +28,7 @@ use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, Labels, Metrics};
 use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty};
 use crate::request_info::{self, InfoError};
-use crate::serve::{ConnectionInfo, Handler};
+use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
 
 /// Answers one path outside the API: health, metrics, version, documents.
 #[async_trait::async_trait]
@@ -147,6 +147,10 @@ impl Handler for Chain {
     fn handle(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         Box::pin(async move { self.serve(request).await })
     }
+
+    fn connection_metrics(&self) -> Arc<ConnectionMetrics> {
+        self.0.metrics.connections.clone()
+    }
 }
 
 /// Facts about a request that every later layer may need.
@@ -189,7 +193,7 @@ impl Chain {
         // 3. Request info: what the later layers decide on.
         let info = match request_info::resolve(request.method(), request.uri()) {
             Ok(info) => info,
-            Err(InfoError::BadEscape) => {
+            Err(InfoError::BadEscape | InfoError::QueryPairs) => {
                 return filters::text_error(StatusCode::BAD_REQUEST, "400 Bad Request");
             }
             Err(error) => {
@@ -421,15 +425,7 @@ impl Chain {
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/apply-patch"));
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default();
-        let counted = self.0.metrics.request(Labels::of(
-            &context.info,
-            &method,
-            query,
-            apply,
-            &context.user_agent,
-        ));
-        // Begun before the handler runs: a watch counts from when it is asked for.
-        let lasting = long_running.then(|| counted.long_running());
+        let labels = Labels::of(&context.info, &method, query, apply, &context.user_agent);
         let mut response = match self.0.endpoints.find(&context.info.path) {
             Some(endpoint) => endpoint.serve(&authorized, request).await,
             None => match self.0.delegate.handle(&authorized, request).await {
@@ -440,8 +436,13 @@ impl Chain {
 
         // 17. Warnings: whatever the handler had to say, before the head leaves.
         headers::warnings(response.headers_mut(), &context.take_warnings());
+        // Known only now: what no server routes is the client's invention, and labels nothing.
+        let counted = self
+            .0
+            .metrics
+            .request(labels.routed(&context.info, context.route()));
         counted.done(response.status().as_u16(), received.elapsed());
-        match lasting {
+        match long_running.then(|| counted.long_running()) {
             Some(lasting) => long_running::bind(response, self.0.lifecycle.end_watches(), (lasting, permit)),
             None => response,
         }

@@ -31,7 +31,7 @@ use crate::negotiate::Negotiated;
 use crate::registry::managed::Writer;
 use crate::registry::strategy::Strategy;
 use crate::registry::write::WriteCall;
-use crate::request::{Authorized, Body, Request, Response};
+use crate::request::{Authorized, Body, Request, Response, Routed};
 use crate::resource::{Backend, Scope, ServedResource, Subresource, SubresourceCall};
 
 /// What all handlers of a server share.
@@ -72,6 +72,14 @@ pub fn serve<'a>(
 ) -> BoxFuture<'a, Response> {
     Box::pin(async move {
         let accept = crate::negotiate::error_form(request.uri(), request.headers());
+        let subresource = &authorized.info().subresource;
+        let known = subresource.is_empty() || resource.subresource(subresource).is_some();
+        let routed = if known {
+            Routed::Everything
+        } else {
+            Routed::Resource
+        };
+        authorized.context().routed(routed);
         match dispatch(resource, env, authorized, request).await {
             Ok(response) => response,
             Err(error) => crate::respond::negotiated(&error, accept),

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use crate::request::RequestInfo;
+use crate::request::{RequestInfo, Routed};
+use crate::serve::ConnectionMetrics;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
 const BUCKETS: [f64; 23] = [
@@ -35,8 +36,8 @@ pub struct Metrics {
     hasher: RandomState,
     started: std::time::SystemTime,
     collectors: RwLock<Vec<Arc<dyn Collect>>>,
-    /// Failed TLS handshakes.
-    pub tls_handshake_errors: Arc<AtomicU64>,
+    /// What is counted of connections.
+    pub connections: Arc<ConnectionMetrics>,
     /// Requests whose handler panicked.
     pub panics: AtomicU64,
     /// Requests ended by their deadline.
@@ -149,6 +150,24 @@ impl<'a> Labels<'a> {
         }
     }
 
+    /// The same, without the names that nothing is routed by.
+    pub(crate) fn routed(mut self, info: &RequestInfo, routed: Routed) -> Self {
+        // Paths outside the API are labelled by what is known of them.
+        if !info.is_resource {
+            return self;
+        }
+        if routed < Routed::Everything {
+            self.subresource = "";
+        }
+        if routed < Routed::Resource {
+            self.resource = "";
+        }
+        if routed < Routed::GroupVersion {
+            (self.group, self.version) = ("", "");
+        }
+        self
+    }
+
     fn other(self) -> Self {
         Labels {
             group: "",
@@ -252,7 +271,7 @@ impl Default for Metrics {
             hasher: RandomState::new(),
             started: std::time::SystemTime::now(),
             collectors: RwLock::default(),
-            tls_handshake_errors: Arc::default(),
+            connections: Arc::default(),
             panics: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
@@ -379,11 +398,6 @@ impl Metrics {
         }
         for (name, help, value) in [
             (
-                "apiserver_tls_handshake_errors_total",
-                "Failed TLS handshakes.",
-                &*self.tls_handshake_errors,
-            ),
-            (
                 "apiserver_request_panics_total",
                 "Requests whose handler panicked.",
                 &self.panics,
@@ -402,6 +416,7 @@ impl Metrics {
             family(&mut out, name, "counter", help);
             sample(&mut out, name, &[], count(value));
         }
+        self.connections.render(&mut out);
         process(&mut out, self.started);
         for collector in self.collectors.read().iter() {
             collector.collect(&mut out);

@@ -14,6 +14,7 @@ use machinery::ApiError;
 
 use crate::handlers::output;
 use crate::request::Response;
+use crate::request_info;
 use crate::resource::ServedResource;
 use accept::Clause;
 
@@ -293,27 +294,14 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
 
 /// The first value of a query parameter, decoded.
 pub(crate) fn query_value(query: Option<&str>, name: &str) -> Option<String> {
-    query_pairs(query)
-        .find(|(key, _)| key == name)
-        .map(|(_, value)| value)
+    let value = request_info::query_value(query.unwrap_or_default(), name)?;
+    Some(value.into_owned())
 }
 
 /// The decoded pairs of a query.
 pub(crate) fn query_pairs(query: Option<&str>) -> impl Iterator<Item = (String, String)> + '_ {
-    let decode = |text: &str| {
-        let spaced = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&spaced)
-            .decode_utf8_lossy()
-            .into_owned()
-    };
-    let pairs = query
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty());
-    pairs.map(move |pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode(key), decode(value))
-    })
+    let pairs = request_info::query_pairs(query.unwrap_or_default());
+    pairs.map(|(key, value)| (key.into_owned(), value.into_owned()))
 }
 
 /// Which of these subtypes of `application/` a client would rather have; `None` when none will do.

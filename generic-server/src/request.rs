@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -106,6 +107,20 @@ pub struct RequestContext {
     pub received: Instant,
     warnings: Mutex<Vec<String>>,
     annotations: Mutex<BTreeMap<String, String>>,
+    routed: AtomicU8,
+}
+
+/// How much of what a path names is there. The rest is the client's invention, and no metric is labelled with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Routed {
+    /// No route was found.
+    Nothing,
+    /// The group version is served by another server, which alone knows its resources.
+    GroupVersion,
+    /// The resource is served here, but not this subresource.
+    Resource,
+    /// All of it.
+    Everything,
 }
 
 impl RequestContext {
@@ -120,7 +135,21 @@ impl RequestContext {
             received: Instant::now(),
             warnings: Mutex::default(),
             annotations: Mutex::default(),
+            routed: AtomicU8::new(Routed::Nothing as u8),
         }
+    }
+
+    /// Says how far the route was found; whoever finds one calls it.
+    pub fn routed(&self, routed: Routed) {
+        self.routed.store(routed as u8, Ordering::Relaxed);
+    }
+
+    /// How far the route was found.
+    pub(crate) fn route(&self) -> Routed {
+        let known = [Routed::GroupVersion, Routed::Resource, Routed::Everything];
+        let stored = self.routed.load(Ordering::Relaxed);
+        let found = known.into_iter().find(|routed| *routed as u8 == stored);
+        found.unwrap_or(Routed::Nothing)
     }
 
     /// Adds a `Warning` header to the answer, once per text; what exceeds upstream's bounds is dropped there.

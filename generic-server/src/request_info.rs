@@ -3,10 +3,13 @@
 //! Mirrors upstream's `request.RequestInfoFactory`, so that what authorization decides on is what upstream decides on. It does
 //! not know which resources exist. Called once per request by the chain.
 
-use std::borrow::Cow;
+mod query;
 
 use http::Method;
+use machinery::selector::{FieldSelector, LabelSelector};
 use percent_encoding::percent_decode_str;
+
+pub use query::{encode_query, query_bool, query_pairs, query_value};
 
 use crate::request::RequestInfo;
 
@@ -16,41 +19,24 @@ pub enum InfoError {
     /// A percent sign is not followed by two hexadecimal digits: 400, as for any request that cannot be read.
     #[error("invalid URL escape")]
     BadEscape,
+    /// The query has more pairs than `limits::QUERY_PAIRS`: 400.
+    #[error("number of URL query parameters exceeded limit")]
+    QueryPairs,
     /// `/api/v1/watch` or `/proxy` without anything behind it: 500, as upstream has it.
     #[error("unable to determine kind and namespace from url, {0}")]
     Incomplete(String),
 }
 
-/// The parameters of a query string, decoded, in order. Malformed escapes are kept as they are.
-pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode_query(key), decode_query(value))
-    })
-}
-
-/// The first value of a query parameter, decoded.
-pub fn query_value<'a>(query: &'a str, key: &str) -> Option<Cow<'a, str>> {
-    query_pairs(query).find(|(k, _)| k == key).map(|(_, v)| v)
-}
-
-fn decode_query(text: &str) -> Cow<'_, str> {
-    if !text.bytes().any(|b| b == b'+' || b == b'%') {
-        return Cow::Borrowed(text);
-    }
-    let spaced = text.replace('+', " ");
-    Cow::Owned(percent_decode_str(&spaced).decode_utf8_lossy().into_owned())
-}
-
-/// A boolean query parameter as upstream reads it: present and neither `false` nor `0`.
-pub fn query_bool(value: Option<&str>) -> bool {
-    value.is_some_and(|v| !v.eq_ignore_ascii_case("false") && v != "0")
-}
-
 /// Reads method, path and query.
+///
+/// # Errors
+/// When the path or the query cannot be read, or name no resource where there has to be one.
 pub fn resolve(method: &Method, uri: &http::Uri) -> Result<RequestInfo, InfoError> {
     let path = decode_path(uri.path())?;
     let query = uri.query().unwrap_or_default();
+    if query::is_too_long(query) {
+        return Err(InfoError::QueryPairs);
+    }
     let mut info = RequestInfo {
         verb: plain_verb(method),
         ..RequestInfo::default()
@@ -69,14 +55,7 @@ fn decode_path(path: &str) -> Result<String, InfoError> {
     if !path.contains('%') {
         return Ok(path.to_string());
     }
-    let bytes = path.as_bytes();
-    let bad = bytes.iter().enumerate().any(|(i, b)| {
-        *b == b'%'
-            && !bytes
-                .get(i + 1..i + 3)
-                .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
-    });
-    if bad {
+    if !query::is_escaped_well(path) {
         return Err(InfoError::BadEscape);
     }
     Ok(percent_decode_str(path).decode_utf8_lossy().into_owned())
@@ -175,58 +154,21 @@ fn read_selectors(info: &mut RequestInfo, query: &str, by_prefix: bool) {
     }
 }
 
-/// The name that a list is narrowed to by `fieldSelector=metadata.name=x`, when all list options are readable.
+/// The name that a list is narrowed to by `fieldSelector=metadata.name=x`. As upstream has it, one list option that cannot be
+/// read makes it a list of everything.
 fn selected_name(query: &str) -> Option<String> {
-    let selector = query_value(query, "fieldSelector")?;
-    for (key, value) in query_pairs(query) {
-        if (key == "limit" || key == "timeoutSeconds") && value.parse::<i64>().is_err() {
-            return None;
-        }
+    let selector = FieldSelector::parse(&query_value(query, "fieldSelector")?).ok()?;
+    let name = selector.requires_exact_match("metadata.name")?;
+    let is_number = |key| query_value(query, key).is_none_or(|value| value.parse::<i64>().is_ok());
+    let labels = query_value(query, "labelSelector");
+    if !is_number("limit")
+        || !is_number("timeoutSeconds")
+        || labels.is_some_and(|text| LabelSelector::parse(&text).is_err())
+    {
+        return None;
     }
-    let mut found = None;
-    for term in split_terms(&selector) {
-        if term.is_empty() {
-            continue;
-        }
-        let at = term.find('=')?;
-        if term[..at].ends_with('!') {
-            continue;
-        }
-        let value = term[at + 1..].strip_prefix('=').unwrap_or(&term[at + 1..]);
-        if &term[..at] == "metadata.name" && found.is_none() {
-            found = Some(unescape(value)?);
-        }
-    }
-    found.filter(|name| name != "." && name != ".." && !name.contains('/') && !name.contains('%'))
-}
-
-/// Splits at commas that no backslash escapes.
-fn split_terms(selector: &str) -> impl Iterator<Item = &str> {
-    let mut escaped = false;
-    selector.split(move |c| {
-        let splits = c == ',' && !escaped;
-        escaped = c == '\\' && !escaped;
-        splits
-    })
-}
-
-fn unescape(value: &str) -> Option<String> {
-    if !value.contains('\\') && !value.contains('=') {
-        return Some(value.to_string());
-    }
-    let mut out = String::with_capacity(value.len());
-    let mut chars = value.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => match chars.next()? {
-                c @ ('\\' | ',' | '=') => out.push(c),
-                _ => return None,
-            },
-            '=' | ',' => return None,
-            c => out.push(c),
-        }
-    }
-    Some(out)
+    let is_segment = name != "." && name != ".." && !name.contains(['/', '%']);
+    is_segment.then(|| name.to_string())
 }
 
 #[cfg(test)]
@@ -408,6 +350,19 @@ mod tests {
         check("fieldSelector=metadata.name=..", "");
         check("fieldSelector=metadata.name", "");
         check("fieldSelector=metadata.name=a&limit=x", "");
+        check("fieldSelector=metadata.name=a&limit=5&limit=x", "a");
+        check("fieldSelector=metadata.name=a&timeoutSeconds=", "");
+        check("fieldSelector=metadata.name=a&labelSelector=b%3Dc", "a");
+        check("fieldSelector=metadata.name=a&labelSelector=!!", "");
+        check("fieldSelector=metadata.name=b,metadata.name=a", "a");
+        check("fieldSelector=metadata.name=a,x!=b%5C", "");
+        check("fieldSelector=metadata.name=a,x", "");
+        check("FieldSelector=metadata.name=a", "");
+        check("fieldSelector=x=y&fieldSelector=metadata.name=a", "");
+        // A pair that Go drops narrows nothing, here and in the server behind.
+        check("fieldSelector=metadata.name%3Dallowed,x!%3D;", "");
+        check("fieldSelector=metadata.name%3Dallowed%zz", "");
+        check("watch=1;", "");
         assert_eq!(name("/api/v1/pods?fieldSelector=a%3Db").2, "a=b");
         assert_eq!(name("/api/v1/watch/pods?fieldSelector=a%3Db").2, "");
         assert_eq!(name("/api/v1/pods/x?fieldSelector=a%3Db").2, "");
@@ -444,5 +399,10 @@ mod tests {
         );
         assert_eq!(error("/api/v1/pods/%zz"), InfoError::BadEscape);
         assert_eq!(error("/api/v1/pods/%4"), InfoError::BadEscape);
+        let many = format!(
+            "/api/v1/pods?{}",
+            vec!["a"; machinery::limits::QUERY_PAIRS + 1].join("&")
+        );
+        assert_eq!(error(&many), InfoError::QueryPairs);
     }
 }

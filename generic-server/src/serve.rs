@@ -3,11 +3,19 @@
 //! It knows nothing of Kubernetes: each request goes to a [`Handler`] (the handler chain) with the connection's facts
 //! ([`ConnectionInfo`]) in its extensions. Connections are tasks owned by the [`Server`]; [`Server::drain`] ends them.
 
+mod clock;
 mod connection;
+mod counters;
+mod head;
+mod io;
+mod limits;
 mod listener;
+mod registry;
 mod tls;
 
 pub use connection::{ConnectionInfo, Handler, Server};
+pub use counters::ConnectionMetrics;
+pub use limits::ConnectionLimits;
 pub use listener::{Listener, bind};
 pub use rustls::sign::CertifiedKey;
 pub use tls::{SniCertificate, Tls, TlsError, TlsOptions, TlsVersion, certified_key, read_certificates};

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use generic_server::admission::{Attributes, Operation};
 use generic_server::registry::write::{DeleteOptions, Preconditions};
 use generic_server::request::full;
+use generic_server::request_info::{query_pairs, query_value};
 use generic_server::resource::{SubresourceCall, SubresourceHandler};
 use generic_server::{ApiError, Authorized, Request, Response};
 use http_body_util::BodyExt;
@@ -89,14 +90,9 @@ pub(crate) fn created() -> Value {
 
 /// Whether the query says that nothing is to be stored; one that says so wrongly is refused before anything is done.
 fn dry_run(request: &Request) -> Result<bool, ApiError> {
-    let pairs = request.uri().query().unwrap_or_default().split('&');
-    let values: Vec<Value> = pairs
-        .filter_map(|pair| pair.strip_prefix("dryRun="))
-        .map(|raw| {
-            percent_encoding::percent_decode_str(raw)
-                .decode_utf8_lossy()
-                .into()
-        })
+    let values: Vec<Value> = query_pairs(request.uri().query().unwrap_or_default())
+        .filter(|(key, _)| key == "dryRun")
+        .map(|(_, value)| value.into_owned().into())
         .collect();
     if values.is_empty() {
         return Ok(false);
@@ -110,15 +106,10 @@ fn dry_run(request: &Request) -> Result<bool, ApiError> {
     Err(ApiError::invalid(&kind, "", &errors))
 }
 
-/// The value of a query parameter, percent-decoded.
+/// The value of a query parameter, decoded.
 fn query(request: &Request, key: &str) -> Option<String> {
-    let query = request.uri().query()?;
-    let raw = query.split('&').find_map(|pair| {
-        let (k, v) = pair.split_once('=').unwrap_or((pair, ""));
-        (k == key).then_some(v)
-    })?;
-    let decoded = percent_encoding::percent_decode_str(raw).decode_utf8_lossy();
-    Some(decoded.replace('+', " "))
+    let value = query_value(request.uri().query()?, key)?;
+    Some(value.into_owned())
 }
 
 /// `pods/binding`.

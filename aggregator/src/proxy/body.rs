@@ -49,7 +49,14 @@ impl HttpBody for Held {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.0.touched.store(true, Ordering::Release);
-        Pin::new(&mut *self.0.body.lock()).poll_frame(cx)
+        let mut body = self.0.body.lock();
+        loop {
+            match Pin::new(&mut *body).poll_frame(cx) {
+                // Trailers would be headers to some backends, and could say who asks.
+                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => {}
+                other => return other,
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use generic_server::User;
+use generic_server::request_info::encode_query;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Names the aggregators that a request came through, so that one that comes back is not passed on again.
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-kubernetes-aggregated-by");
@@ -24,6 +25,9 @@ const HOP_BY_HOP: [&str; 9] = [
     "transfer-encoding",
     "upgrade",
 ];
+
+/// Segments of `apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE`.
+const RESOURCE_SEGMENTS: usize = 8;
 
 /// Bytes of an extra key that a header name cannot hold, and the percent sign itself.
 const KEY: &AsciiSet = &NON_ALPHANUMERIC
@@ -56,14 +60,6 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b';')
     .remove(b'=')
     .remove(b'@');
-/// As Go's `url.QueryEscape`, but for the space.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b' ');
-
 /// What RFC 3986 calls reserved, and everything else but letters, digits and `-._~`.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -93,44 +89,64 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Says who asks; what the client said of that is gone.
-pub(crate) fn set_identity(headers: &mut HeaderMap, user: &User) {
+/// Whether a name says, to any server, who the request is made as. Some servers take underscores for hyphens.
+fn is_identity(name: &str) -> bool {
+    const PREFIXES: [&str; 2] = [EXTRA, "impersonate-"];
+    let hyphened = |byte: &u8| if *byte == b'_' { b'-' } else { *byte };
+    let is =
+        |known: &str| name.len() == known.len() && name.as_bytes().iter().map(hyphened).eq(known.bytes());
+    let begins = |known: &str| {
+        name.get(..known.len())
+            .is_some_and(|start| start.as_bytes().iter().map(hyphened).eq(known.bytes()))
+    };
+    [USER, UID, GROUP].iter().any(|known| is(known.as_str())) || PREFIXES.into_iter().any(begins)
+}
+
+/// Says who asks; what the client said of that is gone. Comes after [`strip_hop_by_hop`], which takes away what the client names.
+///
+/// # Errors
+/// When a part of the identity cannot be said in a header as it is: without it the backend would take the request for another
+/// user's.
+pub(crate) fn set_identity(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let doomed: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| **name == USER || **name == UID || **name == GROUP || name.as_str().starts_with(EXTRA))
+        .filter(|name| is_identity(name.as_str()))
         .cloned()
         .collect();
     for name in doomed {
         headers.remove(name);
     }
     headers.remove(header::AUTHORIZATION);
-    insert(headers, USER, &user.name);
+    headers.insert(USER, identity(&USER, &user.name)?);
     if !user.uid.is_empty() {
-        insert(headers, UID, &user.uid);
+        headers.insert(UID, identity(&UID, &user.uid)?);
     }
     for group in &user.groups {
-        append(headers, GROUP, group);
+        headers.append(GROUP, identity(&GROUP, group)?);
     }
     for (key, values) in &user.extra {
         let name = format!("{EXTRA}{}", utf8_percent_encode(key, KEY)).to_ascii_lowercase();
-        let Ok(name) = HeaderName::try_from(name) else {
-            continue;
-        };
+        let name =
+            HeaderName::try_from(name).map_err(|_| format!("invalid header field name for extra {key:?}"))?;
         for value in values {
-            append(headers, name.clone(), value);
+            headers.append(name.clone(), identity(&name, value)?);
         }
     }
+    Ok(())
+}
+
+/// A part of an identity as a header's value. Whitespace around it would be lost on the way.
+fn identity(name: &HeaderName, text: &str) -> Result<HeaderValue, String> {
+    let invalid = || format!("invalid header field value for {:?}", name.as_str());
+    if text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']) {
+        return Err(invalid());
+    }
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| invalid())
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
         headers.insert(name, value);
-    }
-}
-
-fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
-        headers.append(name, value);
     }
 }
 
@@ -153,58 +169,25 @@ pub(crate) fn set_forwarded(headers: &mut HeaderMap, client: Option<IpAddr>, aut
     insert(headers, header::HOST, authority);
 }
 
-/// Path and query as they are passed on: the path decoded and encoded anew, the query sorted by key.
+/// Whether every server reads the path alike: dot segments and empty ones are resolved by some, so that one resource would be
+/// authorized here and another served there. What follows a subresource may have empty segments.
+pub(crate) fn is_unambiguous(path: &str) -> bool {
+    let segments = || path.trim_matches('/').split('/');
+    segments().all(|segment| segment != "." && segment != "..")
+        && segments()
+            .take(RESOURCE_SEGMENTS)
+            .all(|segment| !segment.is_empty())
+}
+
+/// Path and query as they are passed on: what was decided on, encoded anew, the query sorted by key.
 pub(crate) fn location(path: &str, query: Option<&str>) -> String {
     let mut out = utf8_percent_encode(path, PATH).to_string();
-    let query = sorted_query(query.unwrap_or_default());
+    let query = encode_query(query.unwrap_or_default());
     if !query.is_empty() {
         out.push('?');
         out.push_str(&query);
     }
     out
-}
-
-fn sorted_query(query: &str) -> String {
-    let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = query
-        .split('&')
-        .filter(|pair| !pair.is_empty() && !pair.contains(';'))
-        .filter_map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((decode(key)?, decode(value)?))
-        })
-        .collect();
-    pairs.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut out = String::with_capacity(query.len());
-    for (key, value) in pairs {
-        if !out.is_empty() {
-            out.push('&');
-        }
-        encode(&key, &mut out);
-        out.push('=');
-        encode(&value, &mut out);
-    }
-    out
-}
-
-/// `None` for an escape that is none: such a pair is dropped.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let bytes = text.as_bytes();
-    let bad = bytes.iter().enumerate().any(|(at, byte)| {
-        *byte == b'%'
-            && !bytes
-                .get(at + 1..at + 3)
-                .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
-    });
-    if bad {
-        return None;
-    }
-    Some(percent_decode_str(&text.replace('+', " ")).collect())
-}
-
-fn encode(bytes: &[u8], out: &mut String) {
-    for part in percent_encoding::percent_encode(bytes, QUERY) {
-        out.extend(part.chars().map(|c| if c == ' ' { '+' } else { c }));
-    }
 }
 
 #[cfg(test)]
@@ -236,7 +219,10 @@ mod tests {
             extra: [("a.b/c%d".to_string(), vec!["v".to_string()])].into(),
             ..User::default()
         };
-        set_identity(&mut headers, &user);
+        headers.insert("x_remote_user", HeaderValue::from_static("root"));
+        headers.insert("x-remote_extra-a", HeaderValue::from_static("b"));
+        headers.insert("impersonate_user", HeaderValue::from_static("root"));
+        set_identity(&mut headers, &user).unwrap();
         let mut told: Vec<String> = headers
             .iter()
             .map(|(k, v)| format!("{k}={}", v.to_str().unwrap_or_default()))
@@ -251,6 +237,55 @@ mod tests {
                 "x-remote-user=amy"
             ]
         );
+    }
+
+    #[test]
+    fn an_identity_is_said_whole_or_not_at_all() {
+        let check = |user: User, expected: Result<(), &str>| {
+            let got = set_identity(&mut HeaderMap::new(), &user);
+            assert_eq!(got, expected.map_err(str::to_string), "{user:?}");
+        };
+        let named = |name: &str| User {
+            name: name.into(),
+            ..User::default()
+        };
+        let wrong = Err(r#"invalid header field value for "x-remote-user""#);
+        check(named("zoë"), Ok(()));
+        check(named("a b"), Ok(()));
+        check(named("root\r\nx: y"), wrong);
+        check(named("root\0"), wrong);
+        check(named("root "), wrong);
+        check(named("\troot"), wrong);
+        let group = User {
+            groups: vec!["a".into(), "b\n".into()],
+            ..named("amy")
+        };
+        check(group, Err(r#"invalid header field value for "x-remote-group""#));
+        let uid = User {
+            uid: "\u{7f}".into(),
+            ..named("amy")
+        };
+        check(uid, Err(r#"invalid header field value for "x-remote-uid""#));
+        let extra = User {
+            extra: [("k".to_string(), vec!["\n".to_string()])].into(),
+            ..named("amy")
+        };
+        check(extra, Err(r#"invalid header field value for "x-remote-extra-k""#));
+    }
+
+    #[test]
+    fn paths_that_servers_read_differently() {
+        let check = |path: &str, expected: bool| assert_eq!(is_unambiguous(path), expected, "{path}");
+        check("/apis/g/v1/pods", true);
+        check("/apis/g/v1/pods/", true);
+        check("//apis/g/v1/pods", true);
+        check("/apis/g/v1/namespaces/a/pods/b/proxy/c//d", true);
+        check("/apis/g/v1/namespaces/a/pods/b.../proxy", true);
+        check("/apis/g/v1//pods", false);
+        check("/apis/g/v1/namespaces//pods", false);
+        check("/apis/g/v1/namespaces/a/../b/pods", false);
+        check("/apis/g/v1/pods/.", false);
+        check("/apis/g/v1/namespaces/a/pods/b/proxy/c/../..", false);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use generic_server::client::fault_of;
 use generic_server::filters::text_error;
 use generic_server::request::empty;
 use generic_server::{Request, Response};
-use http::{HeaderMap, HeaderName, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -22,13 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Taken from the connection to the backend at once.
 const BUFFER: usize = 32 * 1024;
 
-/// Whether the client asks for another protocol.
-pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
-    headers
+/// The protocols that the client asks for instead, when it does.
+pub(super) fn protocols(headers: &HeaderMap) -> Option<Vec<HeaderValue>> {
+    let asked = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .any(|value| value.to_ascii_lowercase().contains("upgrade"))
+        .any(|value| value.to_ascii_lowercase().contains("upgrade"));
+    asked.then(|| headers.get_all(header::UPGRADE).iter().cloned().collect())
 }
 
 fn refused(why: &str) -> Response {
@@ -37,12 +38,13 @@ fn refused(why: &str) -> Response {
 
 pub(super) async fn serve(
     mut call: Call<'_>,
+    protocols: &[HeaderValue],
     backend: &Arc<Backend>,
     transport: &Transport,
     targets: &[Box<str>],
 ) -> Response {
     let asking = backend.ask();
-    let answer = tokio::time::timeout(PATIENCE, ask(&call, transport, targets)).await;
+    let answer = tokio::time::timeout(PATIENCE, ask(&call, protocols, transport, targets)).await;
     let mut response = match answer.unwrap_or_else(|_| Err("timed out waiting for the upgrade".into())) {
         Ok(response) => response,
         Err(why) => {
@@ -85,6 +87,7 @@ pub(super) async fn serve(
 
 async fn ask(
     call: &Call<'_>,
+    protocols: &[HeaderValue],
     transport: &Transport,
     targets: &[Box<str>],
 ) -> Result<http::Response<hyper::body::Incoming>, String> {
@@ -109,11 +112,15 @@ async fn ask(
     let mut request = call.request(authority, Held::empty())?;
     *request.uri_mut() = call.location.parse().map_err(|error| format!("{error}"))?;
     let own = request.headers_mut();
-    let host = http::HeaderValue::from_str(authority).map_err(|error| error.to_string())?;
+    let host = HeaderValue::from_str(authority).map_err(|error| error.to_string())?;
     own.insert(header::HOST, host);
+    own.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    for protocol in protocols {
+        own.append(header::UPGRADE, protocol.clone());
+    }
     if let Some(client) = call.client() {
         let name = HeaderName::from_static("x-forwarded-for");
-        if let Ok(value) = http::HeaderValue::from_str(&client.to_string()) {
+        if let Ok(value) = HeaderValue::from_str(&client.to_string()) {
             own.append(name, value);
         }
     }

@@ -3,6 +3,7 @@
 use machinery::{ApiError, GroupKind, names};
 use serde_json::{Map, Value, json};
 
+use crate::negotiate::query_pairs;
 use crate::registry::write::{DeleteOptions, IGNORE_READ_ERROR, Preconditions};
 
 /// What to do about fields that the kind does not have, and fields given twice.
@@ -27,25 +28,6 @@ pub(crate) struct WriteOptions {
     pub(crate) force: Option<bool>,
     /// As `meta.k8s.io/v1` has them, for admission.
     pub(crate) object: Value,
-}
-
-/// The decoded pairs of a query.
-pub(crate) fn query_pairs(query: Option<&str>) -> impl Iterator<Item = (String, String)> + '_ {
-    query
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(key), decode(value))
-        })
-}
-
-fn decode(text: &str) -> String {
-    let spaced = text.replace('+', " ");
-    percent_encoding::percent_decode_str(&spaced)
-        .decode_utf8_lossy()
-        .into_owned()
 }
 
 impl WriteOptions {

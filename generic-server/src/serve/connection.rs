@@ -1,46 +1,62 @@
 //! Connections: the TLS handshake, HTTP/1.1 or HTTP/2 on top, one task each, and their orderly end.
+//!
+//! Invariants: every connection is in the [`Registry`] from its acceptance to its last byte, and no connection is without a
+//! clock: until the protocol is known by a time-out here, from then on by [`clock::drive`].
 
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use machinery::limits;
+use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::listener::Listener;
+use super::clock::{self, Protocol};
+use super::counters::{Closed, ConnectionMetrics};
+use super::head;
+use super::io::{Metered, Prefixed};
+use super::limits::ConnectionLimits;
+use super::listener::{AcceptError, Backoff, Listener};
+use super::registry::{Place, Registry, Running};
 use super::tls::Tls;
 use crate::authn::x509::CachedVerdicts;
-use crate::request::{Request, Response, empty};
+use crate::request::{Body, BoxError, Request, Response, empty};
 use crate::spawn::Tasks;
 
-/// Upstream's bound for one HTTP/2 connection.
-const MAX_STREAMS: u32 = 250;
 /// Upstream's size of most bodies: what one stream may send before it is read.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// As Go's default for headers.
-const MAX_HEADERS: u32 = 1 << 20;
-/// Upstream's `ReadHeaderTimeout`; Go bounds handshakes by it too.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 /// A connection that is silent for this long is asked whether it still lives.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// And given this long to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How every HTTP/2 connection begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Answers requests; the handler chain is one.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Never fails: an error is an answer.
     fn handle(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>>;
+
+    /// Where the connections that its requests come by are counted.
+    fn connection_metrics(&self) -> Arc<ConnectionMetrics>;
 }
 
 /// What is known of the connection that a request came by. In the request's extensions as `Arc<ConnectionInfo>`.
@@ -76,13 +92,14 @@ impl ConnectionInfo {
 #[derive(Clone)]
 pub struct Server {
     handler: Arc<dyn Handler>,
-    http: Arc<auto::Builder<TokioExecutor>>,
+    http1: Arc<http1::Builder>,
+    http2: Arc<http2::Builder<TokioExecutor>>,
+    registry: Arc<Registry>,
     tasks: Tasks,
     draining: CancellationToken,
-    handshake_failures: Arc<AtomicU64>,
 }
 
-impl std::fmt::Debug for Server {
+impl Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
             .field("connections", &self.tasks.len())
@@ -91,109 +108,185 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server without connections.
+    /// A server without connections, which takes as many as the process has descriptors for.
     pub fn new(handler: Arc<dyn Handler>) -> Self {
-        let mut http = auto::Builder::new(TokioExecutor::new());
-        http.http1()
+        Self::with_limits(handler, ConnectionLimits::default().within_descriptors())
+    }
+
+    /// A server without connections.
+    pub fn with_limits(handler: Arc<dyn Handler>, limits: ConnectionLimits) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
-            .max_buf_size(MAX_HEADERS as usize);
-        http.http2()
+            // The connection's clock bounds heads, and idle connections by another figure.
+            .header_read_timeout(None)
+            .max_headers(limits::HEADERS)
+            .max_buf_size(limits::HEADER_BYTES);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
             .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_STREAMS)
+            .max_concurrent_streams(limits::STREAMS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(STREAM_WINDOW * 16)
             .max_frame_size(STREAM_WINDOW)
-            .max_header_list_size(MAX_HEADERS)
+            .max_header_list_size(u32::try_from(limits::HEADER_BYTES).unwrap_or(u32::MAX))
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT);
         Server {
+            registry: Registry::new(limits, handler.connection_metrics()),
             handler,
-            http: Arc::new(http),
+            http1: Arc::new(http1),
+            http2: Arc::new(http2),
             tasks: Tasks::new(),
             draining: CancellationToken::new(),
-            handshake_failures: Arc::default(),
         }
-    }
-
-    /// The same, counting failed TLS handshakes there.
-    #[must_use]
-    pub fn counting_failures(mut self, failures: Arc<AtomicU64>) -> Self {
-        self.handshake_failures = failures;
-        self
     }
 
     /// Accepts connections until `stop` fires; without `tls` in plain text.
     pub async fn run(&self, listener: Listener, tls: Option<Arc<Tls>>, stop: CancellationToken) {
+        let mut backoff = Backoff::default();
         loop {
-            let (stream, peer) = tokio::select! {
+            let accepted = tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.draining.cancelled() => return,
                 accepted = listener.accept() => accepted,
             };
-            let server = self.clone();
-            let tls = tls.as_ref().map(|tls| tls.current());
-            self.tasks.spawn("connection", async move {
-                let Some(tls) = tls else {
-                    return server.drive(stream, ConnectionInfo::new(peer, Vec::new())).await;
-                };
-                let handshake = TlsAcceptor::from(tls).accept(stream);
-                match tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
-                    Ok(Ok(stream)) => {
-                        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                        let shown = shown.iter().map(|c| c.clone().into_owned()).collect();
-                        server.drive(stream, ConnectionInfo::new(peer, shown)).await;
-                    }
-                    Ok(Err(error)) => server.handshake_failed(peer, &error.to_string()),
-                    Err(_) => server.handshake_failed(peer, "timed out"),
+            match accepted {
+                Ok((stream, peer)) => {
+                    backoff = Backoff::default();
+                    self.take(stream, peer, tls.as_ref().map(|tls| tls.current()));
                 }
-            });
+                Err(AcceptError::Client) => {}
+                Err(AcceptError::Server { error, exhausted }) => {
+                    let pause = backoff.next();
+                    tracing::warn!(%error, pause_ms = pause.as_millis(), "cannot accept a connection");
+                    self.registry
+                        .metrics()
+                        .accept_errors
+                        .fetch_add(1, Ordering::Relaxed);
+                    if exhausted {
+                        self.registry.close_one();
+                    }
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                }
+            }
         }
+    }
+
+    /// Serves a connection that was accepted, if there is a place for it.
+    fn take(&self, stream: TcpStream, peer: SocketAddr, tls: Option<Arc<ServerConfig>>) {
+        let Some(place) = self.registry.admit(self.draining.child_token()) else {
+            tracing::debug!(client.address = %peer, "too many connections");
+            return;
+        };
+        let server = self.clone();
+        self.tasks.spawn("connection", async move {
+            let stream = Prefixed::new(stream);
+            let Some(tls) = tls else {
+                let info = ConnectionInfo::new(peer, Vec::new());
+                return server.serve(stream, None, place, info).await;
+            };
+            let opened = place.activity.opened();
+            let shaken = tokio::select! {
+                () = place.activity.closing.cancelled() => return,
+                shaken = tokio::time::timeout_at(opened + server.registry.limits().head, handshake(tls, stream)) => shaken,
+            };
+            match shaken {
+                Ok(Ok(stream)) => {
+                    let (_, tls) = stream.get_ref();
+                    let shown = tls.peer_certificates().unwrap_or_default();
+                    let shown = shown.iter().map(|c| c.clone().into_owned()).collect();
+                    let protocol = tls.alpn_protocol().map(|name| match name {
+                        b"h2" => Protocol::Http2,
+                        _ => Protocol::Http1,
+                    });
+                    let info = ConnectionInfo::new(peer, shown);
+                    server.serve(Prefixed::new(stream), protocol, place, info).await;
+                }
+                Ok(Err(error)) => server.handshake_failed(peer, &error.to_string()),
+                Err(_) => {
+                    server.registry.metrics().closed(Closed::Head);
+                    server.handshake_failed(peer, "timed out");
+                }
+            }
+        });
     }
 
     fn handshake_failed(&self, peer: SocketAddr, why: &str) {
         tracing::debug!(client.address = %peer, error = why, "TLS handshake failed");
-        self.handshake_failures.fetch_add(1, Ordering::Relaxed);
+        let errors = &self.registry.metrics().handshake_errors;
+        errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection in memory: the returned end speaks HTTP/1.1 or HTTP/2 (with prior knowledge) in plain text.
+    /// A connection in memory: the returned end speaks HTTP/1.1 or HTTP/2 (with prior knowledge) in plain text. Its other end is
+    /// closed when there are too many connections.
     pub fn connect_in_memory(&self, info: ConnectionInfo) -> DuplexStream {
         let (client, stream) = tokio::io::duplex(64 * 1024);
-        let server = self.clone();
-        self.tasks
-            .spawn("connection", async move { server.drive(stream, info).await });
+        if let Some(place) = self.registry.admit(self.draining.child_token()) {
+            let server = self.clone();
+            self.tasks.spawn("connection", async move {
+                server.serve(Prefixed::new(stream), None, place, info).await;
+            });
+        }
         client
     }
 
-    async fn drive<S>(&self, stream: S, info: ConnectionInfo)
-    where
+    /// Serves HTTP on a stream. The protocol is what the client begins with, unless it is known.
+    async fn serve<S>(
+        &self,
+        mut stream: Prefixed<S>,
+        protocol: Option<Protocol>,
+        place: Place,
+        mut info: ConnectionInfo,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let info = Arc::new(info);
-        let facts = info.clone();
-        let handler = self.handler.clone();
-        let service = service_fn(move |request: http::Request<Incoming>| {
-            let handler = handler.clone();
-            let (mut parts, body) = request.into_parts();
-            parts.extensions.insert(facts.clone());
-            let body = if body.is_end_stream() {
-                empty()
-            } else {
-                body.map_err(Into::into).boxed_unsync()
-            };
-            async move { Ok::<_, Infallible>(handler.handle(Request::from_parts(parts, body)).await) }
-        });
-        let connection = self
-            .http
-            .serve_connection_with_upgrades(TokioIo::new(stream), service);
-        tokio::pin!(connection);
-        let outcome = tokio::select! {
-            outcome = connection.as_mut() => outcome,
-            () = async { tokio::select! { () = self.draining.cancelled() => {}, () = info.closing.cancelled() => {} } } => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let protocol = match protocol {
+            Some(protocol) => protocol,
+            None => {
+                let look = stream.look(PREFACE.len(), |seen| PREFACE.starts_with(seen));
+                let limit = place.activity.opened() + self.registry.limits().head;
+                let seen = tokio::select! {
+                    () = place.activity.closing.cancelled() => return,
+                    seen = tokio::time::timeout_at(limit, look) => seen,
+                };
+                match seen {
+                    Ok(Ok(PREFACE)) => Protocol::Http2,
+                    Ok(Ok(_)) => Protocol::Http1,
+                    Ok(Err(_)) => return,
+                    Err(_) => return self.registry.metrics().closed(Closed::Head),
+                }
             }
         };
+        info.closing = place.activity.closing.clone();
+        let (info, requests) = (Arc::new(info), place.requests());
+        let stream = TokioIo::new(Metered::new(stream, place));
+        let (facts, running, handler) = (info.clone(), requests.clone(), self.handler.clone());
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            let running = running.begin();
+            let answer = answer(&handler, &facts, request);
+            async move {
+                let response = answer.await;
+                Ok::<_, Infallible>(response.map(|body| Answer {
+                    body,
+                    _running: running,
+                }))
+            }
+        });
+        let outcome = match protocol {
+            Protocol::Http1 => {
+                let connection = self.http1.serve_connection(stream, service).with_upgrades();
+                clock::drive(connection, |c| c.graceful_shutdown(), protocol, &requests).await
+            }
+            Protocol::Http2 => {
+                let connection = self.http2.serve_connection(stream, service);
+                clock::drive(connection, |c| c.graceful_shutdown(), protocol, &requests).await
+            }
+        };
+        requests.detach();
         if let Err(error) = outcome {
             // A client that went away: its business.
             tracing::trace!(client.address = %info.peer, %error, "connection ended");
@@ -217,5 +310,71 @@ impl Server {
             tracing::warn!(connections = self.connections(), "connections are cut");
         }
         self.tasks.stop(Duration::from_secs(1)).await;
+    }
+}
+
+/// The TLS handshake. Clients that speak HTTP instead are told so, in Go's words.
+async fn handshake(
+    tls: Arc<ServerConfig>,
+    mut stream: Prefixed<TcpStream>,
+) -> io::Result<tokio_rustls::server::TlsStream<Prefixed<TcpStream>>> {
+    let start = stream.look(head::RECORD_HEADER, |_| true).await?;
+    if head::looks_like_http(start) {
+        let stream = stream.inner_mut();
+        stream.write_all(head::PLAIN_HTTP).await?;
+        stream.shutdown().await?;
+        // What the client still sends is read: closing a socket with bytes unread would take the answer back.
+        tokio::io::copy(
+            &mut tokio::io::AsyncReadExt::take(stream, limits::HEADER_BYTES as u64),
+            &mut tokio::io::sink(),
+        )
+        .await?;
+        return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
+    }
+    TlsAcceptor::from(tls).accept(stream).await
+}
+
+fn answer(
+    handler: &Arc<dyn Handler>,
+    info: &Arc<ConnectionInfo>,
+    request: http::Request<Incoming>,
+) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+    let (mut parts, body) = request.into_parts();
+    if let Err(refusal) = head::check(parts.version, &parts.method, &parts.headers) {
+        return Box::pin(std::future::ready(refusal));
+    }
+    parts.extensions.insert(info.clone());
+    let body = if HttpBody::is_end_stream(&body) {
+        empty()
+    } else {
+        body.map_err(Into::into).boxed_unsync()
+    };
+    handler.clone().handle(Request::from_parts(parts, body))
+}
+
+/// An answer's body. Its request runs until all of it is handed over.
+#[derive(Debug)]
+struct Answer {
+    body: Body,
+    _running: Running,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

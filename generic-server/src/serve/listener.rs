@@ -4,7 +4,12 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
+
+/// Upstream's period of TCP keep-alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(180);
 
 /// A bound port.
 #[derive(Debug)]
@@ -40,32 +45,86 @@ impl Listener {
         self.address
     }
 
-    /// The next connection. Failures to accept are logged and waited out: they are the client's or pass.
-    /// Cancel-safe: no connection is lost.
-    pub(crate) async fn accept(&self) -> (TcpStream, SocketAddr) {
-        loop {
-            match self.inner.accept().await {
-                Ok((stream, peer)) => {
-                    // Without it small answers wait for the peer's delayed acknowledgements.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "cannot set TCP_NODELAY");
-                    }
-                    return (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()));
-                }
-                Err(error) => {
-                    let gone = matches!(
-                        error.kind(),
-                        io::ErrorKind::ConnectionAborted
-                            | io::ErrorKind::ConnectionReset
-                            | io::ErrorKind::ConnectionRefused
-                    );
-                    if !gone {
-                        // Out of descriptors, most likely: accepting again at once would only spin.
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                }
-            }
+    /// The next connection. Cancel-safe: no connection is lost.
+    ///
+    /// # Errors
+    /// Why there is none: the next one may be accepted at once, or only after a pause.
+    pub(super) async fn accept(&self) -> Result<(TcpStream, SocketAddr), AcceptError> {
+        let (stream, peer) = self.inner.accept().await.map_err(AcceptError::of)?;
+        // Without it small answers wait for the peer's delayed acknowledgements.
+        let tuned = stream.set_nodelay(true).and_then(|()| keep_alive(&stream));
+        if let Err(error) = tuned {
+            tracing::debug!(%error, "cannot set options of a connection");
         }
+        Ok((stream, SocketAddr::new(peer.ip().to_canonical(), peer.port())))
+    }
+}
+
+/// Lets the operating system find out about peers that are gone, in upstream's time.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE)?;
+    Ok(())
+}
+
+/// Why no connection was accepted.
+#[derive(Debug)]
+pub(super) enum AcceptError {
+    /// The client went away again.
+    Client,
+    /// The server cannot: trying again at once would only spin.
+    Server {
+        error: io::Error,
+        /// Whether descriptors ran out.
+        exhausted: bool,
+    },
+}
+
+impl AcceptError {
+    fn of(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(Errno::CONNABORTED | Errno::CONNRESET | Errno::CONNREFUSED) => AcceptError::Client,
+            errno => AcceptError::Server {
+                error,
+                exhausted: matches!(errno, Some(Errno::MFILE | Errno::NFILE)),
+            },
+        }
+    }
+}
+
+/// How long the server waits before it accepts again: as Go, from 5 ms on twice as long each time, up to a second.
+#[derive(Debug, Default)]
+pub(super) struct Backoff(Duration);
+
+impl Backoff {
+    pub(super) fn next(&mut self) -> Duration {
+        self.0 = (self.0 * 2).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepting_again() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..10).map(|_| backoff.next().as_millis()).collect();
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+    }
+
+    #[test]
+    fn failures_to_accept() {
+        let of = |errno: Errno| match AcceptError::of(errno.into()) {
+            AcceptError::Client => "client",
+            AcceptError::Server { exhausted: true, .. } => "exhausted",
+            AcceptError::Server { exhausted: false, .. } => "server",
+        };
+        assert_eq!(of(Errno::CONNABORTED), "client");
+        assert_eq!(of(Errno::MFILE), "exhausted");
+        assert_eq!(of(Errno::NFILE), "exhausted");
+        assert_eq!(of(Errno::NOBUFS), "server");
     }
 }

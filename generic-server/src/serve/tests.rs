@@ -1,5 +1,8 @@
 //! Connections end to end: a real port with TLS, and memory.
 
+mod bounds;
+mod silence;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,11 +53,18 @@ struct Port {
     server: Server,
     stop: CancellationToken,
     pki: Pki,
+    metrics: Arc<ConnectionMetrics>,
 }
 
 async fn port() -> Port {
+    port_with(ConnectionLimits::default()).await
+}
+
+async fn port_with(limits: ConnectionLimits) -> Port {
     let pki = Pki::in_memory(&ServingNames::default()).unwrap();
-    let server = Server::new(chain(&pki));
+    let chain = chain(&pki);
+    let metrics = chain.connection_metrics();
+    let server = Server::with_limits(chain, limits);
     let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.address();
     let mut options = TlsOptions::new(pki.serving_key().unwrap());
@@ -68,6 +78,7 @@ async fn port() -> Port {
         server,
         stop,
         pki,
+        metrics,
     }
 }
 
@@ -163,7 +174,8 @@ async fn in_memory() {
     let io = TokioIo::new(server.connect_in_memory(info));
     let (mut send, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    let request: http::Request<Body> = http::Request::get("/api/v1/pods").body(empty()).unwrap();
+    let request = http::Request::get("/api/v1/pods").header("host", "localhost");
+    let request: http::Request<Body> = request.body(empty()).unwrap();
     let response = send.send_request(request).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(&body[..], b"kubernetes-admin system:masters,system:authenticated");
