@@ -10,14 +10,19 @@ mod reinvocation;
 pub mod webhook;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
+use machinery::{ApiError, GroupVersionKind, GroupVersionResource, meta};
 use serde_json::Value;
 
+use crate::registry::Synced;
 use crate::request::Authorized;
 use crate::resource::ServedResource;
 
 pub use reinvocation::Reinvocation;
+
+/// How long a write waits for a plugin that has not read its configuration yet. Upstream's figure (`timeToWaitForReady`).
+const TIME_TO_WAIT_FOR_READY: Duration = Duration::from_secs(10);
 
 /// What is being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,13 +93,47 @@ impl Attributes<'_> {
     }
 }
 
+/// The configuration of a plugin. Waits for the first one: a plugin that has not read its configuration does not let writes pass.
+///
+/// # Errors
+/// 403 when it does not come in time, in upstream's words.
+async fn configuration<T>(
+    synced: &Synced<T>,
+    attributes: &Attributes<'_>,
+    object: Option<&Value>,
+) -> Result<Arc<T>, ApiError> {
+    let found = synced.wait(TIME_TO_WAIT_FOR_READY).await;
+    found.ok_or_else(|| {
+        let name = shown_name(attributes, object);
+        ApiError::forbidden(
+            &attributes.gvr.group_resource(),
+            name,
+            "not yet ready to handle request",
+        )
+    })
+}
+
+/// The name that refusals show: of the object, or what it will be called after.
+fn shown_name<'a>(attributes: &Attributes<'a>, object: Option<&'a Value>) -> &'a str {
+    let own = object.map(|object| match meta::name(object) {
+        "" => meta::generate_name(object),
+        name => name,
+    });
+    match (attributes.name, own) {
+        ("", Some(own)) if !own.is_empty() => own,
+        ("", _) => "Unknown",
+        (name, _) => name,
+    }
+}
+
 /// One admission plugin.
 #[async_trait::async_trait]
 pub trait AdmissionPlugin: Send + Sync + std::fmt::Debug {
     /// Upstream's name of the plugin.
     fn name(&self) -> &'static str;
 
-    /// Whether it looks at such writes at all; asked before anything is prepared for it.
+    /// Whether it looks at such writes at all; asked before anything is prepared for it. A plugin that does not know yet says yes
+    /// and waits in its phase.
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool;
 
     /// May change the object (`None` for deletes and connects without one) or refuse it.

@@ -18,5 +18,5 @@ pub use cache::{Entry, ObjectCache};
 pub use directory::Directory;
 pub use errors::from_storage;
 pub use factory::StorageFactory;
-pub use follow::follow;
+pub use follow::{Synced, follow};
 pub use store::ObjectStore;

@@ -12,7 +12,6 @@ mod variables;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use machinery::{ApiError, GroupResource, GroupVersionResource, meta};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -20,10 +19,10 @@ use storage::Revision;
 
 use super::expression::{Asker, Input, request_value};
 use super::matching::{Matcher, Namespaces, exempt, namespace_of};
-use super::{AdmissionPlugin, Attributes, Operation};
+use super::{AdmissionPlugin, Attributes, Operation, configuration, shown_name};
 use crate::authz::Authorizer;
 use crate::registry::cache::Snapshot;
-use crate::registry::{Directory, follow};
+use crate::registry::{Directory, Synced, follow};
 
 use compile::{Body, Policy};
 use params::ParamRef;
@@ -118,11 +117,14 @@ struct Active {
     bindings: Arc<[Arc<Binding>]>,
 }
 
-/// What the followers have compiled so far.
+/// Compiled objects by name, with the revision that they were compiled of.
+type Compiled<T> = HashMap<String, (Revision, Arc<T>)>;
+
+/// What the followers have compiled so far; `None` of what has not been read yet.
 #[derive(Debug, Default)]
 struct Known {
-    policies: HashMap<String, (Revision, Arc<Policy>)>,
-    bindings: HashMap<String, (Revision, Arc<Binding>)>,
+    policies: Option<Compiled<Policy>>,
+    bindings: Option<Compiled<Binding>>,
 }
 
 /// The admission plugin.
@@ -132,7 +134,7 @@ pub struct Policies {
     directory: Arc<Directory>,
     authorizer: Arc<dyn Authorizer>,
     known: Mutex<Known>,
-    active: ArcSwap<Vec<Active>>,
+    active: Synced<Vec<Active>>,
 }
 
 impl Policies {
@@ -143,8 +145,13 @@ impl Policies {
             directory,
             authorizer,
             known: Mutex::default(),
-            active: ArcSwap::default(),
+            active: Synced::default(),
         })
+    }
+
+    /// Whether policies and bindings have been read once.
+    pub fn is_synced(&self) -> bool {
+        self.active.is_synced()
     }
 
     /// Keeps policies and bindings current, for ever. Nothing when they are not served.
@@ -164,25 +171,31 @@ impl Policies {
 
     fn take_policies(&self, snapshot: &Snapshot) {
         let mut known = self.known.lock();
-        known.policies = renew(snapshot, &mut known.policies, |name, value| {
+        let before = known.policies.take().unwrap_or_default();
+        known.policies = Some(renew(snapshot, before, |name, value| {
             Policy::compile(self.phase, name, value)
-        });
+        }));
         self.publish(&known);
     }
 
     fn take_bindings(&self, snapshot: &Snapshot) {
         let mut known = self.known.lock();
-        known.bindings = renew(snapshot, &mut known.bindings, Binding::compile);
+        let before = known.bindings.take().unwrap_or_default();
+        known.bindings = Some(renew(snapshot, before, Binding::compile));
         self.publish(&known);
     }
 
+    /// Publishes what is active, once both kinds have been read: a policy is nothing without its bindings.
     fn publish(&self, known: &Known) {
+        let (Some(policies), Some(all)) = (&known.policies, &known.bindings) else {
+            return;
+        };
         let mut bindings: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
-        for (_, binding) in known.bindings.values() {
+        for (_, binding) in all.values() {
             bindings.entry(&binding.policy).or_default().push(binding.clone());
         }
         let mut active: Vec<Active> = Vec::new();
-        for (_, policy) in known.policies.values() {
+        for (_, policy) in policies.values() {
             if let Some(mut bound) = bindings.remove(policy.name.as_str()) {
                 bound.sort_by(|a, b| a.name.cmp(&b.name));
                 active.push(Active {
@@ -192,7 +205,7 @@ impl Policies {
             }
         }
         active.sort_by(|a, b| a.policy.name.cmp(&b.policy.name));
-        self.active.store(Arc::new(active));
+        self.active.set(active);
     }
 
     /// The namespace whose object expressions see; none for what is in none, and for namespaces themselves.
@@ -212,9 +225,9 @@ impl Policies {
 
 fn renew<T>(
     snapshot: &Snapshot,
-    known: &mut HashMap<String, (Revision, Arc<T>)>,
+    mut known: Compiled<T>,
     compile: impl Fn(&str, &Value) -> T,
-) -> HashMap<String, (Revision, Arc<T>)> {
+) -> Compiled<T> {
     let entries = snapshot.objects.values().map(|entry| {
         let name = entry.name();
         let compiled = known
@@ -226,19 +239,6 @@ fn renew<T>(
     entries.collect()
 }
 
-/// The name that refusals show: of the object, or what it will be called after.
-fn shown_name<'a>(attributes: &Attributes<'a>, object: Option<&'a Value>) -> &'a str {
-    let own = object.map(|object| match meta::name(object) {
-        "" => meta::generate_name(object),
-        name => name,
-    });
-    match (attributes.name, own) {
-        ("", Some(own)) if !own.is_empty() => own,
-        ("", _) => "Unknown",
-        (name, _) => name,
-    }
-}
-
 #[async_trait::async_trait]
 impl AdmissionPlugin for Policies {
     fn name(&self) -> &'static str {
@@ -246,12 +246,16 @@ impl AdmissionPlugin for Policies {
     }
 
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
-        let active = self.active.load();
-        !active.is_empty()
-            && !exempt(gvr)
-            && active
-                .iter()
-                .any(|one| one.policy.matcher.covers(operation, gvr, subresource))
+        match &*self.active.peek() {
+            None => !exempt(gvr),
+            Some(active) => {
+                !active.is_empty()
+                    && !exempt(gvr)
+                    && active
+                        .iter()
+                        .any(|one| one.policy.matcher.covers(operation, gvr, subresource))
+            }
+        }
     }
 
     async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Value>) -> Result<(), ApiError> {

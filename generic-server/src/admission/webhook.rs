@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use kube_cel::Env;
@@ -21,10 +20,10 @@ use storage::Revision;
 
 use super::expression::{Asker, Conditions, Input, Matched, Scope, request_value};
 use super::matching::{Matcher, Namespaces, exempt};
-use super::{AdmissionPlugin, Attributes, Operation};
+use super::{AdmissionPlugin, Attributes, Operation, configuration};
 use crate::authz::Authorizer;
 use crate::registry::cache::Snapshot;
-use crate::registry::{Directory, follow};
+use crate::registry::{Directory, Synced, follow};
 use crate::webhook::{Services, WebhookClient};
 use review::{Answer, Question};
 
@@ -94,7 +93,7 @@ pub struct Webhooks {
     phase: Phase,
     directory: Arc<Directory>,
     authorizer: Arc<dyn Authorizer>,
-    hooks: ArcSwap<Vec<Arc<Hook>>>,
+    hooks: Synced<Vec<Arc<Hook>>>,
 }
 
 impl Webhooks {
@@ -104,8 +103,13 @@ impl Webhooks {
             phase,
             directory,
             authorizer,
-            hooks: ArcSwap::default(),
+            hooks: Synced::default(),
         })
+    }
+
+    /// Whether the configurations have been read once.
+    pub fn is_synced(&self) -> bool {
+        self.hooks.is_synced()
     }
 
     /// Keeps the configurations current, for ever. Nothing when they are not served.
@@ -156,7 +160,7 @@ impl Webhooks {
             list.extend(compiled.1.iter().cloned());
             now.insert(name.to_string(), compiled);
         }
-        self.hooks.store(Arc::new(list));
+        self.hooks.set(list);
         now
     }
 
@@ -303,12 +307,16 @@ impl AdmissionPlugin for Webhooks {
     }
 
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
-        let hooks = self.hooks.load();
-        !hooks.is_empty()
-            && !exempt(gvr)
-            && hooks
-                .iter()
-                .any(|hook| hook.matcher.covers(operation, gvr, subresource))
+        match &*self.hooks.peek() {
+            None => !exempt(gvr),
+            Some(hooks) => {
+                !hooks.is_empty()
+                    && !exempt(gvr)
+                    && hooks
+                        .iter()
+                        .any(|hook| hook.matcher.covers(operation, gvr, subresource))
+            }
+        }
     }
 
     async fn admit(
@@ -319,7 +327,7 @@ impl AdmissionPlugin for Webhooks {
         if self.phase != Phase::Mutating {
             return Ok(());
         }
-        let hooks = self.hooks.load_full();
+        let hooks = configuration(&self.hooks, attributes, object.as_deref()).await?;
         let namespaces = Namespaces(self.directory.clone());
         let rounds = attributes.rounds;
         if let Some(rounds) = rounds {
@@ -364,7 +372,7 @@ impl AdmissionPlugin for Webhooks {
         if self.phase != Phase::Validating {
             return Ok(());
         }
-        let hooks = self.hooks.load_full();
+        let hooks = configuration(&self.hooks, attributes, object).await?;
         let namespaces = Namespaces(self.directory.clone());
         let mut relevant = Vec::new();
         for hook in hooks.iter() {

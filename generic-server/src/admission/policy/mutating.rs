@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::compile::Mutation;
 use super::variables::Lazy;
 use super::{AdmissionPlugin, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy};
-use super::{namespace_of, params, request_value, shown_name};
+use super::{configuration, namespace_of, params, request_value, shown_name};
 use crate::admission::expression::{Expression, Matched};
 
 /// A policy that could not do its work. By its failure policy that refuses the write.
@@ -38,7 +38,7 @@ impl Policies {
         attributes: &Attributes<'_>,
         mut object: Option<&mut Value>,
     ) -> Result<(), ApiError> {
-        let active = self.active.load_full();
+        let active = configuration(&self.active, attributes, object.as_deref()).await?;
         let namespaces = Namespaces(self.directory.clone());
         let rounds = attributes.rounds;
         if let Some(rounds) = rounds {

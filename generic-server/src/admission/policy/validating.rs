@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::variables::Lazy;
 use super::{Action, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, namespace_of};
-use super::{params, request_value, shown_name};
+use super::{configuration, params, request_value, shown_name};
 use crate::admission::expression::{Expression, Matched};
 
 /// The longest message an expression may give, in bytes.
@@ -103,7 +103,7 @@ impl Policies {
         attributes: &Attributes<'_>,
         object: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let active = self.active.load_full();
+        let active = configuration(&self.active, attributes, object).await?;
         let namespaces = Namespaces(self.directory.clone());
         let context = attributes.authorized.context();
         let mut denials: Vec<Denial<'_>> = Vec::new();
