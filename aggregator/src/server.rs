@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use generic_server::delegate::{Delegate, Handled};
 use generic_server::discovery::{
     self, DiscoverySource, Documents, GroupDiscovery, VersionDiscovery, resource_documents,
@@ -14,7 +13,7 @@ use generic_server::openapi::{
     DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments, SwaggerPart,
 };
 use generic_server::registry::cache::{Interest, Snapshot};
-use generic_server::registry::{Directory, StorageFactory};
+use generic_server::registry::{Directory, StorageFactory, Synced};
 use generic_server::request::{Authorized, Request, RequestInfo};
 use generic_server::resource::ServedResource;
 use generic_server::server::GroupSpec;
@@ -37,6 +36,10 @@ use crate::routes::Routes;
 
 /// How long to wait before something that failed is tried anew.
 const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Upstream's words for a request that comes before it is known who serves it.
+const NOT_INSTALLED: &str =
+    "the request has been made before all known HTTP paths have been installed, please try again";
 
 /// What an aggregator is made of.
 #[derive(Debug)]
@@ -87,7 +90,8 @@ pub struct Aggregator {
 pub(crate) struct Published {
     own: Arc<VersionDiscovery>,
     local: Vec<Arc<dyn DiscoverySource>>,
-    routes: ArcSwap<Routes>,
+    /// Absent until the APIServices have been read: until then nobody knows which groups are remote.
+    routes: Synced<Routes>,
     proxy_key: ProxyKey,
     changes: tokio::sync::watch::Sender<u64>,
 }
@@ -107,7 +111,7 @@ impl Aggregator {
         let published = Arc::new(Published {
             own: Arc::new(own),
             local: deps.local.clone(),
-            routes: ArcSwap::default(),
+            routes: Synced::default(),
             proxy_key: deps.proxy_key,
             changes: changes.clone(),
         });
@@ -251,29 +255,31 @@ impl Aggregator {
 
     fn load(&self, snapshot: &Snapshot) {
         let published = &self.published;
-        let routes = Arc::new(Routes::of(
-            snapshot.objects.values(),
-            &published.routes.load(),
-            &published.proxy_key,
-        ));
-        self.watch.take(&routes);
-        published.routes.store(routes);
+        let before = published.routes.get().unwrap_or_default();
+        let routes = Routes::of(snapshot.objects.values(), &before, &published.proxy_key);
+        self.watch.take(&published.routes.set(routes));
         published.changes.send_modify(|n| *n += 1);
     }
 
     /// The remote server of a request, with whether it is available.
-    fn remote(&self, info: &RequestInfo) -> Option<(Arc<Backend>, bool)> {
-        let (group, version) = if info.is_resource {
-            (info.group.as_str(), info.version.as_str())
-        } else {
-            group_version(&info.path)?
+    ///
+    /// # Errors
+    /// 503 before the APIServices have been read, in upstream's words.
+    fn remote(&self, info: &RequestInfo) -> Result<Option<(Arc<Backend>, bool)>, ApiError> {
+        let asked = match info.is_resource {
+            true => Some((info.group.as_str(), info.version.as_str())),
+            false => group_version(&info.path),
         };
-        if group.is_empty() || group == apiservice::GROUP {
-            return None;
-        }
-        let routes = self.published.routes.load();
-        let route = routes.get(group, version)?;
-        Some((route.remote.clone()?, route.available))
+        let Some((group, version)) =
+            asked.filter(|(group, _)| !group.is_empty() && *group != apiservice::GROUP)
+        else {
+            return Ok(None);
+        };
+        let Some(routes) = &*self.published.routes.peek() else {
+            return Err(ApiError::unavailable(NOT_INSTALLED).with_retry_after(5));
+        };
+        let route = routes.get(group, version);
+        Ok(route.and_then(|route| Some((route.remote.clone()?, route.available))))
     }
 }
 
@@ -297,7 +303,7 @@ impl Published {
 
     /// The remote servers, by APIService.
     pub(crate) fn backends(&self) -> Vec<(Arc<Backend>, bool)> {
-        let routes = self.routes.load();
+        let routes = self.routes.get().unwrap_or_default();
         let mut all: Vec<_> = routes
             .iter()
             .filter_map(|(_, _, route)| Some((route.remote.clone()?, route.available)))
@@ -363,7 +369,8 @@ impl OpenApiSource for Published {
 
 impl DiscoverySource for Published {
     fn groups(&self) -> Arc<Vec<Arc<GroupDiscovery>>> {
-        let routes = self.routes.load();
+        // Before they have been read there is only what is served here.
+        let routes = self.routes.get().unwrap_or_default();
         let mut groups: BTreeMap<Arc<str>, Vec<Arc<VersionDiscovery>>> = BTreeMap::new();
         for source in &self.local {
             for group in source.groups().iter() {
@@ -442,7 +449,11 @@ impl DiscoverySource for Published {
 impl Delegate for Aggregator {
     async fn handle(&self, authorized: &Authorized, request: Request) -> Handled {
         let info = authorized.info();
-        if let Some((backend, available)) = self.remote(info) {
+        let remote = match self.remote(info) {
+            Ok(remote) => remote,
+            Err(error) => return Handled::Answered(generic_server::respond::error(&error)),
+        };
+        if let Some((backend, available)) = remote {
             return Handled::Answered(if available {
                 self.proxy.serve(&backend, authorized, request).await
             } else {

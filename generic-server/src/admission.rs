@@ -136,6 +136,14 @@ pub trait AdmissionPlugin: Send + Sync + std::fmt::Debug {
     /// and waits in its phase.
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool;
 
+    /// Whether it has read what it decides on. Readiness waits for it.
+    fn is_synced(&self) -> bool {
+        true
+    }
+
+    /// Waits until it has, no longer than `patience`.
+    async fn wait_until_synced(&self, _patience: Duration) {}
+
     /// May change the object (`None` for deletes and connects without one) or refuse it.
     async fn admit(&self, _attributes: &Attributes<'_>, _object: Option<&mut Value>) -> Result<(), ApiError> {
         Ok(())
@@ -159,6 +167,22 @@ impl AdmissionChain {
         AdmissionChain {
             plugins: plugins.into(),
         }
+    }
+
+    /// The plugins that have not read what they decide on.
+    pub fn unsynced(&self) -> Vec<&'static str> {
+        let unsynced = self.plugins.iter().filter(|plugin| !plugin.is_synced());
+        unsynced.map(|plugin| plugin.name()).collect()
+    }
+
+    /// Waits until all plugins have read what they decide on, no longer than `patience`.
+    pub async fn wait_until_synced(&self, patience: Duration) {
+        futures_util::future::join_all(
+            self.plugins
+                .iter()
+                .map(|plugin| plugin.wait_until_synced(patience)),
+        )
+        .await;
     }
 
     /// Whether any plugin looks at such writes.
@@ -203,5 +227,60 @@ impl AdmissionChain {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authz::AlwaysAllow;
+    use crate::registry::Directory;
+
+    /// A write of a resource while nothing of the configuration has been read.
+    async fn outcome(plugin: Arc<dyn AdmissionPlugin>, group: &str, resource: &str) -> Result<(), ApiError> {
+        let gvk = GroupVersionKind::new(group, "v1", "Any");
+        let gvr = GroupVersionResource::new(group, "v1", resource);
+        let authorized = Authorized::system();
+        let attributes = Attributes {
+            authorized: &authorized,
+            operation: Operation::Create,
+            gvk: &gvk,
+            gvr: &gvr,
+            subresource: "",
+            namespace: "default",
+            name: "one",
+            old: None,
+            dry_run: false,
+            options: None,
+            resource: None,
+            rounds: None,
+        };
+        let chain = AdmissionChain::new(vec![plugin]);
+        assert_eq!(chain.unsynced().len(), 1);
+        let mut object = serde_json::json!({"metadata": {"name": "one"}});
+        chain.admit(&attributes, Some(&mut object)).await?;
+        chain.validate(&attributes, Some(&object)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn configuration_that_was_never_read_lets_nothing_pass() {
+        let directory = Arc::new(Directory::default());
+        let authorizer = Arc::new(AlwaysAllow);
+        let plugins: [Arc<dyn AdmissionPlugin>; 4] = [
+            policy::Policies::new(policy::Phase::Mutating, directory.clone(), authorizer.clone()),
+            policy::Policies::new(policy::Phase::Validating, directory.clone(), authorizer.clone()),
+            webhook::Webhooks::new(webhook::Phase::Mutating, directory.clone(), authorizer.clone()),
+            webhook::Webhooks::new(webhook::Phase::Validating, directory, authorizer),
+        ];
+        for plugin in plugins {
+            let name = plugin.name();
+            let refused = outcome(plugin.clone(), "", "configmaps").await.unwrap_err();
+            let text = "configmaps \"one\" is forbidden: not yet ready to handle request";
+            assert_eq!((refused.code(), refused.message()), (403, text), "{name}");
+            // What configures admission is never held up by it: a broken configuration has to be removable.
+            let group = "admissionregistration.k8s.io";
+            let resource = "validatingwebhookconfigurations";
+            assert!(outcome(plugin, group, resource).await.is_ok(), "{name}");
+        }
     }
 }

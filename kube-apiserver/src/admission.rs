@@ -1,5 +1,5 @@
-//! The admission plugins that are built in, one file each, in upstream's order. Webhooks and policies are not among them:
-//! the composed server puts those between [`admission_plugins`] and [`late_admission_plugins`].
+//! The admission plugins that are built in, one file each. Webhooks and policies are not among them: the composed server adds
+//! those, and [`PluginSelection`] says which plugins are on and in which order they run.
 
 use std::sync::Arc;
 
@@ -18,11 +18,15 @@ mod namespace_lifecycle;
 mod nodes;
 mod pod_security;
 mod priority;
+mod privileged;
 mod quota;
+mod selection;
 mod service_account;
 mod volume_resize;
 
-/// The plugins that run before webhooks and policies.
+pub use selection::PluginSelection;
+
+/// The plugins that are built in. [`PluginSelection::choose`] puts them in order, together with webhooks and policies.
 pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
     let client = Client::new(deps.directory.clone());
     vec![
@@ -34,21 +38,21 @@ pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
         Arc::new(priority::Priority(client.clone())),
         Arc::new(nodes::DefaultTolerationSeconds),
         Arc::new(defaults::DefaultStorageClass(client.clone())),
-        Arc::new(volume_resize::PersistentVolumeClaimResize(client.clone())),
         Arc::new(defaults::StorageObjectInUseProtection),
+        Arc::new(volume_resize::PersistentVolumeClaimResize(client.clone())),
         Arc::new(defaults::RuntimeClass(client.clone())),
         Arc::new(certificates::CertificateApproval(deps.authorizer.clone())),
         Arc::new(certificates::CertificateSigning(deps.authorizer.clone())),
         Arc::new(certificates::CertificateSubjectRestriction),
-        Arc::new(defaults::DefaultIngressClass(client)),
+        Arc::new(defaults::DefaultIngressClass(client.clone())),
+        // It counts what is really going to be stored.
+        Arc::new(quota::ResourceQuota::new(client)),
     ]
 }
 
-/// The plugins that run after webhooks and policies: quota counts what is really going to be stored.
-pub fn late_admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
-    vec![Arc::new(quota::ResourceQuota::new(Client::new(
-        deps.directory.clone(),
-    )))]
+/// What refuses privileged containers (`--allow-privileged=false`). Not one of the plugins that can be chosen.
+pub fn forbid_privileged() -> Arc<dyn AdmissionPlugin> {
+    Arc::new(privileged::Privileged)
 }
 
 /// Whether a write is of a resource, by group and name.

@@ -40,6 +40,16 @@ impl fmt::Debug for Controller {
     }
 }
 
+/// The names of all controllers, [`storage_migration_controller`] included.
+pub const CONTROLLERS: [&str; 6] = [
+    "namespace-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "clusterrole-aggregation-controller",
+    "garbage-collector-controller",
+    storage_migration::NAME,
+];
+
 /// All controllers. `root_ca` is what `kube-root-ca.crt` holds, PEM.
 pub fn controllers(deps: &Deps, root_ca: String) -> Vec<Controller> {
     let client = Client::new(deps.directory.clone());

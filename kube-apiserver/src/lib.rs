@@ -21,9 +21,9 @@ mod rules;
 mod table;
 mod unique;
 
-pub use admission::{admission_plugins, late_admission_plugins};
+pub use admission::{PluginSelection, admission_plugins, forbid_privileged};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};
-pub use controllers::{Controller, controllers, keep_trust, storage_migration_controller};
+pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::groups;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use generic_server::authn::anonymous::Anonymous;
 use generic_server::authn::bearer::Bearer;
-use generic_server::authn::request_header::{RequestHeader, RequestHeaderOptions};
+use generic_server::authn::request_header::RequestHeader;
 use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::{ClientAuthorities, X509};
 use generic_server::authn::{Authenticator, TokenAuthenticator};
@@ -24,8 +24,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::compose::patiently;
+use crate::config::Config;
+use crate::options::AuthorizationMode;
 use crate::reload::Reload;
-use crate::{Options, StartError, tokens};
+use crate::{StartError, tokens};
 
 /// The server's trust.
 #[derive(Debug)]
@@ -37,67 +39,50 @@ pub(crate) struct Access {
     pub(crate) rbac: Option<Arc<Rbac>>,
     /// What extension servers are told of the authorities, kept in step with the files.
     pub(crate) cluster_authorities: watch::Receiver<ClusterAuthorities>,
-    /// Common names that front proxies may have.
-    pub(crate) front_proxy_names: Vec<String>,
     /// The documents about service account tokens, by path.
     pub(crate) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
     /// The files of all this.
     pub(crate) reload: Reload,
 }
 
-pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) -> Result<Access, StartError> {
+pub(crate) fn build(config: &Config, pki: &Pki, directory: &Arc<Directory>) -> Result<Access, StartError> {
     let mut reload = Reload::default();
-    let authorities = ClientAuthorities::new(&client_ca(
-        &pki.ca.certificate,
-        options.client_ca_file.as_deref(),
-    )?)
-    .map(Arc::new)
-    .map_err(|error| StartError::Option(format!("--client-ca-file: {error}")))?;
-    watch_authorities(
-        &mut reload,
-        "client CA",
-        &pki.ca.certificate,
-        options.client_ca_file.as_ref(),
-        &authorities,
-    );
-    let front_proxy_ca_pem = pem(
-        &pki.front_proxy_ca.certificate,
-        options.requestheader_client_ca_file.as_deref(),
-    )?;
-    let front_proxies = ClientAuthorities::new(&certificates(&front_proxy_ca_pem)?)
-        .map(Arc::new)
-        .map_err(|error| StartError::Option(format!("--requestheader-client-ca-file: {error}")))?;
-    watch_authorities(
-        &mut reload,
-        "request header CA",
-        &pki.front_proxy_ca.certificate,
-        options.requestheader_client_ca_file.as_ref(),
-        &front_proxies,
-    );
-    let authorities_now = cluster_authorities(options, pki);
+    let clients = Bundle {
+        flag: "--client-ca-file",
+        own: pki.ca.certificate.clone(),
+        file: config.client_ca_file.clone(),
+    };
+    let proxies = Bundle {
+        flag: "--requestheader-client-ca-file",
+        own: pki.front_proxy_ca.certificate.clone(),
+        file: config.front_proxy.ca_file.clone(),
+    };
+    let authorities = clients.authorities("client CA", &mut reload)?;
+    let front_proxies = proxies.authorities("request header CA", &mut reload)?;
+    let authorities_now = move || -> Result<ClusterAuthorities, StartError> {
+        Ok(ClusterAuthorities {
+            client: clients.pem()?,
+            front_proxy: proxies.pem()?,
+        })
+    };
     let (told, cluster_authorities) = watch::channel(authorities_now()?);
     reload.afterwards(move || {
         let now = authorities_now().map_err(|error| error.to_string())?;
         told.send_if_modified(|before| std::mem::replace(before, now.clone()) != now);
         Ok(())
     });
-    let front_proxy_names = front_proxy_names(options);
-    let request_header = RequestHeaderOptions {
-        allowed_names: front_proxy_names.clone(),
-        ..RequestHeaderOptions::default()
-    };
     let tokens::Tokens {
         authenticator: tokens,
         issuer,
         endpoints,
-    } = tokens::build(options, pki, directory, &mut reload)?;
+    } = tokens::build(config, pki, directory, &mut reload)?;
     let ways: Vec<Arc<dyn Authenticator>> = vec![
-        Arc::new(RequestHeader::new(front_proxies, request_header)),
+        Arc::new(RequestHeader::new(front_proxies, config.front_proxy.headers())),
         Arc::new(X509::new(authorities)),
         Arc::new(Bearer(tokens.clone())),
     ];
-    let anonymous = options.anonymous_auth.then(Anonymous::default);
-    let (authorizer, rbac) = authorizer(options);
+    let anonymous = config.anonymous_auth.then(Anonymous::default);
+    let (authorizer, rbac) = authorizer(&config.authorization_mode);
     Ok(Access {
         authenticator: Arc::new(Authentication::new(ways, anonymous)),
         authorizer,
@@ -105,88 +90,80 @@ pub(crate) fn build(options: &Options, pki: &Pki, directory: &Arc<Directory>) ->
         issuer,
         rbac,
         cluster_authorities,
-        front_proxy_names,
         endpoints,
         reload,
     })
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, StartError> {
-    CertificateDer::pem_slice_iter(pem.as_bytes())
-        .collect::<Result<_, _>>()
-        .map_err(|error| StartError::Option(format!("a CA file holds no certificates: {error}")))
+/// One root of trust: the authorities of a file, or without one the server's own. Never both: whoever names a file has decided
+/// whom to trust, and a key in the data directory is not among them.
+#[derive(Debug, Clone)]
+struct Bundle {
+    flag: &'static str,
+    own: String,
+    file: Option<PathBuf>,
 }
 
-/// The server's own authority and those of a file.
-fn client_ca(own: &str, file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, StartError> {
-    let mut all = certificates(own)?;
-    if let Some(file) = file {
-        all.extend(generic_server::serve::read_certificates(file)?);
+impl Bundle {
+    /// The certificates, PEM.
+    fn pem(&self) -> Result<String, StartError> {
+        let Some(file) = &self.file else {
+            return Ok(self.own.clone());
+        };
+        std::fs::read_to_string(file)
+            .map_err(|error| self.fault(&format!("cannot read {}: {error}", file.display())))
     }
-    Ok(all)
-}
 
-fn watch_authorities(
-    reload: &mut Reload,
-    name: &'static str,
-    own: &str,
-    file: Option<&PathBuf>,
-    authorities: &Arc<ClientAuthorities>,
-) {
-    let Some(file) = file.cloned() else { return };
-    let (own, authorities) = (own.to_string(), authorities.clone());
-    reload.watch(name, [file.clone()], move || {
-        let all = client_ca(&own, Some(&file)).map_err(|error| error.to_string())?;
-        authorities.reload(&all).map_err(|error| error.to_string())
-    });
-}
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, StartError> {
+        let pem = self.pem()?;
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        let name = || {
+            self.file
+                .as_deref()
+                .unwrap_or(Path::new("the server's own CA"))
+                .display()
+        };
+        match all {
+            Ok(all) if all.is_empty() => Err(self.fault(&format!("{} holds no certificate in PEM", name()))),
+            Ok(all) => Ok(all),
+            Err(error) => Err(self.fault(&format!(
+                "{} holds a certificate that cannot be read: {error}",
+                name()
+            ))),
+        }
+    }
 
-/// Reads what extension servers are told of the authorities.
-fn cluster_authorities(
-    options: &Options,
-    pki: &Pki,
-) -> impl Fn() -> Result<ClusterAuthorities, StartError> + Send + Sync + 'static {
-    let own = [&pki.ca.certificate, &pki.front_proxy_ca.certificate].map(String::clone);
-    let files = [
-        options.client_ca_file.clone(),
-        options.requestheader_client_ca_file.clone(),
-    ];
-    move || {
-        Ok(ClusterAuthorities {
-            client: pem(&own[0], files[0].as_deref())?,
-            front_proxy: pem(&own[1], files[1].as_deref())?,
-        })
+    fn fault(&self, why: &str) -> StartError {
+        StartError::Option(format!("{}: {why}", self.flag))
+    }
+
+    /// What connections are verified against, kept in step with the file.
+    fn authorities(
+        &self,
+        name: &'static str,
+        reload: &mut Reload,
+    ) -> Result<Arc<ClientAuthorities>, StartError> {
+        let made = ClientAuthorities::new(&self.certificates()?);
+        let authorities = made
+            .map(Arc::new)
+            .map_err(|error| self.fault(&error.to_string()))?;
+        let (bundle, kept) = (self.clone(), authorities.clone());
+        reload.watch(name, self.file.clone(), move || {
+            let all = bundle.certificates().map_err(|error| error.to_string())?;
+            kept.reload(&all).map_err(|error| error.to_string())
+        });
+        Ok(authorities)
     }
 }
 
-/// The server's own CA, with what a file adds.
-fn pem(own: &str, file: Option<&Path>) -> Result<String, StartError> {
-    let mut all = own.to_string();
-    if let Some(file) = file {
-        let more = std::fs::read_to_string(file)
-            .map_err(|error| StartError::Option(format!("cannot read {}: {error}", file.display())))?;
-        all.push_str(&more);
-    }
-    Ok(all)
-}
-
-/// The names that the options allow, and that of the server's own front-proxy certificate.
-fn front_proxy_names(options: &Options) -> Vec<String> {
-    let mut names = options.requestheader_allowed_names.clone();
-    if options.requestheader_client_ca_file.is_none() || !names.is_empty() {
-        names.push("front-proxy-client".into());
-    }
-    names
-}
-
-fn authorizer(options: &Options) -> (Arc<dyn Authorizer>, Option<Arc<Rbac>>) {
+fn authorizer(modes: &[AuthorizationMode]) -> (Arc<dyn Authorizer>, Option<Arc<Rbac>>) {
     let mut rbac = None;
     let mut all: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged::default())];
-    for mode in &options.authorization_mode {
-        match mode.as_str() {
-            "AlwaysAllow" => all.push(Arc::new(AlwaysAllow)),
-            "AlwaysDeny" => all.push(Arc::new(AlwaysDeny)),
-            _ => all.push(rbac.get_or_insert_with(Rbac::new).clone()),
+    for mode in modes {
+        match mode {
+            AuthorizationMode::AlwaysAllow => all.push(Arc::new(AlwaysAllow)),
+            AuthorizationMode::AlwaysDeny => all.push(Arc::new(AlwaysDeny)),
+            AuthorizationMode::Rbac => all.push(rbac.get_or_insert_with(Rbac::new).clone()),
         }
     }
     (Arc::new(Union(all)), rbac)
@@ -218,9 +195,13 @@ pub(crate) async fn follow_rbac(
         let (rbac, store, mut after) = (rbac.clone(), registered.store.clone(), snapshot.revision);
         tasks.push(async move {
             loop {
-                let Ok(cache) = store.cache().await else {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                    continue;
+                let cache = match store.cache().await {
+                    Ok(cache) => cache,
+                    Err(error) => {
+                        tracing::warn!(resource, %error, "cannot list; what was read before stays in force");
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        continue;
+                    }
                 };
                 let mut feed = match cache.feed(after, Interest::All).await {
                     Ok(feed) => feed,

@@ -27,7 +27,7 @@ pub struct BackupCommand {
     /// The new file.
     #[arg(long)]
     to: PathBuf,
-    /// Asks the running server that this kubeconfig names. Who asks needs `get` on the path `/backup`.
+    /// Asks the running server that this kubeconfig names, as a member of `system:masters`: a snapshot holds every secret.
     #[arg(long, conflicts_with = "data_dir")]
     kubeconfig: Option<PathBuf>,
     /// The data directory; with a server running on it, that one is asked as its administrator.

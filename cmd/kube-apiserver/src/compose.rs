@@ -9,13 +9,12 @@ use std::time::Duration;
 use aggregator::{Aggregator, ProxyKey};
 use apiextensions_server::ApiExtensions;
 use arc_swap::ArcSwap;
-use generic_server::admission::AdmissionChain;
+use generic_server::admission::{AdmissionChain, AdmissionPlugin};
 use generic_server::authz::rbac::Escalation;
 use generic_server::chain::{self, ChainConfig};
 use generic_server::delegate::InOrder;
 use generic_server::discovery::{DiscoverySource, RootPaths};
 use generic_server::encryption::Encryption;
-use generic_server::filters::cors::Cors;
 use generic_server::filters::max_in_flight::MaxInFlight;
 use generic_server::handlers::ServeEnv;
 use generic_server::health::{Health, Part, StaticJson};
@@ -28,42 +27,52 @@ use generic_server::registry::{Directory, StorageFactory};
 use generic_server::serve::{CertifiedKey, Server, Tls, TlsOptions, certified_key};
 use generic_server::server::ApiServer;
 use generic_server::spawn::Tasks;
-use kube_apiserver::Cidr;
 use machinery::{ApiError, GroupResource};
-use storage::{EngineKind, EtcdOptions, OpenOptions, Store};
+use storage::{OpenOptions, Store};
 
 use crate::backup::{self, Backups};
+use crate::config::{Config, EncryptionFile, Engine, Etcd, FrontProxy, KeyFiles, Storage};
+use crate::readiness::{Readiness, Stage};
 use crate::reload::Reload;
 use crate::{ControlPlane, Options, StartError, access};
 
 /// How long a store may be too slow for the start.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and
+/// whoever mends the configuration has to get in.
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first of these that is on comes after the checks that nobody can turn off.
+const BEFORE_WEBHOOKS: [&str; 5] = [
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+    "ResourceQuota",
+];
+
 /// The largest request body, as upstream has it.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
 pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> {
-    let faults = options.validate();
-    if !faults.is_empty() {
-        return Err(StartError::Option(faults.join("; ")));
+    let mut config = Config::new(options).map_err(|faults| StartError::Option(faults.join("; ")))?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
     }
-    if options.sizes_watch_caches() {
-        tracing::warn!(
-            "watch caches follow what they hold: the flags that size them or turn them off have no effect"
-        );
-    }
-    let cidrs = service_cidrs(&options)?;
-    let address = SocketAddr::new(options.bind_address, options.secure_port);
+    let cidrs = config.service_cidrs.clone();
+    let address = config.listen;
     let listener = generic_server::serve::bind(address)
         .await
         .map_err(|source| StartError::Listen { address, source })?;
     let address = listener.address();
-    let advertise = options
+    let advertise = config
         .advertise_address
         .unwrap_or_else(|| reachable(address.ip()));
 
-    let (engine, directory_path) = open_store(&options)?;
-    let prefix = options.storage_prefix();
+    let engine = open_store(&config)?;
+    let directory_path = config.data_dir.clone();
+    let prefix = config.storage.prefix.clone();
     let names = ServingNames {
         extra: vec![advertise.to_string(), host_name()],
         service_ips: cidrs.iter().map(|cidr| cidr.nth(1)).collect(),
@@ -78,48 +87,38 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     let tasks = Tasks::new();
     let metrics = Metrics::new();
     let health = Health::new(lifecycle.clone());
-    let encryption = open_encryption(&options, &health, &metrics, &tasks).await?;
+    let encryption = open_encryption(config.encryption.as_ref(), &health, &metrics, &tasks).await?;
     let stores = StorageFactory::new(engine)
-        .with_overrides(open_overrides(&options)?)
+        .with_overrides(open_overrides(&config.storage.engine)?)
         .with_encryption(encryption.clone())
-        .with_unsafe_deletion(options.unsafe_deletion());
+        .with_unsafe_deletion(config.features.unsafe_deletion);
     let directory = Arc::new(Directory::default());
 
-    let mut access = access::build(&options, &pki, &directory)?;
+    let mut access = access::build(&config, &pki, &directory)?;
     let deps = kube_apiserver::Deps {
         storage: stores.clone(),
         prefix: prefix.clone(),
-        stored_form: options.stored_form(),
+        stored_form: config.storage.stored_form,
         directory: directory.clone(),
         authorizer: access.authorizer.clone(),
         token_authenticator: access.tokens.clone(),
         token_issuer: access.issuer.clone(),
         service_cidrs: cidrs,
-        node_ports: node_ports(&options)?,
-        event_ttl: options.event_ttl,
-        storage_migration: options.storage_migration(),
+        node_ports: config.node_ports.clone(),
+        event_ttl: config.event_ttl,
+        storage_migration: config.features.storage_migration,
         advertise: (advertise, address.port()),
     };
     let engines = stores.engines();
-    watch_over(&options, &engines, &directory, &health, &metrics, &tasks).await;
+    watch_over(&config.storage, &engines, &directory, &health, &metrics, &tasks).await;
     let groups = kube_apiserver::groups(&deps);
-    let mut plugins = kube_apiserver::admission_plugins(&deps);
-    if let Some(rbac) = &access.rbac {
-        let authorizer = access.authorizer.clone();
-        plugins.push(Arc::new(Escalation {
-            rbac: rbac.clone(),
-            authorizer,
-        }));
-    }
-    let dynamic = crate::dynamic_admission::plugins(&directory, &access.authorizer, &tasks);
-    plugins.extend(dynamic);
-    plugins.extend(kube_apiserver::late_admission_plugins(&deps));
-    let admission = AdmissionChain::new(plugins);
+    let admission = admission(&config, &deps, &access, &tasks);
+    let readiness = Readiness::new(&health, admission.clone());
     let env = ServeEnv {
-        admission,
+        admission: admission.clone(),
         authorizer: access.authorizer.clone(),
         max_body: MAX_BODY,
-        min_request_timeout: Duration::from_secs(options.min_request_timeout),
+        min_request_timeout: config.requests.min_timeout,
     };
     let kube = Arc::new(ApiServer::new(groups, env.clone()));
     let crds = ApiExtensions::new(apiextensions_server::Deps {
@@ -127,7 +126,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         prefix: prefix.clone(),
         directory: directory.clone(),
         env: env.clone(),
-        limits: options.custom_resource_limits,
+        limits: config.custom_resource_limits,
     });
     if let Some(encryption) = &encryption {
         let needed = [
@@ -142,6 +141,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     }
     let started = patiently(|| crds.start(&tasks)).await;
     started.map_err(StartError::Bootstrap)?;
+    readiness.finish(Stage::CustomResources);
     metrics.register(Arc::new(apiextensions_server::CostMetrics(crds.clone())));
     let aggregator = Aggregator::new(aggregator::Deps {
         storage: stores.clone(),
@@ -155,76 +155,105 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         directory: directory.clone(),
         env,
         server_address: SocketAddr::new(advertise, address.port()).to_string(),
-        proxy_key: proxy_key(&options, &pki, &mut access.reload)?,
-        endpoint_routing: options.enable_aggregator_routing,
+        proxy_key: proxy_key(&config, &pki, &mut access.reload)?,
+        endpoint_routing: config.enable_aggregator_routing,
         metrics: metrics.clone(),
         tasks: tasks.clone(),
     })
     .ok_or(StartError::Build("the facts table has no APIService"))?;
 
-    let mut config = ChainConfig::new(access.authenticator, access.authorizer, aggregator.clone());
-    config.lifecycle = lifecycle.clone();
-    config.metrics = metrics.clone();
-    config.request_timeout = options.request_timeout;
-    config.cors = Cors::new(&options.cors_allowed_origins)
-        .map_err(|error| StartError::Option(format!("--cors-allowed-origins: {error}")))?;
-    config.admit = Arc::new(MaxInFlight::new(
-        options.max_requests_inflight,
-        options.max_mutating_requests_inflight,
+    let mut layers = ChainConfig::new(access.authenticator, access.authorizer, aggregator.clone());
+    layers.lifecycle = lifecycle.clone();
+    layers.metrics = metrics.clone();
+    layers.request_timeout = config.requests.timeout;
+    layers.goaway_chance = config.requests.goaway_chance;
+    layers.hsts = config.requests.hsts.clone();
+    layers.cors = std::mem::take(&mut config.requests.cors);
+    layers.shutdown_send_retry_after = config.requests.shutdown_send_retry_after;
+    layers.front_proxy_headers = front_proxy_headers(&config.front_proxy);
+    layers.admit = Arc::new(MaxInFlight::new(
+        config.requests.max_inflight,
+        config.requests.max_mutating_inflight,
     ));
-    health.install(&mut config.endpoints);
-    config.endpoints.add("/metrics", metrics.clone());
+    health.install(&mut layers.endpoints);
+    layers.endpoints.add("/metrics", metrics.clone());
     let version = StaticJson::version().map_err(|_| StartError::Build("the version cannot be written"))?;
-    config.endpoints.add("/version", version.clone());
-    if options.etcd_servers.is_empty() {
+    layers.endpoints.add("/version", version.clone());
+    if let Engine::Embedded { .. } = config.storage.engine {
         let dir = directory_path.clone().unwrap_or_else(std::env::temp_dir);
         let engine = stores.engine().clone();
-        config
+        layers
             .endpoints
             .add(backup::PATH, Arc::new(Backups { engine, dir }));
     }
     for (path, document) in access.endpoints {
-        config.endpoints.add(path, document);
+        layers.endpoints.add(path, document);
     }
     let index = Arc::new(RootPaths {
-        others: config.endpoints.paths(),
+        others: layers.endpoints.paths(),
         groups: aggregator.discovery(),
     });
     for path in ["/", "/index.html"] {
-        config.endpoints.add(path, index.clone());
+        layers.endpoints.add(path, index.clone());
     }
-    config.endpoints.add("/version/", version);
-    let chain = chain::build(config);
+    layers.endpoints.add("/version/", version);
+    let chain = chain::build(layers);
 
     let timeline = Timeline {
-        delay: options.shutdown_delay_duration,
-        requests: options.request_timeout,
+        delay: config.requests.shutdown_delay,
+        requests: config.requests.timeout,
         ..Timeline::default()
     };
     let server = Arc::new(Server::new(chain.clone()));
-    let tls = Arc::new(Tls::new(TlsOptions::new(serving_key(&options, &pki)?))?);
+    let tls = Arc::new(Tls::new(TlsOptions::new(serving_key(&config, &pki)?))?);
     let mut reload = access.reload;
     reload.encryption(encryption);
-    watch_serving_key(&mut reload, &options, &tls);
-    {
-        let (server, stop) = (server.clone(), lifecycle.not_accepting().clone());
-        tasks.spawn(
-            "listener",
-            async move { server.run(listener, Some(tls), stop).await },
-        );
-    }
+    watch_serving_key(&mut reload, config.serving.as_ref(), &tls);
     let facts = kube_apiserver::Facts {
         directory: directory.clone(),
         advertise: (advertise, address.port()),
         masters: kube_apiserver::Masters::new(engines[0].clone(), &prefix, advertise),
         service_cidrs: deps.service_cidrs.clone(),
         authorities: access.cluster_authorities,
-        front_proxy_names: access.front_proxy_names,
+        front_proxy_names: config.front_proxy.names(),
     };
     // Together, so that their writes share commits.
     let bootstrap = patiently(|| kube_apiserver::bootstrap(&facts));
     let aggregation = patiently(|| aggregator.start());
     let (complete, ()) = tokio::try_join!(bootstrap, aggregation).map_err(StartError::Bootstrap)?;
+    readiness.finish(Stage::Bootstrap);
+    readiness.finish(Stage::Aggregation);
+    // The roles and bindings that were just written count too.
+    let followers = match access.rbac {
+        Some(rbac) => access::follow_rbac(rbac, &directory).await?,
+        None => Vec::new(),
+    };
+    readiness.finish(Stage::Rbac);
+    admission.wait_until_synced(SYNC_PATIENCE).await;
+    readiness.finish(Stage::Admission);
+    if let [_, ..] = admission.unsynced()[..] {
+        tracing::error!(
+            plugins = admission.unsynced().join(" "),
+            "admission configuration cannot be read: not ready, and writes are refused"
+        );
+    }
+    let kubeconfig_file = write_kubeconfig(&config, &pki, &local_url(address))?;
+    // Requests are served from here on: whatever they are decided on has been read.
+    {
+        // With 429 for new requests, connections are taken until watches end.
+        let stop = match config.requests.shutdown_send_retry_after {
+            true => lifecycle.end_watches(),
+            false => lifecycle.not_accepting(),
+        };
+        let (server, stop) = (server.clone(), stop.clone());
+        tasks.spawn(
+            "listener",
+            async move { server.run(listener, Some(tls), stop).await },
+        );
+    }
+    if health.is_ready() {
+        lifecycle.set_ready();
+    }
     if !complete {
         tasks.spawn("bootstrap", kube_apiserver::bootstrap_later(facts.clone()));
     }
@@ -232,10 +261,8 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     let endpoints = kube_apiserver::keep_endpoints(facts, tasks.stopping().clone().cancelled_owned());
     tasks.spawn_to_end("kubernetes-endpoints", endpoints);
     tasks.spawn("node ports", kube_apiserver::keep_node_ports(deps.clone()));
-    if let Some(rbac) = access.rbac {
-        for task in access::follow_rbac(rbac, &directory).await? {
-            tasks.spawn("rbac", task);
-        }
+    for follower in followers {
+        tasks.spawn("rbac", follower);
     }
     let mut controllers = kube_apiserver::controllers(&deps, pki.ca.certificate.clone());
     if deps.storage_migration {
@@ -243,22 +270,13 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         controllers.push(kube_apiserver::storage_migration_controller(&deps, api));
     }
     for controller in controllers {
-        if options.runs_controller(controller.name) {
+        if config.controllers.runs(controller.name) {
             tasks.spawn(controller.name, controller.run);
         }
     }
     let reload = Arc::new(reload);
     tasks.spawn("files", reload.clone().follow());
-    lifecycle.set_ready();
 
-    let kubeconfig_file = match &directory_path {
-        Some(dir) => {
-            let file = dir.join("admin.kubeconfig");
-            pki.write_kubeconfig(&file, &local_url(address))?;
-            Some(file)
-        }
-        None => None,
-    };
     Ok(ControlPlane {
         address,
         pki,
@@ -274,88 +292,163 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     })
 }
 
+/// The admission chain: the plugins that are on, in upstream's order, and what nobody can turn off.
+fn admission(
+    config: &Config,
+    deps: &kube_apiserver::Deps,
+    access: &access::Access,
+    tasks: &Tasks,
+) -> AdmissionChain {
+    let mut plugins = kube_apiserver::admission_plugins(deps);
+    for (plugin, follow) in crate::dynamic_admission::plugins(&deps.directory, &access.authorizer) {
+        if config.plugins.has(plugin.name()) {
+            tasks.spawn("admission configuration", follow);
+        }
+        plugins.push(plugin);
+    }
+    let mut plugins = config.plugins.choose(plugins);
+    // Upstream checks these where it stores objects, before webhooks see them.
+    let mut always: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
+    if !config.allow_privileged {
+        always.push(kube_apiserver::forbid_privileged());
+    }
+    if let Some(rbac) = &access.rbac {
+        always.push(Arc::new(Escalation {
+            rbac: rbac.clone(),
+            authorizer: access.authorizer.clone(),
+        }));
+    }
+    let first = plugins
+        .iter()
+        .position(|plugin| BEFORE_WEBHOOKS.contains(&plugin.name()))
+        .unwrap_or(plugins.len());
+    plugins.splice(first..first, always);
+    AdmissionChain::new(plugins)
+}
+
+/// The administrator's kubeconfig in the data directory, before anybody is told that the server is ready. None when the server's own
+/// certificates are not those that it shows and trusts: then one of an earlier start goes, it leads nowhere.
+fn write_kubeconfig(config: &Config, pki: &Pki, url: &str) -> Result<Option<PathBuf>, StartError> {
+    let Some(file) = config.data_dir.as_ref().map(|dir| dir.join("admin.kubeconfig")) else {
+        return Ok(None);
+    };
+    if config.own_certificates() {
+        pki.write_kubeconfig(&file, url)?;
+        return Ok(Some(file));
+    }
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(file = %file.display(), %error, "a kubeconfig that does not work any more cannot be removed");
+        }
+        _ => {}
+    }
+    Ok(None)
+}
+
+/// The configured headers about users, which nobody behind the chain sees.
+fn front_proxy_headers(front_proxy: &FrontProxy) -> (Vec<String>, Vec<String>) {
+    let headers = front_proxy.headers();
+    let names = [
+        headers.username_headers,
+        headers.uid_headers,
+        headers.group_headers,
+    ];
+    (names.concat(), headers.extra_prefixes)
+}
+
+/// A certificate and key that a flag names.
+fn named_key(flag: &str, files: &KeyFiles) -> Result<Arc<CertifiedKey>, StartError> {
+    certified_key(&files.certificate, &files.key).map_err(|error| {
+        let mut text = format!("{flag}: {error}");
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        StartError::Option(text)
+    })
+}
+
 /// The serving certificate that the options name, else the server's own.
-fn serving_key(options: &Options, pki: &Pki) -> Result<Arc<CertifiedKey>, StartError> {
-    match (&options.tls_cert_file, &options.tls_private_key_file) {
-        (Some(certificate), Some(key)) => Ok(certified_key(certificate, key)?),
-        _ => Ok(pki.serving_key()?),
+fn serving_key(config: &Config, pki: &Pki) -> Result<Arc<CertifiedKey>, StartError> {
+    match &config.serving {
+        Some(files) => named_key("--tls-cert-file, --tls-private-key-file", files),
+        None => Ok(pki.serving_key()?),
     }
 }
 
 /// The client certificate that vouches for this server to extension servers: the one that the options name, else its own.
-fn proxy_key(options: &Options, pki: &Pki, reload: &mut Reload) -> Result<ProxyKey, StartError> {
-    let (Some(certificate), Some(key)) = (&options.proxy_client_cert_file, &options.proxy_client_key_file)
-    else {
+fn proxy_key(config: &Config, pki: &Pki, reload: &mut Reload) -> Result<ProxyKey, StartError> {
+    let Some(files) = config.proxy_client.clone() else {
         return Ok(Arc::new(ArcSwap::new(pki.front_proxy_client.certified_key()?)));
     };
-    let current = Arc::new(ArcSwap::new(certified_key(certificate, key)?));
-    let (files, kept) = ([certificate.clone(), key.clone()], current.clone());
-    reload.watch("proxy client certificate", files.clone(), move || {
-        let read = certified_key(&files[0], &files[1]);
+    let key = named_key("--proxy-client-cert-file, --proxy-client-key-file", &files)?;
+    let current = Arc::new(ArcSwap::new(key));
+    let kept = current.clone();
+    reload.watch("proxy client certificate", files.both(), move || {
+        let read = certified_key(&files.certificate, &files.key);
         read.map(|key| kept.store(key)).map_err(|error| error.to_string())
     });
     Ok(current)
 }
 
-fn watch_serving_key(reload: &mut Reload, options: &Options, tls: &Arc<Tls>) {
-    let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) else {
-        return;
-    };
-    let (files, tls) = ((certificate.clone(), key.clone()), tls.clone());
-    reload.watch(
-        "serving certificate",
-        [certificate.clone(), key.clone()],
-        move || {
-            let key = certified_key(&files.0, &files.1).map_err(|error| error.to_string())?;
-            tls.reload(TlsOptions::new(key))
-                .map_err(|error| error.to_string())
-        },
-    );
+fn watch_serving_key(reload: &mut Reload, files: Option<&KeyFiles>, tls: &Arc<Tls>) {
+    let Some(files) = files.cloned() else { return };
+    let tls = tls.clone();
+    reload.watch("serving certificate", files.both(), move || {
+        let key = certified_key(&files.certificate, &files.key).map_err(|error| error.to_string())?;
+        tls.reload(TlsOptions::new(key))
+            .map_err(|error| error.to_string())
+    });
 }
 
-fn open_store(options: &Options) -> Result<(Arc<dyn Store>, Option<PathBuf>), StartError> {
-    if !options.etcd_servers.is_empty() {
-        let directory = options.data_directory().map_err(StartError::Option)?;
-        return Ok((open_etcd(options, &options.etcd_servers)?, Some(directory)));
-    }
-    let kind = match options.storage_backend.as_deref() {
-        Some("memory") => EngineKind::Memory,
-        Some("sled") => EngineKind::Sled,
-        _ => EngineKind::Redb,
+fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+    let (kind, open) = match &config.storage.engine {
+        Engine::Etcd(etcd) => return open_etcd(etcd, &etcd.servers),
+        Engine::Embedded {
+            kind,
+            retention,
+            max_history,
+            max_history_bytes,
+            min_free_bytes,
+        } => {
+            let open = OpenOptions {
+                engine: *kind,
+                dir: config
+                    .data_dir
+                    .as_ref()
+                    .map(|directory| directory.join(kind.name())),
+                retention: *retention,
+                max_history: *max_history,
+                max_history_bytes: *max_history_bytes,
+                min_free_bytes: *min_free_bytes,
+                ..OpenOptions::default()
+            };
+            (kind, open)
+        }
     };
-    let directory = match kind {
-        EngineKind::Memory => options.data_dir.clone(),
-        EngineKind::Redb | EngineKind::Sled => Some(options.data_directory().map_err(StartError::Option)?),
-    };
-    let open = OpenOptions {
-        engine: kind,
-        dir: directory.as_ref().map(|directory| directory.join(kind.name())),
-        retention: options.history_retention,
-        max_history: options.history_max_changes,
-        max_history_bytes: options.history_max_mib.saturating_mul(1 << 20),
-        min_free_bytes: options.min_free_disk_mib.saturating_mul(1 << 20),
-        ..OpenOptions::default()
-    };
-    let place = directory.as_deref().unwrap_or(Path::new("memory"));
-    let engine = storage::open(open).map_err(|source| StartError::Store {
+    let place = config.data_dir.as_deref().unwrap_or(Path::new(kind.name()));
+    storage::open(open).map_err(|source| StartError::Store {
         place: place.display().to_string(),
         source,
-    })?;
-    Ok((engine, directory))
+    })
 }
 
 /// Encryption at rest, when a file says so, with its health check and figures.
 async fn open_encryption(
-    options: &Options,
+    file: Option<&EncryptionFile>,
     health: &Health,
     metrics: &Metrics,
     tasks: &Tasks,
 ) -> Result<Option<Arc<Encryption>>, StartError> {
-    let Some(file) = &options.encryption_provider_config else {
+    let Some(EncryptionFile {
+        file,
+        automatic_reload,
+    }) = file
+    else {
         return Ok(None);
     };
-    let automatic = options.encryption_provider_config_automatic_reload;
-    let encryption = Encryption::load(file, automatic, tasks)
+    let encryption = Encryption::load(file, *automatic_reload, tasks)
         .await
         .map_err(|error| StartError::Option(format!("--encryption-provider-config: {error}")))?;
     for (name, ask) in encryption.checks() {
@@ -365,35 +458,29 @@ async fn open_encryption(
     Ok(Some(encryption))
 }
 
-fn open_etcd(options: &Options, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {
-    let etcd = EtcdOptions {
-        endpoints: servers.to_vec(),
-        ca_file: options.etcd_cafile.clone(),
-        cert_file: options.etcd_certfile.clone(),
-        key_file: options.etcd_keyfile.clone(),
-        compaction_interval: options.etcd_compaction_interval,
-        lease_reuse: Duration::from_secs(options.lease_reuse_duration_seconds),
-        ..EtcdOptions::default()
-    };
-    storage::open_etcd(&etcd).map_err(|source| StartError::Store {
+fn open_etcd(etcd: &Etcd, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {
+    storage::open_etcd(&etcd.options(servers)).map_err(|source| StartError::Store {
         place: servers.join(","),
         source,
     })
 }
 
 /// The engines of resources with servers of their own; those that name the same servers share one.
-fn open_overrides(options: &Options) -> Result<HashMap<GroupResource, Arc<dyn Store>>, StartError> {
-    let mut engines: HashMap<Vec<String>, Arc<dyn Store>> = HashMap::new();
+fn open_overrides(engine: &Engine) -> Result<HashMap<GroupResource, Arc<dyn Store>>, StartError> {
+    let mut engines: HashMap<&[String], Arc<dyn Store>> = HashMap::new();
     let mut overrides = HashMap::new();
-    for (resource, servers) in options.etcd_overrides().map_err(StartError::Option)? {
-        let engine = match engines.get(&servers) {
+    let Engine::Etcd(etcd) = engine else {
+        return Ok(overrides);
+    };
+    for (resource, servers) in &etcd.overrides {
+        let engine = match engines.get(servers.as_slice()) {
             Some(engine) => engine.clone(),
             None => engines
-                .entry(servers.clone())
-                .or_insert(open_etcd(options, &servers)?)
+                .entry(servers)
+                .or_insert(open_etcd(etcd, servers)?)
                 .clone(),
         };
-        overrides.insert(resource, engine);
+        overrides.insert(resource.clone(), engine);
     }
     Ok(overrides)
 }
@@ -417,7 +504,7 @@ where
 
 /// What is kept known of the stores in the background: health checks under upstream's names, figures for the metrics.
 async fn watch_over(
-    options: &Options,
+    config: &Storage,
     engines: &[Arc<dyn Store>],
     directory: &Arc<Directory>,
     health: &Health,
@@ -425,8 +512,8 @@ async fn watch_over(
     tasks: &Tasks,
 ) {
     let checks = [
-        ("etcd", Part::Everywhere, options.etcd_healthcheck_timeout),
-        ("etcd-readiness", Part::Ready, options.etcd_readycheck_timeout),
+        ("etcd", Part::Everywhere, config.healthcheck_timeout),
+        ("etcd-readiness", Part::Ready, config.readycheck_timeout),
     ];
     for (name, part, timeout) in checks {
         let probe = Probe::new(engines[0].clone(), timeout);
@@ -437,44 +524,17 @@ async fn watch_over(
     }
     let figures = StoreMetrics::new();
     metrics.register(figures.clone());
-    if !options.etcd_count_metric_poll_period.is_zero() {
+    if !config.count_every.is_zero() {
         let counting = figures
             .clone()
-            .keep_counting(directory.clone(), options.etcd_count_metric_poll_period);
+            .keep_counting(directory.clone(), config.count_every);
         tasks.spawn("store-counts", counting);
     }
-    if !options.etcd_db_metric_poll_interval.is_zero() {
-        let measuring = figures.keep_measuring(engines.to_vec(), options.etcd_db_metric_poll_interval);
+    if !config.measure_every.is_zero() {
+        let measuring = figures.keep_measuring(engines.to_vec(), config.measure_every);
         tasks.spawn("store-sizes", measuring);
     }
     tasks.spawn("idle-caches", monitor::drop_idle_caches(directory.clone()));
-}
-
-fn service_cidrs(options: &Options) -> Result<Vec<Cidr>, StartError> {
-    let ranges = options.service_cluster_ip_range.split(',').map(str::trim);
-    ranges
-        .map(|range| {
-            range.parse().map_err(|_| {
-                StartError::Option(format!(
-                    "--service-cluster-ip-range: `{range}` is not a CIDR such as 10.0.0.0/16"
-                ))
-            })
-        })
-        .collect()
-}
-
-fn node_ports(options: &Options) -> Result<std::ops::RangeInclusive<u16>, StartError> {
-    let text = &options.service_node_port_range;
-    let range = text
-        .split_once('-')
-        .and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
-    range
-        .filter(|r: &std::ops::RangeInclusive<u16>| !r.is_empty())
-        .ok_or_else(|| {
-            StartError::Option(format!(
-                "--service-node-port-range: `{text}` is not a range such as 30000-32767"
-            ))
-        })
 }
 
 /// An address that others can reach when the server listens on all, or (as upstream has it) on the loopback address.

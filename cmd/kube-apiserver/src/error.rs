@@ -35,6 +35,9 @@ pub enum StartError {
     /// What a cluster begins with cannot be written.
     #[error("cannot write the objects that a cluster begins with: {0}")]
     Bootstrap(generic_server::ApiError),
+    /// The process cannot listen to signals.
+    #[error("cannot listen to signals: {0}")]
+    Signals(std::io::Error),
     /// A snapshot cannot be made or used.
     #[error("{0}")]
     Backup(String),
@@ -69,7 +72,11 @@ impl StartError {
             StartError::Option(_) => 2,
             StartError::Store { .. } | StartError::Pki(_) => 3,
             StartError::Listen { .. } => 4,
-            StartError::Tls(_) | StartError::Bootstrap(_) | StartError::Build(_) | StartError::Backup(_) => 1,
+            StartError::Tls(_)
+            | StartError::Bootstrap(_)
+            | StartError::Signals(_)
+            | StartError::Build(_)
+            | StartError::Backup(_) => 1,
         }
     }
 }

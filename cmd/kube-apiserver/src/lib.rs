@@ -15,10 +15,12 @@
 mod access;
 pub mod backup;
 mod compose;
+mod config;
 mod dynamic_admission;
 mod error;
 pub mod logging;
 mod options;
+mod readiness;
 mod reload;
 pub mod signals;
 mod tokens;
@@ -37,7 +39,7 @@ use generic_server::spawn::Tasks;
 use storage::Store;
 
 pub use error::StartError;
-pub use options::Options;
+pub use options::{AuthorizationMode, LogFormat, Options, StorageBackend, StorageMediaType};
 
 /// How long background tasks may take to end.
 const TASK_PATIENCE: Duration = Duration::from_secs(5);
@@ -92,7 +94,8 @@ impl ControlPlane {
         compose::local_url(self.address)
     }
 
-    /// A kubeconfig for the administrator, with everything embedded.
+    /// A kubeconfig for the administrator, with everything embedded. Its certificates are of the server's own CA: with a serving
+    /// certificate or a client CA of somebody else's it does not work.
     pub fn kubeconfig(&self) -> String {
         self.pki.kubeconfig(&self.url())
     }
@@ -124,12 +127,17 @@ impl ControlPlane {
     }
 
     /// What to tell a person who started it at a terminal.
-    pub fn greeting(&self) -> Option<String> {
-        let file = self.kubeconfig_file.as_ref()?.display();
-        Some(format!(
-            "The control plane is ready at {}.\nThe administrator's kubeconfig is {file}. Try:\n\n    kubectl --kubeconfig {file} get namespaces\n",
-            self.url()
-        ))
+    pub fn greeting(&self) -> String {
+        let ready = format!("The control plane is ready at {}.\n", self.url());
+        match &self.kubeconfig_file {
+            None => ready,
+            Some(file) => {
+                let file = file.display();
+                format!(
+                    "{ready}The administrator's kubeconfig is {file}. Try:\n\n    kubectl --kubeconfig {file} get namespaces\n"
+                )
+            }
+        }
     }
 
     /// Ends it in order: not ready, no new requests, those in flight finish, watches end, the store is closed.
@@ -147,7 +155,7 @@ impl Builder {
     /// Keeps everything in memory, on a free port of the loopback address.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
-        self.options.storage_backend = Some("memory".into());
+        self.options.storage_backend = Some(StorageBackend::Memory);
         self.on_free_port()
     }
 

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use control_plane::backup::{BackupCommand, RestoreCommand};
+use control_plane::signals::Signals;
 use control_plane::{ControlPlane, Options, StartError};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit codes: 0 stopped as asked, 1 could not start or failed, 2 a fault of the command line, 3 the data directory cannot be
+/// Exit codes: 0 stopped as asked, 1 could not start, failed, or was not given the time to stop, 2 a fault of the command line, 3 the data directory cannot be
 /// used, 4 the address cannot be listened on.
 fn main() -> ExitCode {
     // Subcommands beside upstream's flags, which have none.
@@ -36,15 +37,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    runtime.block_on(async {
-        match run(options).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain(&error.to_string());
-                ExitCode::from(error.exit_code())
-            }
-        }
-    })
+    let code = runtime.block_on(async {
+        run(options).await.unwrap_or_else(|error| {
+            complain(&error.to_string());
+            ExitCode::from(error.exit_code())
+        })
+    });
+    // What is still running has been given its time.
+    runtime.shutdown_background();
+    code
 }
 
 /// Runs a subcommand to its end and tells what it did.
@@ -68,14 +69,22 @@ fn command(run: impl Future<Output = Result<String, StartError>>) -> ExitCode {
     }
 }
 
-async fn run(options: Options) -> Result<(), StartError> {
-    let plane = ControlPlane::start(options).await?;
-    if let Some(greeting) = plane.greeting() {
-        announce(&greeting);
+/// Starts, serves until a signal, and stops in order; a second signal ends that, as upstream has it.
+async fn run(options: Options) -> Result<ExitCode, StartError> {
+    let mut signals = Signals::new().map_err(StartError::Signals)?;
+    let plane = tokio::select! {
+        started = ControlPlane::start(options) => started?,
+        () = signals.next() => return Ok(ExitCode::SUCCESS),
+    };
+    announce(&plane.greeting());
+    signals.next().await;
+    tokio::select! {
+        () = plane.stop() => Ok(ExitCode::SUCCESS),
+        () = signals.next() => {
+            complain("a second signal: not waiting for requests in flight");
+            Ok(ExitCode::FAILURE)
+        }
     }
-    control_plane::signals::asked_to_end().await;
-    plane.stop().await;
-    Ok(())
 }
 
 /// Tells a person at a terminal; whoever closed the stream after the first line does not end the server.

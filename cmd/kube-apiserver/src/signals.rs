@@ -1,19 +1,43 @@
 //! The signals that end the process.
 
-/// Resolves at SIGTERM or SIGINT.
-pub async fn asked_to_end() {
-    let interrupt = tokio::signal::ctrl_c();
+use std::io;
+
+/// SIGTERM and SIGINT, listened to from [`Signals::new`] on: none that comes between two questions is lost.
+#[derive(Debug)]
+pub struct Signals {
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = interrupt => {}
-                _ = terminate.recv() => {}
-            }
-            return;
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Begins to listen; the default action, which ends the process at once, does not happen any more.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn new() -> io::Result<Self> {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            Ok(Signals {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+            })
         }
+        #[cfg(not(unix))]
+        Ok(Signals {})
     }
-    // Without a handler for SIGTERM the default action ends the process; ctrl-c still ends it in order.
-    let _ = interrupt.await;
+
+    /// Resolves at the next of them.
+    pub async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        #[cfg(not(unix))]
+        // Without a handler ctrl-c ends the process by itself.
+        let _ = tokio::signal::ctrl_c().await;
+    }
 }

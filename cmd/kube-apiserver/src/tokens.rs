@@ -21,8 +21,9 @@ use machinery::GroupResource;
 use machinery::time::Timestamp;
 use serde_json::Value;
 
+use crate::StartError;
+use crate::config::Config;
 use crate::reload::Reload;
-use crate::{Options, StartError};
 
 /// What there is about tokens.
 pub(crate) struct Tokens {
@@ -33,28 +34,24 @@ pub(crate) struct Tokens {
 }
 
 pub(crate) fn build(
-    options: &Options,
+    config: &Config,
     pki: &Pki,
     directory: &Arc<Directory>,
     reload: &mut Reload,
 ) -> Result<Tokens, StartError> {
-    let issuer = options.service_account_issuer.clone();
-    let audiences = if options.api_audiences.is_empty() {
-        vec![issuer.clone()]
-    } else {
-        options.api_audiences.clone()
-    };
-    let signing = match &options.service_account_signing_key_file {
-        Some(file) => read(file)?,
+    let (issuers, audiences) = (&config.tokens.issuers, config.tokens.audiences());
+    let issuer = issuers.first().cloned().unwrap_or_default();
+    let signing = match &config.tokens.signing_key_file {
+        Some(file) => read("--service-account-signing-key-file", file)?,
         None => pki.service_account_key.clone(),
     };
     let key = SigningKey::from_pem(&signing)
         .map_err(|error| StartError::Option(format!("--service-account-signing-key-file: {error}")))?;
-    let files = options.service_account_key_file.clone();
+    let files = config.tokens.key_files.clone();
     let read_keys = move || -> Result<PublicKeys, StartError> {
         let mut texts = vec![signing.clone()];
         for file in &files {
-            texts.push(read(file)?);
+            texts.push(read("--service-account-key-file", file)?);
         }
         PublicKeys::from_pem(texts.iter().map(String::as_str))
             .map_err(|error| StartError::Option(format!("--service-account-key-file: {error}")))
@@ -78,18 +75,13 @@ pub(crate) fn build(
 
     let objects: Arc<dyn TokenObjects> = Arc::new(Objects(directory.clone()));
     let mut all: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
-    if let Some(file) = &options.token_auth_file {
+    if let Some(file) = &config.token_auth_file {
         let file = TokenFile::read(file, audiences.clone())
             .map_err(|error| StartError::Option(format!("--token-auth-file: {error}")))?;
         all.push(Arc::new(file));
     }
     let keys = Arc::new(ArcSwap::from_pointee(keys));
-    let accounts = ServiceAccounts::new(
-        vec![issuer.clone()],
-        keys.clone(),
-        audiences.clone(),
-        objects.clone(),
-    );
+    let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
     all.push(Arc::new(accounts));
     all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
     let gone = Gone(directory.clone());
@@ -98,7 +90,7 @@ pub(crate) fn build(
     let cache = authenticator.clone();
     reload.watch(
         "service account keys",
-        options.service_account_key_file.clone(),
+        config.tokens.key_files.clone(),
         move || {
             let read = read_keys().map_err(|error| error.to_string())?;
             keys.store(Arc::new(read));
@@ -116,9 +108,9 @@ pub(crate) fn build(
     })
 }
 
-fn read(file: &Path) -> Result<String, StartError> {
+fn read(flag: &str, file: &Path) -> Result<String, StartError> {
     std::fs::read_to_string(file)
-        .map_err(|error| StartError::Option(format!("cannot read {}: {error}", file.display())))
+        .map_err(|error| StartError::Option(format!("{flag}: cannot read {}: {error}", file.display())))
 }
 
 /// How often objects that tokens depend on have gone. Caches know before a deletion is acknowledged, so that a deleted

@@ -11,6 +11,7 @@ mod variables;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use machinery::{ApiError, GroupResource, GroupVersionResource, meta};
 use parking_lot::Mutex;
@@ -149,11 +150,6 @@ impl Policies {
         })
     }
 
-    /// Whether policies and bindings have been read once.
-    pub fn is_synced(&self) -> bool {
-        self.active.is_synced()
-    }
-
     /// Keeps policies and bindings current, for ever. Nothing when they are not served.
     pub async fn follow(self: Arc<Self>) {
         let [policies, bindings] = self
@@ -223,11 +219,7 @@ impl Policies {
     }
 }
 
-fn renew<T>(
-    snapshot: &Snapshot,
-    mut known: Compiled<T>,
-    compile: impl Fn(&str, &Value) -> T,
-) -> Compiled<T> {
+fn renew<T>(snapshot: &Snapshot, mut known: Compiled<T>, compile: impl Fn(&str, &Value) -> T) -> Compiled<T> {
     let entries = snapshot.objects.values().map(|entry| {
         let name = entry.name();
         let compiled = known
@@ -243,6 +235,15 @@ fn renew<T>(
 impl AdmissionPlugin for Policies {
     fn name(&self) -> &'static str {
         self.phase.kind()
+    }
+
+    fn is_synced(&self) -> bool {
+        self.active.is_synced()
+    }
+
+    async fn wait_until_synced(&self, patience: Duration) {
+        // Too late or not, whoever asks looks at the state.
+        let _ = self.active.wait(patience).await;
     }
 
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {

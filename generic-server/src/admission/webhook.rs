@@ -107,11 +107,6 @@ impl Webhooks {
         })
     }
 
-    /// Whether the configurations have been read once.
-    pub fn is_synced(&self) -> bool {
-        self.hooks.is_synced()
-    }
-
     /// Keeps the configurations current, for ever. Nothing when they are not served.
     pub async fn follow(self: Arc<Self>) {
         let resource = match self.phase {
@@ -304,6 +299,15 @@ impl AdmissionPlugin for Webhooks {
             Phase::Mutating => "MutatingAdmissionWebhook",
             Phase::Validating => "ValidatingAdmissionWebhook",
         }
+    }
+
+    fn is_synced(&self) -> bool {
+        self.hooks.is_synced()
+    }
+
+    async fn wait_until_synced(&self, patience: Duration) {
+        // Too late or not, whoever asks looks at the state.
+        let _ = self.hooks.wait(patience).await;
     }
 
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {

@@ -43,10 +43,13 @@ impl<T> Default for Synced<T> {
 }
 
 impl<T> Synced<T> {
-    /// Replaces the state. From the first call on there is always one.
-    pub fn set(&self, state: T) {
-        self.state.store(Some(Arc::new(state)));
-        self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+    /// Replaces the state and gives the new one. From the first call on there is always one.
+    pub fn set(&self, state: T) -> Arc<T> {
+        let state = Arc::new(state);
+        self.state.store(Some(state.clone()));
+        self.synced
+            .send_if_modified(|synced| !std::mem::replace(synced, true));
+        state
     }
 
     /// The newest state, `None` while nothing has been read.

@@ -34,16 +34,17 @@ const IGNORED: [&str; 8] = [
 #[derive(Debug)]
 pub(super) struct PodSecurity(pub(super) Client);
 
-/// What a resource is to this plugin.
+/// What a resource has to do with pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Namespace,
     Pod,
     /// Where the pod's template is.
     Template(&'static str),
 }
 
-fn role(gvr: &GroupVersionResource) -> Option<Role> {
+/// What a resource has to do with pods, if anything.
+pub(super) fn role(gvr: &GroupVersionResource) -> Option<Role> {
     let template = |there: bool, path: &'static str| there.then_some(Role::Template(path));
     let any = |group: &str, resources: &[&str]| resources.iter().any(|r| is(gvr, group, r));
     match () {

@@ -6,11 +6,16 @@ use std::sync::Arc;
 use futures_util::TryStreamExt as _;
 use generic_server::chain::Endpoint;
 use generic_server::request::{Authorized, Body, BoxError, Request, Response, full};
+use generic_server::{ApiError, respond};
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
+use machinery::GroupResource;
 use storage::Store;
 use tokio_util::io::ReaderStream;
+
+/// The group whose members may do everything.
+const MASTERS: &str = "system:masters";
 
 /// GET answers a snapshot of the newest state.
 #[derive(Debug)]
@@ -22,7 +27,17 @@ pub(crate) struct Backups {
 
 #[async_trait::async_trait]
 impl Endpoint for Backups {
-    async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
+    async fn serve(&self, authorized: &Authorized, request: Request) -> Response {
+        let user = authorized.user();
+        // A role for all paths (`nonResourceURLs: ["*"]`) is made for documents, not for the content of every secret.
+        if !user.groups.iter().any(|group| group == MASTERS) {
+            let why = format!(
+                "User \"{}\" cannot get path \"{}\": only members of {MASTERS} can",
+                user.name,
+                super::PATH
+            );
+            return respond::error(&ApiError::forbidden(&GroupResource::new("", ""), "", why));
+        }
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
         }

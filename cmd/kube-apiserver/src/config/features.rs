@@ -1,0 +1,136 @@
+//! Options that turn parts of the server on and off: feature gates, API versions, controllers.
+
+use std::collections::BTreeSet;
+
+use super::Findings;
+
+/// The feature gate of storage version migrations.
+const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
+/// Their API, which has a switch of its own.
+const STORAGE_MIGRATION_API: &str = "storagemigration.k8s.io/v1beta1";
+/// The feature gate of deleting objects that cannot be read.
+const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
+
+/// What is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// StorageVersionMigrations are served: their feature gate and their API version are both on.
+    pub(crate) storage_migration: bool,
+    /// Objects that cannot be read may be deleted (KEP-3926).
+    pub(crate) unsafe_deletion: bool,
+}
+
+/// The last value of a key in a list of `key=bool`; a key alone is true.
+fn setting(list: &[String], key: &str) -> Option<Result<bool, String>> {
+    let mut values = list.iter().filter_map(|item| match item.split_once('=') {
+        Some((name, value)) => (name == key).then_some(value),
+        None => (item == key).then_some("true"),
+    });
+    let value = values.next_back()?;
+    Some(match value.to_ascii_lowercase().as_str() {
+        "true" | "t" | "1" => Ok(true),
+        "false" | "f" | "0" => Ok(false),
+        _ => Err(format!("invalid value of {key}={value}: it is true or false")),
+    })
+}
+
+fn key(item: &str) -> &str {
+    item.split_once('=').map_or(item, |(key, _)| key)
+}
+
+impl Features {
+    pub(super) fn read(found: &mut Findings, gates: &[String], apis: &[String]) -> Self {
+        let on = |list, key| setting(list, key).and_then(Result::ok);
+        for item in gates {
+            match setting(gates, key(item)) {
+                Some(Err(why)) => found.fault(format!("--feature-gates: {why}")),
+                _ if ![STORAGE_MIGRATION, UNSAFE_DELETION].contains(&key(item)) => {
+                    found.fault(format!(
+                        "--feature-gates: unrecognized feature gate: {}",
+                        key(item)
+                    ));
+                }
+                _ => {}
+            }
+        }
+        runtime_config(found, apis);
+        // The more special key decides.
+        let keys = [STORAGE_MIGRATION_API, "api/beta", "api/all"];
+        let served = keys.iter().find_map(|key| on(apis, key));
+        Features {
+            storage_migration: served.unwrap_or_default() && on(gates, STORAGE_MIGRATION).unwrap_or_default(),
+            unsafe_deletion: on(gates, UNSAFE_DELETION).unwrap_or_default(),
+        }
+    }
+}
+
+/// Checks `--runtime-config`. Built-in groups are known, whether or not they can be turned off.
+fn runtime_config(found: &mut Findings, apis: &[String]) {
+    let groups: BTreeSet<&str> = machinery::schema::builtin()
+        .kinds()
+        .map(|(group, ..)| group)
+        .collect();
+    let mut unknown = BTreeSet::new();
+    for item in apis {
+        if let Some(Err(why)) = setting(apis, key(item)) {
+            found.fault(format!("--runtime-config: {why}"));
+        }
+        match key(item) {
+            STORAGE_MIGRATION_API | "api/all" | "api/beta" => continue,
+            "api/ga" | "api/alpha" | "api/legacy" | "v1" => {}
+            other => match other.split_once('/') {
+                Some((group, _)) if groups.contains(group) => {}
+                _ => {
+                    unknown.insert(other);
+                    continue;
+                }
+            },
+        }
+        found.warn(format!(
+            "--runtime-config: `{item}` has no effect: only {STORAGE_MIGRATION_API} can be turned on and off"
+        ));
+    }
+    if !unknown.is_empty() {
+        let unknown: Vec<&str> = unknown.into_iter().collect();
+        found.fault(format!(
+            "--runtime-config: unknown api groups {}: name them as group/version=true, or remove them",
+            unknown.join(",")
+        ));
+    }
+}
+
+/// Which controllers run in the process.
+#[derive(Debug)]
+pub(crate) struct Controllers(Vec<String>);
+
+impl Controllers {
+    pub(super) fn read(found: &mut Findings, items: Vec<String>) -> Self {
+        let known = kube_apiserver::CONTROLLERS;
+        for item in &items {
+            let name = item.strip_prefix('-').unwrap_or(item);
+            if name != "*" && !known.contains(&name) {
+                found.fault(format!(
+                    "--controllers: {name:?} is not in the list of known controllers: {}",
+                    known.join(", ")
+                ));
+            }
+        }
+        Controllers(items)
+    }
+
+    /// Whether a controller of this name runs.
+    pub(crate) fn runs(&self, name: &str) -> bool {
+        let mut all = false;
+        for item in &self.0 {
+            match item.strip_prefix('-') {
+                Some("*") => all = false,
+                Some(off) if off == name => return false,
+                Some(_) => {}
+                None if item == "*" => all = true,
+                None if item == name => return true,
+                None => {}
+            }
+        }
+        all
+    }
+}

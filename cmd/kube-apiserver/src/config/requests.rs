@@ -1,0 +1,66 @@
+//! Options about how requests are served and how serving ends.
+
+use std::time::Duration;
+
+use generic_server::filters::cors::Cors;
+use http::HeaderValue;
+
+use super::Findings;
+
+/// The largest share of requests that end a connection. Upstream's figure.
+const MOST_GOAWAYS: f64 = 0.02;
+
+/// How requests are served and how serving ends.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    pub(crate) max_inflight: usize,
+    pub(crate) max_mutating_inflight: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) min_timeout: Duration,
+    pub(crate) shutdown_delay: Duration,
+    pub(crate) shutdown_send_retry_after: bool,
+    pub(crate) goaway_chance: f64,
+    pub(crate) hsts: Option<HeaderValue>,
+    pub(crate) cors: Cors,
+}
+
+impl Requests {
+    pub(super) fn check(&self, found: &mut Findings) {
+        if self.timeout.is_zero() {
+            found.fault("--request-timeout must be more than zero");
+        }
+        if !(0.0..=MOST_GOAWAYS).contains(&self.goaway_chance) {
+            found.fault("--goaway-chance can not be less than 0 or greater than 0.02");
+        }
+    }
+}
+
+/// The value of `Strict-Transport-Security`, of the form that RFC 6797 has.
+pub(super) fn hsts(found: &mut Findings, directives: &[String]) -> Option<HeaderValue> {
+    for directive in directives {
+        if directive.trim().is_empty() {
+            found.fault("empty value in strict-transport-security-directives");
+            return None;
+        }
+        let seconds = directive
+            .strip_prefix("max-age=")
+            .filter(|value| !value.contains('='));
+        if seconds.is_none() && !["includeSubDomains", "preload"].contains(&directive.as_str()) {
+            found.fault("--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information");
+            return None;
+        }
+    }
+    if directives.is_empty() {
+        return None;
+    }
+    let value = HeaderValue::try_from(directives.join("; "));
+    found.take(value.map(Some).map_err(|_| {
+        "--strict-transport-security-directives: a directive has characters that no header may have"
+            .to_string()
+    }))
+}
+
+/// The origins that browsers may ask from.
+pub(super) fn cors(found: &mut Findings, origins: &[String]) -> Cors {
+    found.take(Cors::new(origins).map_err(|error| format!("--cors-allowed-origins: {error}")))
+}

@@ -1,0 +1,153 @@
+//! Options about whom the server trusts and how it shows who it is.
+
+use std::path::{Path, PathBuf};
+
+use generic_server::authn::request_header::RequestHeaderOptions;
+
+use super::Findings;
+
+/// A certificate (PEM, with chain) and its key.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl KeyFiles {
+    /// Both files, or none: that they go together is checked when they are parsed.
+    pub(super) fn of(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Option<Self> {
+        let (certificate, key) = (certificate?, key?);
+        Some(KeyFiles { certificate, key })
+    }
+
+    /// For [`crate::reload::Reload::watch`].
+    pub(crate) fn both(&self) -> [PathBuf; 2] {
+        [self.certificate.clone(), self.key.clone()]
+    }
+}
+
+/// Whom the server believes who somebody else is.
+#[derive(Debug)]
+pub(crate) struct FrontProxy {
+    /// The CAs; the server's own front-proxy CA when unset.
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(super) allowed_names: Vec<String>,
+    pub(super) username_headers: Vec<String>,
+    pub(super) uid_headers: Vec<String>,
+    pub(super) group_headers: Vec<String>,
+    pub(super) extra_prefixes: Vec<String>,
+}
+
+impl FrontProxy {
+    pub(super) fn check(&self, found: &mut Findings, client_ca_file: Option<&Path>, proxy_client: bool) {
+        let lists = [
+            (
+                "requestheader-username-headers",
+                &self.username_headers,
+                "X-Remote-User",
+            ),
+            ("requestheader-uid-headers", &self.uid_headers, "X-Remote-Uid"),
+            (
+                "requestheader-group-headers",
+                &self.group_headers,
+                "X-Remote-Group",
+            ),
+            (
+                "requestheader-extra-headers-prefix",
+                &self.extra_prefixes,
+                "X-Remote-Extra-",
+            ),
+        ];
+        for (flag, values, standard) in lists {
+            if values.iter().any(|value| value.trim().is_empty()) {
+                found.fault(format!("empty value in \"{flag}\""));
+            } else if !values.iter().any(|value| value.eq_ignore_ascii_case(standard)) {
+                let text = format!(
+                    "--{flag} is set without specifying the standard {standard} header - API aggregation will not work"
+                );
+                // Upstream refuses the one flag that was added later, and warns of the others.
+                match flag {
+                    "requestheader-uid-headers" => found.fault(text),
+                    _ => found.warn(text),
+                }
+            }
+        }
+        if self.allowed_names.iter().any(|name| name.trim().is_empty()) {
+            found.fault("empty value in \"requestheader-allowed-names\"");
+        }
+        let Some(file) = &self.ca_file else { return };
+        if Some(file.as_path()) == client_ca_file && self.allowed_names.is_empty() {
+            found.fault("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users");
+        }
+        if !proxy_client {
+            found.warn("--requestheader-client-ca-file without --proxy-client-cert-file: extension servers do not trust the certificate that this server shows them");
+        }
+    }
+
+    /// Common names that proxies may have. Whoever has a certificate of the server's own CA is the server itself.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names = self.allowed_names.clone();
+        if self.ca_file.is_none() {
+            names.push("front-proxy-client".into());
+        }
+        names
+    }
+
+    /// The headers, in lower case.
+    pub(crate) fn headers(&self) -> RequestHeaderOptions {
+        let lower = |list: &[String]| list.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
+        RequestHeaderOptions {
+            allowed_names: self.names(),
+            username_headers: lower(&self.username_headers),
+            uid_headers: lower(&self.uid_headers),
+            group_headers: lower(&self.group_headers),
+            extra_prefixes: lower(&self.extra_prefixes),
+        }
+    }
+}
+
+/// Service account tokens.
+#[derive(Debug)]
+pub(crate) struct ServiceAccountTokens {
+    /// The first issues, all are accepted.
+    pub(crate) issuers: Vec<String>,
+    pub(super) audiences: Vec<String>,
+    /// More keys that are accepted.
+    pub(crate) key_files: Vec<PathBuf>,
+    /// The key that signs; made by the server when unset.
+    pub(crate) signing_key_file: Option<PathBuf>,
+}
+
+impl ServiceAccountTokens {
+    pub(super) fn check(&self, found: &mut Findings) {
+        if self.issuers.is_empty() {
+            found.fault("service-account-issuer is a required flag");
+        }
+        for (index, issuer) in self.issuers.iter().enumerate() {
+            if issuer.is_empty() {
+                found.fault("service-account-issuer should not be an empty string");
+            } else if self.issuers[..index].contains(issuer) {
+                found.fault(format!("service-account-issuer {issuer:?} is already specified"));
+            } else if issuer.contains(':') && !is_https(issuer) {
+                found.fault(format!(
+                    "--service-account-issuer: {issuer:?} is no https URL: name one such as https://kubernetes.default.svc, which clients verify tokens with"
+                ));
+            }
+        }
+    }
+
+    /// Audiences of tokens that name none.
+    pub(crate) fn audiences(&self) -> Vec<String> {
+        match self.audiences.is_empty() {
+            true => self.issuers.clone(),
+            false => self.audiences.clone(),
+        }
+    }
+}
+
+fn is_https(issuer: &str) -> bool {
+    let uri = issuer.parse::<http::Uri>().ok();
+    uri.is_some_and(|uri| {
+        uri.scheme_str() == Some("https") && uri.host().is_some_and(|host| !host.is_empty())
+    })
+}

@@ -1,0 +1,182 @@
+//! Which admission plugins there are, in which order they run, and which of them are on: upstream's list, with what of it exists
+//! here. Mirrors `pkg/kubeapiserver/options/plugins.go`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use generic_server::admission::AdmissionPlugin;
+
+use Status::{Absent, AbsentByDefault, On};
+
+/// Where a plugin of upstream's stands here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// On unless it is disabled. Every plugin that exists here is on upstream too.
+    On,
+    /// Does not exist here; off upstream.
+    Absent,
+    /// Does not exist here; on upstream, mostly for features that are off.
+    AbsentByDefault,
+}
+
+/// All plugins in upstream's order.
+const PLUGINS: [(&str, Status); 41] = [
+    ("AlwaysAdmit", Absent),
+    ("NamespaceAutoProvision", Absent),
+    ("NamespaceLifecycle", On),
+    ("NamespaceExists", Absent),
+    ("LimitPodHardAntiAffinityTopology", Absent),
+    ("LimitRanger", On),
+    ("ServiceAccount", On),
+    ("NodeRestriction", Absent),
+    ("TaintNodesByCondition", On),
+    ("AlwaysPullImages", Absent),
+    ("ImagePolicyWebhook", Absent),
+    ("PodSecurity", On),
+    ("PodNodeSelector", Absent),
+    ("Priority", On),
+    ("DefaultTolerationSeconds", On),
+    ("PodTolerationRestriction", Absent),
+    ("EventRateLimit", Absent),
+    ("ExtendedResourceToleration", Absent),
+    ("DefaultStorageClass", On),
+    ("StorageObjectInUseProtection", On),
+    ("PodGroupProtection", AbsentByDefault),
+    ("OwnerReferencesPermissionEnforcement", Absent),
+    ("PersistentVolumeClaimResize", On),
+    ("RuntimeClass", On),
+    ("CertificateApproval", On),
+    ("CertificateSigning", On),
+    ("ClusterTrustBundleAttest", AbsentByDefault),
+    ("CertificateSubjectRestriction", On),
+    ("DefaultIngressClass", On),
+    ("DenyServiceExternalIPs", Absent),
+    ("PodTopologyLabels", AbsentByDefault),
+    ("PodGroupWorkloadExists", AbsentByDefault),
+    ("NodeDeclaredFeatureValidator", AbsentByDefault),
+    ("JobValidation", AbsentByDefault),
+    ("PodResizeValidator", AbsentByDefault),
+    ("MutatingAdmissionPolicy", On),
+    ("MutatingAdmissionWebhook", On),
+    ("ValidatingAdmissionPolicy", On),
+    ("ValidatingAdmissionWebhook", On),
+    ("ResourceQuota", On),
+    ("AlwaysDeny", Absent),
+];
+
+/// The place of a plugin in the order.
+fn rank(name: &str) -> Option<usize> {
+    PLUGINS.iter().position(|(known, _)| *known == name)
+}
+
+/// The plugins that are on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PluginSelection {
+    disabled: BTreeSet<String>,
+}
+
+impl PluginSelection {
+    /// The default plugins without `disable`. Gives warnings, too: of plugins in `enable` that upstream has on anyway and that do
+    /// not exist here.
+    ///
+    /// # Errors
+    /// Unknown plugins and plugins in both lists in upstream's words, and plugins in `enable` that do not exist here.
+    pub fn new(enable: &[String], disable: &[String]) -> Result<(Self, Vec<String>), Vec<String>> {
+        let (mut faults, mut warnings) = (Vec::new(), Vec::new());
+        let status = |name: &str| rank(name).map(|at| PLUGINS[at].1);
+        for name in enable {
+            match status(name) {
+                None => faults.push(format!("enable-admission-plugins plugin {name:?} is unknown")),
+                Some(On) => {}
+                Some(Absent) => faults.push(format!(
+                    "--enable-admission-plugins: plugin {name:?} does not exist in this server: remove it from the flag"
+                )),
+                Some(AbsentByDefault) => warnings.push(format!(
+                    "--enable-admission-plugins: plugin {name:?} does not exist in this server and has no effect"
+                )),
+            }
+        }
+        for name in disable {
+            if status(name).is_none() {
+                faults.push(format!("disable-admission-plugins plugin {name:?} is unknown"));
+            }
+        }
+        let disabled: BTreeSet<String> = disable.iter().cloned().collect();
+        let both: BTreeSet<&str> = enable
+            .iter()
+            .filter(|name| disabled.contains(*name))
+            .map(String::as_str)
+            .collect();
+        if !both.is_empty() {
+            let both: Vec<&str> = both.into_iter().collect();
+            faults.push(format!(
+                "[{}] in enable-admission-plugins and disable-admission-plugins overlapped",
+                both.join(" ")
+            ));
+        }
+        match faults.is_empty() {
+            true => Ok((PluginSelection { disabled }, warnings)),
+            false => Err(faults),
+        }
+    }
+
+    /// Whether a plugin is on.
+    pub fn has(&self, name: &str) -> bool {
+        !self.disabled.contains(name)
+    }
+
+    /// Those of the plugins that are on, in upstream's order.
+    pub fn choose(&self, mut plugins: Vec<Arc<dyn AdmissionPlugin>>) -> Vec<Arc<dyn AdmissionPlugin>> {
+        plugins.retain(|plugin| self.has(plugin.name()));
+        plugins.sort_by_key(|plugin| rank(plugin.name()).unwrap_or(PLUGINS.len()));
+        plugins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(enable: &[&str], disable: &[&str], expected: Result<&[&str], &[&str]>) {
+        let owned = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let outcome = PluginSelection::new(&owned(enable), &owned(disable));
+        match expected {
+            Ok(warnings) => {
+                let (selection, said) = outcome.expect("a selection");
+                assert_eq!(said, warnings);
+                for (name, _) in PLUGINS {
+                    assert_eq!(selection.has(name), !disable.contains(&name), "{name}");
+                }
+            }
+            Err(faults) => assert_eq!(outcome.expect_err("faults"), faults),
+        }
+    }
+
+    #[test]
+    fn upstreams_names_and_words() {
+        check(&[], &[], Ok(&[]));
+        check(
+            &["LimitRanger", "NamespaceLifecycle"],
+            &["AlwaysPullImages", "ServiceAccount"],
+            Ok(&[]),
+        );
+        check(
+            &["PodTopologyLabels"],
+            &[],
+            Ok(&[
+                "--enable-admission-plugins: plugin \"PodTopologyLabels\" does not exist in this server and has no effect",
+            ]),
+        );
+        check(
+            &["NodeRestriction", "Bogus", "Priority"],
+            &["bogus", "Priority", "LimitRanger"],
+            Err(&[
+                "--enable-admission-plugins: plugin \"NodeRestriction\" does not exist in this server: remove it from the flag",
+                "enable-admission-plugins plugin \"Bogus\" is unknown",
+                "disable-admission-plugins plugin \"bogus\" is unknown",
+                "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",
+            ]),
+        );
+    }
+}
