@@ -135,6 +135,9 @@ impl PluginSelection {
 
 #[cfg(test)]
 mod tests {
+    use generic_server::admission::Operation;
+    use machinery::GroupVersionResource;
+
     use super::*;
 
     #[track_caller]
@@ -178,5 +181,42 @@ mod tests {
                 "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",
             ]),
         );
+    }
+
+    #[derive(Debug)]
+    struct Named(&'static str);
+
+    #[async_trait::async_trait]
+    impl AdmissionPlugin for Named {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn handles(&self, _: Operation, _: &GroupVersionResource, _: &str) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn each_plugin_can_be_turned_off_and_the_others_keep_upstreams_order() {
+        let here: Vec<&str> = PLUGINS
+            .iter()
+            .filter(|(_, status)| *status == On)
+            .map(|(name, _)| *name)
+            .collect();
+        for off in &here {
+            let (selection, _) = PluginSelection::new(&[], &[off.to_string()]).expect("a selection");
+            let shuffled = here
+                .iter()
+                .rev()
+                .map(|name| Arc::new(Named(name)) as Arc<dyn AdmissionPlugin>);
+            let chosen: Vec<&str> = selection
+                .choose(shuffled.collect())
+                .iter()
+                .map(|plugin| plugin.name())
+                .collect();
+            let expected: Vec<&str> = here.iter().copied().filter(|name| name != off).collect();
+            assert_eq!(chosen, expected);
+        }
     }
 }

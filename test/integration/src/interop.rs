@@ -279,7 +279,7 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
 
     // Alone, from the start.
     let (plane, client) = ours_with(dir, &etcd.url(), |options| {
-        options.storage_media_type = Some("application/yaml".into());
+        options.storage_media_type = Some(control_plane::StorageMediaType::Yaml);
     })
     .await;
     let both = [&theirs[..], &own].concat();

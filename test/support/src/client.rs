@@ -101,7 +101,8 @@ impl Client {
         media: &str,
         body: Bytes,
     ) -> Result<http::Response<Incoming>, String> {
-        let stream = TcpStream::connect(&self.authority).await.expect("a connection");
+        let connected = TcpStream::connect(&self.authority).await;
+        let stream = connected.map_err(|error| error.to_string())?;
         let host = self
             .authority
             .rsplit_once(':')
@@ -113,7 +114,7 @@ impl Client {
             .map_err(|error| error.to_string())?;
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .expect("HTTP");
+            .map_err(|error| error.to_string())?;
         tokio::spawn(connection);
         let mut request = Request::builder()
             .method(method)
@@ -135,7 +136,20 @@ impl Client {
     /// # Errors
     /// Why there was no answer, or it did not come to its end.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
-        let sent = self.try_send("GET", path, "", Bytes::new()).await;
+        self.try_raw("GET", path, "", Bytes::new()).await
+    }
+
+    /// POST of JSON to a server that may be away.
+    ///
+    /// # Errors
+    /// Why there was no answer, or it did not come to its end.
+    pub async fn try_post(&self, path: &str, body: &Value) -> Result<Answer, String> {
+        let body = body.to_string().into();
+        self.try_raw("POST", path, "application/json", body).await
+    }
+
+    async fn try_raw(&self, method: &str, path: &str, media: &str, body: Bytes) -> Result<Answer, String> {
+        let sent = self.try_send(method, path, media, body).await;
         let (head, body) = sent?.into_parts();
         let body = body
             .collect()

@@ -1,6 +1,7 @@
 //! Keys for service account tokens: ES256, ES384 and RS256, from the PEM files that upstream takes. All by `ring`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use base64::Engine;
@@ -273,7 +274,7 @@ impl PublicKeys {
             by_id: HashMap::new(),
         };
         for text in texts {
-            let before = all.keys.len();
+            let mut usable = false;
             for (kind, bytes) in
                 <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes()).filter_map(Result::ok)
             {
@@ -291,12 +292,16 @@ impl PublicKeys {
                     }),
                 };
                 if let Some(key) = found {
+                    usable = true;
                     let id = key_id(&spki(key.algorithm, &key.raw));
-                    all.by_id.insert(id.clone(), all.keys.len());
-                    all.keys.push((id, key));
+                    // The signing key is often among the files, too: each is published once.
+                    if let Entry::Vacant(free) = all.by_id.entry(id.clone()) {
+                        free.insert(all.keys.len());
+                        all.keys.push((id, key));
+                    }
                 }
             }
-            if all.keys.len() == before {
+            if !usable {
                 return Err(KeyError::None("public"));
             }
         }
