@@ -17,15 +17,17 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::authn::{Authenticator, Verdict};
 use crate::authz::{Attributes, Authorizer, Decision};
+use crate::cpu::{self, Pool};
 use crate::delegate::{Delegate, Handled};
 use crate::filters::audit::{AuditSink, NoAudit, Record, Stage};
 use crate::filters::cors::Cors;
-use crate::filters::max_in_flight::{Admit, MaxInFlight};
+use crate::filters::max_in_flight::{self, Admit, MaxInFlight, Permit};
+use crate::filters::sending::{self, Charge, ResponseBudget};
 use crate::filters::{
     self, audit, authentication, authorization, deadline, headers, impersonation, long_running,
 };
 use crate::lifecycle::Lifecycle;
-use crate::metrics::{AuthenticationResult, AuthorizationResult, Labels, Metrics};
+use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind, Labels, Metrics};
 use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty};
 use crate::request_info::{self, InfoError};
 use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
@@ -94,6 +96,8 @@ pub struct ChainConfig {
     pub audit: Arc<dyn AuditSink>,
     /// When requests may run.
     pub admit: Arc<dyn Admit>,
+    /// Where long computations of requests run.
+    pub cpu: Arc<Pool>,
     /// Which origins browsers may ask from.
     pub cors: Cors,
     /// `--request-timeout`.
@@ -124,6 +128,7 @@ impl ChainConfig {
             metrics: Metrics::new(),
             audit: Arc::new(NoAudit),
             admit: Arc::new(MaxInFlight::new(400, 200)),
+            cpu: Pool::shared().clone(),
             cors: Cors::default(),
             request_timeout: Duration::from_secs(60),
             goaway_chance: 0.0,
@@ -136,11 +141,23 @@ impl ChainConfig {
 
 /// The chain of a server.
 #[derive(Debug)]
-pub struct Chain(ChainConfig, impersonation::Impersonation);
+pub struct Chain {
+    config: ChainConfig,
+    impersonation: impersonation::Impersonation,
+    /// Bytes of answers that connections have not taken yet.
+    responses: Arc<ResponseBudget>,
+}
 
 /// Makes a chain.
 pub fn build(config: ChainConfig) -> Arc<Chain> {
-    Arc::new(Chain(config, impersonation::Impersonation::default()))
+    let responses = Arc::new(ResponseBudget::default());
+    config.metrics.register(config.cpu.clone());
+    config.metrics.register(responses.clone());
+    Arc::new(Chain {
+        config,
+        impersonation: impersonation::Impersonation::default(),
+        responses,
+    })
 }
 
 impl Handler for Chain {
@@ -155,10 +172,24 @@ impl Handler for Chain {
 
 /// Facts about a request that every later layer may need.
 struct Facts {
-    received: Instant,
+    times: Times,
     audit_id: HeaderValue,
     info: RequestInfo,
     long_running: bool,
+}
+
+/// The instants of a request.
+#[derive(Clone, Copy)]
+struct Times {
+    received: Instant,
+    /// When it has to be answered; long-running requests have no such time.
+    deadline: Option<Instant>,
+}
+
+/// What a large answer keeps until it is taken.
+struct Large {
+    seat: Permit,
+    charge: Charge,
 }
 
 impl Chain {
@@ -176,7 +207,7 @@ impl Chain {
         // 2. Panic recovery: around everything that could.
         let rest = AssertUnwindSafe(self.received(request, received, audit_id.clone())).catch_unwind();
         let mut response = rest.await.unwrap_or_else(|_| {
-            self.0.metrics.panics.fetch_add(1, Ordering::Relaxed);
+            self.config.metrics.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(request.id = ?audit_id, %method, path = uri.path(), "a request's handler panicked");
             let text = "This request caused apiserver to panic. Look in the logs for details.";
             filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, text)
@@ -189,7 +220,7 @@ impl Chain {
         response
     }
 
-    async fn received(&self, mut request: Request, received: Instant, audit_id: HeaderValue) -> Response {
+    async fn received(&self, request: Request, received: Instant, audit_id: HeaderValue) -> Response {
         // 3. Request info: what the later layers decide on.
         let info = match request_info::resolve(request.method(), request.uri()) {
             Ok(info) => info,
@@ -203,7 +234,10 @@ impl Chain {
             }
         };
         let facts = Facts {
-            received,
+            times: Times {
+                received,
+                deadline: None,
+            },
             audit_id,
             long_running: long_running::is(&info),
             info,
@@ -225,37 +259,24 @@ impl Chain {
             self.shutting_down(connection.as_deref())
         } else {
             // 6. GOAWAY now and then: spreads long-lived HTTP/2 connections over the replicas.
-            if self.0.goaway_chance > 0.0
+            if self.config.goaway_chance > 0.0
                 && request.version() == http::Version::HTTP_2
-                && rand::random::<f64>() < self.0.goaway_chance
+                && rand::random::<f64>() < self.config.goaway_chance
                 && let Some(connection) = &connection
             {
                 connection.close_when_idle();
             }
             // 7. In-flight accounting and 8. the deadline: around everything that waits. Long-running requests have neither.
             if facts.long_running {
-                self.identified(request, facts, connection).await
+                self.identified(request, facts, connection, &mut None).await
             } else {
-                let _running = self.0.lifecycle.begin_request();
-                let _counted = self.0.metrics.in_flight(&facts.info.verb);
-                match deadline::of(request.uri().query().unwrap_or_default(), self.0.request_timeout) {
-                    Err(error) => crate::respond::error(&error),
-                    Ok(limit) => {
-                        let until = tokio::time::Instant::from_std(received + limit);
-                        request.extensions_mut().insert(Deadline(received + limit));
-                        let rest = self.identified(request, facts, connection);
-                        tokio::time::timeout_at(until, rest).await.unwrap_or_else(|_| {
-                            self.0.metrics.timeouts.fetch_add(1, Ordering::Relaxed);
-                            deadline::exceeded()
-                        })
-                    }
-                }
+                self.within_deadline(request, facts, connection).await
             }
         };
 
         // 9. Cache control and HSTS: for every answer that does not say otherwise.
         headers::cache_control(response.headers_mut());
-        headers::hsts(response.headers_mut(), self.0.hsts.as_ref());
+        headers::hsts(response.headers_mut(), self.config.hsts.as_ref());
 
         if let Some((method, path, audit_id)) = line {
             let context = response.extensions_mut().remove::<Arc<RequestContext>>();
@@ -274,23 +295,70 @@ impl Chain {
         response
     }
 
+    /// Serves a request that is in flight until its answer is taken, no longer than it may.
+    async fn within_deadline(
+        &self,
+        mut request: Request,
+        mut facts: Facts,
+        connection: Option<Arc<ConnectionInfo>>,
+    ) -> Response {
+        let running = self.config.lifecycle.begin_request();
+        let kind = InFlightKind::of(&facts.info.verb);
+        let _counted = self.config.metrics.in_flight(kind);
+        let limit = match deadline::of(
+            request.uri().query().unwrap_or_default(),
+            self.config.request_timeout,
+        ) {
+            Ok(limit) => limit,
+            Err(error) => return crate::respond::error(&error),
+        };
+        let deadline = deadline::after(facts.times.received, limit);
+        request.extensions_mut().insert(Deadline(deadline));
+        facts.times.deadline = Some(deadline);
+        // A download has its head by the deadline and takes as long as it takes.
+        let cut = (!long_running::is_download(&facts.info)).then_some(deadline);
+        let by_connection = connection.is_some();
+        let mut large = None;
+        let rest = self.identified(request, facts, connection, &mut large);
+        let answered = tokio::time::timeout_at(deadline.into(), rest).await;
+        let Ok(response) = answered else {
+            self.config.metrics.timeouts.fetch_add(1, Ordering::Relaxed);
+            return deadline::exceeded();
+        };
+        match large {
+            None => response,
+            Some(Large { seat, charge }) => {
+                let counted = self.config.metrics.unfinished(kind);
+                let terms = sending::Terms {
+                    charge,
+                    deadline: cut,
+                    connection: by_connection,
+                    metrics: self.config.metrics.clone(),
+                    guard: Box::new((seat, running, counted)),
+                };
+                sending::bind(response, terms)
+            }
+        }
+    }
+
     async fn identified(
         &self,
         request: Request,
         facts: Facts,
         connection: Option<Arc<ConnectionInfo>>,
+        large: &mut Option<Large>,
     ) -> Response {
         // 10. CORS: before authentication, because preflight requests carry no credentials.
-        let origin = self.0.cors.check(&request);
+        let origin = self.config.cors.check(&request);
         if let Some(origin) = origin {
             let mut response = match origin.preflight(request.method()) {
                 Some(answer) => answer,
-                None => self.authenticated(request, facts, connection).await,
+                None => self.authenticated(request, facts, connection, large).await,
             };
             origin.decorate(response.headers_mut());
             return response;
         }
-        self.authenticated(request, facts, connection).await
+        self.authenticated(request, facts, connection, large).await
     }
 
     async fn authenticated(
@@ -298,10 +366,11 @@ impl Chain {
         request: Request,
         facts: Facts,
         connection: Option<Arc<ConnectionInfo>>,
+        large: &mut Option<Large>,
     ) -> Response {
         let (mut head, body) = request.into_parts();
         // 11. Authentication: everything below is about somebody.
-        let user = match self.0.authenticator.authenticate(&head).await {
+        let user = match self.config.authenticator.authenticate(&head).await {
             Verdict::User(user) => user,
             refused => {
                 let result = if let Verdict::Failed(why) = refused {
@@ -310,25 +379,25 @@ impl Chain {
                 } else {
                     AuthenticationResult::Failure
                 };
-                self.0.metrics.authenticated(result);
+                self.config.metrics.authenticated(result);
                 limit_unauthenticated(&head, connection.as_deref());
                 return crate::respond::error(&machinery::ApiError::unauthorized());
             }
         };
-        self.0.metrics.authenticated(AuthenticationResult::Success);
+        self.config.metrics.authenticated(AuthenticationResult::Success);
         if user.name == crate::authn::anonymous::ANONYMOUS {
             limit_unauthenticated(&head, connection.as_deref());
         }
-        let (names, prefixes) = &self.0.front_proxy_headers;
+        let (names, prefixes) = &self.config.front_proxy_headers;
         authentication::strip_credentials(&mut head.headers, names, prefixes);
 
         // 12. Impersonation: whoever is acted as is who is audited as acting, admitted and authorized.
         let mut impersonator = None;
         let mut acting = user;
         if impersonation::asked(&head.headers) {
-            let authorizer = &*self.0.authorizer;
+            let authorizer = &*self.config.authorizer;
             match self
-                .1
+                .impersonation
                 .resolve(&mut head.headers, &acting, &facts.info, authorizer)
                 .await
             {
@@ -341,7 +410,7 @@ impl Chain {
             Arc::new(self.context(acting, &head, facts.info, &facts.audit_id, connection.as_deref()));
 
         // 13. Audit: as soon as it is known who acts as whom, so that refusals below are recorded.
-        let audited = self.0.audit.enabled();
+        let audited = self.config.audit.enabled();
         let (method, uri) = (head.method.clone(), head.uri.clone());
         let record = |stage, code| {
             if audited {
@@ -353,13 +422,13 @@ impl Chain {
                     uri: &uri,
                     code,
                 };
-                self.0.audit.record(stage, &record);
+                self.config.audit.record(stage, &record);
             }
         };
         record(Stage::RequestReceived, None);
         let request = Request::from_parts(head, body);
         let mut response = self
-            .permitted(request, &context, facts.received, facts.long_running)
+            .permitted(request, &context, facts.times, facts.long_running, large)
             .await;
         let stage = if facts.long_running {
             Stage::ResponseStarted
@@ -375,28 +444,34 @@ impl Chain {
         &self,
         request: Request,
         context: &Arc<RequestContext>,
-        received: Instant,
+        times: Times,
         long_running: bool,
+        large: &mut Option<Large>,
     ) -> Response {
         // 14. Priority and fairness, or the plain limit: knows the user, and spares the authorizers a flood.
         let permit = match self
-            .0
+            .config
             .admit
             .admit(&context.user, &context.info, long_running)
             .await
         {
             Ok(permit) => permit,
             Err(refusal) => {
-                self.0.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+                self.config.metrics.rejected.fetch_add(1, Ordering::Relaxed);
                 return *refusal;
             }
         };
+        // A write is done by the time its answer is made: only reads can be refused for the bytes that they answer.
+        let reads = matches!(&*context.info.verb, "get" | "list");
+        if reads && !self.responses.admits(&context.user, 0) {
+            return self.too_many_bytes();
+        }
 
         // 15. Authorization: last before the handler; its proof is what the registry asks for.
         let attributes = Attributes::of(&context.user, &context.info);
-        match self.0.authorizer.authorize(&attributes).await {
+        match self.config.authorizer.authorize(&attributes).await {
             Decision::Allow(reason) => {
-                self.0.metrics.authorized(AuthorizationResult::Allowed);
+                self.config.metrics.authorized(AuthorizationResult::Allowed);
                 context.annotate("authorization.k8s.io/decision", "allow");
                 context.annotate("authorization.k8s.io/reason", reason);
             }
@@ -407,7 +482,7 @@ impl Chain {
                         (AuthorizationResult::NoOpinion, reason)
                     }
                 };
-                self.0.metrics.authorized(result);
+                self.config.metrics.authorized(result);
                 context.annotate("authorization.k8s.io/decision", "forbid");
                 context.annotate("authorization.k8s.io/reason", reason.clone());
                 return headers::no_sniff(crate::respond::error(&authorization::forbidden(
@@ -426,26 +501,48 @@ impl Chain {
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default();
         let labels = Labels::of(&context.info, &method, query, apply, &context.user_agent);
-        let mut response = match self.0.endpoints.find(&context.info.path) {
-            Some(endpoint) => endpoint.serve(&authorized, request).await,
-            None => match self.0.delegate.handle(&authorized, request).await {
-                Handled::Answered(response) => response,
-                Handled::NotMine(_) => filters::not_found(),
-            },
+        let handler = async {
+            match self.config.endpoints.find(&context.info.path) {
+                Some(endpoint) => endpoint.serve(&authorized, request).await,
+                None => match self.config.delegate.handle(&authorized, request).await {
+                    Handled::Answered(response) => response,
+                    Handled::NotMine(_) => filters::not_found(),
+                },
+            }
         };
+        // What it computes for long leaves the threads that serve connections.
+        let mut response = cpu::offload(&self.config.cpu, times.deadline, handler).await;
 
         // 17. Warnings: whatever the handler had to say, before the head leaves.
         headers::warnings(response.headers_mut(), &context.take_warnings());
         // Known only now: what no server routes is the client's invention, and labels nothing.
         let counted = self
-            .0
+            .config
             .metrics
             .request(labels.routed(&context.info, context.route()));
-        counted.done(response.status().as_u16(), received.elapsed());
-        match long_running.then(|| counted.long_running()) {
-            Some(lasting) => long_running::bind(response, self.0.lifecycle.end_watches(), (lasting, permit)),
-            None => response,
+        counted.done(response.status().as_u16(), times.received.elapsed());
+        if long_running {
+            let lasting = counted.long_running();
+            return long_running::bind(response, self.config.lifecycle.end_watches(), (lasting, permit));
         }
+
+        // 18. The bytes of large answers: counted from when they are made, and given a seat until they are taken.
+        let Some(bytes) = sending::size(&response) else {
+            return response;
+        };
+        if reads && !self.responses.admits(&context.user, bytes) {
+            return self.too_many_bytes();
+        }
+        *large = Some(Large {
+            seat: permit,
+            charge: self.responses.charge(&context.user.name, bytes),
+        });
+        response
+    }
+
+    fn too_many_bytes(&self) -> Response {
+        self.config.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+        *max_in_flight::too_many_requests()
     }
 
     fn context(
@@ -468,7 +565,7 @@ impl Chain {
 
     /// Health, metrics and the server's own calls are served to the end.
     fn is_closed_to(&self, request: &Request, info: &RequestInfo) -> bool {
-        if !self.0.shutdown_send_retry_after || !self.0.lifecycle.not_accepting().is_cancelled() {
+        if !self.config.shutdown_send_retry_after || !self.config.lifecycle.not_accepting().is_cancelled() {
             return false;
         }
         let own = request

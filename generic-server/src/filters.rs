@@ -9,6 +9,7 @@ pub(crate) mod headers;
 pub(crate) mod impersonation;
 pub(crate) mod long_running;
 pub mod max_in_flight;
+pub(crate) mod sending;
 
 use http::{HeaderValue, StatusCode, header};
 

@@ -10,6 +10,7 @@ pub mod authn;
 pub mod authz;
 pub mod chain;
 pub mod client;
+pub mod cpu;
 pub mod delegate;
 pub mod delegated;
 pub mod discovery;

@@ -258,6 +258,31 @@ impl Counted {
 #[derive(Debug)]
 pub(crate) struct InFlight<'a>(&'a AtomicI64);
 
+/// A request in flight whose answer outlasts the chain's work on it.
+pub(crate) struct Unfinished(Arc<Metrics>, InFlightKind);
+
+/// What requests in flight are counted as.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum InFlightKind {
+    ReadOnly,
+    Mutating,
+}
+
+impl InFlightKind {
+    pub(crate) fn of(verb: &str) -> Self {
+        match verb {
+            "get" | "list" | "watch" => InFlightKind::ReadOnly,
+            _ => InFlightKind::Mutating,
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.0.in_flight[self.1 as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -301,10 +326,16 @@ impl Metrics {
         self.authorizations[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn in_flight(&self, verb: &str) -> InFlight<'_> {
-        let kind = usize::from(!matches!(verb, "get" | "list" | "watch"));
-        self.in_flight[kind].fetch_add(1, Ordering::Relaxed);
-        InFlight(&self.in_flight[kind])
+    pub(crate) fn in_flight(&self, kind: InFlightKind) -> InFlight<'_> {
+        let gauge = &self.in_flight[kind as usize];
+        gauge.fetch_add(1, Ordering::Relaxed);
+        InFlight(gauge)
+    }
+
+    /// The same until the answer is taken.
+    pub(crate) fn unfinished(self: &Arc<Self>, kind: InFlightKind) -> Unfinished {
+        self.in_flight[kind as usize].fetch_add(1, Ordering::Relaxed);
+        Unfinished(self.clone(), kind)
     }
 
     /// The series of a request.

@@ -95,6 +95,9 @@ pub const JSON_PATH_VALUES: usize = 100_000;
 /// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
 pub const HEAVY_BYTES: usize = 64 * 1024;
 
+/// Selector requirements that a list looks at before it lets others have their turn; an object without any counts as one.
+pub const SLICE_STEPS: usize = 32 * 1024;
+
 // Access control.
 
 /// Strings looked at to tell whether a role or binding grants more than its writer holds. Upstream has no bound. Past it: 403.
@@ -130,6 +133,16 @@ pub const STREAMS: u32 = 250;
 
 /// Bytes of one piece of a streamed answer.
 pub const PIECE_BYTES: usize = 128 * 1024;
+
+/// Bytes of a protobuf list that are kept while its length is computed, which comes before its content. What is beyond is encoded
+/// twice instead.
+pub const KEPT_BYTES: usize = 1 << 20;
+
+/// Bytes up to which an answer is handed to the connection at once: neither counted nor holding its seat.
+pub const SMALL_RESPONSE_BYTES: usize = 16 * 1024;
+
+/// Bytes of one streamed answer that its connection may leave untaken before no more are made.
+pub const RESPONSE_WINDOW_BYTES: usize = 512 * 1024;
 
 /// Bytes of answers that are made and not yet taken by the connection, of all clients. Past it: 429 with `Retry-After`.
 pub const RESPONSE_BYTES: usize = 512 << 20;

@@ -244,8 +244,8 @@ async fn panics_are_answered() {
     let f = fixture(|_| {});
     let text = "This request caused apiserver to panic. Look in the logs for details.\n";
     assert_eq!(f.outcome("/api/v1/panics", &[ROOT]).await, (500, text.into()));
-    assert_eq!(f.chain.0.metrics.panics.load(Ordering::Relaxed), 1);
-    assert_eq!(f.chain.0.lifecycle.running(), 0);
+    assert_eq!(f.chain.config.metrics.panics.load(Ordering::Relaxed), 1);
+    assert_eq!(f.chain.config.lifecycle.running(), 0);
     assert_eq!(f.outcome("/api/v1/pods", &[ROOT]).await.0, 200);
 }
 
@@ -271,7 +271,7 @@ async fn one_too_many() {
         name: "jane".into(),
         ..User::default()
     };
-    let held = f.chain.0.admit.admit(&jane, &info, false).await.unwrap();
+    let held = f.chain.config.admit.admit(&jane, &info, false).await.unwrap();
     let (head, body) = f.ask("GET", "/api/v1/pods", &[JANE]).await;
     assert_eq!(head.status, 429);
     assert_eq!(head.headers["retry-after"], "1");
@@ -293,7 +293,7 @@ async fn one_too_many() {
 #[tokio::test]
 async fn closing_down() {
     let f = fixture(|c| c.shutdown_send_retry_after = true);
-    f.chain.0.lifecycle.not_accepting().cancel();
+    f.chain.config.lifecycle.not_accepting().cancel();
     let (head, body) = f.ask("GET", "/api/v1/pods", &[ROOT]).await;
     assert_eq!(head.status, 429);
     assert_eq!(head.headers["retry-after"], "5");
@@ -309,7 +309,7 @@ async fn closing_down() {
         .chain
         .serve(request("GET", "/api/v1/pods?watch=1", &[ROOT]))
         .await;
-    f.chain.0.lifecycle.end_watches().cancel();
+    f.chain.config.lifecycle.end_watches().cancel();
     let (_, body) = read(watch).await;
     assert_eq!(body["user"], "root", "what was there before the end is sent");
 }

@@ -1,6 +1,6 @@
 //! How long a request may take: `--request-timeout`, or less when the client says so by `?timeout=`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machinery::ApiError;
 
@@ -22,6 +22,12 @@ pub(crate) fn of(query: &str, most: Duration) -> Result<Duration, ApiError> {
             ))),
         },
     }
+}
+
+/// A time that long after another; as good as never when the clock does not reach that far.
+pub(crate) fn after(start: Instant, limit: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    start.checked_add(limit).unwrap_or_else(|| start + FAR)
 }
 
 /// The answer when the time is over.
@@ -101,6 +107,16 @@ mod tests {
         check("", Err("time: invalid duration \"\""));
         check("1x", Err("time: unknown unit \"x\" in duration \"1x\""));
         check("999999999h", Err("time: invalid duration \"999999999h\""));
+    }
+
+    #[test]
+    fn no_limit_is_too_far() {
+        let start = Instant::now();
+        assert_eq!(
+            after(start, Duration::from_secs(5)),
+            start + Duration::from_secs(5)
+        );
+        assert!(after(start, Duration::MAX) > start);
     }
 
     #[test]

@@ -22,6 +22,11 @@ pub(crate) fn is(info: &RequestInfo) -> bool {
         || !info.is_resource && info.path.starts_with("/debug/pprof/")
 }
 
+/// Whether the answer is as long as the store is large: its head has a deadline, its body has none.
+pub(crate) fn is_download(info: &RequestInfo) -> bool {
+    !info.is_resource && info.path == "/backup"
+}
+
 /// Ends the body when `end` fires, and keeps `guard` until then.
 pub(crate) fn bind<G: Send + Unpin + 'static>(
     response: Response,

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::Call;
 use super::options::{FieldValidation, WriteOptions};
 use super::patch::Patch;
+use crate::cpu;
 use crate::resource::Decoding;
 
 /// The encodings of bodies.
@@ -49,7 +50,10 @@ pub(crate) async fn read(mut body: crate::request::Body, limit: usize) -> Result
             rest.extend_from_slice(&data);
         }
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    let whole = if rest.is_empty() { first } else { rest.freeze() };
+    // What is done with a large body is not done here, but by whoever asked for it.
+    cpu::heavy(whole.len()).await;
+    Ok(whole)
 }
 
 fn encoding(call: &Call<'_>) -> Result<Encoding, ApiError> {

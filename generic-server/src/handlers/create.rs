@@ -4,6 +4,7 @@ use http::StatusCode;
 use machinery::{ApiError, meta};
 
 use super::{Call, body, options::WriteOptions, output};
+use crate::cpu;
 use crate::registry::managed;
 use crate::registry::strategy::Strategy;
 use crate::registry::write::{self, Stored};
@@ -19,12 +20,14 @@ pub(super) async fn handle(
     let negotiated = call.negotiate()?;
     let options = WriteOptions::parse(call.head.uri.query(), "CreateOptions", false)?;
     let mut object = body::object(call, &options).await?;
+    cpu::slice().await;
     strategy.default(&mut object);
     write::wipe_system_fields(&mut object);
     write::match_namespace(&call.write(strategy, subresource, &options), &mut object)?;
     managed::dedup_owners(call.authorized, &mut object, false);
     call.writer(strategy, subresource, &options)
         .book(None, &mut object);
+    cpu::slice().await;
     let stored = write::create(&call.write(strategy, subresource, &options), object).await?;
     output::object(
         call.resource,
@@ -43,12 +46,15 @@ pub(super) async fn virtual_create(
     let negotiated = call.negotiate()?;
     let options = WriteOptions::parse(call.head.uri.query(), "CreateOptions", false)?;
     let mut object = body::object(call, &options).await?;
+    cpu::slice().await;
     call.resource.strategy.default(&mut object);
     let write = call.write(&*call.resource.strategy, "", &options);
     let name = meta::name(&object).to_string();
     let attributes = write.attributes(crate::admission::Operation::Create, &name, None);
     write.admission.admit(&attributes, Some(&mut object)).await?;
+    cpu::slice().await;
     write.admission.validate(&attributes, Some(&object)).await?;
+    cpu::slice().await;
     let answer = backend
         .create(call.authorized, call.namespace(), object, options.dry_run)
         .await?;

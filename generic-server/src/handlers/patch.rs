@@ -7,18 +7,16 @@ use bytes::Bytes;
 use http::{StatusCode, header};
 use machinery::patch::{self, PatchError};
 use machinery::schema::SchemaRef;
-use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, meta};
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, limits, meta};
 use serde_json::{Map, Value};
 
 use super::options::{FieldValidation, WriteOptions};
 use super::{Call, body, output, update};
+use crate::cpu;
 use crate::registry::strategy::Strategy;
 use crate::registry::write::{self, UpdateRules};
 use crate::request::Response;
 use crate::resource::Decoding;
-
-/// The most operations of a JSON patch.
-const MAX_OPERATIONS: usize = 10_000;
 
 /// The kinds of patches, by media type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +87,7 @@ pub(super) async fn handle(
     let bytes = body::bytes(call).await?;
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
+    cpu::slice().await;
     let rules = UpdateRules {
         // A part of an object is only ever written on an object that is there.
         force_create: kind.is_apply() && subresource.is_empty(),
@@ -180,10 +179,11 @@ impl Patch {
             })?,
         };
         if let (PatchType::Json, Value::Array(operations)) = (kind, &value)
-            && operations.len() > MAX_OPERATIONS
+            && operations.len() > limits::JSON_PATCH_OPERATIONS
         {
             return Err(ApiError::too_large(format_args!(
-                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                "The allowed maximum operations in a JSON patch is {}, got {}",
+                limits::JSON_PATCH_OPERATIONS,
                 operations.len()
             )));
         }

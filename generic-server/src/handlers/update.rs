@@ -5,6 +5,7 @@ use machinery::{ApiError, meta};
 use serde_json::Value;
 
 use super::{Call, body, options::WriteOptions, output};
+use crate::cpu;
 use crate::registry::managed;
 use crate::registry::strategy::Strategy;
 use crate::registry::write::{self, Preconditions, UpdateRules};
@@ -19,6 +20,7 @@ pub(super) async fn handle(
     let negotiated = call.negotiate()?;
     let options = WriteOptions::parse(call.head.uri.query(), "UpdateOptions", false)?;
     let mut object = body::object(call, &options).await?;
+    cpu::slice().await;
     strategy.default(&mut object);
     check_name(call, &mut object)?;
     managed::dedup_owners(call.authorized, &mut object, false);
@@ -32,6 +34,7 @@ pub(super) async fn handle(
         create_check: Some(&*call.env.authorizer),
         ..UpdateRules::default()
     };
+    cpu::slice().await;
     let write = call.write(strategy, subresource, &options);
     let mut transform = |live: Option<&Value>| {
         let mut object = object.clone();

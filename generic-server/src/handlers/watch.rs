@@ -65,8 +65,8 @@ pub(crate) async fn handle(
     let timeout = match options.timeout {
         None | Some(0) if min_timeout.is_zero() => ENDLESS,
         // Spread, so that watches which began together do not end together.
-        None | Some(0) => min_timeout.mul_f64(rand::random_range(1.0..2.0)),
-        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
+        None | Some(0) => min_timeout.min(ENDLESS).mul_f64(rand::random_range(1.0..2.0)),
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(ENDLESS),
     };
     let body = match begin(store, &selection, &options).await {
         Err(error) => full(form.error(&error)),
@@ -97,7 +97,7 @@ async fn begin(
                 "0" => cache.snapshot(),
                 _ => cache.wait_for(revision).await?,
             };
-            let initial = selection.of(&snapshot, None).cloned().collect();
+            let initial = selection.gather(&snapshot, None, usize::MAX).await;
             (initial, snapshot.revision)
         }
         (_, "") => (Vec::new(), cache.fresh().await?.revision),

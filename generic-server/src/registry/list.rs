@@ -13,11 +13,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use machinery::selector::{FieldSelector, LabelSelector};
-use machinery::{ApiError, Reason};
+use machinery::{ApiError, Reason, limits};
 use storage::Revision;
 
 pub(crate) use options::ListOptions;
 
+use crate::cpu;
 use crate::registry::ObjectStore;
 use crate::registry::cache::{Entry, Interest, Snapshot, Unreadable};
 use token::Token;
@@ -180,13 +181,36 @@ impl Selection {
         }
     }
 
-    /// The objects asked for, in key order, from a key on.
-    pub(crate) fn of<'s>(
-        &'s self,
-        snapshot: &'s Snapshot,
+    /// The first `most` objects asked for, in key order, from a key on.
+    pub(crate) async fn gather(
+        &self,
+        snapshot: &Snapshot,
         from: Option<&str>,
-    ) -> impl Iterator<Item = &'s Arc<Entry>> {
-        self.scope(snapshot, from).filter(|entry| self.selects(entry))
+        most: usize,
+    ) -> Vec<Arc<Entry>> {
+        let mut found = Vec::new();
+        let mut slices = Slices::of(1 + self.fields.len() + self.labels.requirements().len());
+        for entry in self.scope(snapshot, from) {
+            if self.selects(entry) {
+                found.push(entry.clone());
+                if found.len() == most {
+                    break;
+                }
+            }
+            slices.step().await;
+        }
+        found
+    }
+
+    /// How many objects are in scope from a key on, whether selected or not.
+    async fn count(&self, snapshot: &Snapshot, from: &str) -> u64 {
+        let mut count = 0;
+        let mut slices = Slices::of(1);
+        for _ in self.scope(snapshot, Some(from)) {
+            count += 1;
+            slices.step().await;
+        }
+        count
     }
 
     /// What a page would have to hold and cannot: objects in its part of the scope that cannot be read. Nobody knows whether
@@ -246,6 +270,28 @@ impl Selection {
                 _ => None,
             });
         wanted.filter(|value| !value.is_empty())
+    }
+}
+
+/// The steps of a loop over objects, cut into slices.
+struct Slices {
+    steps: usize,
+    each: usize,
+}
+
+impl Slices {
+    /// Of a loop that takes this many steps for each object.
+    fn of(each: usize) -> Self {
+        Slices { steps: 0, each }
+    }
+
+    /// An object has been looked at.
+    async fn step(&mut self) {
+        self.steps += self.each;
+        if self.steps >= limits::SLICE_STEPS {
+            self.steps = 0;
+            cpu::pause().await;
+        }
     }
 }
 
@@ -311,7 +357,7 @@ pub(crate) async fn list(
         .as_ref()
         .map(|t| format!("{}{}", selection.prefix(), t.start()));
     let mut snapshot = snapshot;
-    let mut page = cut(selection, &snapshot, from.as_deref(), limit, token.as_ref());
+    let mut page = cut(selection, &snapshot, from.as_deref(), limit, token.as_ref()).await;
     let unreadable = selection.unreadable(&snapshot, from.as_deref(), &page);
     if !unreadable.is_empty() {
         if let Some(error) = store.unreadable_in_list(&unreadable).await? {
@@ -319,7 +365,7 @@ pub(crate) async fn list(
         }
         // They can be read by now.
         snapshot = store.fresh().await?;
-        page = cut(selection, &snapshot, from.as_deref(), limit, None);
+        page = cut(selection, &snapshot, from.as_deref(), limit, None).await;
     }
     if !page.next.is_empty() {
         cache.retain(&snapshot);
@@ -328,17 +374,15 @@ pub(crate) async fn list(
 }
 
 /// The selected objects up to a limit, and what is to be said of the rest.
-fn cut(
+async fn cut(
     selection: &Selection,
     snapshot: &Snapshot,
     from: Option<&str>,
     limit: usize,
     token: Option<&Token>,
 ) -> Page {
-    let mut selected = selection.of(snapshot, from);
-    let entries: Vec<Arc<Entry>> = selected.by_ref().take(limit).cloned().collect();
     let mut page = Page {
-        entries,
+        entries: selection.gather(snapshot, from, limit).await,
         revision: snapshot.revision,
         next: String::new(),
         remaining: None,
@@ -363,7 +407,7 @@ fn cut(
             .and_then(Token::left);
         let left = match known {
             Some(left) => left.saturating_sub(page.entries.len() as u64),
-            None => selection.scope(snapshot, Some(&rest)).count() as u64,
+            None => selection.count(snapshot, &rest).await,
         };
         next = next.with_left(left);
         page.remaining = Some(left);

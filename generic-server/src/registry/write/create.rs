@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Stored, WriteCall, match_namespace, now, sent_version, without_version};
 use crate::admission::Operation;
+use crate::cpu;
 use crate::registry::store::Written;
 use crate::registry::strategy::Finisher;
 
@@ -44,6 +45,7 @@ pub(super) async fn create_as(
             Some(&mut object),
         )
         .await?;
+    cpu::slice().await;
     let generated = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
     if generated {
         for _ in 1..GENERATE_ATTEMPTS {
@@ -69,10 +71,12 @@ async fn create_named(
     }
     fill_system_fields(&mut object);
     let finisher = prepare(call, &mut object).await?;
+    cpu::slice().await;
     let name = meta::name(&object).to_string();
     call.admission
         .validate(&call.attributes(Operation::Create, &name, None), Some(&object))
         .await?;
+    cpu::slice().await;
     let resource = call.resource.gvr.group_resource();
     let prefix = meta::generate_name(&object).to_string();
     if call.dry_run {
@@ -144,6 +148,7 @@ pub(super) async fn prepare(
         Some(hooks) => hooks.begin_create(&context, object).await?,
         None => None,
     };
+    cpu::slice().await;
     let mut errors = super::update::metadata_errors(call, object);
     errors.extend(call.strategy.validate_create(&context, object));
     if !errors.is_empty() {

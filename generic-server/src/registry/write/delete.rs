@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Preconditions, WriteCall, without_version};
 use crate::admission::Operation;
+use crate::cpu;
 use crate::registry::cache::Entry;
 use crate::registry::store::Written;
 use crate::registry::strategy::{DefaultPropagation, Grace};
@@ -103,6 +104,7 @@ async fn attempt(
     entry: &Arc<Entry>,
 ) -> Result<Step, ApiError> {
     let context = call.context();
+    cpu::heavy(entry.json.len()).await;
     let live = super::served(call.resource, entry).await?;
     let kind = GroupResource::new(&call.resource.gvk.group, &call.resource.gvk.kind);
     check(&kind, &options.preconditions, &live)?;
@@ -112,6 +114,7 @@ async fn attempt(
     call.admission
         .validate(&call.attributes(Operation::Delete, name, Some(&live)), None)
         .await?;
+    cpu::slice().await;
     call.strategy.validate_delete(&context, &live)?;
 
     let mut object = live.clone();

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Stored, WriteCall, create, match_namespace, sent_version, without_version};
 use crate::admission::Operation;
 use crate::authz::{Attributes, Authorizer, Decision};
+use crate::cpu;
 use crate::filters::authorization::forbidden;
 use crate::registry::cache::Entry;
 use crate::registry::store::Written;
@@ -89,6 +90,7 @@ async fn create_from(
     transform: &mut Transform<'_>,
 ) -> Result<Stored, ApiError> {
     let mut object = transform(None)?;
+    cpu::slice().await;
     if meta::name(&object).is_empty() {
         meta::set(&mut object, "name", name);
     }
@@ -128,9 +130,13 @@ async fn change(
     entry: &Arc<Entry>,
 ) -> Result<Step, ApiError> {
     let resource = call.resource.gvr.group_resource();
+    // A small patch of a large object is as much work as a large one.
+    cpu::heavy(entry.json.len()).await;
     let live = super::served(call.resource, entry).await?;
     check_preconditions(call, name, &rules.preconditions, &live)?;
+    cpu::slice().await;
     let mut object = transform(Some(&live))?;
+    cpu::slice().await;
     match_namespace(call, &mut object)?;
     call.admission
         .admit(
@@ -139,6 +145,7 @@ async fn change(
         )
         .await?;
 
+    cpu::slice().await;
     let sent = sent_version(&object)?;
     if sent == 0 && !call.strategy.allow_unconditional_update() {
         let path = FieldPath::new("metadata");
@@ -166,6 +173,7 @@ async fn change(
         Some(hooks) => hooks.begin_update(&context, &mut object, &live).await?,
         None => None,
     };
+    cpu::slice().await;
     let mut errors = metadata_update_errors(call, &object, &live);
     errors.extend(call.strategy.validate_update(&context, &object, &live));
     if !errors.is_empty() {
@@ -174,9 +182,11 @@ async fn change(
     for warning in call.strategy.warnings_on_update(&context, &object, &live) {
         call.authorized.context().warn(warning);
     }
+    cpu::slice().await;
     call.strategy.canonicalize(&mut object);
     call.settle(&mut object);
     crate::registry::managed::ignore_time_only(&mut object, &live);
+    cpu::slice().await;
     call.admission
         .validate(
             &call.attributes(Operation::Update, name, Some(&live)),
@@ -184,6 +194,7 @@ async fn change(
         )
         .await?;
 
+    cpu::slice().await;
     let gone = should_delete(call.strategy, &object, &live);
     if call.dry_run {
         return Ok(Step::Done(Stored::Value(object)));

@@ -1,0 +1,159 @@
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::*;
+
+/// Holds up threads until it is opened.
+#[derive(Default)]
+struct Gate(Mutex<bool>, Condvar);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_all();
+    }
+
+    /// Blocks the thread, as a computation does.
+    fn block(&self) {
+        let open = self.0.lock().unwrap();
+        let waited = self
+            .1
+            .wait_timeout_while(open, Duration::from_secs(60), |open| !*open)
+            .unwrap();
+        assert!(!waited.1.timed_out(), "nobody opens the gate");
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let reached = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reached)
+        .await
+        .expect("in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn light_work_passes_more_heavy_work_than_there_are_workers() {
+    let pool = Pool::new(1);
+    let gate = Arc::new(Gate::default());
+    let heavy: Vec<_> = (0..3)
+        .map(|_| {
+            let (pool, gate) = (pool.clone(), gate.clone());
+            tokio::spawn(async move {
+                offload(&pool, None, async {
+                    heavy(limits::HEAVY_BYTES).await;
+                    gate.block();
+                })
+                .await;
+            })
+        })
+        .collect();
+    until(|| pool.running() == 1 && pool.waiting() == 2).await;
+    for _ in 0..10 {
+        let pool = pool.clone();
+        let light = tokio::spawn(async move { offload(&pool, None, tokio::task::yield_now()).await });
+        light.await.unwrap();
+    }
+    assert_eq!(
+        (pool.running(), pool.waiting()),
+        (1, 2),
+        "the gate is still closed"
+    );
+    gate.open();
+    for heavy in heavy {
+        heavy.await.unwrap();
+    }
+    assert_eq!((pool.running(), pool.waiting()), (0, 0));
+}
+
+#[tokio::test]
+async fn slices_take_turns() {
+    let pool = Pool::new(1);
+    let order = Mutex::new(Vec::new());
+    let work = |name: &'static str| {
+        let (pool, order) = (&pool, &order);
+        async move {
+            offload(pool, None, async {
+                pause().await;
+                for _ in 0..3 {
+                    order.lock().unwrap().push(name);
+                    slice().await;
+                }
+            })
+            .await;
+        }
+    };
+    futures_util::future::join(work("a"), work("b")).await;
+    assert_eq!(*order.lock().unwrap(), ["a", "b", "a", "b", "a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_work_ends_within_a_slice() {
+    let pool = Pool::new(1);
+    let slices = AtomicUsize::new(0);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
+    let endless = async {
+        loop {
+            pause().await;
+            slices.fetch_add(1, Ordering::Relaxed);
+            tokio::time::advance(Duration::from_millis(400)).await;
+        }
+    };
+    let work = offload(&pool, Some(deadline.into_std()), endless);
+    let ended: Result<(), _> = tokio::time::timeout_at(deadline, work).await;
+    assert!(ended.is_err());
+    assert_eq!(slices.load(Ordering::Relaxed), 3);
+    assert_eq!((pool.running(), pool.waiting()), (0, 0));
+}
+
+#[tokio::test]
+async fn weight() {
+    #[track_caller]
+    fn check(bytes: usize, expected: Weight) {
+        let pool = Pool::new(1);
+        let seen = offload(&pool, None, async {
+            heavy(bytes).await;
+            WEIGHT.get()
+        });
+        let mut seen = std::pin::pin!(seen);
+        let seen = loop {
+            if let Some(seen) = seen.as_mut().now_or_never() {
+                break seen;
+            }
+        };
+        assert_eq!(seen, expected, "{bytes}");
+        assert_eq!(WEIGHT.get(), Weight::Untracked);
+    }
+    check(0, Weight::Light);
+    check(limits::HEAVY_BYTES - 1, Weight::Light);
+    check(limits::HEAVY_BYTES, Weight::Heavy);
+    check(usize::MAX, Weight::Heavy);
+}
+
+#[tokio::test]
+async fn background_work_is_left_alone() {
+    assert_eq!(pause().now_or_never(), Some(()));
+    assert_eq!(slice().now_or_never(), Some(()));
+    assert_eq!(heavy(usize::MAX).now_or_never(), Some(()));
+    assert_eq!(WEIGHT.get(), Weight::Untracked);
+}
+
+#[tokio::test]
+async fn a_panic_gives_the_turn_back() {
+    let pool = Pool::new(1);
+    let panics = async {
+        pause().await;
+        panic!("as asked");
+    };
+    let work = std::panic::AssertUnwindSafe(offload::<_>(&pool, None, panics));
+    let ended: Result<(), _> = work.catch_unwind().await;
+    assert!(ended.is_err());
+    assert_eq!(WEIGHT.get(), Weight::Untracked);
+    assert_eq!((pool.running(), pool.waiting()), (0, 0));
+    offload(&pool, None, pause()).await;
+}
