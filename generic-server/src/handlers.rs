@@ -130,7 +130,7 @@ async fn dispatch(
         }
         ("list", Backend::Virtual(backend)) => {
             let items = backend.list(authorized, &info.namespace).await?;
-            list::of_values(resource, authorized, &call.head, items)
+            list::of_values(resource, authorized, &call.head, items).await
         }
         ("get", _) => get::handle(resource, authorized, &call.head).await,
         ("list", _) => list::handle(resource, authorized, &call.head).await,

@@ -131,6 +131,9 @@ pub const STREAMS: u32 = 250;
 
 // Answers.
 
+/// Bytes of objects that are parsed and encoded before others have their turn: a few milliseconds.
+pub const SLICE_BYTES: usize = 256 * 1024;
+
 /// Bytes of one piece of a streamed answer.
 pub const PIECE_BYTES: usize = 128 * 1024;
 

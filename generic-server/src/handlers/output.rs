@@ -21,6 +21,7 @@ use serde_json::Value;
 use storage::Revision;
 
 use super::table;
+use crate::cpu;
 use crate::negotiate::{ErrorForm, Media, MetaVersion, Negotiated, View};
 use crate::registry::cache::Entry;
 use crate::registry::write::Stored;
@@ -114,6 +115,11 @@ pub(crate) async fn object(
     source: Source,
     code: StatusCode,
 ) -> Result<Response, ApiError> {
+    if let Source::Stored(Stored::Entry(entry)) = &source
+        && (negotiated.media != Media::Json || negotiated.gzip || negotiated.pretty || !plain(resource))
+    {
+        cpu::heavy(entry.json.len()).await;
+    }
     let text = match negotiated.view {
         View::Object => match source {
             Source::Stored(Stored::Entry(entry)) if plain_at(resource, entry.revision) => {

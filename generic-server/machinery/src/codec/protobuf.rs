@@ -81,13 +81,35 @@ pub fn encode_list<'a>(
     list_meta: &[u8],
     items: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<u8> {
-    let mut raw = Vec::new();
-    encode::bytes_field(&mut raw, 1, list_meta);
+    let mut content = Vec::new();
     for item in items {
-        encode::bytes_field(&mut raw, 2, item);
+        encode_list_item(&mut content, item);
     }
-    seal(api_version, kind, &raw)
+    let mut out = begin_list(api_version, kind, list_meta, content.len());
+    out.extend_from_slice(&content);
+    out.extend_from_slice(LIST_END);
+    out
 }
+
+/// What comes before the items of a list that is written piece by piece. `items_len` is the sum of [`list_item_len`] over its items.
+pub fn begin_list(api_version: &str, kind: &str, list_meta: &[u8], items_len: usize) -> Vec<u8> {
+    let mut content = Vec::new();
+    encode::bytes_field(&mut content, 1, list_meta);
+    encode::open_envelope(api_version, kind, &content, items_len)
+}
+
+/// Bytes that an item takes in a list whose message is this long.
+pub fn list_item_len(message_len: usize) -> usize {
+    encode::bytes_field_len(message_len)
+}
+
+/// Appends an item to a list.
+pub fn encode_list_item(out: &mut Vec<u8>, message: &[u8]) {
+    encode::bytes_field(out, 2, message);
+}
+
+/// What comes after the items of a list.
+pub const LIST_END: &[u8] = encode::ENVELOPE_END;
 
 /// One frame of a watch stream: four bytes of length, then the event with the encoded object (envelope and all) in it.
 pub fn encode_watch_frame(event_type: &str, object: &[u8]) -> Vec<u8> {

@@ -10,10 +10,11 @@ use flate2::write::GzEncoder;
 use http::{HeaderValue, StatusCode, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use machinery::ApiError;
+use machinery::{ApiError, limits};
 
 use super::json::Indenter;
-use super::{GZIP_ABOVE, finish, mark_gzip};
+use super::{GZIP_ABOVE, finish, mark_gzip, ready};
+use crate::cpu::{self, Pool, Turns};
 use crate::negotiate::{Media, Negotiated};
 use crate::request::{BoxError, Response};
 
@@ -23,46 +24,64 @@ const PIECE: usize = GZIP_ABOVE + 1;
 const ROOM: usize = 8 << 10;
 const MOST_ROOM: usize = 256 << 10;
 
-/// Writes compact JSON piece by piece.
-pub(crate) trait Fill: Send {
-    /// Appends at least one item; false when nothing is left to append.
-    fn fill(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError>;
+/// What was appended to a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// An item, for which this many bytes were gone through.
+    Item(usize),
+    /// What comes after the last item.
+    End,
 }
 
-/// Answers what `source` writes: at once when it is small, else as a stream.
-pub(crate) fn respond(
+/// Writes a list item by item, in the negotiated encoding; JSON is written compact.
+pub(crate) trait Fill: Send {
+    /// Appends an item, or what comes after the last. It is not called again after that.
+    fn fill(&mut self, out: &mut Vec<u8>) -> Result<Filled, ApiError>;
+}
+
+/// Answers what `source` writes: at once when it is small, else as a stream. `heavy` says that items are parsed or encoded rather
+/// than copied: that is done in slices, in the pool for long computations.
+pub(crate) async fn respond(
     negotiated: &Negotiated,
     mut source: impl Fill + Unpin + 'static,
+    heavy: bool,
 ) -> Result<Response, ApiError> {
-    let mut first = Vec::new();
-    if negotiated.media != Media::Json {
-        while source.fill(&mut first)? {}
-        return finish(negotiated, first, StatusCode::OK);
+    let (mut first, mut worked) = (Vec::new(), 0);
+    while first.len() < PIECE {
+        match source.fill(&mut first)? {
+            Filled::Item(bytes) => worked += bytes,
+            Filled::End if negotiated.media == Media::Json => {
+                return finish(negotiated, first, StatusCode::OK);
+            }
+            Filled::End => return Ok(ready(negotiated, first, StatusCode::OK)),
+        }
+        if heavy && worked >= limits::SLICE_BYTES {
+            worked = 0;
+            cpu::pause().await;
+        }
     }
-    let mut more = true;
-    while more && first.len() < PIECE {
-        more = source.fill(&mut first)?;
+    let is_json = negotiated.media == Media::Json;
+    let pretty = is_json && negotiated.pretty;
+    if !pretty {
+        first.shrink_to_fit();
     }
-    if !more {
-        return finish(negotiated, first, StatusCode::OK);
-    }
-    let mut body = Pieces {
-        source,
-        first: Some(first),
-        room: ROOM,
-        indenter: negotiated.pretty.then(Indenter::default),
-        gzip: negotiated
-            .gzip
-            .then(|| GzEncoder::new(Vec::new(), Compression::fast())),
-        done: false,
+    let body = Pieces {
+        making: Making {
+            source,
+            first: Some(first),
+            room: ROOM,
+            ends_in_newline: is_json && !pretty,
+            indenter: pretty.then(Indenter::default),
+            gzip: negotiated
+                .gzip
+                .then(|| GzEncoder::new(Vec::new(), Compression::fast())),
+            done: false,
+        },
+        turns: (heavy || pretty || negotiated.gzip).then(|| Turns::new(Pool::shared())),
     };
-    if !negotiated.pretty {
-        body.first.get_or_insert_default().shrink_to_fit();
-    }
     let mut response = Response::new(body.boxed_unsync());
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let content_type = HeaderValue::from_static(negotiated.media.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     if negotiated.gzip {
         mark_gzip(&mut response);
     }
@@ -70,35 +89,28 @@ pub(crate) fn respond(
 }
 
 struct Pieces<S> {
+    making: Making<S>,
+    /// Pieces that take long to make are made in turns with other long computations.
+    turns: Option<Turns>,
+}
+
+struct Making<S> {
     source: S,
     first: Option<Vec<u8>>,
     /// What pieces need beyond their size, as far as has been seen.
     room: usize,
+    ends_in_newline: bool,
     indenter: Option<Indenter>,
     gzip: Option<GzEncoder<Vec<u8>>>,
     done: bool,
 }
 
-impl<S: Fill> Pieces<S> {
+impl<S: Fill> Making<S> {
     /// The next piece of the body; empty at the end, and sometimes while the compressor gathers.
     fn next(&mut self) -> Result<Vec<u8>, BoxError> {
         let mut piece = match self.first.take() {
             Some(first) => first,
-            None => {
-                let mut piece = Vec::with_capacity(PIECE + self.room);
-                while piece.len() < PIECE {
-                    if !self.source.fill(&mut piece)? {
-                        self.done = true;
-                        if self.indenter.is_none() {
-                            piece.push(b'\n');
-                        }
-                        break;
-                    }
-                }
-                let beyond = piece.len().saturating_sub(PIECE);
-                self.room = self.room.max(beyond.min(MOST_ROOM));
-                piece
-            }
+            None => self.fill()?,
         };
         if let Some(indenter) = &mut self.indenter {
             let mut indented = Vec::with_capacity(piece.len() * 2);
@@ -116,6 +128,27 @@ impl<S: Fill> Pieces<S> {
         self.gzip = Some(gzip);
         Ok(out)
     }
+
+    /// A piece, smaller than others where its items take long to encode.
+    fn fill(&mut self) -> Result<Vec<u8>, ApiError> {
+        let mut piece = Vec::with_capacity(PIECE + self.room);
+        let mut worked = 0;
+        while piece.len() < PIECE && worked < limits::SLICE_BYTES {
+            match self.source.fill(&mut piece)? {
+                Filled::Item(bytes) => worked += bytes,
+                Filled::End => {
+                    self.done = true;
+                    if self.ends_in_newline {
+                        piece.push(b'\n');
+                    }
+                    break;
+                }
+            }
+        }
+        let beyond = piece.len().saturating_sub(PIECE);
+        self.room = self.room.max(beyond.min(MOST_ROOM));
+        Ok(piece)
+    }
 }
 
 impl<S: Fill + Unpin> http_body::Body for Pieces<S> {
@@ -124,17 +157,21 @@ impl<S: Fill + Unpin> http_body::Body for Pieces<S> {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = self.get_mut();
-        while !this.done {
-            match this.next() {
+        let Pieces { making, turns } = self.get_mut();
+        while !making.done {
+            let piece = match turns {
+                Some(turns) => std::task::ready!(turns.poll(cx, |_| making.next())),
+                None => making.next(),
+            };
+            match piece {
                 Ok(piece) if piece.is_empty() => {}
                 Ok(piece) => return Poll::Ready(Some(Ok(Frame::data(piece.into())))),
                 Err(error) => {
                     // The head is sent: all that can be done is to cut the answer short, visibly.
                     tracing::error!(%error, "a list ended early");
-                    this.done = true;
+                    making.done = true;
                     return Poll::Ready(Some(Err(error)));
                 }
             }
@@ -143,6 +180,6 @@ impl<S: Fill + Unpin> http_body::Body for Pieces<S> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.done
+        self.making.done
     }
 }

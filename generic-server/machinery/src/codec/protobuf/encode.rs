@@ -46,16 +46,32 @@ fn message_field(out: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>
     out.splice(start..start, prefix);
 }
 
+/// The length of a field of this many bytes whose tag takes one byte.
+pub(super) fn bytes_field_len(bytes: usize) -> usize {
+    let bits = usize::BITS - bytes.leading_zeros();
+    1 + bits.div_ceil(7).max(1) as usize + bytes
+}
+
+/// The fields after the content: no encoding, no content type.
+pub(super) const ENVELOPE_END: &[u8] = &[3 << 3 | 2, 0, 4 << 3 | 2, 0];
+
 pub(super) fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
+    let mut out = open_envelope(api_version, kind, raw, 0);
+    out.extend_from_slice(ENVELOPE_END);
+    out
+}
+
+/// An envelope up to its content, which is `begin` and `rest` more bytes.
+pub(super) fn open_envelope(api_version: &str, kind: &str, begin: &[u8], rest: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(begin.len() + api_version.len() + kind.len() + 32);
     out.extend_from_slice(super::PREFIX);
     message_field(&mut out, 1, |out| {
         bytes_field(out, 1, api_version.as_bytes());
         bytes_field(out, 2, kind.as_bytes());
     });
-    bytes_field(&mut out, 2, raw);
-    bytes_field(&mut out, 3, b"");
-    bytes_field(&mut out, 4, b"");
+    tag(&mut out, 2, BYTES);
+    varint(&mut out, (begin.len() + rest) as u64);
+    out.extend_from_slice(begin);
     out
 }
 

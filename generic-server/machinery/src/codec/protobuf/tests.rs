@@ -282,3 +282,23 @@ fn upstreams_samples_read_and_write_the_same() {
         faults.join("\n")
     );
 }
+
+#[test]
+fn lists_in_pieces() {
+    #[track_caller]
+    fn check(lengths: &[usize]) {
+        let items: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length]).collect();
+        let whole = encode_list("v1", "ConfigMapList", b"meta", items.iter().map(Vec::as_slice));
+        let items_len = lengths.iter().map(|length| list_item_len(*length)).sum();
+        let mut pieces = begin_list("v1", "ConfigMapList", b"meta", items_len);
+        for item in &items {
+            encode_list_item(&mut pieces, item);
+        }
+        pieces.extend_from_slice(LIST_END);
+        assert_eq!(pieces, whole);
+        let content = open(&whole).expect("an envelope").raw.len();
+        assert_eq!(content, list_item_len(4) + items_len);
+    }
+    check(&[]);
+    check(&[0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152]);
+}
