@@ -166,7 +166,7 @@ impl Handler for Chain {
     }
 
     fn connection_metrics(&self) -> Arc<ConnectionMetrics> {
-        self.0.metrics.connections.clone()
+        self.config.metrics.connections.clone()
     }
 }
 
