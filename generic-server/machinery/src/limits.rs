@@ -16,6 +16,10 @@ pub const DEPTH: usize = 250;
 /// Upstream bounds the share of nodes that come from aliases instead. Past it: 400, `document contains excessive aliasing`.
 pub const YAML_ALIAS_BYTES: usize = BODY_BYTES;
 
+/// Spaces that the indentation of one printed YAML document may take: deep lists of short items grow by it a hundred times. Upstream
+/// has no bound. Past it: the document is printed as JSON, which is YAML.
+pub const YAML_INDENTATION_BYTES: usize = 16 << 20;
+
 /// Nodes of one YAML document with its aliases expanded. Past it: 400.
 pub const YAML_NODES: usize = 500_000;
 

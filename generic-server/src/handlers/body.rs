@@ -405,7 +405,7 @@ fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Result<(), Decod
     let unknown = own.into_iter().chain(unknown).chain(embedded);
     decoded.strict.extend(unknown.map(StrictError::Unknown));
     if let Some(schema) = schema {
-        custom_schema::default(schema.root(), &mut decoded.value);
+        custom_schema::default_decoded(schema.root(), &mut decoded.value)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::field::{clip, show_value};
 use crate::{limits, steps};
@@ -230,6 +230,33 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
+/// Numbers by what they mean. Exactly: as doubles, two whole numbers could both equal a third and yet differ, and what sorts by such
+/// an order panics.
+fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+    let float = |number: &Number| number.as_f64().unwrap_or_default();
+    match (a.as_i128(), b.as_i128()) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (Some(a), None) => compare_with_float(a, float(b)),
+        (None, Some(b)) => compare_with_float(b, float(a)).reverse(),
+        (None, None) => float(a).partial_cmp(&float(b)).unwrap_or(Ordering::Equal),
+    }
+}
+
+fn compare_with_float(whole: i128, float: f64) -> Ordering {
+    let floor = float.floor();
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "what is beyond saturates, and is beyond any number of 64 bits"
+    )]
+    let below = floor as i128;
+    let fraction = if float > floor {
+        Ordering::Less
+    } else {
+        Ordering::Equal
+    };
+    whole.cmp(&below).then(fraction)
+}
+
 /// A total order over values of all types: numbers, strings, booleans, lists, objects, null.
 pub(super) fn compare_values(a: &Value, b: &Value) -> Ordering {
     let rank = |value: &Value| match value {
@@ -241,10 +268,7 @@ pub(super) fn compare_values(a: &Value, b: &Value) -> Ordering {
         Value::Null => 5,
     };
     match (a, b) {
-        (Value::Number(x), Value::Number(y)) => match (x.as_i64(), y.as_i64()) {
-            (Some(x), Some(y)) => x.cmp(&y),
-            _ => as_float(a).total_cmp(&as_float(b)),
-        },
+        (Value::Number(x), Value::Number(y)) => compare_numbers(x, y),
         (Value::String(x), Value::String(y)) => x.cmp(y),
         (Value::Bool(x), Value::Bool(y)) => x.cmp(y),
         (Value::Array(x), Value::Array(y)) => {
@@ -265,5 +289,50 @@ pub(super) fn compare_values(a: &Value, b: &Value) -> Ordering {
                 .unwrap_or_else(|| x.len().cmp(&y.len()))
         }
         _ => rank(a).cmp(&rank(b)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_have_a_total_order() {
+        let sorted = [
+            json!(-1e300),
+            json!(i64::MIN),
+            json!(-1.5),
+            json!(-1),
+            json!(0),
+            json!(0.5),
+            json!(9_007_199_254_740_992_i64),
+            json!(9_007_199_254_740_993_i64),
+            json!(i64::MAX - 1),
+            json!(i64::MAX),
+            json!(9_223_372_036_854_775_808_u64),
+            json!(u64::MAX),
+            json!(1e300),
+            json!(""),
+            json!("a"),
+            json!(false),
+            json!([1]),
+            json!([1, 0]),
+            json!({"a": 1}),
+            json!(null),
+        ];
+        for (i, a) in sorted.iter().enumerate() {
+            for (j, b) in sorted.iter().enumerate() {
+                assert_eq!(compare_values(a, b), i.cmp(&j), "{a} {b}");
+            }
+        }
+        for (a, b) in [
+            (json!(0.0), json!(-0.0)),
+            (json!(1), json!(1.0)),
+            (json!(9_007_199_254_740_992_i64), json!(9_007_199_254_740_992.0)),
+        ] {
+            assert_eq!(compare_values(&a, &b), Ordering::Equal, "{a} {b}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::{SchemaRef, builtin};
-use crate::codec::typed;
+use crate::codec::{DecodeError, Memory, typed, weight};
 use crate::field::clip;
 use crate::{FieldError, FieldPath, limits, steps};
 
@@ -222,6 +222,23 @@ fn element_default(schema: SchemaRef<'_>) -> Option<&Value> {
 
 /// Puts in defaults: for absent fields, and for nulls that are not nullable.
 pub fn default(schema: SchemaRef<'_>, value: &mut Value) {
+    // Without a bound nothing is refused.
+    let _ = fill(schema, value, &mut |_| Ok(()));
+}
+
+/// The same of an object that a client sends: a small item of a list may get a default of any length.
+///
+/// # Errors
+/// When the defaults take more memory than a decoded body may ([`limits::DECODED_BYTES`]).
+pub fn default_decoded(schema: SchemaRef<'_>, value: &mut Value) -> Result<(), DecodeError> {
+    let mut memory = Memory::default();
+    fill(schema, value, &mut |default| memory.take(weight(default)))
+}
+
+/// What is asked before a default is put in.
+type Allow<'a> = dyn FnMut(&Value) -> Result<(), DecodeError> + 'a;
+
+fn fill(schema: SchemaRef<'_>, value: &mut Value, allow: &mut Allow<'_>) -> Result<(), DecodeError> {
     match value {
         Value::Object(map) => {
             for field in &schema.node().fields {
@@ -232,35 +249,38 @@ pub fn default(schema: SchemaRef<'_>, value: &mut Value) {
                     Some(Value::Null) if !nullable => {}
                     Some(_) => continue,
                 }
+                allow(default)?;
                 map.insert(field.name.to_string(), (**default).clone());
             }
             for (name, value) in map {
                 if let Some((_, inner)) = schema.field(name) {
-                    default(inner, value);
+                    fill(inner, value, allow)?;
                 } else if let Some(inner) = schema.additional() {
-                    default_element(inner, value);
+                    fill_element(inner, value, allow)?;
                 }
             }
         }
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
                 for item in items {
-                    default_element(inner, item);
+                    fill_element(inner, item, allow)?;
                 }
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
-fn default_element(schema: SchemaRef<'_>, value: &mut Value) {
+fn fill_element(schema: SchemaRef<'_>, value: &mut Value, allow: &mut Allow<'_>) -> Result<(), DecodeError> {
     if value.is_null()
         && !schema.node().nullable
         && let Some(default) = element_default(schema)
     {
+        allow(default)?;
         *value = default.clone();
     }
-    default(schema, value);
+    fill(schema, value, allow)
 }
 
 /// Brings `metadata` of whole objects (the root's with `root`, and of embedded resources) into the form of its type, and
@@ -474,6 +494,20 @@ mod tests {
         );
         coerce_metadata(root(&schema), &mut wrong, true, true).unwrap();
         assert_eq!(wrong, json!({"metadata": {"name": "a"}}));
+    }
+
+    #[test]
+    fn defaults_of_a_body_are_bounded() {
+        let text = "x".repeat(1 << 20);
+        let schema = schema(json!({"type": "array", "items": {"type": "object",
+            "properties": {"a": {"type": "string", "default": text}}}}));
+        let filled = |items: usize| {
+            let mut value = Value::Array(vec![json!({}); items]);
+            default_decoded(root(&schema), &mut value).map(|()| value[items - 1]["a"].as_str().map(str::len))
+        };
+        let most = limits::DECODED_BYTES / (text.len() + size_of::<Value>());
+        assert_eq!(filled(most), Ok(Some(text.len())));
+        assert!(filled(most + 1).is_err());
     }
 
     #[test]

@@ -7,12 +7,17 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use super::scalar::{Meaning, go_general, is_base60, resolve};
+use crate::limits;
 
 const WIDTH: usize = 80;
 const LONGEST_SIMPLE_KEY: usize = 128;
 
-/// The document, ending in a line feed.
+/// The document, ending in a line feed. One whose indentation would pass [`limits::YAML_INDENTATION_BYTES`] is printed in flow
+/// style, as JSON.
 pub fn to_string(value: &Value) -> String {
+    if indentation(value, 0) > limits::YAML_INDENTATION_BYTES {
+        return format!("{value}\n");
+    }
     let mut emitter = Emitter {
         out: String::new(),
         column: 0,
@@ -26,6 +31,18 @@ pub fn to_string(value: &Value) -> String {
         }
     }
     emitter.out
+}
+
+/// At most how many spaces stand before the lines of a value at `indent`.
+fn indentation(value: &Value, indent: usize) -> usize {
+    let inside = match value {
+        Value::Array(items) => items.iter().map(|item| indentation(item, indent + 2)).sum(),
+        Value::Object(map) => map.values().map(|member| indentation(member, indent + 2)).sum(),
+        // Each break of a text begins a line.
+        Value::String(text) => indent * text.bytes().filter(|byte| *byte == b'\n').count(),
+        _ => 0,
+    };
+    indent + inside
 }
 
 struct Emitter {
@@ -68,7 +85,7 @@ impl Emitter {
     /// Entries at `indent`; the cursor stands at that column of an empty line, or behind a `- `.
     fn mapping(&mut self, map: &Map<String, Value>, indent: usize) {
         let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-        entries.sort_by(|a, b| natural(a.0, b.0));
+        sort(&mut entries, |a, b| natural(a.0, b.0));
         for (index, (key, value)) in entries.into_iter().enumerate() {
             if index > 0 {
                 self.pad(indent);
@@ -378,6 +395,29 @@ impl Facts {
             single: !unquotable,
             block: !text.is_empty() && !text.ends_with(' ') && !space_break && !special,
         }
+    }
+}
+
+/// Sorts by an order that may contradict itself, as [`natural`] does: `a` may come before `b`, `b` before `c`, and `c` before `a`.
+/// The standard library panics when it sees that; this merges, and any outcome is as good as another.
+fn sort<T: Copy>(items: &mut [T], order: impl Fn(&T, &T) -> Ordering) {
+    let mut from = items.to_vec();
+    let mut width = 1;
+    while width < items.len() {
+        for (from, to) in from.chunks(2 * width).zip(items.chunks_mut(2 * width)) {
+            let (left, right) = from.split_at(width.min(from.len()));
+            let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+            for slot in to {
+                let right_first = match (left.peek(), right.peek()) {
+                    (Some(l), Some(r)) => order(r, l).is_lt(),
+                    (left, _) => left.is_none(),
+                };
+                let next = if right_first { right.next() } else { left.next() };
+                *slot = *next.unwrap_or(slot);
+            }
+        }
+        from.copy_from_slice(items);
+        width *= 2;
     }
 }
 

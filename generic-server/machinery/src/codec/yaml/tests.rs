@@ -194,3 +194,29 @@ fn repeated_keys_are_reported_up_to_a_figure() {
     let long = decode(format!("? {key}\n: 1\n? {key}\n: 2\n").as_bytes()).unwrap();
     assert!(long.strict[0].to_string().len() < 2 * limits::SHOWN_VALUE_BYTES);
 }
+
+#[test]
+fn indentation_is_bounded() {
+    let deep = |items: usize| (0..200).fold(json!(vec![1; items]), |inner, _| json!([inner]));
+    let lists: usize = (0..=200).map(|level| 2 * level).sum();
+    let most = (limits::YAML_INDENTATION_BYTES - lists) / 402;
+    let block = to_string(&deep(most));
+    assert!(block.starts_with("- - - ") && block.ends_with(" - 1\n"));
+    let flow = to_string(&deep(most + 1));
+    assert!(flow.starts_with("[[[[") && flow.len() < 4 * most);
+    assert_eq!(decode(to_string(&deep(1)).as_bytes()).unwrap().value, deep(1));
+    let small = json!({"a": [1, "x\n\"\u{e9}\u{1}", null, 1.5e300], "b": {"c d": true}});
+    assert_eq!(decode(format!("{small}\n").as_bytes()).unwrap().value, small);
+}
+
+#[test]
+fn keys_whose_order_contradicts_itself_are_printed() {
+    let letters = ["", "0", "1", "9", "a", "-", "\u{663}", "z"];
+    let three = letters.iter().flat_map(|a| {
+        letters
+            .iter()
+            .flat_map(move |b| letters.map(|c| format!("{a}{b}{c}")))
+    });
+    let object: Value = three.map(|key| (key, json!(1))).collect::<Map<_, _>>().into();
+    assert_eq!(decode(to_string(&object).as_bytes()).unwrap().value, object);
+}
