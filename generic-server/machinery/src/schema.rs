@@ -109,6 +109,8 @@ pub struct Rules {
     pub description: Option<Arc<str>>,
     /// `enum`.
     pub enumeration: Option<Box<[Value]>>,
+    /// Where the texts of a long `enum` are in it, in their order: a list is not to be held against it item by item.
+    pub enumerated_texts: Box<[u32]>,
     /// `pattern`.
     pub pattern: Option<Pattern>,
     /// `minLength` and `maxLength`, in characters.

@@ -186,6 +186,7 @@ fn lists_and_sets() {
         "[1, 2, 3, 4].slice(1, 3) == [2, 3] && [[1, 2], [3]].flatten(1) == [1, 2, 3]",
         "[[1, 2], [3]].flatten() == [1, 2, 3] && [3, 1].sort() == [1, 3] && [1, 2].reverse() == [2, 1] && [1, 1, 2].distinct() == [1, 2] && lists.range(3) == [0, 1, 2]",
         "self.keyed.sortBy(e, e.v).map(e, e.k) == ['a', 'b']",
+        "lists.range(64).map(i, i % 3 == 0 ? 0.0 / 0.0 : double((i * 37) % 64)).sort().slice(22, 64).isSorted()",
     ]);
     fails(&[
         (

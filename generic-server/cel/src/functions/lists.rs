@@ -195,7 +195,12 @@ fn sorted<'a>(list: &List<'a>, keys: &List<'a>) -> Ret<'a> {
     if pairs.iter().any(|(key, _)| !key.type_of().same(&ty)) {
         return Err(EvalError::fixed("list elements must have the same type"));
     }
-    pairs.sort_by(|(a, _), (b, _)| compare::order(a, b).unwrap_or(Ordering::Equal));
+    // NaN has no place among the others; all of them go first, because a sort panics on an order that contradicts itself.
+    let is_number = |key: &Val<'_>| !matches!(key, Val::Double(x) if x.is_nan());
+    pairs.sort_by(|(a, _), (b, _)| {
+        let comparable = is_number(a).cmp(&is_number(b));
+        comparable.then_with(|| compare::order(a, b).unwrap_or(Ordering::Equal))
+    });
     Ok(Val::list(pairs.into_iter().map(|(_, item)| item).collect()))
 }
 

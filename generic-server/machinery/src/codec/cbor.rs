@@ -421,4 +421,20 @@ mod tests {
             assert!(decode(bytes).is_err(), "{:x?}", &bytes[..bytes.len().min(20)]);
         }
     }
+
+    #[test]
+    fn memory_is_bounded() {
+        // Maps of one empty key, which take two hundred times their three bytes.
+        let maps = |count: usize| {
+            let mut bytes = vec![0x9a];
+            bytes.extend_from_slice(&u32::try_from(count).unwrap().to_be_bytes());
+            bytes.extend(b"\xa1\x40\xf6".repeat(count));
+            decode(&bytes).map(drop)
+        };
+        assert_eq!(maps(100_000), Ok(()));
+        let error = maps(250_000).unwrap_err().to_string();
+        assert!(error.starts_with("decoded object is too large"), "{error}");
+        // Lengths that are only declared make nothing.
+        assert!(decode(b"\x9a\xff\xff\xff\xff").is_err());
+    }
 }

@@ -124,10 +124,10 @@ fn parse_ip(path: &FieldPath<'_>, value: &str, strict: bool) -> Result<IpAddr, V
 
 /// Checks an address of a field that was once lax. Values in `old` pass unseen.
 pub fn validate_ip_legacy(path: &FieldPath<'_>, value: &str, strict: bool, old: &[&str]) -> Vec<FieldError> {
-    if old.contains(&value) {
-        return Vec::new();
+    match parse_ip(path, value, strict) {
+        Err(errors) if !old.contains(&value) => errors,
+        _ => Vec::new(),
     }
-    parse_ip(path, value, strict).err().unwrap_or_default()
 }
 
 /// Checks an address strictly; it must be in canonical form.
@@ -192,10 +192,10 @@ pub fn validate_cidr_legacy(
     strict: bool,
     old: &[&str],
 ) -> Vec<FieldError> {
-    if old.contains(&value) {
-        return Vec::new();
+    match parse_cidr(path, value, strict) {
+        Err(errors) if !old.contains(&value) => errors,
+        _ => Vec::new(),
     }
-    parse_cidr(path, value, strict).err().unwrap_or_default()
 }
 
 /// Checks a CIDR strictly; it must be in canonical form.

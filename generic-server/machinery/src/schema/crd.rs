@@ -231,7 +231,9 @@ impl Compiler {
         for (key, value) in map {
             match key.as_str() {
                 "enum" if !list(props, "enum").is_empty() => {
-                    rules.enumeration = Some(list(props, "enum").into());
+                    let allowed = list(props, "enum");
+                    rules.enumerated_texts = enumerated_texts(allowed);
+                    rules.enumeration = Some(allowed.into());
                 }
                 "pattern" if value.as_str().is_some_and(|p| !p.is_empty()) => {
                     rules.pattern = self.pattern(text(props, "pattern"), path);
@@ -295,6 +297,19 @@ impl Compiler {
             .map(|(index, schema)| self.node(schema, &path.index(index), depth + 1, Place::Element))
             .collect()
     }
+}
+
+/// Values of an enumeration that are searched one by one.
+const SEARCHED_VALUES: usize = 16;
+
+fn enumerated_texts(allowed: &[Value]) -> Box<[u32]> {
+    if allowed.len() <= SEARCHED_VALUES {
+        return Box::default();
+    }
+    let texts = (0..).zip(allowed).filter(|(_, value)| value.is_string());
+    let mut texts: Vec<(u32, Option<&str>)> = texts.map(|(at, value)| (at, value.as_str())).collect();
+    texts.sort_by_key(|(_, text)| *text);
+    texts.into_iter().map(|(at, _)| at).collect()
 }
 
 fn ty(props: &Value) -> Type {

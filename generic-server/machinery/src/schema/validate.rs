@@ -187,7 +187,17 @@ fn check_enum(rules: &Rules, value: &Value, place: &Place<'_>, out: &mut Outcome
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
         (a, b) => a == b,
     };
-    if !allowed.iter().any(same) {
+    let found = match value {
+        Value::String(text) if !rules.enumerated_texts.is_empty() => {
+            let known = |at: &u32| allowed.get(*at as usize).and_then(Value::as_str);
+            let found = rules
+                .enumerated_texts
+                .binary_search_by(|at| known(at).cmp(&Some(text.as_str())));
+            found.is_ok()
+        }
+        _ => allowed.iter().any(same),
+    };
+    if !found {
         out.add(place, Violation::Enum(value, allowed));
     }
 }

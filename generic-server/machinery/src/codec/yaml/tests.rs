@@ -151,9 +151,9 @@ fn aliases_add_no_more_bytes_than_a_body_has() {
         &format!("a: &a\n  ? {text}\n  : 1\nb: [{}]\n", ["*a"; 8].join(",")),
         true,
     );
-    let merged = vec![" - <<: *a\n"; 9].concat();
+    let merged = [" - <<: *a\n"; 9].concat();
     is_excessive(&format!("a: &a {{k: {text}}}\nb:\n{merged}"), true);
-    let merged = vec!["*a"; 9].join(",");
+    let merged = ["*a"; 9].join(",");
     is_excessive(&format!("a: &a {{k: {text}}}\nb:\n <<: [{merged}]\n"), true);
 }
 

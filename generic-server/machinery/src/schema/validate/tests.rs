@@ -315,3 +315,19 @@ fn repeated_items_are_found() {
         &["spec.x: Invalid value: \"\": spec.x in body shouldn't contain duplicates"],
     );
 }
+
+#[test]
+fn long_enumerations_say_what_short_ones_do() {
+    let mut allowed: Vec<Value> = (0..100).rev().map(|n| json!(format!("v{n}"))).collect();
+    allowed.extend([json!(7), json!("7")]);
+    let faults = |value: Value| {
+        let props = json!({"type": "object", "properties": {"x": {"enum": allowed}}});
+        errors(&props, &json!({ "x": value })).len()
+    };
+    for value in [json!("v0"), json!("v99"), json!("7"), json!(7), json!(7.0)] {
+        assert_eq!(faults(value.clone()), 0, "{value}");
+    }
+    for value in [json!("v100"), json!(""), json!(8), json!(true)] {
+        assert_eq!(faults(value.clone()), 1, "{value}");
+    }
+}
