@@ -13,6 +13,7 @@ use super::path::{PathElement, equal};
 use super::set::{Part, Set};
 use super::types::{ListTy, MapTy, Shape, Ty};
 use crate::schema::FieldDef;
+use crate::steps;
 
 /// The fields that differ. No field is in more than one of the sets.
 #[derive(Debug, Default)]
@@ -124,7 +125,7 @@ pub(super) fn compare<'a>(
     old: Side<'a>,
     new: Side<'a>,
 ) -> Result<Comparison<'a>, String> {
-    let delta = visit(view, ty, old, new)?;
+    let delta = visit(view, ty, old, new, None)?;
     Ok(Comparison {
         removed: delta.removed.children,
         modified: delta.modified.children,
@@ -132,21 +133,62 @@ pub(super) fn compare<'a>(
     })
 }
 
-fn visit<'a>(view: View, ty: Ty<'a>, old: Side<'a>, new: Side<'a>) -> Result<Delta<'a>, String> {
-    if let (Side::Some(old), Side::Some(new)) = (old, new)
-        && old == new
-    {
-        return Ok(Delta::default());
+/// The way to the first difference of two values, innermost key first; it ends where lists, scalars or the keys themselves differ.
+type Way<'a> = [&'a str];
+
+/// Where two values first differ; `None` when they are equal. Whoever walks down that way knows of everything before it that it is
+/// equal: were each level to compare all that is below it, the innermost values would be compared once for each level.
+fn difference<'a>(old: &'a Value, new: &'a Value) -> Option<Vec<&'a str>> {
+    steps::count(1);
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        #[cfg(test)]
+        steps::count(old.as_array().map_or(0, Vec::len));
+        return (old != new).then(Vec::new);
+    };
+    if old.len() != new.len() {
+        return Some(Vec::new());
     }
+    for ((key, old), (new_key, new)) in old.iter().zip(new) {
+        if key != new_key {
+            return Some(Vec::new());
+        }
+        if let Some(mut way) = difference(old, new) {
+            way.push(key);
+            return Some(way);
+        }
+    }
+    None
+}
+
+/// Compares at a place. `way` leads to the first difference, where it is known already.
+fn visit<'a>(
+    view: View,
+    ty: Ty<'a>,
+    old: Side<'a>,
+    new: Side<'a>,
+    way: Option<&Way<'a>>,
+) -> Result<Delta<'a>, String> {
+    let found;
+    let way = match (way, old, new) {
+        (Some(way), ..) => way,
+        (None, Side::Some(old), Side::Some(new)) => match difference(old, new) {
+            None => return Ok(Delta::default()),
+            Some(way) => {
+                found = way;
+                &found
+            }
+        },
+        (None, ..) => &[],
+    };
     let mut delta = Delta::default();
     let (old_shape, new_shape) = (ty.shape(old.value()), ty.shape(new.value()));
     let mut leaf = false;
     let differ = old.value().is_some() && new.value().is_some() && !old_shape.same_kind(&new_shape);
     if new.value().is_none() || differ {
-        leaf = walk(view, old_shape, ty, old, new, &mut delta)?;
+        leaf = walk(view, old_shape, (old, new), way, &mut delta)?;
     }
     if new.value().is_some() {
-        leaf = walk(view, new_shape, ty, old, new, &mut delta)?;
+        leaf = walk(view, new_shape, (old, new), way, &mut delta)?;
     }
     if !leaf {
         delta.added.member |= old.is_none();
@@ -183,9 +225,8 @@ fn leaf<'a>(old: Side<'a>, new: Side<'a>, delta: &mut Delta<'a>) {
 fn walk<'a>(
     view: View,
     shape: Shape<'a>,
-    ty: Ty<'a>,
-    old: Side<'a>,
-    new: Side<'a>,
+    (old, new): (Side<'a>, Side<'a>),
+    way: &Way<'a>,
     delta: &mut Delta<'a>,
 ) -> Result<bool, String> {
     match shape {
@@ -196,7 +237,7 @@ fn walk<'a>(
             if map.atomic || (empty(old) && empty(new) && !(zero_struct && has_zero_members(&map))) {
                 leaf(old, new, delta);
             } else {
-                members(view, &map, old, new, delta)?;
+                members(view, &map, (old, new), way, delta)?;
                 return Ok(false);
             }
         }
@@ -204,7 +245,7 @@ fn walk<'a>(
             if list.keys.is_none() || (old.list().is_empty() && new.list().is_empty()) {
                 leaf(old, new, delta);
             } else {
-                items(view, &list, ty, old.list(), new.list(), delta)?;
+                items(view, &list, old.list(), new.list(), delta)?;
                 return Ok(false);
             }
         }
@@ -219,10 +260,14 @@ fn has_zero_members(map: &MapTy<'_>) -> bool {
 fn members<'a>(
     view: View,
     map: &MapTy<'a>,
-    old: Side<'a>,
-    new: Side<'a>,
+    (old, new): (Side<'a>, Side<'a>),
+    way: &Way<'a>,
     delta: &mut Delta<'a>,
 ) -> Result<(), String> {
+    let (mut ahead, behind) = match way.split_last() {
+        Some((key, behind)) => (Some(*key), behind),
+        None => (None, way),
+    };
     let mut left = old.map().into_iter().flatten().peekable();
     let mut right = new.map().into_iter().flatten().peekable();
     // An object that appears or goes as a whole brings its unwritten zero members along.
@@ -246,7 +291,8 @@ fn members<'a>(
             let field = unwritten.next();
             if let (Ordering::Greater, Some(field)) = (order, field) {
                 let ty = map.field_type(field);
-                let child = visit(view, ty, old.absent(Some(field)), new.absent(Some(field)))?;
+                let (old, new) = (old.absent(Some(field)), new.absent(Some(field)));
+                let child = visit(view, ty, old, new, None)?;
                 push(delta, PathElement::field(&*field.name), child);
                 continue;
             }
@@ -259,10 +305,23 @@ fn members<'a>(
         }
         let old_value = left.next_if(|(k, _)| *k == key).map(|(_, v)| v);
         let new_value = right.next_if(|(k, _)| *k == key).map(|(_, v)| v);
-        if let (Some(a), Some(b)) = (old_value, new_value)
-            && a == b
-        {
-            continue;
+        let found;
+        let mut way = None;
+        if let (Some(a), Some(b)) = (old_value, new_value) {
+            match ahead {
+                Some(ahead) if key.as_str() < ahead => continue,
+                Some(first) if key == first => {
+                    ahead = None;
+                    way = Some(behind);
+                }
+                _ => match difference(a, b) {
+                    None => continue,
+                    Some(other) => {
+                        found = other;
+                        way = Some(found.as_slice());
+                    }
+                },
+            }
         }
         let (ty, field) = map.member(key);
         let side = |value: Option<&'a Value>, parent: Side<'a>| match value {
@@ -275,7 +334,7 @@ fn members<'a>(
         if old_side.is_none() && new_side.is_none() {
             continue;
         }
-        let child = visit(view, ty.unwrap_or(Ty::Deduced), old_side, new_side)?;
+        let child = visit(view, ty.unwrap_or(Ty::Deduced), old_side, new_side, way)?;
         push(delta, PathElement::field(key.as_str()), child);
     }
 }
@@ -302,7 +361,6 @@ struct Found<'a> {
 fn items<'a>(
     view: View,
     list: &ListTy<'a>,
-    _ty: Ty<'a>,
     old: &'a [Value],
     new: &'a [Value],
     delta: &mut Delta<'a>,
@@ -338,7 +396,7 @@ fn items<'a>(
         let side = |list: &[&'a Value]| list.first().map_or(Side::None, |v| Side::Some(v));
         let mut child = Delta::default();
         match (found.old.len(), found.new.len()) {
-            (0 | 1, 0 | 1) => child = visit(view, list.items, side(&found.old), side(&found.new))?,
+            (0 | 1, 0 | 1) => child = visit(view, list.items, side(&found.old), side(&found.new), None)?,
             // Repeated items are owned as one thing.
             (2.., 2..) => {
                 let same = found.old.len() == found.new.len()
@@ -347,13 +405,13 @@ fn items<'a>(
             }
             (2.., _) => {
                 if !found.new.is_empty() {
-                    child = visit(view, list.items, Side::None, side(&found.new))?;
+                    child = visit(view, list.items, Side::None, side(&found.new), None)?;
                 }
                 child.removed.member = true;
             }
             (_, 2..) => {
                 if !found.old.is_empty() {
-                    child = visit(view, list.items, side(&found.old), Side::None)?;
+                    child = visit(view, list.items, side(&found.old), Side::None, None)?;
                 }
                 child.added.member = true;
             }

@@ -933,3 +933,23 @@ fn a_deep_merge_copies_each_value_once() {
     let steps = crate::steps::of(|| merge::merge(Ty::Deduced, &live, &config).unwrap());
     assert!(steps < 3_000, "{steps}");
 }
+
+#[test]
+fn a_deep_comparison_looks_at_each_value_a_few_times() {
+    let nested =
+        |leaf: Value| (0..200).fold(leaf, |inner, _| json!({"a": {"n": 1}, "b": inner, "c": {"n": 1}}));
+    let many = |last: &str| -> Value {
+        let members = (0..1_000).map(|n| (format!("k{n}"), json!(n)));
+        members
+            .chain([("z".into(), last.into())])
+            .collect::<Map<_, _>>()
+            .into()
+    };
+    let (old, new) = (nested(many("old")), nested(many("new")));
+    let (old, new) = (Side::Some(&old), Side::Some(&new));
+    let steps = crate::steps::of(|| {
+        let difference = compare(View::Merged, Ty::Deduced, old, new).unwrap();
+        assert_eq!((difference.modified.len(), difference.added.len()), (1, 0));
+    });
+    assert!(steps < 4_000, "{steps}");
+}
