@@ -144,6 +144,50 @@ async fn dispatch(
     }
 }
 
+/// The body of a create through a subresource that is more than a view, with the request's options.
+#[derive(Debug)]
+pub struct SubresourceBody {
+    /// The object, of the kind that was asked for.
+    pub object: Value,
+    /// Nothing is to be stored.
+    pub dry_run: bool,
+    /// `CreateOptions`, for admission.
+    pub options: Value,
+}
+
+impl SubresourceCall<'_> {
+    /// Reads a body as a built-in kind, by the rules of all bodies: media types, size, strictness, types of fields. `also` are other
+    /// versions of the same shape that clients may send.
+    ///
+    /// # Errors
+    /// As for the create of an object of that kind.
+    pub async fn read(
+        &self,
+        request: Request,
+        kind: &machinery::GroupVersionKind,
+        also: &[&str],
+    ) -> Result<SubresourceBody, ApiError> {
+        let (head, body) = request.into_parts();
+        let call = Call {
+            resource: self.resource,
+            env: self.env,
+            authorized: self.authorized,
+            head,
+            body: Mutex::new(Some(body)),
+        };
+        let options = WriteOptions::parse(call.head.uri.query(), "CreateOptions", false)?;
+        let schema = machinery::schema::builtin().kind(&kind.group, &kind.version, &kind.kind);
+        let version = kind.api_version();
+        let versions: Vec<&str> = std::iter::once(&*version).chain(also.iter().copied()).collect();
+        let object = body::typed_as(&call, schema.as_ref(), &versions, &kind.kind, &options).await?;
+        Ok(SubresourceBody {
+            object,
+            dry_run: options.dry_run,
+            options: options.object,
+        })
+    }
+}
+
 /// What upstream's routes rule out: methods that a path of this shape does not have.
 fn check_path(resource: &ServedResource, authorized: &Authorized, request: &Request) -> Result<(), ApiError> {
     let info = authorized.info();
@@ -191,6 +235,7 @@ async fn subresource(
         let call = SubresourceCall {
             authorized,
             resource,
+            env,
             admission: &env.admission,
             namespace: &info.namespace,
             name: &info.name,

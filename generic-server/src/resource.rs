@@ -187,6 +187,8 @@ pub struct SubresourceCall<'a> {
     pub authorized: &'a Authorized,
     /// The parent resource.
     pub resource: &'a Arc<ServedResource>,
+    /// What the handlers of the server share, for [`SubresourceCall::read`].
+    pub(crate) env: &'a crate::handlers::ServeEnv,
     /// The admission chain of the server.
     pub admission: &'a crate::admission::AdmissionChain,
     /// The namespace, or empty.

@@ -14,7 +14,7 @@ mod authentication;
 mod authorization;
 mod autoscaling;
 mod batch;
-mod certificates;
+pub(crate) mod certificates;
 mod coordination;
 pub(crate) mod core;
 mod discovery;

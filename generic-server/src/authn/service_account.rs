@@ -99,7 +99,11 @@ impl TokenIssuer {
     /// When the key cannot sign.
     pub fn issue(&self, claims: &TokenClaims) -> Result<NewToken, KeyError> {
         let now = OffsetDateTime::now_utc().unix_timestamp();
-        let reference = |r: &ObjectRef| json!({"name": r.name, "uid": r.uid});
+        // The node of a pod may be gone: it has a name and no uid.
+        let reference = |r: &ObjectRef| match r.uid.is_empty() {
+            true => json!({"name": r.name}),
+            false => json!({"name": r.name, "uid": r.uid}),
+        };
         let mut kubernetes = Map::new();
         kubernetes.insert("namespace".into(), claims.namespace.as_str().into());
         kubernetes.insert("serviceaccount".into(), reference(&claims.service_account));

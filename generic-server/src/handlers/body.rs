@@ -117,6 +117,7 @@ pub(super) async fn object(call: &Call<'_>, options: &WriteOptions) -> Result<Va
     let gvk = &call.resource.gvk;
     let target = Target {
         api_version: &gvk.api_version(),
+        also: &[],
         kind: &gvk.kind,
         custom: call.resource.custom,
     };
@@ -135,6 +136,21 @@ pub(super) async fn typed(
     kind: &str,
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
+    typed_as(call, schema, &[api_version], kind, options).await
+}
+
+/// The same for a type that clients may send in several versions of one shape; it is read as the first of them.
+pub(super) async fn typed_as(
+    call: &Call<'_>,
+    schema: Option<&KindSchema>,
+    api_versions: &[&str],
+    kind: &str,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    let (api_version, also) = match api_versions {
+        [first, also @ ..] => (*first, also),
+        [] => ("", api_versions),
+    };
     let encoding = encoding(call)?;
     let bytes = bytes(call).await?;
     decode_typed(
@@ -144,6 +160,7 @@ pub(super) async fn typed(
         schema,
         &Target {
             api_version,
+            also,
             kind,
             custom: false,
         },
@@ -154,6 +171,8 @@ pub(super) async fn typed(
 /// What a body must be.
 struct Target<'a> {
     api_version: &'a str,
+    /// Other versions of the same shape that are taken for it.
+    also: &'a [&'a str],
     kind: &'a str,
     custom: bool,
 }
@@ -196,7 +215,8 @@ impl Target<'_> {
             );
             return Err(self.refuse(&error, &sent_kind, &sent_version, bytes));
         }
-        if !sent_version.is_empty() && sent_version != self.api_version {
+        let known = sent_version == self.api_version || self.also.contains(&&*sent_version);
+        if !sent_version.is_empty() && !known {
             return Err(ApiError::bad_request(format!(
                 "the API version in the data ({sent_version}) does not match the expected API version ({})",
                 self.api_version

@@ -1,9 +1,11 @@
 //! Managed fields around a write: who is the manager, what is reset, and the small rules about metadata that go with it. The
 //! set arithmetic is [`machinery::apply`]'s.
 
+use std::collections::HashSet;
+
 use machinery::apply::{self, FieldFilter, Options, SameShape, ScalePaths, Versions};
 use machinery::schema::{KindSchema, SchemaRef, builtin};
-use machinery::{ApiError, GroupVersion, GroupVersionKind, meta};
+use machinery::{ApiError, GroupVersion, GroupVersionKind, limits, meta};
 use serde_json::{Value, json};
 
 use crate::registry::strategy::{OtherVersion, Strategy};
@@ -31,28 +33,35 @@ pub(crate) fn manager<'a>(named: &'a str, authorized: &'a Authorized) -> std::bo
 /// Owner references of one object are one: equal ones are dropped with a warning.
 pub(crate) fn dedup_owners(authorized: &Authorized, object: &mut Value, after_admission: bool) {
     let references = meta::owner_references(object);
-    let mut kept: Vec<Value> = Vec::with_capacity(references.len());
-    let mut twice: Vec<&str> = Vec::new();
+    if references.len() < 2 {
+        return;
+    }
+    let mut seen: HashSet<&Value> = HashSet::with_capacity(references.len());
+    let (mut uids, mut twice): (HashSet<&str>, Vec<&str>) = (HashSet::new(), Vec::new());
     for reference in references {
-        if kept.contains(reference) {
-            let uid = reference.get("uid").and_then(Value::as_str).unwrap_or_default();
-            if !twice.contains(&uid) {
-                twice.push(uid);
-            }
-        } else {
-            kept.push(reference.clone());
+        let uid = || reference.get("uid").and_then(Value::as_str).unwrap_or_default();
+        if !seen.insert(reference) && uids.insert(uid()) {
+            twice.push(uid());
         }
     }
     if twice.is_empty() {
         return;
     }
+    seen.clear();
+    let kept: Vec<Value> = references
+        .iter()
+        .filter(|reference| seen.insert(*reference))
+        .cloned()
+        .collect();
+    let more = if twice.len() > limits::CAUSES { ", ..." } else { "" };
+    twice.truncate(limits::CAUSES);
     let when = if after_admission {
         " after mutating admission happens"
     } else {
         ""
     };
     authorized.context().warn(format!(
-        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}{more}",
         twice.join(", ")
     ));
     meta::set(object, "ownerReferences", kept);

@@ -8,6 +8,8 @@ use crate::kind::Builder;
 use crate::table;
 
 mod certificate_signing_request;
+mod pem;
+pub(crate) mod request;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![

@@ -5,10 +5,14 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use generic_server::registry::strategy::{NameRule, SelectableField, Strategy, WriteContext};
+use machinery::field::go_quote;
 use machinery::time::Timestamp;
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
 
+use super::pem;
 use crate::faults::Faults;
 use crate::json::{Json, same};
 use crate::rules::{Resets, Rules, StatusMeta, prepare_status};
@@ -203,55 +207,30 @@ fn validate_certificate(faults: &mut Faults, field: &str) {
 
 /// Counts the certificates of a PEM text.
 fn certificates(text: &str) -> Result<usize, String> {
-    const BEGIN: &str = "-----BEGIN ";
     let (mut count, mut rest) = (0, text);
-    while let Some((_, after)) = rest.split_once(BEGIN) {
-        let Some((kind, body)) = after.split_once("-----") else {
-            break;
-        };
-        let Some((body, after)) = body.split_once(&format!("-----END {kind}-----")) else {
-            break;
-        };
-        if kind != "CERTIFICATE" {
+    while let Some((block, next)) = pem::first(rest) {
+        if block.kind != "CERTIFICATE" {
             return Err(format!(
-                "only CERTIFICATE PEM blocks are allowed, found \"{kind}\""
+                "only CERTIFICATE PEM blocks are allowed, found {}",
+                go_quote(block.kind)
             ));
         }
-        if body.contains(':') {
+        if block.headers {
             return Err("no PEM block headers are permitted".into());
         }
-        let compact: String = body.chars().filter(|c| !c.is_whitespace()).collect();
-        let der = STANDARD.decode(compact).unwrap_or_default();
-        // A certificate is one DER sequence, to the last byte.
-        if !is_sequence(&der) {
-            return Err("x509: malformed certificate".into());
+        let mut der = block.bytes.as_slice();
+        if der.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".into());
+        }
+        // A block may hold several, one behind the other.
+        while !der.is_empty() {
+            let parsed = X509Certificate::from_der(der);
+            (der, _) = parsed.map_err(|_| "x509: malformed certificate".to_string())?;
         }
         count += 1;
-        rest = after;
+        rest = next;
     }
     Ok(count)
-}
-
-/// Whether the bytes are one DER sequence.
-fn is_sequence(der: &[u8]) -> bool {
-    let [0x30, length, rest @ ..] = der else {
-        return false;
-    };
-    let (size, body) = match usize::from(*length) {
-        short @ 0..0x80 => (short, rest),
-        long => {
-            let bytes = long - 0x80;
-            if bytes == 0 || bytes > 4 || rest.len() < bytes {
-                return false;
-            }
-            let (length, body) = rest.split_at(bytes);
-            (
-                length.iter().fold(0, |size, byte| size << 8 | usize::from(*byte)),
-                body,
-            )
-        }
-    };
-    body.len() == size
 }
 
 const USAGES: &[&str] = &[
@@ -284,16 +263,8 @@ fn validate(faults: &mut Faults, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let request = spec.text("request");
-    let pem = STANDARD.decode(request);
-    let pem = String::from_utf8(pem.unwrap_or_default()).unwrap_or_default();
-    if !pem.contains("-----BEGIN CERTIFICATE REQUEST-----")
-        && !pem.contains("-----BEGIN NEW CERTIFICATE REQUEST-----")
-    {
-        faults.invalid(
-            &path.child("request"),
-            request,
-            "PEM block type must be CERTIFICATE REQUEST",
-        );
+    if let Err(why) = super::request::parse(request) {
+        faults.invalid(&path.child("request"), request, why);
     }
     let usages: Vec<&str> = spec.strings("usages").collect();
     let at = path.child("usages");
