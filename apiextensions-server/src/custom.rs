@@ -1,6 +1,7 @@
 //! What is special about instances of a CRD: generation, status, validation by schema and rules.
 //! Mirrors `pkg/registry/customresource/{strategy,status_strategy,validator}.go`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -265,8 +266,8 @@ fn without_metadata(object: &Value) -> Option<Map<String, Value>> {
 /// Warnings about finalizers that were not there before.
 fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
     const STANDARD: &[&str] = &["orphan", "foregroundDeletion", "kubernetes"];
-    let known: Vec<&str> = old.map(|o| meta::finalizers(o).collect()).unwrap_or_default();
-    let mut added: Vec<&str> = meta::finalizers(object).filter(|f| !known.contains(f)).collect();
+    let known: HashSet<&str> = old.map(|o| meta::finalizers(o).collect()).unwrap_or_default();
+    let mut added: Vec<&str> = meta::finalizers(object).filter(|f| !known.contains(*f)).collect();
     added.sort_unstable();
     added.dedup();
     let mut warnings = Vec::new();

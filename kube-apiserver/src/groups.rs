@@ -29,6 +29,9 @@ mod scheduling;
 mod storage;
 pub(crate) mod storagemigration;
 
+#[cfg(test)]
+mod growth;
+
 type Resources = Vec<Arc<ServedResource>>;
 /// Makes the resources of a group.
 type Make = fn(&Builder<'_>) -> Resources;

@@ -3,6 +3,8 @@
 //! Error paths depend on this: `spec.validation...` when every version has the same schema (always so with one version),
 //! `spec.versions[i]...` otherwise. Mirrors the conversion in `pkg/apis/apiextensions/v1/conversion.go`.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use crate::crd::props::Props;
@@ -37,6 +39,8 @@ pub(crate) struct Spec<'a> {
     /// The first version's name.
     pub(crate) version: &'a str,
     pub(crate) versions: Vec<Version<'a>>,
+    /// Where the first version of each name is.
+    by_name: HashMap<&'a str, usize>,
     pub(crate) validation: Option<&'a Value>,
     pub(crate) subresources: Option<&'a Value>,
     pub(crate) columns: &'a [Value],
@@ -106,8 +110,13 @@ impl<'a> Spec<'a> {
                 version.selectable = &[];
             }
         }
+        let mut by_name = HashMap::with_capacity(versions.len());
+        for (index, version) in versions.iter().enumerate() {
+            by_name.entry(version.name).or_insert(index);
+        }
         Spec {
             raw,
+            by_name,
             group: text(raw, "group"),
             scope: text(raw, "scope"),
             names: raw.get("names").unwrap_or(&NULL),
@@ -158,10 +167,19 @@ impl<'a> Spec<'a> {
         version.subresources.or(self.subresources)
     }
 
+    /// Where the first version of a name is.
+    pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The first version of a name.
+    pub(crate) fn version_of(&self, name: &str) -> Option<&Version<'a>> {
+        self.versions.get(self.index_of(name)?)
+    }
+
     /// The schema of a version.
     pub(crate) fn schema_of(&self, name: &str) -> Option<&'a Value> {
-        let version = self.versions.iter().find(|v| v.name == name)?;
-        version.schema.or(self.validation)
+        self.version_of(name)?.schema.or(self.validation)
     }
 }
 

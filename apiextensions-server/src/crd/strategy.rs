@@ -1,6 +1,8 @@
 //! CustomResourceDefinitions as a served resource: defaults, what writes may touch, validation, columns.
 //! Mirrors `pkg/registry/customresourcedefinition/strategy.go` and `pkg/apis/apiextensions/v1/defaults.go`.
 
+use std::collections::HashSet;
+
 use machinery::names::name_is_dns_subdomain;
 use machinery::{FieldError, meta};
 use serde_json::{Value, json};
@@ -132,7 +134,7 @@ impl Strategy for CrdStrategy {
     }
 
     fn warnings_on_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<String> {
-        let known = unknown_formats(old);
+        let known: HashSet<String> = unknown_formats(old).into_iter().collect();
         let new = unknown_formats(object).into_iter().filter(|f| !known.contains(f));
         new.map(format_warning).collect()
     }

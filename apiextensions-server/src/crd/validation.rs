@@ -10,8 +10,10 @@ mod rules;
 mod schema;
 mod structural;
 
+use std::collections::{HashMap, HashSet};
+
 use machinery::names::{dns1035_label, dns1123_subdomain};
-use machinery::{FieldError, FieldPath, meta};
+use machinery::{FieldError, FieldPath, limits, meta};
 use serde_json::Value;
 
 pub(crate) use structural::validate as structural_errors;
@@ -91,11 +93,14 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// For the schema of one version (or the hoisted one, which goes by the first version's name).
-    fn at_version(&self, version: &str, spec: &Spec<'_>) -> Self {
+    /// For the schema of the version at an index (the hoisted one goes by the first version's name). A second version of a name,
+    /// which is refused anyhow, is not compared with what was there.
+    fn at_version(&self, index: usize, spec: &Spec<'_>) -> Self {
+        let name = spec.versions.get(index).map_or("", |version| version.name);
         let unchanged = self.old.is_some_and(|old| {
-            old.versions.iter().any(|v| v.name == version)
-                && old.schema_of(version) == spec.schema_of(version)
+            spec.index_of(name) == Some(index)
+                && old.version_of(name).is_some()
+                && old.schema_of(name) == spec.schema_of(name)
         });
         Options {
             suppress_cost: unchanged,
@@ -186,18 +191,22 @@ fn stored_versions(crd: &Value, spec: &Spec<'_>) -> Vec<FieldError> {
         )];
     }
     let mut errors = Vec::new();
-    for version in spec
+    let last: HashMap<&str, usize> = stored.iter().enumerate().map(|(i, name)| (*name, i)).collect();
+    let absent = spec
         .versions
         .iter()
-        .filter(|v| v.storage && !stored.contains(&v.name))
-    {
+        .filter(|v| v.storage && !last.contains_key(v.name));
+    for version in absent.take(limits::FAULTS) {
         let detail = format!("must have the storage version {}", version.name);
         errors.push(FieldError::invalid(&at, raw, detail));
     }
     for (i, name) in stored.iter().enumerate() {
         // Upstream keeps the last position of a name that is there twice.
-        if stored[i + 1..].contains(name) || spec.versions.iter().any(|v| v.name == *name) {
+        if last.get(name) != Some(&i) || spec.version_of(name).is_some() {
             continue;
+        }
+        if errors.len() >= limits::FAULTS {
+            break;
         }
         let detail = format!(
             "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
@@ -256,7 +265,7 @@ fn validate_spec(spec: &Spec<'_>, mut options: Options<'_>) -> Vec<FieldError> {
     errors.extend(schema::validate(
         spec.validation,
         any_status,
-        &options.at_version(spec.version, spec),
+        &options.at_version(0, spec),
         &path.child("validation"),
     ));
     errors.extend(validate_subresources(
@@ -353,15 +362,12 @@ fn versions(spec: &Spec<'_>, options: &Options<'_>, path: &FieldPath<'_>, errors
                 faults.join(","),
             ));
         }
-        one_version(spec, version, options, &at, errors);
+        one_version(spec, (i, version), options, &at, errors);
     }
     let none = Value::Array(Vec::new());
     let raw = spec.raw.get("versions").filter(|v| !v.is_null()).unwrap_or(&none);
-    let unique = spec
-        .versions
-        .iter()
-        .enumerate()
-        .all(|(i, v)| !spec.versions[..i].iter().any(|o| o.name == v.name));
+    let mut versions = spec.versions.iter().enumerate();
+    let unique = versions.all(|(i, version)| spec.index_of(version.name) == Some(i));
     if !unique {
         errors.push(FieldError::invalid(
             &at_versions,
@@ -385,7 +391,7 @@ fn versions(spec: &Spec<'_>, options: &Options<'_>, path: &FieldPath<'_>, errors
 
 fn one_version(
     spec: &Spec<'_>,
-    version: &Version<'_>,
+    (index, version): (usize, &Version<'_>),
     options: &Options<'_>,
     at: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
@@ -402,7 +408,7 @@ fn one_version(
     errors.extend(schema::validate(
         version.schema,
         has_status(spec.subresources_of(version)),
-        &options.at_version(version.name, spec),
+        &options.at_version(index, spec),
         &at.child("schema"),
     ));
     errors.extend(validate_subresources(
@@ -422,7 +428,7 @@ fn one_version(
         Some(schema) => {
             let old = options
                 .old
-                .and_then(|old| old.versions.iter().find(|v| v.name == version.name))
+                .and_then(|old| old.version_of(version.name))
                 .map(|old| old.selectable);
             let grown = selectable_grew(version.selectable, old);
             validate_selectable(version.selectable, schema, &at_selectable, grown, at, errors);
@@ -589,7 +595,7 @@ fn validate_selectable(
             why,
         ));
     }
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: HashSet<String> = HashSet::new();
     for (i, field) in fields.iter().map(Props::new).enumerate() {
         let at = path.index(i);
         let at = at.child("jsonPath");
@@ -614,11 +620,8 @@ fn validate_selectable(
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
             errors.push(FieldError::invalid_str(&at, json_path, detail));
         }
-        let rendered = found.render();
-        if seen.contains(&rendered) {
+        if !seen.insert(found.render()) {
             errors.push(FieldError::duplicate(&at, &Value::from(json_path)));
-        } else {
-            seen.push(rendered);
         }
     }
     if seen.len() > MAX_SELECTABLE_FIELDS && bounded {

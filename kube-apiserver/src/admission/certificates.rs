@@ -134,3 +134,64 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use futures_util::FutureExt;
+    use generic_server::Authorized;
+    use machinery::GroupVersionKind;
+    use rcgen::DnValue;
+    use serde_json::json;
+
+    use super::*;
+    use crate::groups::certificates::request::tests::pem_of;
+
+    #[track_caller]
+    fn check(signer: &str, pem: &str, refused: Option<&str>) {
+        let authorized = Authorized::system();
+        let attributes = Attributes {
+            authorized: &authorized,
+            operation: Operation::Create,
+            gvk: &GroupVersionKind::new(GROUP, "v1", "CertificateSigningRequest"),
+            gvr: &GroupVersionResource::new(GROUP, "v1", REQUESTS),
+            subresource: "",
+            namespace: "",
+            name: "r",
+            old: None,
+            dry_run: false,
+            options: None,
+            resource: None,
+            rounds: None,
+        };
+        let object = json!({"spec": {"signerName": signer, "request": STANDARD.encode(pem)}});
+        let answer = CertificateSubjectRestriction.validate(&attributes, Some(&object));
+        let answer = answer.now_or_never().expect("it waits for nothing");
+        let refused = refused
+            .map(|why| format!("certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: {why}"));
+        assert_eq!(answer.err().map(|error| error.message().to_string()), refused);
+    }
+
+    #[test]
+    fn masters_are_no_clients_group() {
+        let (client, other) = ("kubernetes.io/kube-apiserver-client", "example.com/s");
+        let masters =
+            "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+        let plain = pem_of(DnValue::Utf8String("system:masters".into()));
+        let wide = pem_of(DnValue::BmpString("system:masters".try_into().unwrap()));
+        for pem in [
+            plain.clone(),
+            wide,
+            pem_of(DnValue::Utf8String("system:masters\0".into())),
+            plain.replacen("-----\n", "-----\nKey: value\n\n", 1),
+            format!("-----BEGIN CERTIFICATE REQUEST-----\n!\n-----END CERTIFICATE REQUEST-----\n{plain}"),
+        ] {
+            check(client, &pem, Some(masters));
+            check(other, &pem, None);
+        }
+        check(client, &pem_of(DnValue::Utf8String("system:master".into())), None);
+        let why = "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST";
+        check(client, "no PEM", Some(why));
+    }
+}

@@ -16,4 +16,5 @@ mod garbage;
 mod interop;
 mod objects;
 mod resource_versions;
+mod subresources;
 mod writing;

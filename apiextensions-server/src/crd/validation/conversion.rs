@@ -1,5 +1,7 @@
 //! What `spec.conversion` may say.
 
+use std::collections::HashSet;
+
 use base64::Engine;
 use machinery::names::{dns1035_label, dns1123_subdomain};
 use machinery::{FieldError, FieldPath};
@@ -126,9 +128,10 @@ fn review_versions(
         errors.push(FieldError::required(path, ""));
         return;
     }
+    let mut seen = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
         let at = path.index(i);
-        if versions[..i].contains(version) {
+        if !seen.insert(*version) {
             errors.push(FieldError::invalid_str(&at, version, "duplicate version"));
             continue;
         }

@@ -1,8 +1,10 @@
 //! What a version's `openAPIV3Schema` may say. Mirrors `ValidateCustomResourceDefinitionOpenAPISchema` of
 //! `pkg/apis/apiextensions/validation/validation.go`; structure is `structural`'s business, defaults are `defaults`'.
 
+use std::collections::HashSet;
+
 use machinery::field::{FieldErrorKind, go_quote};
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
 use super::Options;
@@ -573,8 +575,12 @@ fn map_list(s: Props<'_>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     }
     let all_keys = Value::Array(keys.to_vec());
     let properties = at_items.child("properties");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for key in s.strings("x-kubernetes-list-map-keys") {
+        // Most faults show the whole list.
+        if errors.len() >= limits::FAULTS {
+            return;
+        }
         match items.property(key) {
             Some(property) if matches!(property.ty(), "array" | "object") => {
                 let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
@@ -588,14 +594,13 @@ fn map_list(s: Props<'_>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid(&at_keys, &all_keys, detail));
             }
         }
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             errors.push(FieldError::invalid(
                 &at_keys,
                 &all_keys,
                 "must not contain duplicate entries",
             ));
         }
-        seen.push(key);
     }
 }
 
@@ -614,13 +619,13 @@ pub(super) fn map_list_keys(s: Props<'_>, path: &FieldPath<'_>) -> Vec<FieldErro
         return errors;
     }
     let properties = at_items.child("properties");
+    let required: HashSet<&str> = items.strings("required").collect();
     for key in s.strings("x-kubernetes-list-map-keys") {
         let Some(property) = items.property(key) else {
             continue;
         };
         let at = properties.key(key);
-        let required = items.strings("required").any(|r| r == key);
-        if !required && property.get("default").is_none() {
+        if !required.contains(key) && property.get("default").is_none() {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             errors.push(FieldError::required(&at.child("default"), detail));
         }

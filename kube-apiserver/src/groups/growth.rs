@@ -1,0 +1,253 @@
+//! What it costs to judge an object grows as its lists do: for every kind, every strategy and every object in it that has lists, the
+//! field look-ups are counted with `n`, `2n` and `3n` items. A pass that searches a list for each item of a list shows in the second
+//! difference, which is nothing for a pass that is linear.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::authn::{TokenAuthenticator, TokenVerdict};
+use generic_server::authz::AlwaysAllow;
+use generic_server::registry::cache::StoredForm;
+use generic_server::registry::strategy::{Strategy, WriteContext};
+use generic_server::registry::{Directory, StorageFactory};
+use generic_server::resource::{ServedResource, Subresource};
+use generic_server::{ApiError, Authorized};
+use machinery::schema::{Format, SchemaRef, Type, builtin};
+use serde_json::{Map, Value, json};
+
+use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
+use crate::json::steps;
+
+/// The smallest length of the lists.
+const N: usize = 48;
+/// How much the second difference may be: what a pass does once more or less at a bound. A single search of a list for each of its
+/// items makes it at least `N * N`.
+const SLACK: usize = 12 * N;
+
+#[derive(Debug)]
+struct Nobody;
+
+#[async_trait::async_trait]
+impl TokenAuthenticator for Nobody {
+    async fn authenticate_token(&self, _token: &str, _audiences: &[String]) -> TokenVerdict {
+        TokenVerdict::NotMine
+    }
+}
+
+#[async_trait::async_trait]
+impl TokenIssuer for Nobody {
+    fn default_audiences(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn issue(&self, _claims: &TokenClaims) -> Result<IssuedToken, ApiError> {
+        Err(ApiError::internal("no key"))
+    }
+}
+
+fn deps() -> Deps {
+    Deps {
+        storage: StorageFactory::new(storage::MvccStore::memory()),
+        prefix: "/registry".into(),
+        stored_form: StoredForm::Json,
+        directory: Arc::new(Directory::default()),
+        authorizer: Arc::new(AlwaysAllow),
+        token_authenticator: Arc::new(Nobody),
+        token_issuer: Arc::new(Nobody),
+        service_cidrs: vec!["10.0.0.0/24".parse().unwrap()],
+        node_ports: 30_000..=32_767,
+        storage_migration: true,
+        event_ttl: Duration::from_secs(3_600),
+        advertise: ([127, 0, 0, 1].into(), 443),
+    }
+}
+
+/// A scalar; `item` tells those of different items apart.
+fn scalar(schema: SchemaRef<'_>, item: usize) -> Option<Value> {
+    let text = match &schema.node().format {
+        Some(Format::Quantity) => format!("{}", item + 1),
+        Some(Format::DateTime) => "2026-01-01T00:00:00Z".into(),
+        Some(Format::MicroTime) => "2026-01-01T00:00:00.000000Z".into(),
+        Some(Format::Byte) => "YWJj".into(),
+        _ => format!("a{item}"),
+    };
+    match schema.node().ty {
+        Type::String => Some(text.into()),
+        Type::Integer | Type::IntOrString => Some((item + 1).into()),
+        Type::Boolean => Some(true.into()),
+        _ => None,
+    }
+}
+
+/// An object of scalars, and of objects of scalars to some depth.
+fn flat(schema: SchemaRef<'_>, item: usize, depth: usize) -> Value {
+    if let Some(value) = scalar(schema, item) {
+        return value;
+    }
+    let mut out = Map::new();
+    for field in schema.node().fields.iter() {
+        let inner = schema.at(field.node);
+        let value = match inner.node().ty {
+            Type::Object if depth > 0 && inner.node().additional.is_none() => {
+                Some(flat(inner, item, depth - 1))
+            }
+            _ => scalar(inner, item),
+        };
+        out.extend(value.map(|value| (field.name.to_string(), value)));
+    }
+    Value::Object(out)
+}
+
+/// Steps from an object to one below it.
+#[derive(Debug, Clone)]
+struct Place {
+    keys: Vec<String>,
+}
+
+impl Place {
+    fn below(&self, key: &str) -> Place {
+        let mut keys = self.keys.clone();
+        keys.push(key.to_string());
+        Place { keys }
+    }
+
+    fn depth(&self, key: &str) -> usize {
+        self.keys.iter().filter(|own| *own == key).count()
+    }
+}
+
+/// Every object of a kind that has lists or maps. Templates of pods are left to the pod itself.
+fn places(schema: SchemaRef<'_>, at: &Place, kind: &str, out: &mut Vec<Place>) {
+    let node = schema.node();
+    let mut has_lists = false;
+    for field in node.fields.iter() {
+        let inner = schema.at(field.node);
+        let own = inner.node();
+        if own.items.is_some() || own.additional.is_some() {
+            has_lists = true;
+        }
+        let object = own.items.map_or(inner, |items| inner.at(items));
+        let skipped = matches!(&*field.name, "metadata" | "managedFields")
+            || &*field.name == "template" && kind != "PodTemplate" && !at.keys.is_empty()
+            || at.depth(&field.name) > 0
+            || at.keys.len() > 8;
+        if !skipped && !object.node().fields.is_empty() {
+            places(object, &at.below(&field.name), kind, out);
+        }
+    }
+    if has_lists {
+        out.push(at.clone());
+    }
+}
+
+/// An object with lists and maps of `count` items at a place, alike or different, and one item in the lists on the way there.
+fn sample(schema: SchemaRef<'_>, way: &[String], count: usize, alike: bool) -> Value {
+    let item = |index: usize| if alike { 0 } else { index };
+    let mut out = flat(schema, 0, 1);
+    let Some(map) = out.as_object_mut() else {
+        return out;
+    };
+    match way.split_first() {
+        Some((key, rest)) => {
+            if let Some((_, inner)) = schema.field(key) {
+                let value = match inner.node().items {
+                    Some(items) => json!([sample(inner.at(items), rest, count, alike)]),
+                    None => sample(inner, rest, count, alike),
+                };
+                map.insert(key.clone(), value);
+            }
+        }
+        None => {
+            for field in schema.node().fields.iter() {
+                let inner = schema.at(field.node);
+                let node = inner.node();
+                let value = match (node.items, node.additional) {
+                    (Some(items), _) => (0..count)
+                        .map(|index| flat(inner.at(items), item(index), 1))
+                        .collect(),
+                    (_, Some(values)) => (0..count)
+                        .map(|index| {
+                            (
+                                format!("hugepages-{index}"),
+                                flat(inner.at(values), item(index), 1),
+                            )
+                        })
+                        .collect::<Map<_, _>>()
+                        .into(),
+                    _ => continue,
+                };
+                map.insert(field.name.to_string(), value);
+            }
+        }
+    }
+    out
+}
+
+/// Everything that a strategy does with an object, and its cells in a table.
+fn judge(resource: &ServedResource, strategy: &dyn Strategy, object: &Value) {
+    let authorized = Authorized::system();
+    let ctx = WriteContext {
+        authorized: &authorized,
+        namespace: "n",
+        gvk: &resource.gvk,
+        dry_run: false,
+    };
+    let mut new = object.clone();
+    strategy.default(&mut new);
+    strategy.prepare_for_create(&ctx, &mut new);
+    strategy.validate_create(&ctx, &new);
+    strategy.warnings_on_create(&ctx, &new);
+    let old = new.clone();
+    let mut new = object.clone();
+    strategy.default(&mut new);
+    strategy.prepare_for_update(&ctx, &mut new, &old);
+    strategy.validate_update(&ctx, &new, &old);
+    strategy.warnings_on_update(&ctx, &new, &old);
+    strategy.canonicalize(&mut new);
+    resource.table.cells(&new);
+}
+
+#[test]
+fn judging_an_object_costs_what_its_lists_are_long() {
+    let groups = super::groups(&deps());
+    let mut faults = Vec::new();
+    let mut judged = 0;
+    let resources = groups
+        .iter()
+        .flat_map(|group| &group.versions)
+        .flat_map(|(_, resources)| resources);
+    for resource in resources {
+        let gvk = &resource.gvk;
+        let Some(schema) = builtin().kind(&gvk.group, &gvk.version, &gvk.kind) else {
+            continue;
+        };
+        let mut all = Vec::new();
+        places(schema.root(), &Place { keys: Vec::new() }, &gvk.kind, &mut all);
+        let views = resource
+            .subresources
+            .iter()
+            .filter_map(|(_, subresource)| match subresource {
+                Subresource::View(strategy) => Some(strategy),
+                _ => None,
+            });
+        let strategies: Vec<_> = std::iter::once(&resource.strategy).chain(views).collect();
+        for (place, alike) in all.iter().flat_map(|place| [(place, false), (place, true)]) {
+            let objects = [1, 2, 3].map(|times| sample(schema.root(), &place.keys, times * N, alike));
+            for strategy in &strategies {
+                judged += 1;
+                let [once, twice, thrice] = objects
+                    .each_ref()
+                    .map(|object| steps::of(|| judge(resource, &***strategy, object)));
+                if (once + thrice).abs_diff(2 * twice) > SLACK {
+                    let path = place.keys.join(".");
+                    faults.push(format!(
+                        "{} .{path} alike={alike}: {once} {twice} {thrice}",
+                        gvk.kind
+                    ));
+                }
+            }
+        }
+    }
+    assert!(judged > 500, "{judged}");
+    assert!(faults.is_empty(), "{judged} judged:\n{}", faults.join("\n"));
+}
