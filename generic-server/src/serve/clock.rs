@@ -1,6 +1,6 @@
 //! The one clock of a connection: it ends what is silent, whatever the protocol.
 //!
-//! The clock is set when it fires and when a head begins, so a request on a connection that is in use sets no timer.
+//! The clock is set when it fires and when a head comes in pieces, so a request on a connection that is in use sets no timer.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -125,7 +125,8 @@ impl Clock<'_> {
         }
     }
 
-    /// Takes note of what the connection just did. Says whether a head began, which makes the deadline earlier.
+    /// Takes note of what the connection just did. Says whether its phase is another, which may make the deadline
+    /// earlier.
     fn observe(&mut self) -> bool {
         let activity = self.requests.activity();
         let (begun, read, busy) = (
@@ -143,6 +144,7 @@ impl Clock<'_> {
         }
         let written = activity.written.load(Ordering::Relaxed);
         let sent = written != std::mem::replace(&mut self.written, written);
+        let before = self.phase;
         match (self.phase, self.protocol) {
             (Phase::Head(_), _) if first => self.phase = Phase::Idle,
             (Phase::Head(_), Protocol::Http2) if read >= H2_OPENING => {
@@ -151,13 +153,12 @@ impl Clock<'_> {
             }
             (Phase::Idle, Protocol::Http1) if arrived && !used => {
                 self.phase = Phase::Head(Instant::now());
-                return true;
             }
             // The end of an answer that the client takes slowly.
             (Phase::Idle, Protocol::Http1) if sent && !used => activity.stir(),
             _ => {}
         }
-        false
+        before != self.phase
     }
 
     /// Whether a connection that is ending answers a request still, or sends the rest of an answer.

@@ -110,6 +110,7 @@ async fn busy_connections_are_passed_once() {
     let running: Vec<Running> = places.iter().map(|place| place.requests().begin()).collect();
     later().await;
     places.push(idle(&registry));
+    later().await;
     // The idle one is behind 1,000 others: found after as many looks, however many ask.
     let mut refused = 0;
     while admit(&registry).is_none() {

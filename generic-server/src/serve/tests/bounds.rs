@@ -35,17 +35,34 @@ async fn tls(port: &Port) -> tokio_rustls::client::TlsStream<TcpStream> {
 /// What the server says until it ends the connection.
 async fn said(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
     let mut said = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut said));
     // A close without TLS's farewell is an error to the client.
-    let _ = read.await.expect("the server ends the connection");
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut said));
+    assert!(
+        read.await.is_ok(),
+        "the connection is there after {}",
+        String::from_utf8_lossy(&said)
+    );
     String::from_utf8_lossy(&said).into_owned()
 }
 
 fn metric(port: &Port, name: &str) -> u64 {
     let mut text = String::new();
     port.metrics.render(&mut text);
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.expect(name).trim().parse().unwrap()
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.expect(name).parse().unwrap()
+}
+
+/// Waits until something was counted so often: the server counts after it has answered.
+async fn counted(port: &Port, name: &str, expected: u64) {
+    let reached = async {
+        while metric(port, name) != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(20), reached).await;
+    assert!(reached.is_ok(), "{name} {}", metric(port, name));
 }
 
 #[tokio::test]
@@ -64,22 +81,20 @@ async fn silent_connections_end() {
         .await
         .unwrap();
     assert!(said(stream).await.starts_with("HTTP/1.1 200"));
-    assert_eq!(metric(&port, "apiserver_tls_handshake_errors_total"), 1);
-    assert_eq!(
-        metric(
-            &port,
-            "apiserver_connections_closed_total{reason=\"header_timeout\"}"
-        ),
-        3
-    );
-    assert_eq!(
-        metric(
-            &port,
-            "apiserver_connections_closed_total{reason=\"idle_timeout\"}"
-        ),
-        1
-    );
-    assert_eq!(metric(&port, "apiserver_connections_accepted_total"), 4);
+    counted(&port, "apiserver_tls_handshake_errors_total", 1).await;
+    counted(
+        &port,
+        "apiserver_connections_closed_total{reason=\"header_timeout\"}",
+        3,
+    )
+    .await;
+    counted(
+        &port,
+        "apiserver_connections_closed_total{reason=\"idle_timeout\"}",
+        1,
+    )
+    .await;
+    counted(&port, "apiserver_connections_accepted_total", 4).await;
 }
 
 #[tokio::test]
@@ -120,7 +135,7 @@ async fn http_on_the_tls_port() {
             "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
         );
     }
-    assert_eq!(metric(&port, "apiserver_tls_handshake_errors_total"), 3);
+    counted(&port, "apiserver_tls_handshake_errors_total", 3).await;
 }
 
 /// The answer to a request as it is written.
