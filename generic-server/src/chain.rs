@@ -28,7 +28,7 @@ use crate::filters::{
 };
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind, Labels, Metrics};
-use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty};
+use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent};
 use crate::request_info::{self, InfoError};
 use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
 
@@ -553,14 +553,10 @@ impl Chain {
         audit_id: &HeaderValue,
         connection: Option<&ConnectionInfo>,
     ) -> RequestContext {
-        let agent = head
-            .headers
-            .get(header::USER_AGENT)
-            .and_then(|v| v.to_str().ok())
-            .unwrap_or_default();
+        let agent = shown_agent(head.headers.get(header::USER_AGENT));
         let source = connection.map(|c| c.peer.ip().to_string()).unwrap_or_default();
         let audit_id = String::from_utf8_lossy(audit_id.as_bytes()).into_owned();
-        RequestContext::new(info, user, audit_id, agent.to_string(), source)
+        RequestContext::new(info, user, audit_id, agent, source)
     }
 
     /// Health, metrics and the server's own calls are served to the end.

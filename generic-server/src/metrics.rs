@@ -645,10 +645,16 @@ mod tests {
     use super::*;
 
     fn count(metrics: &Metrics, path: &str, code: u16) {
+        count_routed(metrics, path, code, Routed::Everything);
+    }
+
+    fn count_routed(metrics: &Metrics, path: &str, code: u16, routed: Routed) {
         let method = http::Method::GET;
         let info = crate::request_info::resolve(&method, &path.parse().unwrap()).unwrap();
         let labels = Labels::of(&info, &method, "", false, "kubectl/v1");
-        metrics.request(labels).done(code, Duration::from_millis(7));
+        metrics
+            .request(labels.routed(&info, routed))
+            .done(code, Duration::from_millis(7));
     }
 
     #[test]
@@ -676,6 +682,31 @@ mod tests {
         ] {
             assert!(text.contains(&line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn what_no_server_routes_is_no_label() {
+        #[track_caller]
+        fn check(routed: Routed, path: &str, expected: [&str; 4]) {
+            let metrics = Metrics::default();
+            count_routed(&metrics, path, 404, routed);
+            let text = metrics.render();
+            let names = ["group", "version", "resource", "subresource"];
+            let labels: Vec<String> = names
+                .iter()
+                .zip(expected)
+                .map(|(n, v)| format!("{n}={v:?}"))
+                .collect();
+            assert!(text.contains(&labels.join(",")), "{path}: {text}");
+        }
+        let path = "/apis/g/v1/namespaces/a/r/b/s";
+        check(Routed::Nothing, path, ["", "", "", ""]);
+        check(Routed::GroupVersion, path, ["g", "v1", "", ""]);
+        check(Routed::Resource, path, ["g", "v1", "r", ""]);
+        check(Routed::Everything, path, ["g", "v1", "r", "s"]);
+        check(Routed::Nothing, "/api//r/b/s", ["", "", "", ""]);
+        check(Routed::Nothing, "/readyz/invented", ["", "", "", "/readyz"]);
+        check(Routed::Nothing, "/invented/a/b", ["", "", "", ""]);
     }
 
     #[test]

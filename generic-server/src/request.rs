@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full, combinators::UnsyncBoxBody};
+use machinery::limits;
 use parking_lot::Mutex;
 
 /// Any failure below a body.
@@ -180,6 +181,15 @@ impl RequestContext {
     }
 }
 
+/// A `User-Agent` as it is logged and recorded: cut past upstream's bound, and empty when it is not visible ASCII.
+pub(crate) fn shown_agent(agent: Option<&http::HeaderValue>) -> String {
+    let agent = agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match agent.get(..limits::USER_AGENT_BYTES) {
+        Some(start) if start.len() < agent.len() => format!("{start}...TRUNCATED"),
+        _ => agent.to_string(),
+    }
+}
+
 /// The proof that a request passed authorization. Registry calls take it, so skipping authorization does not compile.
 #[derive(Debug, Clone)]
 pub struct Authorized(Arc<RequestContext>);
@@ -233,5 +243,25 @@ impl Authorized {
     /// What is asked.
     pub fn info(&self) -> &RequestInfo {
         &self.0.info
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_cut() {
+        let check = |agent: &str, expected: &str| {
+            let value = http::HeaderValue::from_bytes(agent.as_bytes()).unwrap();
+            assert_eq!(shown_agent(Some(&value)), expected);
+        };
+        let most = "a".repeat(limits::USER_AGENT_BYTES);
+        check("kubectl/v1", "kubectl/v1");
+        check(&most, &most);
+        check(&format!("{most}b"), &format!("{most}...TRUNCATED"));
+        check("zoë", "");
+        check("a\tb", "a\tb");
+        assert_eq!(shown_agent(None), "");
     }
 }

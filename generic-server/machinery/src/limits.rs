@@ -86,6 +86,16 @@ pub const HEADER_BYTES: usize = 1 << 20;
 /// Number of request headers on HTTP/1.1. Upstream bounds their bytes alone. Past it: 431.
 pub const HEADERS: usize = 1_000;
 
+/// Bytes of a `User-Agent` in logs and audit records. Upstream's figure. Past it: it is cut and ends in `...TRUNCATED`.
+pub const USER_AGENT_BYTES: usize = 1024;
+
+/// Bytes of an `Audit-Id` that a client may choose. Upstream has no bound, but for logs. Past it: the request gets an id of its own.
+pub const AUDIT_ID_BYTES: usize = 1024;
+
+/// Alternatives of one `Accept` header that are looked at, and parameters of each. Upstream has no bound. Past it: they are
+/// passed over.
+pub const ACCEPT_CLAUSES: usize = 64;
+
 /// Pairs of one query. Go's figure (`urlmaxqueryparams`). Past it: 400.
 pub const QUERY_PAIRS: usize = 10_000;
 

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use http::{HeaderValue, Method, Uri};
+use machinery::limits;
 
 use crate::request::{Request, RequestContext, User};
 
@@ -57,14 +58,36 @@ impl AuditSink for NoAudit {
     fn record(&self, _stage: Stage, _record: &Record<'_>) {}
 }
 
-/// The client's id for the request as it is, or a new one.
+fn is_id(text: &[u8]) -> bool {
+    !text.is_empty() && text.len() <= limits::AUDIT_ID_BYTES && text.iter().all(u8::is_ascii_graphic)
+}
+
+/// The client's id for the request as it is, or a new one. It goes into answers, logs and other servers' requests, so one that
+/// is long or not visible ASCII is not taken.
 pub(crate) fn id_of(request: &Request) -> HeaderValue {
     match request.headers().get(AUDIT_ID) {
-        Some(given) if !given.is_empty() => given.clone(),
+        Some(given) if is_id(given.as_bytes()) => given.clone(),
         _ => {
             let id = uuid::Uuid::new_v4();
             let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
             HeaderValue::from_str(id.hyphenated().encode_lower(&mut text)).expect("a UUID is ASCII")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_clients() {
+        let check = |id: &[u8], expected: bool| assert_eq!(is_id(id), expected, "{id:?}");
+        check(b"0a-1", true);
+        check(&[b'a'; limits::AUDIT_ID_BYTES], true);
+        check(&[b'a'; limits::AUDIT_ID_BYTES + 1], false);
+        check(b"", false);
+        check(b"a b", false);
+        check(b"a\tb", false);
+        check("ä".as_bytes(), false);
     }
 }

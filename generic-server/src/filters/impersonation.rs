@@ -140,6 +140,8 @@ impl Impersonation {
 }
 
 async fn ask(authorizer: &dyn Authorizer, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+    // A head has room for thousands of groups, each with a check that may not wait for anything.
+    tokio::task::consume_budget().await;
     match authorizer.authorize(attributes).await {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),

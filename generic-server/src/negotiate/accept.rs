@@ -1,5 +1,7 @@
 //! The `Accept` header, read and ranked as goautoneg does it.
 
+use machinery::limits::ACCEPT_CLAUSES;
+
 /// One alternative.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Clause<'a> {
@@ -26,13 +28,10 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// The most alternatives that are looked at.
-const MOST: usize = 64;
-
 /// The alternatives, best first.
 pub(super) fn parse(header: &str) -> impl Iterator<Item = Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = Vec::new();
-    for part in header.split(',').take(MOST) {
+    for part in header.split(',').take(ACCEPT_CLAUSES) {
         let Some(clause) = clause(part.trim_matches(' ')) else {
             continue;
         };
@@ -61,7 +60,7 @@ fn clause(part: &str) -> Option<Clause<'_>> {
         quality: 1.0,
         params: Vec::new(),
     };
-    for piece in pieces {
+    for piece in pieces.take(ACCEPT_CLAUSES) {
         let Some((key, value)) = piece.split_once('=') else {
             continue;
         };
@@ -84,4 +83,22 @@ pub(super) fn produces(header: &str, offers: &[&str]) -> bool {
             let media = part.split(';').next().unwrap_or_default().trim_matches(' ');
             media == "*/*" || offers.contains(&media)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_at_is_bounded() {
+        let clauses = |count: usize| parse(&vec!["a/b"; count].join(",")).count();
+        assert_eq!(clauses(ACCEPT_CLAUSES), ACCEPT_CLAUSES);
+        assert_eq!(clauses(ACCEPT_CLAUSES + 1), ACCEPT_CLAUSES);
+        let params = |count: usize| {
+            let header = format!("a/b{}", ";c=d".repeat(count));
+            parse(&header).map(|clause| clause.params.len()).sum::<usize>()
+        };
+        assert_eq!(params(ACCEPT_CLAUSES), ACCEPT_CLAUSES);
+        assert_eq!(params(250_000), ACCEPT_CLAUSES);
+    }
 }

@@ -15,6 +15,7 @@ mod extension;
 mod faults;
 mod faulty;
 mod routing;
+mod trust;
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const FISHES: &str = "/apis/sample.example.com/v1/namespaces/default/fishes";

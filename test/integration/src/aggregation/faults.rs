@@ -12,7 +12,9 @@ use super::faulty::{Faulty, Script, Step, acceptor, answer, issued};
 use super::{SERVICES, api_service, local_service, reason};
 
 /// A connection of the administrator's, for what no HTTP client does.
-async fn raw_connection(plane: &control_plane::ControlPlane) -> tokio_rustls::client::TlsStream<TcpStream> {
+pub(super) async fn raw_connection(
+    plane: &control_plane::ControlPlane,
+) -> tokio_rustls::client::TlsStream<TcpStream> {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
     let config = Kubeconfig::parse(&plane.kubeconfig()).expect("a kubeconfig");
