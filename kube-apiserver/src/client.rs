@@ -74,10 +74,18 @@ impl Client {
         Ok(self.entry(at, namespace, name).await?.map(|entry| entry.value()))
     }
 
-    /// Every object of a resource, of one namespace where one is named.
+    /// Every object of a resource, of one namespace where one is named. All of them or an error: who decides on a list must not
+    /// take an object that cannot be read for one that is not there.
     pub(crate) async fn list(&self, at: At<'_>, namespace: &str) -> Result<Vec<Arc<Entry>>, ApiError> {
         let registered = self.resource(at)?;
-        Ok(list_of(&registered, namespace).await?.0)
+        let (entries, unreadable) = list_of(&registered, namespace).await?;
+        if unreadable.is_empty() {
+            return Ok(entries);
+        }
+        match registered.store.unreadable_in_list(&unreadable).await? {
+            Some(error) => Err(error),
+            None => Err(ApiError::server_timeout(&GroupResource::new(at.0, at.1), "list", 1)),
+        }
     }
 
     /// Creates an object; gives false when there is one of that name.

@@ -150,13 +150,14 @@ impl Policies {
         })
     }
 
-    /// Keeps policies and bindings current, for ever. Nothing when they are not served.
+    /// Keeps policies and bindings current, for ever. Where they are not served it stays without any, and lets no write pass.
     pub async fn follow(self: Arc<Self>) {
         let [policies, bindings] = self
             .phase
             .resources()
             .map(|resource| self.directory.get(&GroupResource::new(GROUP, resource)));
         let (Some(policies), Some(bindings)) = (policies, bindings) else {
+            tracing::error!(plugin = self.name(), "admission configuration is not served");
             return;
         };
         tokio::join!(

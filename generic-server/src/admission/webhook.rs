@@ -107,13 +107,14 @@ impl Webhooks {
         })
     }
 
-    /// Keeps the configurations current, for ever. Nothing when they are not served.
+    /// Keeps the configurations current, for ever. Where they are not served it stays without any, and lets no write pass.
     pub async fn follow(self: Arc<Self>) {
         let resource = match self.phase {
             Phase::Mutating => "mutatingwebhookconfigurations",
             Phase::Validating => "validatingwebhookconfigurations",
         };
         let Some(registered) = self.directory.get(&GroupResource::new(GROUP, resource)) else {
+            tracing::error!(plugin = self.name(), resource, "admission configuration is not served");
             return;
         };
         let scope = Scope {

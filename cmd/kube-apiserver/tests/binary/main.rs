@@ -1,7 +1,9 @@
 //! The real binary, as a process: its greeting and exit codes, what it keeps over `kill -9`, and an unmodified kubectl.
 
 mod backup;
+mod flags;
 mod kube_rs;
+mod readiness;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -189,6 +191,64 @@ async fn faults_at_start_are_one_line_and_a_code() {
     std::fs::write(&file, "").expect("a file");
     let (code, text) = outcome(&file, &[]).await;
     assert_eq!(code, Some(3), "{text}");
+}
+
+#[tokio::test]
+async fn files_that_do_not_hold_are_named_with_their_flag() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("garbage");
+    std::fs::write(&file, "garbage").expect("a file");
+    let garbage = file.to_str().expect("a path");
+    for flags in [
+        &["--client-ca-file", garbage][..],
+        &["--requestheader-client-ca-file", garbage],
+        &["--tls-cert-file", garbage, "--tls-private-key-file", garbage],
+        &[
+            "--proxy-client-cert-file",
+            garbage,
+            "--proxy-client-key-file",
+            garbage,
+        ],
+        &["--service-account-key-file", garbage],
+        &["--service-account-signing-key-file", garbage],
+        &["--client-ca-file", "/nowhere"],
+    ] {
+        let (code, text) = outcome(dir.path(), flags).await;
+        assert_eq!(code, Some(2), "{flags:?}: {text}");
+        assert!(text.contains(flags[0]), "{flags:?}: {text}");
+    }
+}
+
+/// Sends a signal that asks the process to end.
+#[cfg(unix)]
+async fn terminate(child: &Child) {
+    let id = child.id().expect("it runs").to_string();
+    let sent = Command::new("kill").args(["-TERM", &id]).status().await;
+    assert!(sent.expect("kill runs").success());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut child = command(dir.path(), &["--shutdown-delay-duration=1h"])
+        .spawn()
+        .expect("the binary runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    lines.next_line().await.expect("a line").expect("a greeting");
+    let kubeconfig = std::fs::read(dir.path().join("admin.kubeconfig")).expect("a kubeconfig");
+    let client = Client::from_kubeconfig(&kubeconfig);
+    terminate(&child).await;
+    eventually("it stops being ready", || async {
+        (client.get("/readyz").await.status == 500).then_some(())
+    })
+    .await;
+    assert!(matches!(child.try_wait(), Ok(None)), "it serves on for an hour");
+    terminate(&child).await;
+    let ended = tokio::time::timeout(PATIENCE, child.wait())
+        .await
+        .expect("it ends");
+    assert_eq!(ended.expect("a status").code(), Some(1));
 }
 
 #[tokio::test]

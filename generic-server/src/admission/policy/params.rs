@@ -83,12 +83,18 @@ pub(super) async fn collect(
     match &reference.selector {
         None => {
             let key = found.store.key(namespace, &reference.name);
-            if let Some(entry) = snapshot.objects.get(key.as_str()) {
-                params.push(Some(read(&found, entry).await?));
+            let entry = found.store.look_up(&snapshot, &key, "get").await;
+            if let Some(entry) = entry.map_err(|error| error.message().to_string())? {
+                params.push(Some(read(&found, &entry).await?));
             }
         }
         Some(selector) => {
             let selector = selector.as_ref().map_err(Clone::clone)?;
+            // One that cannot be decoded might be selected, and is not as good as absent.
+            let prefix = found.store.key(namespace, "");
+            if let Some(key) = snapshot.unreadable.keys().find(|key| key.starts_with(&prefix)) {
+                return Err(format!("param resource {key} cannot be decoded"));
+            }
             let none = Map::new();
             for entry in snapshot.objects.values() {
                 if namespaced && entry.namespace() != namespace {

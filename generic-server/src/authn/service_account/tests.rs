@@ -246,10 +246,12 @@ async fn tokens_in_secrets() {
 /// A throwaway 2048-bit key, as kubeadm makes them.
 fn check_key(pem: &str, algorithm: &str) {
     let key = SigningKey::from_pem(pem).unwrap();
-    let keys = PublicKeys::from_pem([pem]).unwrap();
+    // The signing key is among the key files, too.
+    let keys = PublicKeys::from_pem([pem, pem]).unwrap();
     let token = key.sign_jwt(&json!({"a": 1})).unwrap();
     assert_eq!(keys.verify(&token), Ok(true), "{algorithm}");
     let jwks = keys.jwks();
+    assert_eq!(jwks["keys"].as_array().map(Vec::len), Some(1), "published once");
     assert_eq!(jwks["keys"][0]["alg"], algorithm);
     assert_eq!(
         keys.discovery("i", "j")["id_token_signing_alg_values_supported"],

@@ -1,0 +1,241 @@
+//! Flags whose effect is seen from outside.
+
+use control_plane::{ControlPlane, Options};
+use generic_server::pki::{Authority, Pki, ServingNames, kubeconfig};
+use serde_json::{Value, json};
+use test_support::{Client, plane_with};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn plane(change: impl FnOnce(&mut Options)) -> (ControlPlane, Client) {
+    plane_with(|builder| builder.with(change)).await
+}
+
+fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(|name| name.to_string()).collect()
+}
+
+fn pod(name: &str, context: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i", "securityContext": context}]}})
+}
+
+#[tokio::test]
+async fn admission_plugins_are_turned_off() {
+    let off = [
+        "ServiceAccount",
+        "NamespaceLifecycle",
+        "ValidatingAdmissionWebhook",
+        "Priority",
+    ];
+    let (plane, client) = plane(|options| options.disable_admission_plugins = names(&off)).await;
+    let rules =
+        json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
+    let hook = json!({"name": "away.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": rules,
+        "sideEffects": "None", "admissionReviewVersions": ["v1"]});
+    let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "away"}, "webhooks": [hook]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    client.post(path, &hooks).await.expect(201);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}});
+    client.post(MAPS, &map).await.expect(201);
+    client
+        .post("/api/v1/namespaces/nowhere/configmaps", &map)
+        .await
+        .expect(201);
+    let pod = client.post(PODS, &pod("one", Value::Null)).await.expect(201);
+    assert!(pod["spec"]["serviceAccountName"].is_null(), "{pod}");
+    assert!(pod["spec"]["priority"].is_null(), "{pod}");
+    client.get("/readyz").await.expect(200);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn privileged_containers_are_forbidden_by_flag() {
+    let yes = json!({"privileged": true});
+    let (plane, client) = plane(|options| {
+        options.allow_privileged = false;
+        options.disable_admission_plugins = names(&["ServiceAccount"]);
+    })
+    .await;
+    let refused = client.post(PODS, &pod("one", yes.clone())).await.expect(422);
+    assert_eq!(
+        refused["message"],
+        "Pod \"one\" is invalid: spec.containers[0].securityContext.privileged: Forbidden: disallowed by cluster policy"
+    );
+    client.post(PODS, &pod("two", Value::Null)).await.expect(201);
+    let labels = json!({"app": "web"});
+    let mut template = pod("", yes.clone());
+    template["metadata"] = json!({"labels": labels});
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": template["metadata"], "spec": template["spec"]}}});
+    let refused = client
+        .post("/apis/apps/v1/namespaces/default/deployments", &web)
+        .await
+        .expect(422);
+    assert_eq!(
+        refused["message"],
+        "Deployment.apps \"web\" is invalid: spec.template.spec.containers[0].securityContext.privileged: Forbidden: disallowed by cluster policy"
+    );
+    plane.stop().await;
+
+    let (plane, client) = plane_with(|builder| {
+        builder.with(|options| options.disable_admission_plugins = names(&["ServiceAccount"]))
+    })
+    .await;
+    client.post(PODS, &pod("one", yes)).await.expect(201);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn transport_security_is_announced() {
+    let (plane, client) = plane(|options| {
+        options.strict_transport_security_directives = names(&["max-age=31536000", "preload"])
+    })
+    .await;
+    let answer = client.get("/version").await;
+    let header = answer.headers.get("strict-transport-security");
+    assert_eq!(
+        header.and_then(|value| value.to_str().ok()),
+        Some("max-age=31536000; preload")
+    );
+    plane.stop().await;
+}
+
+/// Who the server says that a client is.
+async fn whoami(client: &Client) -> Value {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    client.post(path, &review).await.json["status"]["userInfo"]["username"].clone()
+}
+
+#[tokio::test]
+async fn given_authorities_are_the_only_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [clients, proxies] =
+        ["clients", "proxies"].map(|name| Authority::generate(name).expect("an authority"));
+    let [client_file, proxy_file] = ["clients.crt", "proxies.crt"].map(|name| dir.path().join(name));
+    std::fs::write(&client_file, &clients.certificate).expect("a file");
+    std::fs::write(&proxy_file, &proxies.certificate).expect("a file");
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).expect("a directory");
+    std::fs::write(data.join("admin.kubeconfig"), "of an earlier start").expect("a file");
+    let (plane, own_admin) = plane_with(|builder| {
+        builder.data_dir(&data).with(|options| {
+            options.client_ca_file = Some(client_file);
+            options.requestheader_client_ca_file = Some(proxy_file);
+            options.requestheader_allowed_names = names(&["gate"]);
+            options.requestheader_username_headers = names(&["X-Remote-User", "X-My-User"]);
+        })
+    })
+    .await;
+    let ca = plane.ca_certificate().to_string();
+    let server = plane.url();
+    let of = |by: &Authority, name: &str, group: &str| {
+        let issued = by.client(name, group).expect("a certificate");
+        Client::from_kubeconfig(kubeconfig(&server, &ca, &issued).as_bytes())
+    };
+    own_admin.get(MAPS).await.expect(401);
+    of(&clients, "visitor", "system:masters")
+        .get(MAPS)
+        .await
+        .expect(200);
+    assert!(!data.join("admin.kubeconfig").exists(), "it would lead nowhere");
+    assert!(!plane.greeting().contains("kubeconfig"), "{}", plane.greeting());
+
+    let alice = of(&proxies, "gate", "").header("X-My-User", "alice");
+    assert_eq!(whoami(&alice).await, "alice");
+    let other = of(&proxies, "another", "").header("X-Remote-User", "alice");
+    assert_eq!(other.get(MAPS).await.status, 401);
+    let own = Pki::open(&data.join("pki"), &ServingNames::default()).expect("the server's keys");
+    let own = kubeconfig(&server, &ca, &own.front_proxy_client);
+    let own = Client::from_kubeconfig(own.as_bytes()).header("X-Remote-User", "alice");
+    assert_eq!(own.get(MAPS).await.status, 401);
+
+    let facts = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    let facts = of(&clients, "visitor", "system:masters")
+        .get(facts)
+        .await
+        .expect(200);
+    assert_eq!(facts["data"]["client-ca-file"], clients.certificate);
+    assert_eq!(facts["data"]["requestheader-client-ca-file"], proxies.certificate);
+    assert_eq!(facts["data"]["requestheader-allowed-names"], "[\"gate\"]");
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn the_first_issuer_issues_and_all_are_accepted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let with = async |issuers: &[&str]| {
+        plane_with(|builder| {
+            builder.data_dir(dir.path()).with(|options| {
+                options.storage_backend = None;
+                options.min_free_disk_mib = 1;
+                options.service_account_issuer = names(issuers);
+            })
+        })
+        .await
+    };
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}});
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let (plane, client) = with(&["https://old.example.com"]).await;
+    client.post(accounts, &account).await.expect(201);
+    let issued = client
+        .post(&format!("{accounts}/worker/token"), &request)
+        .await
+        .expect(201);
+    let token = issued["status"]["token"].as_str().expect("a token").to_string();
+    plane.stop().await;
+
+    let (plane, client) = with(&["https://new.example.com", "https://old.example.com"]).await;
+    let holder = client.anonymous(plane.ca_certificate());
+    let holder = holder.header("authorization", &format!("Bearer {token}"));
+    assert_eq!(whoami(&holder).await, "system:serviceaccount:default:worker");
+    let discovery = client.get("/.well-known/openid-configuration").await.expect(200);
+    assert_eq!(discovery["issuer"], "https://new.example.com");
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_role_for_all_paths_is_not_one_for_backups() {
+    let (plane, client) = plane(|_| {}).await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    client.post(accounts, &account).await.expect(201);
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let issued = client
+        .post(&format!("{accounts}/reader/token"), &request)
+        .await
+        .expect(201);
+    let token = issued["status"]["token"].as_str().expect("a token");
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "paths"},
+        "rules": [{"nonResourceURLs": ["*"], "verbs": ["get"]}]});
+    client
+        .post(&format!("{rbac}/clusterroles"), &role)
+        .await
+        .expect(201);
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "paths"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "paths"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}]});
+    client
+        .post(&format!("{rbac}/clusterrolebindings"), &binding)
+        .await
+        .expect(201);
+    let reader = client
+        .anonymous(plane.ca_certificate())
+        .header("authorization", &format!("Bearer {token}"));
+    test_support::eventually("the role is in force", || async {
+        (reader.get("/metrics").await.status == 200).then_some(())
+    })
+    .await;
+    let refused = reader.get("/backup").await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "forbidden: User \"system:serviceaccount:default:reader\" cannot get path \"/backup\": only members of system:masters can"
+    );
+    assert_eq!(client.get("/backup").await.status, 200);
+    plane.stop().await;
+}
