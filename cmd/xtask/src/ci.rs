@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{codegen, say, tidy};
+use crate::{codegen, say, supply, tidy};
 
 /// Tools that some tests need, and what is not tested without them.
 const TOOLS: &[(&str, &str)] = &[
@@ -11,9 +11,10 @@ const TOOLS: &[(&str, &str)] = &[
     ("kubectl", "an unmodified kubectl against a running server"),
 ];
 
-/// Formatting, lints, repository rules, generated files, then all tests.
+/// Formatting, dependencies, lints, repository rules, generated files, then all tests.
 pub(crate) fn ci(root: &Path) -> Result<(), String> {
     step("formatting", || cargo(root, &["fmt", "--all", "--check"]))?;
+    step("dependencies", || supply::check(root))?;
     step("lints", || {
         cargo(
             root,
@@ -51,7 +52,7 @@ fn step(name: &str, run: impl FnOnce() -> Result<(), String>) -> Result<(), Stri
     run().map_err(|error| format!("{name}: {error}"))
 }
 
-fn cargo(root: &Path, args: &[&str]) -> Result<(), String> {
+pub(crate) fn cargo(root: &Path, args: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(args)

@@ -1,15 +1,17 @@
-//! Repository chores as code: `cargo xtask <ci | test | tidy | codegen [--check]>`.
+//! Repository chores as code: `cargo xtask <ci | test | deny | tidy | codegen [--check]>`.
 
 mod ci;
 mod codegen;
+mod supply;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <command>
-  ci                  formatting, lints, repository rules, generated files, tests
+  ci                  formatting, dependencies, lints, repository rules, generated files, tests
   test [ARGS]         all tests; ARGS go to cargo test
+  deny                what is depended on: bans, licences, sources, and advisories where their database is there
   tidy                the repository's own rules
   codegen [--check]   write the facts about built-in types, or check that they are up to date";
 
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["ci"] => ci::ci(&root),
         ["test", args @ ..] => ci::test(&root, args),
+        ["deny"] => supply::check(&root),
         ["tidy"] => tidy::run(&root),
         ["codegen"] => codegen::run(&root, false),
         ["codegen", "--check"] => codegen::run(&root, true),

@@ -7,6 +7,7 @@ mod aggregation;
 mod client;
 mod collect;
 mod crds;
+mod heavy;
 mod phases;
 mod process;
 mod suite;
@@ -149,6 +150,15 @@ pub(crate) enum Phase {
         /// Clients that make and delete them.
         #[arg(long, default_value_t = 32)]
         clients: usize,
+    },
+    /// Keeps requests under way that cost as much as one may, and measures how `/readyz` and a small GET fare beside them.
+    Heavy {
+        /// Requests at once, each of another sort.
+        #[arg(long, default_value_t = 8)]
+        clients: usize,
+        /// For how long.
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
     },
     /// Deletes the namespace's ConfigMaps.
     Clean,

@@ -88,6 +88,9 @@ pub(crate) async fn run(
                 .await?;
             json!({"phase": "clean", "status": status, "operations": 1})
         }
+        Phase::Heavy { clients, seconds } => {
+            crate::heavy::run(&target, &admin, namespace, *clients, *seconds).await?
+        }
         Phase::Crds(load) => crate::crds::run(&target, &admin, pids, load).await?,
         other => load(&target, &base, other).await?,
     };

@@ -1,0 +1,50 @@
+//! All attacks, by theme.
+
+mod aggregation;
+mod answers;
+mod codecs;
+mod connections;
+mod credentials;
+mod escalation;
+mod objects;
+mod patches;
+mod requests;
+mod startup;
+mod yaml;
+
+use crate::{Attack, Bound, Place, Playing};
+
+/// All of them, in the order in which they are played.
+pub fn all() -> Vec<Attack> {
+    [
+        yaml::attacks(),
+        escalation::attacks(),
+        patches::attacks(),
+        objects::attacks(),
+        codecs::attacks(),
+        requests::attacks(),
+        credentials::attacks(),
+        aggregation::attacks(),
+        answers::attacks(),
+        connections::attacks(),
+        startup::attacks(),
+    ]
+    .concat()
+}
+
+/// One attack.
+fn attack(
+    name: &'static str,
+    finding: &'static str,
+    place: Place,
+    bound: Bound,
+    run: for<'a> fn(&'a crate::Arena) -> Playing<'a>,
+) -> Attack {
+    Attack {
+        name,
+        finding,
+        bound,
+        place,
+        run,
+    }
+}

@@ -1,0 +1,54 @@
+//! What operators and clients hand over as files and credentials.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use generic_server::authn::token_file::TokenFile;
+use generic_server::delegated::Kubeconfig;
+use generic_server::encryption::Encryption;
+use generic_server::pki::{self, Authority};
+use generic_server::spawn::Tasks;
+
+use crate::halves;
+
+/// PEM, certificates and keys.
+pub fn certificates(data: &[u8]) {
+    let (certificate, key) = halves(data);
+    let certificate = String::from_utf8_lossy(certificate);
+    let _ = pki::expires(&certificate);
+    let _ = Authority::load(&certificate, &String::from_utf8_lossy(key));
+}
+
+/// A kubeconfig. Files that it names are none of its own.
+pub fn kubeconfig(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let names_files = ["tokenFile", "client-", "certificate-authority"]
+        .iter()
+        .any(|key| text.contains(key) && !text.contains(&format!("{key}data")));
+    if names_files && text.contains("/dev/") {
+        return;
+    }
+    let _ = Kubeconfig::parse(&text);
+}
+
+/// A file of static tokens.
+pub fn tokens(data: &[u8]) {
+    let _ = TokenFile::parse(&String::from_utf8_lossy(data), "tokens.csv", Vec::new());
+}
+
+/// An EncryptionConfiguration, but for those that name plugins to be talked to.
+pub fn encryption(data: &[u8]) {
+    static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    });
+    if data.windows(3).any(|word| word.eq_ignore_ascii_case(b"kms")) {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), data).expect("a file");
+    let path: &Path = file.path();
+    let _ = RUNTIME.block_on(async { Encryption::load(path, false, &Tasks::new()).await });
+}
