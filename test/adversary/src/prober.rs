@@ -44,14 +44,14 @@ impl Strain {
 
 /// A running prober.
 #[derive(Debug)]
-pub struct Prober {
+pub(crate) struct Prober {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Strain>,
 }
 
 impl Prober {
     /// Starts one. A server that `may_end` is killed when its memory passes a ceiling.
-    pub fn start(target: &Target, pid: Option<u32>, may_end: bool) -> Self {
+    pub(crate) fn start(target: &Target, pid: Option<u32>, may_end: bool) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let (target, until) = (target.clone(), over.clone());
         let thread = std::thread::spawn(move || {
@@ -65,7 +65,7 @@ impl Prober {
     }
 
     /// Ends it, and gives what it saw.
-    pub fn end(self) -> Strain {
+    pub(crate) fn end(self) -> Strain {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()
     }

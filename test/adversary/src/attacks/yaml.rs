@@ -29,11 +29,11 @@ pub(super) fn attacks() -> Vec<Attack> {
             |arena| Box::pin(review(arena, strings(500_000, 3_000))),
         ),
         attack(
-            "YAML: one key of 100 KB, in a map with 200 aliases",
+            "YAML: a map of 100 keys of 1,000 bytes, 200 aliases",
             "1",
             Place::Quick,
             REFUSED,
-            |arena| Box::pin(review(arena, keys(100_000, 200))),
+            |arena| Box::pin(review(arena, keys(100, 200))),
         ),
         attack(
             "YAML: anchors nested 100 deep around 500 KB",
@@ -95,13 +95,14 @@ fn strings(length: usize, aliases: usize) -> String {
     )
 }
 
-/// One map with a long key and a list of aliases of it.
-fn keys(length: usize, aliases: usize) -> String {
-    format!(
-        "x: &x {{\"{}\": 1}}\ny: [{}]\n",
-        "x".repeat(length),
-        "*x,".repeat(aliases)
-    )
+/// A map with keys of 1,000 bytes and a list of aliases of it.
+fn keys(count: usize, aliases: usize) -> String {
+    let long = "k".repeat(990);
+    let map: String = (0..count).fold(String::new(), |mut text, i| {
+        let _ = write!(text, "{long}{i}: 1,");
+        text
+    });
+    format!("x: &x {{{map}}}\ny: [{}]\n", "*x,".repeat(aliases))
 }
 
 /// A long string in lists that are anchored each.
