@@ -93,7 +93,7 @@ impl Bound {
         answer: 512 * 1024,
         memory: 96.0,
         probe: 1_000,
-        seconds: 60,
+        seconds: 30,
     };
 
     /// The same with these codes alone.

@@ -7,7 +7,8 @@ use crate::{Arena, Attack, Bound, Error, Outcome, Place, Playing, Shot};
 
 /// Objects that are fine come back whole.
 const LONG: Bound = Bound::DEFAULT.answer(8 << 20).memory(512.0);
-const REFUSED: Bound = Bound::codes(&[400, 413, 422]);
+/// A hundred causes with a value of ten KiB each, and a message.
+const REFUSED: Bound = Bound::codes(&[400, 413, 422]).answer(2 << 20);
 
 type Run = for<'a> fn(&'a Arena) -> Playing<'a>;
 
