@@ -19,8 +19,13 @@ pub struct Plan {
 
 impl Plan {
     fn has(&self, attack: &Attack) -> bool {
+        let all = crate::attacks::all();
         let named = self.only.as_deref().is_none_or(|only| {
-            attack.name.to_lowercase().contains(&only.to_lowercase()) || attack.finding == only
+            let is_finding = all.iter().any(|attack| attack.finding == only);
+            match is_finding {
+                true => attack.finding == only,
+                false => attack.name.to_lowercase().contains(&only.to_lowercase()),
+            }
         });
         named && (!self.quick || attack.place == Place::Quick)
     }
