@@ -341,6 +341,10 @@ impl CustomStrategy {
 }
 
 impl Strategy for CustomStrategy {
+    fn is_costly(&self) -> bool {
+        self.shape.rules.is_some()
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(decorate) = &self.decorate {
             decorate(object);
@@ -469,6 +473,10 @@ impl CustomStatusStrategy {
 }
 
 impl Strategy for CustomStatusStrategy {
+    fn is_costly(&self) -> bool {
+        self.shape.rules.is_some()
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(schema) = self.shape.schema.as_ref().filter(|s| s.has_defaults) {
             custom::default(schema.whole.root(), object);

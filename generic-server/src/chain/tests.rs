@@ -484,3 +484,132 @@ async fn browsers_from_elsewhere() {
         .await;
     assert!(!head.headers.contains_key("access-control-allow-origin"));
 }
+
+/// Answers `heavies` once the gate is open, after a computation that blocks its thread until then, and `streams` with a stream.
+#[derive(Debug, Default)]
+struct Busy {
+    open: std::sync::Mutex<bool>,
+    opened: std::sync::Condvar,
+}
+
+#[async_trait::async_trait]
+impl Delegate for Busy {
+    async fn handle(&self, authorized: &Authorized, _request: Request) -> Handled {
+        let body = match authorized.info().resource.as_str() {
+            "heavies" => {
+                crate::cpu::heavy(machinery::limits::HEAVY_BYTES).await;
+                let open = self.open.lock().unwrap();
+                let patience = Duration::from_secs(60);
+                let waited = self.opened.wait_timeout_while(open, patience, |open| !*open);
+                assert!(!waited.unwrap().1.timed_out(), "nobody opens the gate");
+                full("done")
+            }
+            _ => {
+                let frames = (0..10).map(|_| Ok(http_body::Frame::data("piece".into())));
+                http_body_util::StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
+            }
+        };
+        Handled::Answered(Response::new(body))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_requests_pass_worst_cases() {
+    let busy = Arc::new(Busy::default());
+    let pool = Pool::new(1);
+    let f = fixture(|c| {
+        c.delegate = busy.clone();
+        c.cpu = pool.clone();
+    });
+    let heavy: Vec<_> = (0..8)
+        .map(|_| {
+            let chain = f.chain.clone();
+            tokio::spawn(async move { chain.serve(request("POST", "/api/v1/heavies", &[ROOT])).await })
+        })
+        .collect();
+    let under_way = async {
+        while (pool.running(), pool.waiting()) != (1, 7) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), under_way)
+        .await
+        .unwrap();
+    for _ in 0..10 {
+        let chain = f.chain.clone();
+        let small =
+            tokio::spawn(async move { read(chain.serve(request("GET", "/ping", &[ROOT])).await).await });
+        assert_eq!(small.await.unwrap().1, "pong");
+    }
+    assert_eq!(
+        (pool.running(), pool.waiting()),
+        (1, 7),
+        "the gate is still closed"
+    );
+    *busy.open.lock().unwrap() = true;
+    busy.opened.notify_all();
+    for heavy in heavy {
+        assert_eq!(read(heavy.await.unwrap()).await.1, "done");
+    }
+}
+
+#[tokio::test]
+async fn answers_hold_their_seat_until_they_are_taken() {
+    let f = fixture(|c| {
+        c.delegate = Arc::new(Busy::default());
+        c.admit = Arc::new(MaxInFlight::new(1, 1));
+        c.authorizer = Arc::new(crate::authz::AlwaysAllow);
+    });
+    let ask = || f.chain.serve(request("GET", "/api/v1/streams", &[JANE]));
+    let mut untaken = ask().await;
+    assert_eq!(untaken.status(), 200);
+    assert_eq!(f.chain.config.lifecycle.running(), 1);
+    assert_eq!(ask().await.status(), 429);
+    while untaken.body_mut().frame().await.is_some() {}
+    assert_eq!(f.chain.config.lifecycle.running(), 0);
+    let untaken = ask().await;
+    assert_eq!(untaken.status(), 200);
+    drop(untaken);
+    assert_eq!(ask().await.status(), 200);
+}
+
+#[tokio::test]
+async fn answers_have_a_bound_for_all_and_for_each_user() {
+    let f = fixture(|c| {
+        c.delegate = Arc::new(Busy::default());
+        c.authorizer = Arc::new(crate::authz::AlwaysAllow);
+    });
+    let piece = machinery::limits::PIECE_BYTES;
+    let chain = Arc::new(Chain {
+        responses: Arc::new(ResponseBudget::new(3 * piece, 2 * piece)),
+        ..Arc::into_inner(f.chain).unwrap()
+    });
+    let ask = |method: &'static str, credentials| {
+        let chain = chain.clone();
+        async move {
+            chain
+                .serve(request(method, "/api/v1/streams", &[credentials]))
+                .await
+        }
+    };
+    let first = ask("GET", JANE).await;
+    let second = ask("GET", JANE).await;
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    let refused = ask("GET", JANE).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(ask("POST", JANE).await.status(), 200, "a write is done already");
+    let other = ask("GET", OPS).await;
+    assert_eq!(other.status(), 200);
+    drop(second);
+    let third = ask("GET", OPS).await;
+    assert_eq!(third.status(), 200);
+    assert_eq!(ask("GET", JANE).await.status(), 429, "all together");
+    assert_eq!(
+        ask("GET", ROOT).await.status(),
+        200,
+        "administrators always get an answer"
+    );
+    drop((first, other, third));
+    assert_eq!(ask("GET", JANE).await.status(), 200);
+}

@@ -1,5 +1,7 @@
 //! Request bodies: read within bounds, decoded by the kind's rules, strict faults reported as the client asked.
 
+mod shown;
+
 use std::sync::{Arc, LazyLock};
 
 use bytes::{Bytes, BytesMut};
@@ -8,7 +10,7 @@ use http_body_util::BodyExt;
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
 use machinery::field::go_quote;
 use machinery::schema::{self, KindSchema, Node, NodeId, Schema, SchemaRef, custom as custom_schema};
-use machinery::{ApiError, FieldError, FieldPath, GroupKind, GroupVersion, meta};
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, GroupVersion, limits, meta};
 use serde_json::Value;
 
 use super::Call;
@@ -16,6 +18,8 @@ use super::options::{FieldValidation, WriteOptions};
 use super::patch::Patch;
 use crate::cpu;
 use crate::resource::Decoding;
+pub(super) use shown::go_map;
+use shown::summary;
 
 /// The encodings of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,24 +234,6 @@ impl Target<'_> {
     }
 }
 
-/// The first bytes, for an error: text when it looks like JSON, else hexadecimal.
-fn summary(bytes: &[u8]) -> String {
-    const MAX: usize = 30;
-    if bytes.is_empty() {
-        return "<empty>".into();
-    }
-    let (head, more) = if bytes.len() > MAX {
-        (&bytes[..MAX], " ...")
-    } else {
-        (bytes, "")
-    };
-    if bytes[0] == b'{' {
-        return format!("{}{more}", String::from_utf8_lossy(head));
-    }
-    let hex: String = head.iter().map(|b| format!("{b:02x}")).collect();
-    format!("{hex}{more}")
-}
-
 fn decode_typed(
     call: &Call<'_>,
     encoding: Encoding,
@@ -399,6 +385,7 @@ fn fields_of_another_version(object: &Value, schema: Option<&KindSchema>, own: &
     fields
         .filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata"))
         .map(|key| StrictError::Unknown(key.clone()))
+        .take(limits::STRICT_ERRORS)
         .collect()
 }
 
@@ -577,16 +564,29 @@ pub(super) async fn delete_options(call: &Call<'_>) -> Result<Option<Value>, Api
     Ok(Some(object))
 }
 
-/// How Go's `%+v` prints a decoded JSON object.
-pub(super) fn go_map(value: &Value) -> String {
-    match value {
-        Value::Object(map) => {
-            let parts: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_map(v))).collect();
-            format!("map[{}]", parts.join(" "))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_are_bounded() {
+        async fn check(pieces: &[usize], limit: usize, expected: Result<usize, u16>) {
+            let frames: Vec<_> = pieces
+                .iter()
+                .map(|bytes| Ok(http_body::Frame::data(Bytes::from(vec![b'x'; *bytes]))))
+                .collect();
+            let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+            let read = read(body, limit).await;
+            assert_eq!(
+                read.map(|bytes| bytes.len()).map_err(|error| error.code()),
+                expected,
+                "{pieces:?}"
+            );
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(go_map).collect::<Vec<_>>().join(" ")),
-        Value::String(text) => text.clone(),
-        Value::Null => "<nil>".into(),
-        other => other.to_string(),
+        check(&[], 10, Ok(0)).await;
+        check(&[10], 10, Ok(10)).await;
+        check(&[11], 10, Err(413)).await;
+        check(&[4, 6], 10, Ok(10)).await;
+        check(&[4, 6, 1], 10, Err(413)).await;
     }
 }

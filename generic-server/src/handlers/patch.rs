@@ -244,7 +244,7 @@ impl Patch {
     /// The refusal of a patched object that does not decode, or has faults that strict validation does not let pass.
     pub(super) fn invalid(&self, patched: &Value, error: &str) -> ApiError {
         let shown = match self.kind {
-            PatchType::Strategic => body::go_map(&self.value),
+            PatchType::Strategic => body::go_map(&self.value, limits::SHOWN_VALUE_BYTES),
             _ => patched.to_string(),
         };
         let fault = FieldError::invalid_str(&FieldPath::new("patch"), &shown, error);
@@ -276,6 +276,7 @@ fn unknown_members(operations: &Value) -> Vec<String> {
                 .filter(|(key, _)| !matches!(key.as_str(), "op" | "path" | "from" | "value"))
                 .map(move |(key, _)| format!("unknown field \"[{index}].{key}\""))
         })
+        .take(limits::STRICT_ERRORS)
         .collect()
 }
 

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::{Form, OpenApi};
+use crate::cpu;
 use crate::negotiate;
 use crate::request::{Response, empty};
 use crate::request_info::query_value;
@@ -52,6 +53,8 @@ impl OpenApi {
             Some(0) => Form::Json,
             Some(_) => Form::Protobuf,
         };
+        // These documents are large: joining them anew and compressing them takes long.
+        cpu::pause().await;
         let found = match below {
             None => self.v2(form).await,
             Some(below) => self.v3(below, form).await,

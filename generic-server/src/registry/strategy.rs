@@ -112,6 +112,12 @@ pub trait Strategy: Send + Sync + Debug {
     /// Clears what clients may not set on create (status, generation 1, ...).
     fn prepare_for_create(&self, _ctx: &WriteContext<'_>, _object: &mut Value) {}
 
+    /// Whether validation may take long however small the object is: rules are evaluated. It leaves the threads that serve
+    /// connections then.
+    fn is_costly(&self) -> bool {
+        false
+    }
+
     /// Faults of a new object. Metadata has been checked already.
     fn validate_create(&self, _ctx: &WriteContext<'_>, _object: &Value) -> Vec<FieldError> {
         Vec::new()

@@ -16,6 +16,7 @@ use machinery::{ApiError, FieldError, Reason, codec, meta};
 use serde_json::Value;
 
 use crate::admission::{self, AdmissionChain, Operation};
+use crate::cpu;
 use crate::registry::cache::Entry;
 use crate::registry::managed::Writer;
 use crate::registry::store::ObjectStore;
@@ -141,6 +142,19 @@ impl<'a> WriteCall<'a> {
             options: self.options,
             resource: Some(self.resource),
             rounds: None,
+        }
+    }
+
+    /// Lets a write that may take long however small it is leave the threads that serve connections.
+    async fn leave_when_costly(&self) {
+        /// Groups whose objects are compiled or joined with others to be validated.
+        const GROUPS: [&str; 3] = [
+            "admissionregistration.k8s.io",
+            "apiextensions.k8s.io",
+            "rbac.authorization.k8s.io",
+        ];
+        if self.strategy.is_costly() || GROUPS.contains(&&*self.resource.gvk.group) {
+            cpu::pause().await;
         }
     }
 

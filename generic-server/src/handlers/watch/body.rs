@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Frame;
-use machinery::ApiError;
+use machinery::{ApiError, limits};
 use storage::Revision;
 use tokio::time::{Instant, Sleep};
 
 use super::Beginning;
 use super::convert::Answers;
 use super::form::{Form, Subject};
+use crate::cpu::{Pool, Turns};
 use crate::registry::cache::{Change, ChangeKind, Entry, Feed};
 use crate::registry::list::Selection;
 use crate::request::BoxError;
@@ -46,6 +47,8 @@ pub(super) struct WatchBody {
     answers: Option<Answers>,
     /// The next event describes the columns.
     headers: bool,
+    /// Where events are encoded rather than copied: many at once, or large ones, are encoded in turns with other long computations.
+    turns: Option<Turns>,
     ended: bool,
 }
 
@@ -64,6 +67,7 @@ impl WatchBody {
         } = beginning;
         let mut body = WatchBody {
             headers: form.has_headers(),
+            turns: form.encodes().then(|| Turns::new(Pool::shared())),
             answers: form.remote().cloned().map(Answers::new),
             form,
             selection,
@@ -101,7 +105,8 @@ impl WatchBody {
             return Ok(None);
         }
         let mut piece = Vec::new();
-        while piece.len() < JOIN {
+        let mut worked = 0;
+        while piece.len() < JOIN && worked < limits::SLICE_BYTES {
             let Some(entry) = self.initial.as_slice().first() else {
                 break;
             };
@@ -109,6 +114,7 @@ impl WatchBody {
                 // It is asked about before the next piece.
                 break;
             };
+            worked += entry.json.len();
             self.initial.next();
             let headers = std::mem::take(&mut self.headers);
             self.form
@@ -121,6 +127,12 @@ impl WatchBody {
             piece.extend_from_slice(&self.form.bookmark(revision, true, headers)?);
         }
         Ok(Some(piece.into()))
+    }
+
+    /// Whether the next piece takes long, where events have to be encoded.
+    fn is_heavy(&self) -> bool {
+        let next = self.taken.front();
+        self.initial.len() > 0 || next.is_some_and(|change| change.entry.json.len() >= limits::HEAVY_BYTES)
     }
 
     /// What a change is to this watcher, and the object that it is told with; nothing when it does not concern it.
@@ -274,7 +286,18 @@ impl http_body::Body for WatchBody {
         if this.ended {
             return Poll::Ready(None);
         }
-        match std::task::ready!(this.poll_piece(cx)) {
+        let polled = match this.turns.take() {
+            Some(mut turns) if this.is_heavy() => {
+                let polled = turns.poll(cx, |cx| this.poll_piece(cx));
+                this.turns = Some(turns);
+                std::task::ready!(polled)
+            }
+            turns => {
+                this.turns = turns;
+                this.poll_piece(cx)
+            }
+        };
+        match std::task::ready!(polled) {
             Ok(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
             Ok(None) => {
                 this.ended = true;

@@ -190,6 +190,13 @@ impl Form {
         out.into()
     }
 
+    /// Whether objects are parsed or encoded for their events, rather than copied.
+    pub(super) fn encodes(&self) -> bool {
+        self.media == Media::Protobuf
+            || matches!(self.view, View::Table(..))
+            || !output::plain(&self.resource)
+    }
+
     /// Whether the first event differs from the later ones.
     pub(super) fn has_headers(&self) -> bool {
         matches!(self.view, View::Table(..))

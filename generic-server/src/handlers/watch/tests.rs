@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use machinery::limits;
 use serde_json::{Value, json};
 
 use super::*;
@@ -280,4 +281,37 @@ async fn protobuf_frames_are_delimited() {
         let text = String::from_utf8_lossy(&frame);
         assert!(text.contains(kind) && text.contains("k8s\0"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn times_that_no_clock_reaches() {
+    let f = fixture(false);
+    let version = f.put("ns", "a", "x", "n1").await;
+    for seconds in ["0", "1", "9223372036854775807", "-1", "-9223372036854775808"] {
+        let query = format!("resourceVersion={version}&timeoutSeconds={seconds}");
+        assert!(watch(&f, "ns", &query, &[]).await.is_ok(), "{seconds}");
+    }
+    let past = watch(&f, "ns", "timeoutSeconds=9223372036854775808", &[]).await;
+    assert_eq!(past.err().map(|error| error.code()), Some(400));
+    let (authorized, head) = request("ns", "watch=1", &[]);
+    let endless = super::handle(&f.resource, &authorized, &head, Duration::MAX).await;
+    assert!(endless.is_ok());
+}
+
+#[tokio::test]
+async fn encoded_events_are_as_others() {
+    let f = fixture(false);
+    for n in 0..3 {
+        f.put("ns", &format!("p{n}"), "x", &"x".repeat(limits::HEAVY_BYTES))
+            .await;
+    }
+    let mut body = watch(&f, "ns", "", &[TABLE]).await.expect("watches");
+    let mut added = 0;
+    while added < 3 {
+        let events = next(&mut body).await;
+        assert!(events.iter().all(|event| event["type"] == "ADDED"), "{events:?}");
+        added += events.len();
+    }
+    f.put("ns", "p1", "y", &"y".repeat(limits::HEAVY_BYTES)).await;
+    assert_eq!(next(&mut body).await[0]["type"], "MODIFIED");
 }

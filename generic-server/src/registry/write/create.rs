@@ -38,6 +38,7 @@ pub(super) async fn create_as(
     asked: Asked,
 ) -> Result<Stored, ApiError> {
     match_namespace(call, &mut object)?;
+    call.leave_when_costly().await;
     let given = meta::name(&object).to_string();
     call.admission
         .admit(

@@ -269,7 +269,7 @@ fn grace(call: &WriteCall<'_>, object: &mut Value, asked: Option<i64>) -> Gracef
 fn bump_generation(object: &mut Value) {
     let generation = meta::generation(object);
     if generation > 0 {
-        meta::set(object, "generation", generation + 1);
+        meta::set(object, "generation", generation.saturating_add(1));
     }
 }
 

@@ -132,6 +132,7 @@ async fn change(
     let resource = call.resource.gvr.group_resource();
     // A small patch of a large object is as much work as a large one.
     cpu::heavy(entry.json.len()).await;
+    call.leave_when_costly().await;
     let live = super::served(call.resource, entry).await?;
     check_preconditions(call, name, &rules.preconditions, &live)?;
     cpu::slice().await;
