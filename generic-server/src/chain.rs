@@ -4,140 +4,37 @@
 //! the way whose order is written down where it happens, and each layer lives in a file of [`crate::filters`]. Callable without a
 //! socket. Mirrors upstream's `DefaultBuildHandlerChain`. It decides nothing about kinds: that is the delegate's.
 
-use std::collections::HashMap;
+mod config;
+mod endpoints;
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use http::{HeaderValue, Method, StatusCode, header};
 
-use crate::authn::{Authenticator, Verdict};
-use crate::authz::{Attributes, Authorizer, Decision};
-use crate::cpu::{self, Pool};
-use crate::delegate::{Delegate, Handled};
-use crate::filters::audit::{AuditSink, NoAudit, Record, Stage};
-use crate::filters::cors::Cors;
-use crate::filters::max_in_flight::{self, Admit, MaxInFlight, Permit};
+use crate::authn::Verdict;
+use crate::authz::{Attributes, Decision};
+use crate::cpu;
+use crate::delegate::Handled;
+use crate::filters::audit::Recording;
+use crate::filters::max_in_flight::{self, Permit};
 use crate::filters::sending::{self, Charge, ResponseBudget};
 use crate::filters::{
     self, audit, authentication, authorization, deadline, headers, impersonation, long_running,
 };
-use crate::lifecycle::Lifecycle;
-use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind, Labels, Metrics};
+use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind, Labels};
 use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent};
 use crate::request_info::{self, InfoError};
 use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
-
-/// Answers one path outside the API: health, metrics, version, documents.
-#[async_trait::async_trait]
-pub trait Endpoint: Send + Sync + std::fmt::Debug {
-    /// Answers; the request is authorized.
-    async fn serve(&self, authorized: &Authorized, request: Request) -> Response;
-}
-
-/// The endpoints by path.
-#[derive(Debug, Default, Clone)]
-pub struct Endpoints {
-    exact: HashMap<String, Arc<dyn Endpoint>>,
-    below: Vec<(String, Arc<dyn Endpoint>)>,
-}
-
-impl Endpoints {
-    /// Serves exactly this path.
-    pub fn add(&mut self, path: &str, endpoint: Arc<dyn Endpoint>) {
-        self.exact.insert(path.to_string(), endpoint);
-    }
-
-    /// Serves this path and everything below it.
-    pub fn add_below(&mut self, path: &str, endpoint: Arc<dyn Endpoint>) {
-        self.exact.insert(path.to_string(), endpoint.clone());
-        self.below.push((format!("{path}/"), endpoint));
-    }
-
-    /// The paths that are served exactly, sorted: for the index at `/`.
-    pub fn paths(&self) -> Vec<String> {
-        let mut paths: Vec<String> = self.exact.keys().cloned().collect();
-        paths.sort();
-        paths
-    }
-
-    fn find(&self, path: &str) -> Option<&Arc<dyn Endpoint>> {
-        let below = || {
-            self.below
-                .iter()
-                .find(|(prefix, _)| path.starts_with(prefix.as_str()))
-        };
-        self.exact
-            .get(path)
-            .or_else(|| below().map(|(_, endpoint)| endpoint))
-    }
-}
-
-/// What a chain is made of.
-#[derive(Debug)]
-pub struct ChainConfig {
-    /// Who asks.
-    pub authenticator: Arc<dyn Authenticator>,
-    /// May they.
-    pub authorizer: Arc<dyn Authorizer>,
-    /// Who answers.
-    pub delegate: Arc<dyn Delegate>,
-    /// Paths outside the API; they come before the delegate.
-    pub endpoints: Endpoints,
-    /// The server's life.
-    pub lifecycle: Lifecycle,
-    /// Where requests are counted.
-    pub metrics: Arc<Metrics>,
-    /// Where requests are recorded.
-    pub audit: Arc<dyn AuditSink>,
-    /// When requests may run.
-    pub admit: Arc<dyn Admit>,
-    /// Where long computations of requests run.
-    pub cpu: Arc<Pool>,
-    /// Which origins browsers may ask from.
-    pub cors: Cors,
-    /// `--request-timeout`.
-    pub request_timeout: Duration,
-    /// `--goaway-chance`.
-    pub goaway_chance: f64,
-    /// `--strict-transport-security-directives`, joined by `; `.
-    pub hsts: Option<HeaderValue>,
-    /// `--shutdown-send-retry-after`.
-    pub shutdown_send_retry_after: bool,
-    /// Configured front-proxy headers (`--requestheader-*`): names, then prefixes. The standard ones are always known.
-    pub front_proxy_headers: (Vec<String>, Vec<String>),
-}
-
-impl ChainConfig {
-    /// Upstream's defaults around these.
-    pub fn new(
-        authenticator: Arc<dyn Authenticator>,
-        authorizer: Arc<dyn Authorizer>,
-        delegate: Arc<dyn Delegate>,
-    ) -> Self {
-        ChainConfig {
-            authenticator,
-            authorizer,
-            delegate,
-            endpoints: Endpoints::default(),
-            lifecycle: Lifecycle::new(),
-            metrics: Metrics::new(),
-            audit: Arc::new(NoAudit),
-            admit: Arc::new(MaxInFlight::new(400, 200)),
-            cpu: Pool::shared().clone(),
-            cors: Cors::default(),
-            request_timeout: Duration::from_secs(60),
-            goaway_chance: 0.0,
-            hsts: None,
-            shutdown_send_retry_after: false,
-            front_proxy_headers: (Vec::new(), Vec::new()),
-        }
-    }
-}
+pub use config::ChainConfig;
+pub use endpoints::{Endpoint, Endpoints};
 
 /// The chain of a server.
 #[derive(Debug)]
@@ -381,7 +278,14 @@ impl Chain {
                 };
                 self.config.metrics.authenticated(result);
                 limit_unauthenticated(&head, connection.as_deref());
-                return crate::respond::error(&machinery::ApiError::unauthorized());
+                let response = crate::respond::error(&machinery::ApiError::unauthorized());
+                if self.config.audit.enabled() {
+                    let nobody = User::default();
+                    let context =
+                        self.context(nobody, &head, facts.info, &facts.audit_id, connection.as_deref());
+                    audit::unauthenticated(&*self.config.audit, &context, &head, &response);
+                }
+                return response;
             }
         };
         self.config.metrics.authenticated(AuthenticationResult::Success);
@@ -391,53 +295,62 @@ impl Chain {
         let (names, prefixes) = &self.config.front_proxy_headers;
         authentication::strip_credentials(&mut head.headers, names, prefixes);
 
-        // 12. Impersonation: whoever is acted as is who is audited as acting, admitted and authorized.
-        let mut impersonator = None;
-        let mut acting = user;
-        if impersonation::asked(&head.headers) {
+        // 12. Audit: outside everything that refuses somebody who is known, impersonation included.
+        // 13. Impersonation: whoever is acted as is who is admitted and authorized.
+        let (context, recording) = if impersonation::asked(&head.headers) {
+            let own = self.context(
+                user.clone(),
+                &head,
+                facts.info.clone(),
+                &facts.audit_id,
+                connection.as_deref(),
+            );
+            let mut recording = self.begin_recording(&head, facts.long_running, || Arc::new(own));
             let authorizer = &*self.config.authorizer;
-            match self
+            let resolved = self
                 .impersonation
-                .resolve(&mut head.headers, &acting, &facts.info, authorizer)
-                .await
-            {
-                Ok(None) => {}
-                Ok(Some(other)) => impersonator = Some(std::mem::replace(&mut acting, other)),
-                Err(refusal) => return headers::no_sniff(crate::respond::error(&refusal)),
+                .resolve(&mut head.headers, &user, &facts.info, authorizer)
+                .await;
+            let other = match resolved {
+                Ok(other) => other,
+                Err(refusal) => {
+                    let response = headers::no_sniff(crate::respond::error(&refusal));
+                    audit::end(recording, &response);
+                    return response;
+                }
+            };
+            let acting = other.clone().unwrap_or_else(|| user.clone());
+            let context = self.context(acting, &head, facts.info, &facts.audit_id, connection.as_deref());
+            let context = Arc::new(context);
+            if let (Some(recording), Some(_)) = (&mut recording, other) {
+                recording.impersonates(context.clone(), user);
             }
-        }
-        let context =
-            Arc::new(self.context(acting, &head, facts.info, &facts.audit_id, connection.as_deref()));
-
-        // 13. Audit: as soon as it is known who acts as whom, so that refusals below are recorded.
-        let audited = self.config.audit.enabled();
-        let (method, uri) = (head.method.clone(), head.uri.clone());
-        let record = |stage, code| {
-            if audited {
-                let impersonator = impersonator.as_ref();
-                let record = Record {
-                    context: &context,
-                    impersonator,
-                    method: &method,
-                    uri: &uri,
-                    code,
-                };
-                self.config.audit.record(stage, &record);
-            }
+            (context, recording)
+        } else {
+            let context = self.context(user, &head, facts.info, &facts.audit_id, connection.as_deref());
+            let context = Arc::new(context);
+            let recording = self.begin_recording(&head, facts.long_running, || context.clone());
+            (context, recording)
         };
-        record(Stage::RequestReceived, None);
         let request = Request::from_parts(head, body);
         let mut response = self
             .permitted(request, &context, facts.times, facts.long_running, large)
             .await;
-        let stage = if facts.long_running {
-            Stage::ResponseStarted
-        } else {
-            Stage::ResponseComplete
-        };
-        record(stage, Some(response.status().as_u16()));
+        audit::end(recording, &response);
         response.extensions_mut().insert(context);
         response
+    }
+
+    /// Begins to record a request, where requests are recorded.
+    fn begin_recording(
+        &self,
+        head: &http::request::Parts,
+        long_running: bool,
+        context: impl FnOnce() -> Arc<RequestContext>,
+    ) -> Option<Recording<'_>> {
+        let sink = &*self.config.audit;
+        sink.enabled()
+            .then(|| Recording::begin(sink, context(), head, long_running))
     }
 
     async fn permitted(
@@ -600,6 +513,3 @@ fn limit_unauthenticated(head: &http::request::Parts, connection: Option<&Connec
         connection.close_when_idle();
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,12 @@
 //! The chain in process: one `check` per rule, no sockets.
 
+use std::time::Duration;
+
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::authn::Authenticator;
 use crate::authn::anonymous::Anonymous;
 use crate::authn::bearer::Bearer;
 use crate::authn::request_header::{RequestHeader, RequestHeaderOptions};
@@ -13,6 +16,11 @@ use crate::authn::union::{Authentication, TokenUnion};
 use crate::authn::x509::{ClientAuthorities, X509};
 use crate::authz::rbac::Kind;
 use crate::authz::{Privileged, Rbac, Union};
+use crate::cpu::Pool;
+use crate::delegate::Delegate;
+use crate::filters::audit::{AuditSink, Record, Stage};
+use crate::filters::cors::Cors;
+use crate::filters::max_in_flight::MaxInFlight;
 use crate::pki::{Pki, ServingNames, certificates};
 use crate::request::{Body, full};
 
@@ -612,4 +620,86 @@ async fn answers_have_a_bound_for_all_and_for_each_user() {
     );
     drop((first, other, third));
     assert_eq!(ask("GET", JANE).await.status(), 200);
+}
+
+/// Keeps what it is told: stage, user, impersonator, code.
+#[derive(Debug, Default)]
+struct Told(parking_lot::Mutex<Vec<String>>);
+
+impl AuditSink for Told {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn record(&self, stage: Stage, record: &Record<'_>) {
+        let by = record
+            .impersonator
+            .map_or(String::new(), |user| format!(" by {}", user.name));
+        let code = record.code.map_or(String::new(), |code| format!(" {code}"));
+        self.0
+            .lock()
+            .push(format!("{stage:?} {}{by}{code}", record.context.user.name));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_outcome_is_audited() {
+    let told = Arc::new(Told::default());
+    let f = fixture(|c| c.audit = told.clone());
+    let check = async |uri: &str, headers: &[(&str, &str)], expected: &[&str]| {
+        f.ask("GET", uri, headers).await;
+        assert_eq!(std::mem::take(&mut *told.0.lock()), expected, "{uri} {headers:?}");
+    };
+    let pods = "/api/v1/namespaces/a/pods";
+    check(
+        pods,
+        &[ROOT],
+        &["RequestReceived root", "ResponseComplete root 200"],
+    )
+    .await;
+    check(
+        pods,
+        &[JANE],
+        &["RequestReceived jane", "ResponseComplete jane 403"],
+    )
+    .await;
+    check(
+        pods,
+        &[("authorization", "Bearer nope")],
+        &["ResponseStarted  401"],
+    )
+    .await;
+    let joe = ("impersonate-user", "joe");
+    check(
+        pods,
+        &[ROOT, joe],
+        &["RequestReceived root", "ResponseComplete joe by root 403"],
+    )
+    .await;
+    let ann = ("impersonate-user", "ann");
+    check(
+        pods,
+        &[OPS, ann],
+        &["RequestReceived ops", "ResponseComplete ops 403"],
+    )
+    .await;
+    let watch = "/api/v1/pods?watch=1";
+    check(
+        watch,
+        &[ROOT],
+        &["RequestReceived root", "ResponseStarted root 200"],
+    )
+    .await;
+    check(
+        "/api/v1/panics",
+        &[ROOT],
+        &["RequestReceived root", "Panic root 500"],
+    )
+    .await;
+    check(
+        "/api/v1/hangs",
+        &[ROOT],
+        &["RequestReceived root", "ResponseComplete root 504"],
+    )
+    .await;
 }

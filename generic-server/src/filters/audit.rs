@@ -1,11 +1,13 @@
 //! Auditing: the seam to audit backends, and the `Audit-Id` header.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
-use http::{HeaderValue, Method, Uri};
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, Uri};
 use machinery::limits;
 
-use crate::request::{Request, RequestContext, User};
+use crate::request::{Request, RequestContext, Response, User};
 
 /// The header that carries a request's id.
 pub(crate) const AUDIT_ID: &str = "audit-id";
@@ -13,7 +15,7 @@ pub(crate) const AUDIT_ID: &str = "audit-id";
 /// Where a request is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The chain knows who asks; nothing was done yet.
+    /// It is known who asks; nothing was done yet.
     RequestReceived,
     /// The head of a long-running answer is sent.
     ResponseStarted,
@@ -26,7 +28,7 @@ pub enum Stage {
 /// What is known of the request at a stage.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// The request; its user is the one after impersonation, its annotations are those so far.
+    /// The request; its user is the one after impersonation once that is known, its annotations are those so far.
     pub context: &'a RequestContext,
     /// Who really asked, when somebody is impersonated.
     pub impersonator: Option<&'a User>,
@@ -56,6 +58,97 @@ impl AuditSink for NoAudit {
     }
 
     fn record(&self, _stage: Stage, _record: &Record<'_>) {}
+}
+
+/// The records of one request. It ends with an answer, or when it is dropped: in a panic, or at its deadline.
+pub(crate) struct Recording<'a> {
+    sink: &'a dyn AuditSink,
+    context: Arc<RequestContext>,
+    impersonator: Option<User>,
+    method: Method,
+    uri: Uri,
+    long_running: bool,
+    ended: bool,
+}
+
+impl<'a> Recording<'a> {
+    /// Records that a request was received.
+    pub(crate) fn begin(
+        sink: &'a dyn AuditSink,
+        context: Arc<RequestContext>,
+        head: &Parts,
+        long_running: bool,
+    ) -> Self {
+        let recording = Recording {
+            sink,
+            context,
+            impersonator: None,
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            long_running,
+            ended: false,
+        };
+        recording.record(Stage::RequestReceived, None);
+        recording
+    }
+
+    /// From here on the request is that of somebody else, whom this user acts as.
+    pub(crate) fn impersonates(&mut self, context: Arc<RequestContext>, impersonator: User) {
+        self.context = context;
+        self.impersonator = Some(impersonator);
+    }
+
+    fn record(&self, stage: Stage, code: Option<StatusCode>) {
+        let record = Record {
+            context: &self.context,
+            impersonator: self.impersonator.as_ref(),
+            method: &self.method,
+            uri: &self.uri,
+            code: code.map(|code| code.as_u16()),
+        };
+        self.sink.record(stage, &record);
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        match std::thread::panicking() {
+            true => self.record(Stage::Panic, Some(StatusCode::INTERNAL_SERVER_ERROR)),
+            false => self.record(Stage::ResponseComplete, Some(StatusCode::GATEWAY_TIMEOUT)),
+        }
+    }
+}
+
+/// Records the answer of a request that was recorded.
+pub(crate) fn end(recording: Option<Recording<'_>>, response: &Response) {
+    if let Some(mut recording) = recording {
+        let stage = match recording.long_running {
+            true => Stage::ResponseStarted,
+            false => Stage::ResponseComplete,
+        };
+        recording.record(stage, Some(response.status()));
+        recording.ended = true;
+    }
+}
+
+/// Records the refusal of somebody who could not be authenticated, as upstream does: at one stage.
+pub(crate) fn unauthenticated(
+    sink: &dyn AuditSink,
+    context: &RequestContext,
+    head: &Parts,
+    response: &Response,
+) {
+    let record = Record {
+        context,
+        impersonator: None,
+        method: &head.method,
+        uri: &head.uri,
+        code: Some(response.status().as_u16()),
+    };
+    sink.record(Stage::ResponseStarted, &record);
 }
 
 fn is_id(text: &[u8]) -> bool {
