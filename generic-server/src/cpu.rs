@@ -241,4 +241,4 @@ pub async fn pause() {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

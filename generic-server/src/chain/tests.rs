@@ -496,8 +496,7 @@ async fn browsers_from_elsewhere() {
 /// Answers `heavies` once the gate is open, after a computation that blocks its thread until then, and `streams` with a stream.
 #[derive(Debug, Default)]
 struct Busy {
-    open: std::sync::Mutex<bool>,
-    opened: std::sync::Condvar,
+    gate: crate::cpu::tests::Gate,
 }
 
 #[async_trait::async_trait]
@@ -506,10 +505,7 @@ impl Delegate for Busy {
         let body = match authorized.info().resource.as_str() {
             "heavies" => {
                 crate::cpu::heavy(machinery::limits::HEAVY_BYTES).await;
-                let open = self.open.lock().unwrap();
-                let patience = Duration::from_secs(60);
-                let waited = self.opened.wait_timeout_while(open, patience, |open| !*open);
-                assert!(!waited.unwrap().1.timed_out(), "nobody opens the gate");
+                self.gate.block();
                 full("done")
             }
             _ => {
@@ -554,8 +550,7 @@ async fn small_requests_pass_worst_cases() {
         (1, 7),
         "the gate is still closed"
     );
-    *busy.open.lock().unwrap() = true;
-    busy.opened.notify_all();
+    busy.gate.open();
     for heavy in heavy {
         assert_eq!(read(heavy.await.unwrap()).await.1, "done");
     }

@@ -1,28 +1,26 @@
-use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::{Condvar, Mutex};
 
 use super::*;
 
 /// Holds up threads until it is opened.
-#[derive(Default)]
-struct Gate(Mutex<bool>, Condvar);
+#[derive(Debug, Default)]
+pub(crate) struct Gate(Mutex<bool>, Condvar);
 
 impl Gate {
-    fn open(&self) {
-        *self.0.lock().unwrap() = true;
+    pub(crate) fn open(&self) {
+        *self.0.lock() = true;
         self.1.notify_all();
     }
 
     /// Blocks the thread, as a computation does.
-    fn block(&self) {
-        let open = self.0.lock().unwrap();
-        let waited = self
-            .1
-            .wait_timeout_while(open, Duration::from_secs(60), |open| !*open)
-            .unwrap();
-        assert!(!waited.1.timed_out(), "nobody opens the gate");
+    pub(crate) fn block(&self) {
+        let mut open = self.0.lock();
+        let patience = Duration::from_secs(60);
+        let waited = self.1.wait_while_for(&mut open, |open| !*open, patience);
+        assert!(!waited.timed_out(), "nobody opens the gate");
     }
 }
 
@@ -81,7 +79,7 @@ async fn slices_take_turns() {
             offload(pool, None, async {
                 pause().await;
                 for _ in 0..3 {
-                    order.lock().unwrap().push(name);
+                    order.lock().push(name);
                     slice().await;
                 }
             })
@@ -89,7 +87,7 @@ async fn slices_take_turns() {
         }
     };
     futures_util::future::join(work("a"), work("b")).await;
-    assert_eq!(*order.lock().unwrap(), ["a", "b", "a", "b", "a", "b"]);
+    assert_eq!(*order.lock(), ["a", "b", "a", "b", "a", "b"]);
 }
 
 #[tokio::test(start_paused = true)]
