@@ -1,13 +1,23 @@
 //! The data directory of an embedded store: who owns it, what is in it, how much room is left.
 //!
-//! `LOCK` is held for as long as the store is open and names the owner; `FORMAT` names the engine and the format
-//! version, so that a directory is never opened by the wrong engine or by a program that is too old for it.
+//! | file | what it says |
+//! |---|---|
+//! | `LOCK` | held for as long as the store is open; names the owner. The data has a lock of its own, so that removing this file opens no door |
+//! | `FORMAT` | the engine and the format version: there has been a store here |
+//! | `REVISION` | how far the store was when it was last opened or closed ([`Mark`]) |
+//! | `RESTORING` | a restore has begun and has not ended |
+//!
+//! New data is made under a name that ends in `.new`, synced, and renamed: whatever the moment of a crash, the data is absent or
+//! whole, and what it leaves is removed by the next start. `FORMAT` follows the data.
+
+mod mark;
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::crash;
 use crate::format::{self, Noted};
 use crate::{EngineKind, StorageError};
 
@@ -15,20 +25,93 @@ use crate::{EngineKind, StorageError};
 /// what it has done so far.
 pub(crate) type DirectoryStep = fn(&Path) -> Result<(), StorageError>;
 
+/// What a name is followed by until what it names is whole.
+const NEW: &str = ".new";
+const RESTORING: &str = "RESTORING";
+
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
+    engine: EngineKind,
     lock: File,
+    /// There has been a store here.
+    noted: bool,
 }
 
 impl Directory {
-    /// Makes the directory if need be, locks it, checks that it is of this engine and of a known format, and takes the steps to
-    /// the newest.
+    /// Makes the directory if need be, locks it, checks that it is of this engine and of a known format, takes the steps to
+    /// the newest, and removes what a crash has left.
     pub(crate) fn open(
         path: &Path,
         engine: EngineKind,
         steps: &[DirectoryStep],
     ) -> Result<Directory, StorageError> {
+        refuse_neighbour(path, engine)?;
+        let mut directory = Directory::claim(path, engine)?;
+        if directory.is_restoring() {
+            return Err(StorageError::Corrupt(
+                "the restore of a backup into this directory was not finished; restore again".into(),
+            ));
+        }
+        directory.check_format(steps)?;
+        for other in [EngineKind::Redb, EngineKind::Sled] {
+            if other != engine && directory.data_of(other).exists() {
+                return Err(other_engine(path, other, engine));
+            }
+        }
+        directory.remove_leftovers()?;
+        Ok(directory)
+    }
+
+    /// For a restore: as `open`, but what an interrupted restore has left is no obstacle. Fails with `Engine` when anything else is
+    /// there. Until [`Directory::restored`] the directory is not opened as a store.
+    pub(crate) fn open_for_restore(path: &Path, engine: EngineKind) -> Result<Directory, StorageError> {
+        let occupied = || -> std::io::Result<bool> {
+            if path.join(RESTORING).exists() {
+                return Ok(false);
+            }
+            for entry in std::fs::read_dir(path)? {
+                let name = entry?.file_name();
+                let name = name.to_string_lossy();
+                if name != "LOCK" && !name.ends_with(NEW) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        match occupied() {
+            Ok(false) => {}
+            Ok(true) => {
+                let message = format!(
+                    "the data directory `{}` is not empty, a backup is restored into an empty one",
+                    path.display()
+                );
+                return Err(StorageError::Engine {
+                    message,
+                    source: None,
+                });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("cannot read the data directory", path, error)),
+        }
+        let directory = Directory::claim(path, engine)?;
+        write_durably(&directory.join(RESTORING), "a backup is being restored\n")?;
+        directory.remove_leftovers()?;
+        remove(&directory.data())?;
+        remove(&directory.join("REVISION"))?;
+        Ok(directory)
+    }
+
+    /// The restore is complete.
+    pub(crate) fn restored(&self) -> Result<(), StorageError> {
+        let path = self.join(RESTORING);
+        crash::point()
+            .and_then(|()| std::fs::remove_file(&path))
+            .and_then(|()| sync_parent(&path))
+            .map_err(|error| failed("cannot end the restore", &path, error))
+    }
+
+    fn claim(path: &Path, engine: EngineKind) -> Result<Directory, StorageError> {
         // What is in it is nobody else's: secrets are.
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -36,57 +119,149 @@ impl Directory {
             .create(path)
             .map_err(|error| failed("cannot make the data directory", path, error))?;
         let lock = lock(&path.join("LOCK"))?;
-        let directory = Directory {
+        Ok(Directory {
             path: path.to_owned(),
+            engine,
             lock,
-        };
-        directory.check_format(engine, steps)?;
-        Ok(directory)
+            noted: false,
+        })
     }
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    fn check_format(&self, engine: EngineKind, steps: &[DirectoryStep]) -> Result<(), StorageError> {
-        let path = self.join("FORMAT");
-        let note = |noted| write_durably(&path, &format_line(noted, engine));
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return note(Noted {
-                    version: format::newest(steps),
-                    becoming: None,
-                });
+    /// Where the engine's data is.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.data_of(self.engine)
+    }
+
+    fn data_of(&self, engine: EngineKind) -> PathBuf {
+        self.join(match engine {
+            EngineKind::Sled => "sled",
+            EngineKind::Redb | EngineKind::Memory => "store.redb",
+        })
+    }
+
+    /// Whether there is any data. A file of no length is none.
+    pub(crate) fn has_data(&self) -> bool {
+        let file = match self.engine {
+            EngineKind::Sled => self.data().join("db"),
+            EngineKind::Redb | EngineKind::Memory => self.data(),
+        };
+        file.metadata().is_ok_and(|meta| meta.len() > 0)
+    }
+
+    /// Whether there has been a store here before this start.
+    pub(crate) fn was_noted(&self) -> bool {
+        self.noted
+    }
+
+    fn is_restoring(&self) -> bool {
+        self.join(RESTORING).exists()
+    }
+
+    /// Makes the data: `make` is given the path to make it at, and has closed it when it returns. It is there whole or not at all,
+    /// in place of what was there without content.
+    pub(crate) fn create(
+        &self,
+        make: impl FnOnce(&Path) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let path = self.data();
+        let fresh = with_suffix(&path, NEW);
+        remove(&fresh)?;
+        make(&fresh)?;
+        remove(&path)?;
+        sync_tree(&fresh)
+            .and_then(|()| rename(&fresh, &path))
+            .map_err(|error| failed("cannot make the store", &path, error))
+    }
+
+    /// Notes that there is a store here, of the newest format.
+    pub(crate) fn note_format(&mut self, steps: &[DirectoryStep]) -> Result<(), StorageError> {
+        if !self.noted {
+            self.note(Noted {
+                version: format::newest(steps),
+                becoming: None,
+            })?;
+            self.noted = true;
+        }
+        Ok(())
+    }
+
+    fn note(&self, noted: Noted) -> Result<(), StorageError> {
+        write_durably(&self.join("FORMAT"), &format_line(noted, self.engine))
+    }
+
+    fn remove_leftovers(&self) -> Result<(), StorageError> {
+        let read = |error| failed("cannot read the data directory", &self.path, error);
+        for entry in std::fs::read_dir(&self.path).map_err(read)? {
+            let path = entry.map_err(read)?.path();
+            if path.to_string_lossy().ends_with(NEW) {
+                remove(&path)?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_format(&mut self, steps: &[DirectoryStep]) -> Result<(), StorageError> {
+        let path = self.join("FORMAT");
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(failed("cannot read", &path, error)),
         };
+        let text = String::from_utf8_lossy(&text);
         let (noted, found) = parse_format_line(&text)
             .ok_or_else(|| StorageError::Corrupt(format!("`{}` is not a format file", path.display())))?;
         let pending = format::pending(noted, steps)?;
-        if found != engine.name() {
-            return Err(StorageError::Engine {
-                message: format!(
-                    "the data directory `{}` was written by the engine `{found}`, not `{}`",
-                    self.path.display(),
-                    engine.name()
-                ),
-                source: None,
-            });
+        if found != self.engine.name() {
+            let known = found.parse::<EngineKind>().map_err(|_| {
+                StorageError::Corrupt(format!("`{}` names the unknown engine `{found}`", path.display()))
+            })?;
+            return Err(other_engine(&self.path, known, self.engine));
         }
+        self.noted = true;
         for (to, step) in pending {
             tracing::info!(directory = %self.path.display(), to, "migrating the data directory");
-            note(Noted {
+            self.note(Noted {
                 version: to - 1,
                 becoming: Some(to),
             })?;
             step(&self.path)?;
-            note(Noted {
+            self.note(Noted {
                 version: to,
                 becoming: None,
             })?;
         }
         Ok(())
+    }
+}
+
+/// Where directories are named by their engines, one beside another: a store is not begun with a second engine in the belief that it
+/// is the first. One that exists already may be opened.
+fn refuse_neighbour(path: &Path, engine: EngineKind) -> Result<(), StorageError> {
+    if path.file_name().is_none_or(|name| name != engine.name()) || path.join("FORMAT").exists() {
+        return Ok(());
+    }
+    for other in [EngineKind::Redb, EngineKind::Sled] {
+        let neighbour = path.with_file_name(other.name());
+        if other != engine && neighbour.join("FORMAT").exists() {
+            return Err(other_engine(&neighbour, other, engine));
+        }
+    }
+    Ok(())
+}
+
+fn other_engine(path: &Path, found: EngineKind, wanted: EngineKind) -> StorageError {
+    StorageError::Engine {
+        message: format!(
+            "the data directory `{}` was written by the engine `{}`, not `{}`",
+            path.display(),
+            found.name(),
+            wanted.name()
+        ),
+        source: None,
     }
 }
 
@@ -159,17 +334,75 @@ fn lock(path: &Path) -> Result<File, StorageError> {
     Ok(file)
 }
 
-/// Writes a small file so that after a crash it is whole or absent.
+/// Writes a small file so that after a crash it is whole or as it was.
 pub(crate) fn write_durably(path: &Path, text: &str) -> Result<(), StorageError> {
-    let fresh = path.with_extension("new");
+    let fresh = with_suffix(path, NEW);
     let write = || -> std::io::Result<()> {
+        crash::point()?;
         let mut file = File::create(&fresh)?;
+        crash::point()?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&fresh, path)?;
-        sync_parent(path)
+        rename(&fresh, path)
     };
     write().map_err(|error| failed("cannot write to the data directory: writing", path, error))
+}
+
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Removes a file or a directory with what is in it, if it is there.
+fn remove(path: &Path) -> Result<(), StorageError> {
+    let removed = match path
+        .symlink_metadata()
+        .and_then(|meta| crash::point().map(|()| meta))
+    {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("cannot remove what was left of", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a file, or a directory with what is in it, durable.
+fn sync_tree(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            sync_tree(&entry?.path())?;
+        }
+    }
+    File::open(path)?.sync_all()
+}
+
+/// Opens a file to be written from its beginning that nobody else is writing. What an interrupted writer left in it is overwritten.
+pub(crate) fn claim_file(path: &Path) -> std::io::Result<File> {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        // It holds secrets.
+        .mode(0o600)
+        .open(path)?;
+    file.try_lock()?;
+    crash::point()?;
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// Gives a file that is synced its name, durably.
+pub(crate) fn rename(from: &Path, to: &Path) -> std::io::Result<()> {
+    crash::point()?;
+    std::fs::rename(from, to)?;
+    crash::point()?;
+    sync_parent(to)
 }
 
 /// Makes the names in a file's directory durable.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{BackupInfo, StorageError};
+use crate::{BackupInfo, Damage, ScrubReport, StorageError};
 
 /// A point in the store's history. Zero is before the first write; as a guard it means "the key is absent".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -24,12 +24,28 @@ impl fmt::Display for Revision {
 pub struct KeyValue {
     /// The whole key, as it was written.
     pub key: Arc<str>,
-    /// The value's bytes.
+    /// The value's bytes. Empty when it is damaged.
     pub value: Bytes,
     /// The revision of the write that created this incarnation of the key.
     pub create_revision: Revision,
     /// The revision of the newest write to it.
     pub mod_revision: Revision,
+    /// Why the value cannot be read, when it cannot. The key is there all the same: guards on it hold, and it can be overwritten
+    /// and deleted. Whoever decodes values treats it as one that cannot be decoded.
+    pub damage: Option<Arc<Damage>>,
+}
+
+impl KeyValue {
+    /// The value, or why it cannot be read.
+    ///
+    /// # Errors
+    /// When what is stored fails its checksum or is missing.
+    pub fn readable(&self) -> Result<&Bytes, &Damage> {
+        match &self.damage {
+            None => Ok(&self.value),
+            Some(damage) => Err(damage),
+        }
+    }
 }
 
 /// Which keys to read, and when.
@@ -211,7 +227,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         at: Option<Revision>,
     ) -> Result<(Option<KeyValue>, Revision), StorageError>;
 
-    /// Keys in order, at one revision.
+    /// Keys in order, at one revision. One whose value is damaged is among them, and says so.
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StorageError>;
 
     /// Applies a transaction durably, or says which guard failed.
@@ -253,6 +269,21 @@ pub trait Store: Send + Sync + fmt::Debug {
         let _ = file;
         Err(StorageError::Engine {
             message: "this storage engine is backed up with its own tools".into(),
+            source: None,
+        })
+    }
+
+    /// What reads, the start and scrubs have found damaged and is still kept, in the order of revisions. Costs no read.
+    fn damaged(&self) -> Vec<Arc<Damage>> {
+        Vec::new()
+    }
+
+    /// Reads every record of the log once while the store is in use, at most about `bytes_per_second`, and says which are damaged;
+    /// [`damaged`](Store::damaged) has them from then on. Embedded engines can; others answer `Engine`. May be dropped at any time.
+    async fn scrub(&self, bytes_per_second: u64) -> Result<ScrubReport, StorageError> {
+        let _ = bytes_per_second;
+        Err(StorageError::Engine {
+            message: "this storage engine is checked with its own tools".into(),
             source: None,
         })
     }

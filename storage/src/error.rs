@@ -40,9 +40,12 @@ pub enum StorageError {
     /// The outcome is unknown: the write may or may not have happened.
     #[error("the outcome of the write is unknown: {0}")]
     Uncertain(String),
-    /// The data directory is in use by another process.
+    /// The data directory, or the data in it, is in use by another process.
     #[error("the data directory is locked by {0}")]
     Locked(String),
+    /// There was a store, and it is not there any more.
+    #[error("the store is gone: {0}")]
+    Gone(String),
     /// The data directory was written by a newer version of this program.
     #[error("the data directory has format version {found}, this program reads up to {supported}")]
     NewerFormat {

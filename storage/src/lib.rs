@@ -27,6 +27,8 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod crash;
+mod damage;
 mod directory;
 pub mod encryption;
 mod engine;
@@ -37,11 +39,15 @@ mod grpc;
 mod mvcc;
 mod options;
 
+pub use damage::Damage;
 pub use engine::{
     CompactionInfo, Event, EventKind, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse, Revision,
     Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 pub use error::StorageError;
 pub use etcd::{EtcdOptions, open_etcd};
-pub use mvcc::{BackupInfo, MvccStore, RestoreOptions, inspect_backup, memory, open, restore};
+pub use mvcc::{
+    BackupInfo, MvccStore, RestoreOptions, ScrubReport, inspect_backup, memory, open, remove_partial_backups,
+    restore, scrub,
+};
 pub use options::{EngineKind, OpenOptions};

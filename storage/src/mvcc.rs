@@ -11,6 +11,8 @@
 //! Lock order: hub, then index, then pins. `kv` is read-locked by whoever uses the ordered-key store and taken at shutdown.
 
 mod backup;
+mod checked;
+mod close;
 mod hub;
 mod index;
 mod kv;
@@ -21,6 +23,7 @@ mod migrate;
 mod queue;
 mod read;
 mod record;
+mod scrub;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -34,16 +37,20 @@ use std::thread::JoinHandle;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
-pub use self::backup::{BackupInfo, RestoreOptions, inspect_backup, restore};
+pub use self::backup::{BackupInfo, RestoreOptions, inspect_backup, remove_partial_backups, restore};
+use self::close::close_kv;
 use self::hub::Hub;
 use self::index::{Index, Pins};
 use self::kv::Kv;
 use self::migrate::{FORMATS, Formats, MapStep};
 use self::queue::{Queue, shut_down};
+pub use self::scrub::{ScrubReport, scrub};
+use self::scrub::Scrub;
 use self::writer::{Bookkeeping, Request, Writer};
+use crate::damage::Damaged;
 use crate::directory::Directory;
 use crate::{
-    CompactionInfo, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest, RangeResponse, Revision,
+    CompactionInfo, Damage, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest, RangeResponse, Revision,
     StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 
@@ -54,9 +61,10 @@ const MAX_TXN_BYTES: usize = 64 << 20;
 
 /// Opens an embedded store, making it when its directory is empty.
 ///
-/// Blocks while the index is rebuilt. Fails with `Locked` when another process has the directory, `NewerFormat` when it
-/// was written by a newer program, `Corrupt` when what is there cannot be understood, and `Engine` (with the failure as
-/// its source) when the directory cannot be used.
+/// Blocks while the index is rebuilt. Fails with `Locked` when another process has the directory or the data in it, `NewerFormat`
+/// when it was written by a newer program, `Gone` when there was a store and it is not there, or not all of it, `Corrupt` when what
+/// is there cannot be understood, and `Engine` (with the failure as its source) when the directory cannot be used. A damaged
+/// object does not keep the store from being opened: [`Store::damaged`] tells of it.
 pub fn open(options: OpenOptions) -> Result<Arc<dyn Store>, StorageError> {
     Ok(MvccStore::open(options)?)
 }
@@ -81,6 +89,7 @@ struct Shared {
     published: AtomicU64,
     /// Why no more writes are taken: a batch failed, and what is on disk is not known.
     failed: Mutex<Option<String>>,
+    damaged: Damaged,
 }
 
 /// A store in this process: memory, redb or sled behind the same revisions, history and watches.
@@ -128,8 +137,24 @@ impl MvccStore {
             ),
             source: None,
         })?;
-        let directory = Directory::open(dir, options.engine, formats.directory)?;
-        let kv = open_kv(&directory, &options)?;
+        let mut directory = Directory::open(dir, options.engine, formats.directory)?;
+        if !directory.has_data() {
+            if directory.was_noted() && !options.allow_empty {
+                return Err(StorageError::Gone(format!(
+                    "`{}` is absent or empty, and `{}` says that there was one; restore a backup, or allow an empty store",
+                    directory.data().display(),
+                    directory.join("FORMAT").display()
+                )));
+            }
+            directory.create(|fresh| {
+                let kv = open_kv(fresh, &options)?;
+                let made = writer::make_settings(&*kv, formats.map);
+                close_kv(kv, made.is_ok());
+                made
+            })?;
+        }
+        let kv = open_kv(&directory.data(), &options)?;
+        directory.note_format(formats.directory)?;
         Self::start(kv, Some(directory), options, formats.map)
     }
 
@@ -139,12 +164,21 @@ impl MvccStore {
         options: OpenOptions,
         steps: &[MapStep],
     ) -> Result<Arc<MvccStore>, StorageError> {
-        let loaded = writer::load(&*kv, steps)?;
+        let may_be_new = directory.is_none() || options.allow_empty;
+        let loaded = writer::load(&*kv, steps, may_be_new)?;
+        if let Some(directory) = &directory {
+            directory.opened(loaded.index.revision, loaded.book.records, options.allow_empty)?;
+        }
+        let damaged = Damaged::default();
+        for damage in loaded.damaged {
+            damaged.report(damage);
+        }
         Ok(Self::run(
             kv,
             loaded.chunk_len,
             loaded.index,
             loaded.book,
+            damaged,
             directory,
             options,
         ))
@@ -155,6 +189,7 @@ impl MvccStore {
         chunk_len: u32,
         index: Index,
         book: Bookkeeping,
+        damaged: Damaged,
         directory: Option<Directory>,
         options: OpenOptions,
     ) -> Arc<MvccStore> {
@@ -169,6 +204,7 @@ impl MvccStore {
             hub: Hub::default(),
             queue: Queue::new(),
             failed: Mutex::new(None),
+            damaged,
         });
         let writer = Writer::new(shared.clone(), book, directory, options.clone());
         let thread = std::thread::Builder::new()
@@ -193,6 +229,7 @@ impl MvccStore {
             self.shared.chunk_len,
             index,
             book,
+            Damaged::default(),
             None,
             self.options.clone(),
         ))
@@ -250,17 +287,11 @@ fn aborted(source: tokio::task::JoinError) -> StorageError {
     }
 }
 
-fn open_kv(directory: &Directory, options: &OpenOptions) -> Result<Box<dyn Kv>, StorageError> {
+fn open_kv(path: &Path, options: &OpenOptions) -> Result<Box<dyn Kv>, StorageError> {
     Ok(match options.engine {
         EngineKind::Memory => Box::new(kv_memory::MemoryKv::default()),
-        EngineKind::Redb => Box::new(kv_redb::RedbKv::open(
-            &directory.join("store.redb"),
-            options.cache_bytes,
-        )?),
-        EngineKind::Sled => Box::new(kv_sled::SledKv::open(
-            &directory.join("sled"),
-            options.cache_bytes,
-        )?),
+        EngineKind::Redb => Box::new(kv_redb::RedbKv::open(path, options.cache_bytes)?),
+        EngineKind::Sled => Box::new(kv_sled::SledKv::open(path, options.cache_bytes)?),
     })
 }
 
@@ -343,6 +374,27 @@ impl Store for MvccStore {
         let shared = self.shared.clone();
         let run = tokio::task::spawn_blocking(move || shared.backup(&file));
         run.await.map_err(aborted)?
+    }
+
+    fn damaged(&self) -> Vec<Arc<Damage>> {
+        self.shared.damaged.list()
+    }
+
+    async fn scrub(&self, bytes_per_second: u64) -> Result<ScrubReport, StorageError> {
+        let mut scrub = Scrub::new(self.shared.chunk_len);
+        loop {
+            let (stepped, pause) = self
+                .blocking(move |shared| {
+                    let pause = shared.scrub_step(&mut scrub, bytes_per_second)?;
+                    Ok((scrub, pause))
+                })
+                .await?;
+            scrub = stepped;
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Ok(scrub.report),
+            }
+        }
     }
 
     async fn shutdown(&self) {

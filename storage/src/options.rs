@@ -57,6 +57,9 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// The largest value taken.
     pub max_value_bytes: usize,
+    /// Begins anew where a store was and is not any more. Without it such a directory is refused with
+    /// [`Gone`](crate::StorageError::Gone): what lost its disk must not come up as an empty cluster.
+    pub allow_empty: bool,
 }
 
 impl Default for OpenOptions {
@@ -70,6 +73,7 @@ impl Default for OpenOptions {
             min_free_bytes: 64 << 20,
             cache_bytes: 16 << 20,
             max_value_bytes: 8 << 20,
+            allow_empty: false,
         }
     }
 }

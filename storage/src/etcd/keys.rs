@@ -30,6 +30,7 @@ pub(super) fn pair(pair: Pair) -> Result<KeyValue, StorageError> {
     let key = std::str::from_utf8(&pair.key)
         .map_err(|_| StorageError::Corrupt(format!("the key {:?} is not text", pair.key)))?;
     Ok(KeyValue {
+        damage: None,
         key: key.into(),
         value: pair.value,
         create_revision: Revision(unsigned(pair.create_revision)),

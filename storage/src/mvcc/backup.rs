@@ -13,23 +13,24 @@
 //! lower revisions, so no revision ever means two things, and watchers of the lost time are told `Compacted` and list anew.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{BufRead as _, BufReader, BufWriter, ErrorKind, Read, Write as _};
 use std::path::Path;
 
 use bytes::Bytes;
 
 use super::index::{Index, Pin, Version};
-use super::kv::{Kv, Write};
+use super::kv::Kv;
 use super::migrate::FORMATS;
 use super::record::{self, Header, Location};
-use super::{Shared, open_kv};
+use super::{Shared, close_kv, open_kv};
 use crate::directory::{self, Directory};
 use crate::format;
 use crate::{EngineKind, OpenOptions, Revision, StorageError};
 
 const MAGIC: &[u8; 20] = b"kube-storage-backup\n";
 const FORMAT: u32 = 1;
+/// What the name of a backup is followed by until it is whole.
+const PARTIAL: &str = ".partial";
 /// How far a restored store's revisions begin past its snapshot's, unless told otherwise: more than could have been written
 /// since, and little of what a revision can hold.
 const DEFAULT_MARGIN: u64 = 1_000_000_000;
@@ -50,6 +51,8 @@ pub struct BackupInfo {
     pub keys: u64,
     /// The length of its file.
     pub bytes: u64,
+    /// How many keys were left out when it was taken since their values are damaged. The file does not tell.
+    pub damaged: u64,
 }
 
 /// How to make a store from a snapshot.
@@ -79,28 +82,27 @@ impl Shared {
             return Err(directory::failed("cannot write the backup", path, exists));
         }
         // Whole or absent: what a crash leaves has another name.
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = Path::new(&partial);
-        let info = self.write_backup(&index, &pin, partial).inspect_err(|_| {
+        let partial = directory::with_suffix(path, PARTIAL);
+        let failed = |error| directory::failed("cannot write the backup", path, error);
+        let file = directory::claim_file(&partial).map_err(failed)?;
+        let written = self.write_backup(&index, &pin, &file, &partial).and_then(|info| {
+            directory::rename(&partial, path).map_err(failed)?;
+            Ok(info)
+        });
+        written.inspect_err(|_| {
             // The first error is the one to tell.
-            let _ = std::fs::remove_file(partial);
-        })?;
-        std::fs::rename(partial, path)
-            .and_then(|()| directory::sync_parent(path))
-            .map_err(|error| directory::failed("cannot write the backup", path, error))?;
-        Ok(info)
+            let _ = std::fs::remove_file(&partial);
+        })
     }
 
-    fn write_backup(&self, index: &Index, pin: &Pin, path: &Path) -> Result<BackupInfo, StorageError> {
+    fn write_backup(
+        &self,
+        index: &Index,
+        pin: &Pin,
+        file: &File,
+        path: &Path,
+    ) -> Result<BackupInfo, StorageError> {
         let failed = |error| directory::failed("cannot write the backup", path, error);
-        // It holds secrets.
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed)?;
         let mut out = Summed {
             inner: BufWriter::with_capacity(1 << 20, file),
             sum: Default::default(),
@@ -113,7 +115,7 @@ impl Shared {
         put(&pin.rev.to_le_bytes())?;
         put(&time_ms.to_le_bytes())?;
         let mut live = index.range("", None, pin.rev);
-        let mut keys = 0u64;
+        let (mut keys, mut damaged) = (0u64, 0u64);
         loop {
             let some: Vec<(_, Version)> = live.by_ref().take(KEYS_PER_READER).collect();
             if some.is_empty() {
@@ -121,11 +123,15 @@ impl Shared {
             }
             self.with_reader(|reader| {
                 for (key, version) in &some {
-                    let header = reader.get(&record::header_key(version.at()))?.ok_or_else(|| {
-                        StorageError::Corrupt(format!("the change at revision {} is missing", version.rev))
-                    })?;
-                    let header = Header::decode(&header)?;
                     let pair = self.load(reader, key, *version)?;
+                    let stored = reader.get(&record::header_key(version.at()))?;
+                    let header = stored.and_then(|stored| Header::decode_at(version.at(), &stored));
+                    let Some(header) = header.filter(|_| pair.damage.is_none()) else {
+                        // A backup without it is better than none.
+                        tracing::error!(key = key.as_ref(), "a damaged object is left out of the backup");
+                        damaged += 1;
+                        continue;
+                    };
                     put(&[1])?;
                     put(&version.create.to_le_bytes())?;
                     put(&version.rev.to_le_bytes())?;
@@ -155,6 +161,7 @@ impl Shared {
             time_ms,
             keys,
             bytes,
+            damaged,
         })
     }
 }
@@ -180,34 +187,49 @@ pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, Stor
         message: "a backup is restored into the data directory of an engine on disk".into(),
         source: None,
     })?;
-    let occupied = match std::fs::read_dir(dir) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(error) if error.kind() == ErrorKind::NotFound => false,
-        Err(error) => return Err(directory::failed("cannot read the data directory", dir, error)),
-    };
-    if occupied {
-        let message = format!(
-            "the data directory `{}` is not empty, a backup is restored into an empty one",
-            dir.display()
-        );
-        return Err(StorageError::Engine {
-            message,
-            source: None,
-        });
-    }
-    let directory = Directory::open(dir, options.store.engine, FORMATS.directory)?;
-    let kv = open_kv(&directory, &options.store)?;
-    fill(&*kv, path, info.revision.0.saturating_add(options.margin))?;
-    // Closed before the directory is given up.
-    drop(kv);
-    drop(directory);
+    let mut directory = Directory::open_for_restore(dir, options.store.engine)?;
+    let begin = info.revision.0.saturating_add(options.margin);
+    directory.create(|fresh| {
+        let kv = open_kv(fresh, &options.store)?;
+        let filled = fill(&*kv, path, begin);
+        close_kv(kv, filled.is_ok());
+        filled
+    })?;
+    directory.note_format(FORMATS.directory)?;
+    directory.closed(begin, info.keys);
+    directory.restored()?;
     Ok(info)
+}
+
+/// Removes what interrupted backups left in a directory: files whose names begin with `prefix`, and those that were not yet whole
+/// (`.partial`), unless somebody is writing them. Gives how many. For whoever makes backups under names of its own, when it starts.
+///
+/// # Errors
+/// When the directory cannot be read, or a file not be removed.
+pub fn remove_partial_backups(dir: &Path, prefix: &str) -> Result<usize, StorageError> {
+    let read = |error| directory::failed("cannot read the directory", dir, error);
+    let mut removed = 0;
+    for entry in std::fs::read_dir(dir).map_err(read)? {
+        let entry = entry.map_err(read)?;
+        if !entry.file_name().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        let path = entry.path();
+        let failed = |error| directory::failed("cannot remove an interrupted backup", &path, error);
+        match File::open(&path).and_then(|file| Ok(file.try_lock()?)) {
+            Ok(()) => {
+                std::fs::remove_file(&path).map_err(failed)?;
+                removed += 1;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotFound) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(removed)
 }
 
 fn fill(kv: &dyn Kv, path: &Path, begin: u64) -> Result<(), StorageError> {
     let chunk_len = u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX);
-    // Until it is gone, the store is not opened.
-    kv.apply(&[Write::Put(record::META_RESTORING.to_vec(), Bytes::new())])?;
     let (mut batch, mut bytes) = (Vec::new(), 0);
     let info = Backup::open(path)?.read(&mut |entry| {
         let header = Header {
@@ -235,20 +257,20 @@ fn fill(kv: &dyn Kv, path: &Path, begin: u64) -> Result<(), StorageError> {
         record::put_u64(record::META_REVISION, begin),
         record::put_u32(record::META_CHUNK, chunk_len),
         record::put_u32(record::META_FORMAT, format::newest(FORMATS.map)),
-        Write::Delete(record::META_RESTORING.to_vec()),
     ]);
     kv.apply(&batch)
 }
 
 /// Writes and sums up.
-struct Summed {
-    inner: BufWriter<File>,
+struct Summed<'a> {
+    inner: BufWriter<&'a File>,
     sum: crc32fast::Hasher,
     bytes: u64,
 }
 
-impl Summed {
+impl Summed<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        crate::crash::point()?;
         self.sum.update(bytes);
         self.bytes += bytes.len() as u64;
         self.inner.write_all(bytes)
@@ -365,11 +387,19 @@ impl Backup<'_> {
         if self.u32()? != sum || counted != keys {
             return Err(self.corrupt("fails its checksum"));
         }
+        let behind = self.file.fill_buf();
+        if !behind
+            .map_err(|error| directory::failed("cannot read the backup", self.path, error))?
+            .is_empty()
+        {
+            return Err(self.corrupt("is followed by something else"));
+        }
         Ok(BackupInfo {
             revision: Revision(revision),
             time_ms,
             keys,
             bytes: self.bytes,
+            damaged: 0,
         })
     }
 }

@@ -166,6 +166,7 @@ mod tests {
         Event {
             kind: EventKind::Put,
             kv: KeyValue {
+                damage: None,
                 key: key.clone(),
                 value: "x".into(),
                 create_revision: revision,

@@ -26,6 +26,21 @@ pub(crate) trait Reader {
     fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError>;
 }
 
+/// Runs a call into an engine. Damaged data makes engines panic where they rely on it; here that is an error as any other damage.
+pub(crate) fn guarded<T>(
+    engine: &str,
+    doing: &str,
+    call: impl FnOnce() -> Result<T, StorageError>,
+) -> Result<T, StorageError> {
+    // What the call leaves half done is the engine's: a batch that ends here is the store's last one.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let why = (panic.downcast_ref::<&str>().copied())
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        Err(StorageError::Corrupt(format!("{engine} panicked {doing}: {why}")))
+    })
+}
+
 /// An ordered-key store.
 pub(crate) trait Kv: Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str;
@@ -47,6 +62,32 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
     /// Bytes by which it may still grow, where a file system limits it.
     fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
         Ok(None)
+    }
+
+    /// Bytes that can be written without the store growing, where it keeps room of its own. May read the whole store.
+    fn reusable_bytes(&self) -> Result<Option<u64>, StorageError> {
+        Ok(None)
+    }
+
+    /// Closes the store and opens it anew after a batch for which there was no room. Then the batch is there whole or not at all.
+    fn reopen(&mut self) -> Result<(), StorageError> {
+        Err(StorageError::Engine {
+            message: format!("a store of the engine `{}` has to be opened anew", self.name()),
+            source: None,
+        })
+    }
+
+    /// Sets some of the disk aside, while there is room, for the deletions that are to make room once there is none.
+    fn keep_reserve(&self) {}
+
+    /// Gives up what was set aside. False when there is nothing.
+    fn release_reserve(&self) -> bool {
+        false
+    }
+
+    /// Checks the engine's own structures, which may take reading all of it. Fails with `Corrupt`.
+    fn verify(&mut self) -> Result<(), StorageError> {
+        Ok(())
     }
 
     /// Called once when writes have paused, to prepare for a quick reopen should the process die now.

@@ -5,14 +5,19 @@
 //! commit whenever writes pause; only a crash in the middle of lone writes leaves the walk to the next start.
 
 mod file;
+mod reserve;
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
-use super::kv::{Kv, Reader, Visit, Write};
+use self::file::Frontier;
+pub(crate) use self::reserve::Reserve;
+use self::reserve::ReserveFile;
+use super::kv::{Kv, Reader, Visit, Write, guarded};
 use crate::StorageError;
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
@@ -20,31 +25,103 @@ const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
 const QUICK_REPAIR_FROM: usize = 16;
 const SETTLED: &[u8] = b"m/settled";
 
-#[derive(Debug)]
+/// Opens the file once more.
+type Opener = Box<dyn Fn() -> Result<(Database, Option<Frontier>), StorageError> + Send + Sync>;
+
 pub(crate) struct RedbKv {
-    db: Database,
+    /// `None` after it could not be reopened.
+    db: Option<Database>,
+    frontier: Option<Frontier>,
+    open: Opener,
+    reserve: Option<Box<dyn Reserve>>,
     /// Where the file is, if it has a name.
     path: Option<PathBuf>,
 }
 
+impl fmt::Debug for RedbKv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbKv")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
 impl RedbKv {
+    /// Opens the file, or makes it. Fails with `Locked` when the file has an owner, whatever its name was then.
     pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<RedbKv, StorageError> {
-        let file = file::FilledFile::open(path)
-            .and_then(|file| crate::directory::sync_parent(path).map(|()| file))
-            .map_err(|error| crate::directory::failed("cannot open the store", path, error))?;
-        let kv = RedbKv::on(file, cache_bytes).map_err(|error| match error {
-            StorageError::Corrupt(what) => StorageError::Corrupt(format!("`{}`: {what}", path.display())),
-            other => other,
-        })?;
+        let owned = path.to_owned();
+        let opener: Opener = Box::new(move || {
+            let path = &owned;
+            let file = file::FilledFile::open(path)
+                .and_then(|file| crate::directory::sync_parent(path).map(|()| file))
+                .map_err(|error| match error.kind() {
+                    ErrorKind::WouldBlock => {
+                        StorageError::Locked(format!("another process that uses `{}`", path.display()))
+                    }
+                    _ => crate::directory::failed("cannot open the store", path, error),
+                })?;
+            let frontier = file.frontier();
+            let db = database(file, cache_bytes).map_err(|error| match error {
+                StorageError::Corrupt(what) => StorageError::Corrupt(format!("`{}`: {what}", path.display())),
+                other => other,
+            })?;
+            Ok((db, Some(frontier)))
+        });
+        let kv = RedbKv::opened(opener)?;
         Ok(RedbKv {
+            reserve: Some(Box::new(ReserveFile(crate::directory::with_suffix(path, ".reserve")))),
             path: Some(path.to_owned()),
             ..kv
         })
     }
 
-    /// On any file.
-    pub(crate) fn on(file: impl redb::StorageBackend, cache_bytes: u64) -> Result<RedbKv, StorageError> {
-        let cache = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
+    /// On any file, which copies of it share.
+    #[cfg(test)]
+    pub(crate) fn on(
+        file: impl redb::StorageBackend + Clone,
+        cache_bytes: u64,
+    ) -> Result<RedbKv, StorageError> {
+        let opener: Opener = Box::new(move || Ok((database(file.clone(), cache_bytes)?, None)));
+        RedbKv::opened(opener)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn reserving(self, reserve: impl Reserve + 'static) -> RedbKv {
+        RedbKv {
+            reserve: Some(Box::new(reserve)),
+            ..self
+        }
+    }
+
+    fn opened(open: Opener) -> Result<RedbKv, StorageError> {
+        let (db, frontier) = open()?;
+        Ok(RedbKv {
+            db: Some(db),
+            frontier,
+            open,
+            reserve: None,
+            path: None,
+        })
+    }
+
+    fn db(&self) -> Result<&Database, StorageError> {
+        self.db.as_ref().ok_or_else(|| StorageError::Unavailable {
+            message: "the store could not be opened anew after there was no room".into(),
+            source: None,
+        })
+    }
+
+    fn write(&self, batch: &[Write], quick_repair: bool, doing: &str) -> Result<(), StorageError> {
+        let db = self.db()?;
+        guarded("redb", doing, || {
+            write(db, batch, quick_repair).map_err(|error| failed(doing, error))
+        })
+    }
+}
+
+fn database(file: impl redb::StorageBackend, cache_bytes: u64) -> Result<Database, StorageError> {
+    let cache = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
+    guarded("redb", "opening", || {
         let opened = redb::Builder::new()
             .set_cache_size(cache)
             .create_with_backend(file);
@@ -59,31 +136,40 @@ impl RedbKv {
             }
             other => failed("opening", other),
         })?;
-        let kv = RedbKv { db, path: None };
         // Readers need the table to be there.
-        kv.apply(&[])?;
-        Ok(kv)
-    }
+        let there = db
+            .begin_read()
+            .map_err(redb::Error::from)
+            .and_then(|txn| txn.open_table(TABLE).map_err(redb::Error::from));
+        match there {
+            Ok(_) => {}
+            Err(redb::Error::TableDoesNotExist(_)) => {
+                write(&db, &[], false).map_err(|error| failed("opening", error))?;
+            }
+            Err(error) => return Err(failed("opening", error)),
+        }
+        Ok(db)
+    })
+}
 
-    fn write(&self, batch: &[Write], quick_repair: bool) -> Result<(), redb::Error> {
-        let mut txn = self.db.begin_write()?;
-        txn.set_quick_repair(quick_repair);
-        {
-            let mut table = txn.open_table(TABLE)?;
-            for write in batch {
-                match write {
-                    Write::Put(key, value) => {
-                        table.insert(key.as_slice(), value.as_ref())?;
-                    }
-                    Write::Delete(key) => {
-                        table.remove(key.as_slice())?;
-                    }
+fn write(db: &Database, batch: &[Write], quick_repair: bool) -> Result<(), redb::Error> {
+    let mut txn = db.begin_write()?;
+    txn.set_quick_repair(quick_repair);
+    {
+        let mut table = txn.open_table(TABLE)?;
+        for write in batch {
+            match write {
+                Write::Put(key, value) => {
+                    table.insert(key.as_slice(), value.as_ref())?;
+                }
+                Write::Delete(key) => {
+                    table.remove(key.as_slice())?;
                 }
             }
         }
-        txn.commit()?;
-        Ok(())
     }
+    txn.commit()?;
+    Ok(())
 }
 
 impl Kv for RedbKv {
@@ -100,15 +186,16 @@ impl Kv for RedbKv {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {
-        let table = || -> Result<_, redb::Error> { Ok(self.db.begin_read()?.open_table(TABLE)?) };
-        Ok(Box::new(RedbReader(
-            table().map_err(|error| failed("beginning to read", error))?,
-        )))
+        let db = self.db()?;
+        guarded("redb", "beginning to read", || {
+            let table = || -> Result<_, redb::Error> { Ok(db.begin_read()?.open_table(TABLE)?) };
+            let table = table().map_err(|error| failed("beginning to read", error))?;
+            Ok(Box::new(RedbReader(table)) as Box<dyn Reader>)
+        })
     }
 
     fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
-        self.write(batch, batch.len() >= QUICK_REPAIR_FROM)
-            .map_err(|error| failed("committing", error))
+        self.write(batch, batch.len() >= QUICK_REPAIR_FROM, "committing")
     }
 
     fn size_bytes(&self) -> Option<u64> {
@@ -119,9 +206,66 @@ impl Kv for RedbKv {
         self.path.as_deref().map(crate::directory::free_bytes).transpose()
     }
 
+    fn reusable_bytes(&self) -> Result<Option<u64>, StorageError> {
+        let Some(frontier) = &self.frontier else {
+            return Ok(None);
+        };
+        let db = self.db()?;
+        guarded("redb", "counting its pages", || {
+            let used = || -> Result<u64, redb::Error> {
+                let txn = db.begin_write()?;
+                let stats = txn.stats()?;
+                txn.abort()?;
+                Ok(stats.allocated_pages().saturating_mul(stats.page_size() as u64))
+            };
+            let used = used().map_err(|error| failed("counting its pages", error))?;
+            // What lies beyond the frontier has no blocks yet.
+            let filled = *frontier.lock();
+            Ok(Some(filled.saturating_sub(used)))
+        })
+    }
+
+    fn reopen(&mut self) -> Result<(), StorageError> {
+        let old = self.db.take();
+        guarded("redb", "closing", || {
+            drop(old);
+            Ok(())
+        })?;
+        let (db, frontier) = (self.open)()?;
+        (self.db, self.frontier) = (Some(db), frontier);
+        Ok(())
+    }
+
+    fn keep_reserve(&self) {
+        if let Some(reserve) = &self.reserve {
+            reserve.keep();
+        }
+    }
+
+    fn release_reserve(&self) -> bool {
+        self.reserve.as_ref().is_some_and(|reserve| reserve.release())
+    }
+
+    fn verify(&mut self) -> Result<(), StorageError> {
+        let Some(db) = &mut self.db else {
+            return self.db().map(drop);
+        };
+        let whole = guarded("redb", "checking its pages", || {
+            db.check_integrity()
+                .map_err(|error| failed("checking its pages", error))
+        })?;
+        if whole {
+            Ok(())
+        } else {
+            Err(StorageError::Corrupt(
+                "pages of the file fail their checksums".into(),
+            ))
+        }
+    }
+
     fn settle(&self) -> Result<(), StorageError> {
         let mark = [Write::Put(SETTLED.to_vec(), Bytes::new())];
-        self.write(&mark, true).map_err(|error| failed("settling", error))
+        self.write(&mark, true, "settling")
     }
 }
 
@@ -129,25 +273,31 @@ struct RedbReader(ReadOnlyTable<&'static [u8], &'static [u8]>);
 
 impl Reader for RedbReader {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        let found = self.0.get(key).map_err(|error| failed("reading", error))?;
-        Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+        guarded("redb", "reading", || {
+            let found = self.0.get(key).map_err(|error| failed("reading", error))?;
+            Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+        })
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError> {
-        for pair in self.0.range(from..to).map_err(|error| failed("reading", error))? {
-            let (key, value) = pair.map_err(|error| failed("reading", error))?;
-            if !visit(key.value(), value.value())? {
-                break;
+        guarded("redb", "reading", || {
+            for pair in self.0.range(from..to).map_err(|error| failed("reading", error))? {
+                let (key, value) = pair.map_err(|error| failed("reading", error))?;
+                if !visit(key.value(), value.value())? {
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 
 fn failed(doing: &str, error: impl Into<redb::Error>) -> StorageError {
     match error.into() {
         redb::Error::Corrupted(what) => StorageError::Corrupt(what),
-        redb::Error::Io(source) if source.kind() == std::io::ErrorKind::StorageFull => {
+        redb::Error::Io(source)
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
             StorageError::NoSpace(format!("{doing}: {source}"))
         }
         source => StorageError::Engine {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::kv::{Kv, Reader, Visit, Write};
+use super::kv::{Kv, Reader, Visit, Write, guarded};
 use crate::StorageError;
 
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -24,7 +24,14 @@ pub(crate) struct SledKv {
 }
 
 impl SledKv {
+    /// Opens the directory, or makes it. Fails with `Locked` when the log file in it has an owner, whatever its name was then.
     pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<SledKv, StorageError> {
+        guarded("sled", &format!("opening `{}`", dir.display()), || {
+            SledKv::open_unguarded(dir, cache_bytes)
+        })
+    }
+
+    fn open_unguarded(dir: &Path, cache_bytes: u64) -> Result<SledKv, StorageError> {
         let config = sled::Config::new()
             .path(dir)
             .cache_capacity(cache_bytes)
@@ -37,6 +44,12 @@ impl SledKv {
                 // that is just being started has a copy of the handle.
                 Err(sled::Error::Io(error)) if is_lock(&error) && Instant::now() < patience => {
                     std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(sled::Error::Io(error)) if is_lock(&error) => {
+                    return Err(StorageError::Locked(format!(
+                        "another process that uses `{}`",
+                        dir.display()
+                    )));
                 }
                 opened => {
                     break opened.map_err(|error| failed(&format!("opening `{}`", dir.display()), error))?;
@@ -85,13 +98,15 @@ impl Kv for SledKv {
                 Write::Delete(key) => changes.remove(key.as_slice()),
             }
         }
-        self.db
-            .apply_batch(changes)
-            .map_err(|error| failed("committing", error))?;
-        self.db.flush().map_err(|error| failed("flushing", error))?;
-        self.log
-            .sync_data()
-            .map_err(|error| failed("syncing", sled::Error::Io(error)))
+        guarded("sled", "committing", || {
+            self.db
+                .apply_batch(changes)
+                .map_err(|error| failed("committing", error))?;
+            self.db.flush().map_err(|error| failed("flushing", error))?;
+            self.log
+                .sync_data()
+                .map_err(|error| failed("syncing", sled::Error::Io(error)))
+        })
     }
 
     fn size_bytes(&self) -> Option<u64> {
@@ -107,18 +122,22 @@ struct SledReader<'a>(&'a sled::Db);
 
 impl Reader for SledReader<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        let found = self.0.get(key).map_err(|error| failed("reading", error))?;
-        Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+        guarded("sled", "reading", || {
+            let found = self.0.get(key).map_err(|error| failed("reading", error))?;
+            Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+        })
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError> {
-        for pair in self.0.range(from..to) {
-            let (key, value) = pair.map_err(|error| failed("reading", error))?;
-            if !visit(&key, &value)? {
-                break;
+        guarded("sled", "reading", || {
+            for pair in self.0.range(from..to) {
+                let (key, value) = pair.map_err(|error| failed("reading", error))?;
+                if !visit(&key, &value)? {
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 

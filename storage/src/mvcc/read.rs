@@ -11,7 +11,7 @@ use super::kv::Reader;
 use super::queue::shut_down;
 use super::record::{self, Header, Location};
 use crate::{
-    Event, EventKind, KeyValue, RangeRequest, RangeResponse, Revision, StorageError, StoreStatus,
+    Damage, Event, EventKind, KeyValue, RangeRequest, RangeResponse, Revision, StorageError, StoreStatus,
     WatchHandle, WatchSink,
 };
 
@@ -37,17 +37,43 @@ impl Shared {
         read(&*reader)
     }
 
+    /// A key with its value. Fails when the engine does; a value that is damaged says so itself.
     pub(super) fn load(
         &self,
         reader: &dyn Reader,
         key: &Arc<str>,
         version: Version,
     ) -> Result<KeyValue, StorageError> {
+        let value = record::read_value(reader, version.wanted(), self.chunk_len);
+        self.pair(key.clone(), version.at(), version.create, value)
+    }
+
+    fn pair(
+        &self,
+        key: Arc<str>,
+        at: Location,
+        create: u64,
+        value: Result<Bytes, StorageError>,
+    ) -> Result<KeyValue, StorageError> {
+        let (value, damage) = match value {
+            Ok(value) => (value, None),
+            Err(StorageError::Corrupt(what)) => {
+                let damage = self.damaged.report(Damage {
+                    key: Some(key.clone()),
+                    revision: Revision(at.rev),
+                    place: at.seq,
+                    what,
+                });
+                (Bytes::new(), Some(damage))
+            }
+            Err(error) => return Err(error),
+        };
         Ok(KeyValue {
-            key: key.clone(),
-            value: record::read_value(reader, version.wanted(), self.chunk_len)?,
-            create_revision: Revision(version.create),
-            mod_revision: Revision(version.rev),
+            key,
+            value,
+            create_revision: Revision(create),
+            mod_revision: Revision(at.rev),
+            damage,
         })
     }
 
@@ -65,27 +91,29 @@ impl Shared {
         }
         let mut order: Vec<usize> = (0..found.len()).collect();
         order.sort_unstable_by_key(|index| found[*index].1.at());
-        let mut values = vec![Bytes::new(); found.len()];
+        let mut values: Vec<_> = found.iter().map(|_| Ok(Bytes::new())).collect();
         for run in order.chunk_by(|a, b| found[*b].1.rev - found[*a].1.rev <= SCAN_GAP) {
             let wanted: Vec<_> = run.iter().map(|index| found[*index].1.wanted()).collect();
-            if run.len() < SCAN_FROM {
-                for (index, wanted) in run.iter().zip(wanted) {
-                    values[*index] = record::read_value(reader, wanted, self.chunk_len)?;
+            let mut set = |position: usize, value| values[run[position]] = value;
+            let mut one_by_one = run.len() < SCAN_FROM;
+            if !one_by_one {
+                match record::scan_values(reader, &wanted, &mut set) {
+                    // Where one pass cannot get through, some of the values can still be reached.
+                    Err(StorageError::Corrupt(_)) => one_by_one = true,
+                    passed => passed?,
                 }
-            } else {
-                record::scan_values(reader, &wanted, |position, value| values[run[position]] = value)?;
+            }
+            if one_by_one {
+                for (position, wanted) in wanted.iter().enumerate() {
+                    set(position, record::read_value(reader, *wanted, self.chunk_len));
+                }
             }
         }
-        let pairs = found
+        found
             .into_iter()
             .zip(values)
-            .map(|((key, version), value)| KeyValue {
-                key,
-                value,
-                create_revision: Revision(version.create),
-                mod_revision: Revision(version.rev),
-            });
-        Ok(pairs.collect())
+            .map(|((key, version), value)| self.pair(key, version.at(), version.create, value))
+            .collect()
     }
 
     pub(super) fn get(
@@ -206,8 +234,11 @@ impl Shared {
             let mut bytes = 0;
             let (from, until) = record::header_range(after + 1, Some(to + 1));
             reader.scan(&from, &until, &mut |key, value| {
-                let at = record::parse_header_key(key)?;
-                let header = Header::decode(value)?;
+                let Some((at, header)) = record::parse_header_key(key)
+                    .and_then(|at| Some((at, Header::decode_at(at, value)?)))
+                else {
+                    return Err(self.lost_header(key, after));
+                };
                 if !header.key.starts_with(&*watcher.prefix) {
                     return Ok(true);
                 }
@@ -242,31 +273,40 @@ impl Shared {
         let prev = match header.prev {
             None => None,
             Some(at) => {
-                let bytes = reader.get(&record::header_key(at))?.ok_or_else(|| {
-                    StorageError::Corrupt(format!("the change at revision {} is missing", at.rev))
-                })?;
-                let prev = Header::decode(&bytes)?;
-                Some(KeyValue {
-                    key: key.clone(),
-                    value: record::read_value(reader, prev.wanted(at), self.chunk_len)?,
-                    create_revision: Revision(prev.create),
-                    mod_revision: Revision(at.rev),
-                })
+                let stored = reader.get(&record::header_key(at))?;
+                let prev = stored.and_then(|stored| Header::decode_at(at, &stored));
+                let value = match &prev {
+                    Some(prev) => record::read_value(reader, prev.wanted(at), self.chunk_len),
+                    None => Err(StorageError::Corrupt(format!(
+                        "the change at revision {} is damaged",
+                        at.rev
+                    ))),
+                };
+                let create = prev.map_or(header.create, |prev| prev.create);
+                Some(self.pair(key.clone(), at, create, value)?)
             }
         };
+        let value = record::read_value(reader, header.wanted(at), self.chunk_len);
+        let create = if header.delete { 0 } else { header.create };
         Ok(Event {
             kind: if header.delete {
                 EventKind::Delete
             } else {
                 EventKind::Put
             },
-            kv: KeyValue {
-                key,
-                value: record::read_value(reader, header.wanted(at), self.chunk_len)?,
-                create_revision: Revision(if header.delete { 0 } else { header.create }),
-                mod_revision: Revision(at.rev),
-            },
+            kv: self.pair(key, at, create, value)?,
             prev,
         })
+    }
+
+    /// A change that no watch can be told of any more: its key cannot be read. History is complete only from there on, so the
+    /// watcher lists anew.
+    fn lost_header(&self, key: &[u8], after: u64) -> StorageError {
+        let at = record::parse_header_key(key).unwrap_or(Location { rev: after + 1, seq: 0 });
+        self.damaged.report(record::lost_header(at));
+        StorageError::Compacted {
+            asked: Revision(after),
+            oldest: Revision(at.rev),
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `h` revision seq | header of one change ([`Header`]) |
-//! | `v` revision seq chunk | its value, in chunks of `chunk` bytes |
+//! | `h` revision seq | header of one change ([`Header`]) behind its own place, twice ([`checked`]) |
+//! | `v` revision seq chunk | its value, in chunks of `chunk` bytes; the header has its checksum |
 //! | `m/format` | format version (u32) |
 //! | `m/becoming` | the version that a migration under way leads to (u32) |
 //! | `m/chunk` | chunk length (u32), fixed when the store is made |
@@ -11,12 +11,14 @@
 //! | `m/oldest` | oldest readable revision (u64) |
 //! | `m/revision` | a floor for the newest revision (u64): log records above it count, records need not reach it |
 //!
-//! Numbers in keys are big-endian, so that key order is revision order; numbers in values are little-endian.
+//! Numbers in keys are big-endian, so that key order is revision order; numbers in values are little-endian. Settings (`m/`) are
+//! [`checked`], too. In version 1 headers and settings stood alone, without place and checksum.
 
 use bytes::Bytes;
 
+use super::checked;
 use super::kv::{Reader, Write};
-use crate::StorageError;
+use crate::{Damage, Revision, StorageError};
 
 pub(crate) const META_FORMAT: &[u8] = b"m/format";
 /// There while a migration is under way.
@@ -51,14 +53,23 @@ pub(crate) struct Header {
     pub key: String,
 }
 
+const PLACE: usize = 8 + 4;
 const FIXED: usize = 1 + 8 + 8 + 8 + 4 + 8 + 4 + 4;
 const KIND_DELETE: u8 = 0;
 const KIND_PUT: u8 = 1;
 
 impl Header {
-    pub(crate) fn encode(&self) -> Bytes {
+    /// As it is stored at `at`.
+    pub(crate) fn encode(&self, at: Location) -> Bytes {
+        let mut body = Vec::with_capacity(PLACE + FIXED + self.key.len());
+        body.extend_from_slice(&at.rev.to_le_bytes());
+        body.extend_from_slice(&at.seq.to_le_bytes());
+        self.encode_fields(&mut body);
+        checked::encode(&body)
+    }
+
+    fn encode_fields(&self, out: &mut Vec<u8>) {
         let prev = self.prev.unwrap_or(Location { rev: 0, seq: 0 });
-        let mut out = Vec::with_capacity(FIXED + self.key.len());
         out.push(if self.delete { KIND_DELETE } else { KIND_PUT });
         out.extend_from_slice(&self.time_ms.to_le_bytes());
         out.extend_from_slice(&self.create.to_le_bytes());
@@ -68,7 +79,6 @@ impl Header {
         out.extend_from_slice(&self.len.to_le_bytes());
         out.extend_from_slice(&self.crc.to_le_bytes());
         out.extend_from_slice(self.key.as_bytes());
-        out.into()
     }
 
     pub(crate) fn wanted(&self, at: Location) -> Wanted {
@@ -79,24 +89,48 @@ impl Header {
         }
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, StorageError> {
-        let bad = || StorageError::Corrupt("a log header is damaged".into());
-        let mut at = Cursor(bytes);
-        let kind = at.take::<1>().ok_or_else(bad)?[0];
-        if kind > KIND_PUT {
-            return Err(bad());
-        }
-        let time_ms = at.u64().ok_or_else(bad)?;
-        let create = at.u64().ok_or_else(bad)?;
-        let prev = Location {
-            rev: at.u64().ok_or_else(bad)?,
-            seq: at.u32().ok_or_else(bad)?,
+    /// A header with the place it was written for. `None` when it is damaged.
+    pub(crate) fn decode(stored: &[u8]) -> Option<(Location, Header)> {
+        let mut fields = Cursor(checked::decode(stored)?);
+        let at = Location {
+            rev: fields.u64()?,
+            seq: fields.u32()?,
         };
-        let expires_ms = at.u64().ok_or_else(bad)?;
-        let len = at.u32().ok_or_else(bad)?;
-        let crc = at.u32().ok_or_else(bad)?;
-        let key = std::str::from_utf8(at.0).map_err(|_| bad())?.to_owned();
-        Ok(Header {
+        Some((at, Header::decode_fields(fields.0)?))
+    }
+
+    /// The header stored at `at`. `None` when it is damaged, or was written for another place.
+    pub(crate) fn decode_at(at: Location, stored: &[u8]) -> Option<Header> {
+        let (place, header) = Header::decode(stored)?;
+        (place == at).then_some(header)
+    }
+
+    /// As version 1 stored it.
+    #[cfg(test)]
+    pub(crate) fn encode_v1(&self) -> Bytes {
+        let mut out = Vec::with_capacity(FIXED + self.key.len());
+        self.encode_fields(&mut out);
+        out.into()
+    }
+
+    /// A header as version 1 stored it. `None` when it is not one.
+    pub(crate) fn decode_fields(bytes: &[u8]) -> Option<Header> {
+        let mut at = Cursor(bytes);
+        let kind = at.take::<1>()?[0];
+        if kind > KIND_PUT {
+            return None;
+        }
+        let time_ms = at.u64()?;
+        let create = at.u64()?;
+        let prev = Location {
+            rev: at.u64()?,
+            seq: at.u32()?,
+        };
+        let expires_ms = at.u64()?;
+        let len = at.u32()?;
+        let crc = at.u32()?;
+        let key = std::str::from_utf8(at.0).ok()?.to_owned();
+        Some(Header {
             delete: kind == KIND_DELETE,
             time_ms,
             create,
@@ -142,17 +176,33 @@ pub(crate) fn header_range(from: u64, to: Option<u64>) -> (Vec<u8>, Vec<u8>) {
     (header_key(Location { rev: from, seq: 0 }), end)
 }
 
-pub(crate) fn parse_header_key(key: &[u8]) -> Result<Location, StorageError> {
+pub(crate) fn parse_header_key(key: &[u8]) -> Option<Location> {
     match parse_key(b"h", key) {
-        Some((at, [])) => Ok(at),
-        _ => Err(StorageError::Corrupt("a log key is damaged".into())),
+        Some((at, [])) => Some(at),
+        _ => None,
     }
 }
 
-fn parse_value_key(key: &[u8]) -> Result<Location, StorageError> {
+/// Whether a key is that of a setting. They follow the log's headers. No damaged byte makes one of a header's key: the number there
+/// would have to begin with a slash.
+pub(crate) fn is_setting(key: &[u8]) -> bool {
+    key.starts_with(b"m/")
+}
+
+/// A change whose header is lost, with its key.
+pub(crate) fn lost_header(at: Location) -> Damage {
+    Damage {
+        key: None,
+        revision: Revision(at.rev),
+        place: at.seq,
+        what: format!("the header of a change at revision {} is damaged", at.rev),
+    }
+}
+
+fn parse_value_key(key: &[u8]) -> Option<Location> {
     match parse_key(b"v", key) {
-        Some((at, [_, _, _, _])) => Ok(at),
-        _ => Err(StorageError::Corrupt("a log key is damaged".into())),
+        Some((at, [_, _, _, _])) => Some(at),
+        _ => None,
     }
 }
 
@@ -191,7 +241,7 @@ pub(crate) fn put_record(
     value: &Bytes,
     chunk_len: u32,
 ) {
-    batch.push(Write::Put(header_key(at), header.encode()));
+    batch.push(Write::Put(header_key(at), header.encode(at)));
     let mut rest = value.clone();
     let mut chunk = 0;
     while !rest.is_empty() {
@@ -226,6 +276,15 @@ impl Wanted {
         Ok(value)
     }
 
+    /// The value when no more chunks follow: an empty one has no record at all.
+    fn ended(&self, value: &mut Vec<u8>) -> Result<Bytes, StorageError> {
+        let value = std::mem::take(value);
+        if value.is_empty() && self.len > 0 {
+            return Err(self.missing());
+        }
+        self.check(value.into())
+    }
+
     fn missing(&self) -> StorageError {
         StorageError::Corrupt(format!(
             "the value written at revision {} is missing",
@@ -254,11 +313,12 @@ pub(crate) fn read_value(reader: &dyn Reader, wanted: Wanted, chunk_len: u32) ->
     })
 }
 
-/// Reads values that lie close together, given in the order of their places, in one pass.
+/// Reads values that lie close together, given in the order of their places, in one pass. A value that cannot be read is an error
+/// of its own; the pass goes on. Fails when the engine does.
 pub(crate) fn scan_values(
     reader: &dyn Reader,
     wanted: &[Wanted],
-    mut found: impl FnMut(usize, Bytes),
+    mut found: impl FnMut(usize, Result<Bytes, StorageError>),
 ) -> Result<(), StorageError> {
     let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
         return Ok(());
@@ -269,21 +329,17 @@ pub(crate) fn scan_values(
         &value_key(first.at, 0),
         &value_key(last.at, u32::MAX),
         &mut |key, chunk| {
-            let at = parse_value_key(key)?;
-            // Empty values have no record.
-            while let Some(passed) = wanted
-                .get(next)
-                .filter(|wanted| wanted.at < at && wanted.len == 0)
-            {
-                found(next, passed.check(Bytes::new())?);
+            // A key that is not one belongs to a value that will be found missing.
+            let Some(at) = parse_value_key(key) else {
+                return Ok(true);
+            };
+            while let Some(passed) = wanted.get(next).filter(|wanted| wanted.at < at) {
+                found(next, passed.ended(&mut value));
                 next += 1;
             }
             let Some(here) = wanted.get(next) else {
                 return Ok(false);
             };
-            if here.at < at {
-                return Err(here.missing());
-            }
             if here.at > at {
                 return Ok(true);
             }
@@ -292,47 +348,66 @@ pub(crate) fn scan_values(
             }
             value.extend_from_slice(chunk);
             if value.len() >= here.len as usize {
-                found(next, here.check(std::mem::take(&mut value).into())?);
+                found(next, here.check(std::mem::take(&mut value).into()));
                 next += 1;
             }
             Ok(true)
         },
     )?;
     for (index, left) in wanted.iter().enumerate().skip(next) {
-        if left.len > 0 {
-            return Err(left.missing());
-        }
-        found(index, left.check(Bytes::new())?);
+        found(index, left.ended(&mut value));
     }
     Ok(())
 }
 
+/// A setting's bytes. Fails with `Corrupt` when both of its copies are damaged.
+fn read_setting(reader: &dyn Reader, key: &[u8], len: usize) -> Result<Option<Bytes>, StorageError> {
+    let Some(stored) = reader.get(key)? else {
+        return Ok(None);
+    };
+    // Version 1 has the number alone. A damaged byte does not change the length.
+    if stored.len() == len {
+        return Ok(Some(stored));
+    }
+    let body = checked::decode(&stored).ok_or_else(|| bad_setting(key))?;
+    Ok(Some(stored.slice_ref(body)))
+}
+
+fn bad_setting(key: &[u8]) -> StorageError {
+    StorageError::Corrupt(format!(
+        "the store's setting `{}` is damaged",
+        String::from_utf8_lossy(key)
+    ))
+}
+
 pub(crate) fn read_u64(reader: &dyn Reader, key: &[u8]) -> Result<Option<u64>, StorageError> {
-    reader
-        .get(key)?
-        .map(|bytes| {
-            Cursor(&bytes)
-                .u64()
-                .ok_or_else(|| StorageError::Corrupt("a store setting is damaged".into()))
-        })
+    read_setting(reader, key, 8)?
+        .map(|bytes| Cursor(&bytes).u64().ok_or_else(|| bad_setting(key)))
         .transpose()
 }
 
 pub(crate) fn read_u32(reader: &dyn Reader, key: &[u8]) -> Result<Option<u32>, StorageError> {
-    reader
-        .get(key)?
-        .map(|bytes| {
-            Cursor(&bytes)
-                .u32()
-                .ok_or_else(|| StorageError::Corrupt("a store setting is damaged".into()))
-        })
+    read_setting(reader, key, 4)?
+        .map(|bytes| Cursor(&bytes).u32().ok_or_else(|| bad_setting(key)))
         .transpose()
 }
 
 pub(crate) fn put_u64(key: &[u8], value: u64) -> Write {
-    Write::Put(key.to_vec(), Bytes::copy_from_slice(&value.to_le_bytes()))
+    Write::Put(key.to_vec(), checked::encode(&value.to_le_bytes()))
 }
 
 pub(crate) fn put_u32(key: &[u8], value: u32) -> Write {
+    Write::Put(key.to_vec(), checked::encode(&value.to_le_bytes()))
+}
+
+/// As version 1 stored it.
+#[cfg(test)]
+pub(crate) fn put_u32_v1(key: &[u8], value: u32) -> Write {
+    Write::Put(key.to_vec(), Bytes::copy_from_slice(&value.to_le_bytes()))
+}
+
+/// As version 1 stored it.
+#[cfg(test)]
+pub(crate) fn put_u64_v1(key: &[u8], value: u64) -> Write {
     Write::Put(key.to_vec(), Bytes::copy_from_slice(&value.to_le_bytes()))
 }

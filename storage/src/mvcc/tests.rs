@@ -1,13 +1,18 @@
 //! Tests of the embedded engines: the conformance suite and what is theirs alone.
 
 mod backup;
+mod atomic;
 mod crash;
+mod damage;
 mod directory;
 mod faults;
+mod full;
 mod growth;
 mod migration;
 mod model;
+mod owner;
 mod restart;
+mod torture;
 
 use std::path::Path;
 use std::sync::Arc;

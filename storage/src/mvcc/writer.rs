@@ -14,11 +14,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
 
-pub(super) use self::book::{Bookkeeping, load};
+pub(super) use self::book::{Bookkeeping, load, make_settings};
 use self::book::{Garbage, LOAD_SAMPLE_MS};
 use self::plan::{Change, Plan, event, put_change};
 use self::space::Space;
 use super::Shared;
+use super::close::close_kv;
 use super::index::Index;
 use super::kv::{Kv, Write};
 use super::queue::shut_down;
@@ -32,6 +33,8 @@ const SWEEP: usize = 2048;
 const SETTLE_AFTER: Duration = Duration::from_millis(250);
 /// Expired keys deleted in one round.
 const EXPIRE: usize = 1024;
+/// How long what the writer does of its own accord waits after there was no room for it.
+const AFTER_NO_SPACE: Duration = Duration::from_secs(1);
 /// How often it is told that there is more history than may be kept.
 const TELL_CUT_EVERY: Duration = Duration::from_secs(600);
 
@@ -77,6 +80,10 @@ pub(super) struct Writer {
     /// When it was last told that history is shorter than the retention.
     told_cut: Option<Instant>,
     space: Space,
+    /// There was no room for a batch: expiry and sweeping wait until then.
+    rests_until: Option<Instant>,
+    /// The oldest readable revision has been raised and that is not on disk yet.
+    oldest_unwritten: bool,
 }
 
 impl Writer {
@@ -96,7 +103,14 @@ impl Writer {
             next_compaction,
             told_cut: None,
             space: Space::default(),
+            rests_until: None,
+            oldest_unwritten: false,
         }
+    }
+
+    /// Whether what nobody asked for has to wait for room.
+    fn rests(&self) -> bool {
+        self.rests_until.is_some_and(|until| Instant::now() < until)
     }
 
     pub(super) fn run(mut self) {
@@ -122,6 +136,9 @@ impl Writer {
             return None;
         }
         let now = Instant::now();
+        if self.rests() {
+            return self.rests_until;
+        }
         if self
             .book
             .garbage
@@ -144,13 +161,17 @@ impl Writer {
         let now_ms = now_ms();
         let mut answers = Vec::with_capacity(group.len());
         let mut forks = Vec::new();
-        let mut compact_to = self.due_compaction(now_ms);
         let failed = shared.failed.lock().clone();
+        let rests = self.rests();
         let no_space = self.space.refusal(shared.kv.read().as_deref(), &self.options);
+        let mut compact_to = match rests {
+            true => None,
+            false => self.due_compaction(now_ms, no_space.is_some()),
+        };
 
         let index = shared.index.read();
         let mut plan = Plan::new(&shared, &index, now_ms);
-        if failed.is_none() {
+        if failed.is_none() && !rests {
             for (_, key) in self
                 .book
                 .expiries
@@ -232,12 +253,17 @@ impl Writer {
         if let Some(to) = compact_to {
             // Refused from now on, so that nobody begins to read what goes in this very batch.
             shared.index.write().oldest = to;
-            batch.push(record::put_u64(record::META_OLDEST, to));
+            self.oldest_unwritten = true;
         }
-        let swept = self.sweep(if changes.is_empty() {
-            SWEEP
-        } else {
-            256 + 4 * changes.len()
+        let rests = self.rests();
+        if self.oldest_unwritten && !rests {
+            let oldest = shared.index.read().oldest;
+            batch.push(record::put_u64(record::META_OLDEST, oldest));
+        }
+        let swept = self.sweep(match (rests, changes.is_empty()) {
+            (true, _) => 0,
+            (false, true) => SWEEP,
+            (false, false) => 256 + 4 * changes.len(),
         });
         for garbage in &swept {
             record::delete_record(&mut batch, garbage.at, garbage.len, shared.chunk_len);
@@ -246,11 +272,35 @@ impl Writer {
             self.settle();
             return;
         }
-        if let Err(error) = self.apply(&batch) {
-            self.fail(error, answers);
-            return;
+        let makes_room = changes.iter().all(|change| change.value.is_none());
+        match self.apply(&batch) {
+            Ok(()) => {}
+            Err(StorageError::NoSpace(why)) => match self.squeeze(&batch, makes_room) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.put_off(swept, why, answers);
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the store cannot be opened anew"
+                    );
+                    self.fail(StorageError::NoSpace(why), answers);
+                    return;
+                }
+            },
+            Err(error) => {
+                self.fail(error, answers);
+                return;
+            }
         }
+        self.oldest_unwritten &= rests;
         self.unsettled = Some(Instant::now());
+        self.book.records = (self.book.records + changes.len() as u64).saturating_sub(swept.len() as u64);
+        for garbage in &swept {
+            shared.damaged.forget(Revision(garbage.at.rev), garbage.at.seq);
+        }
         if changes.is_empty() {
             let mut index = shared.index.write();
             swept
@@ -298,6 +348,62 @@ impl Writer {
         self.shared.kv.read().as_ref().ok_or_else(shut_down)?.apply(batch)
     }
 
+    /// There was no room for a batch: whether it is there all the same. One that only deletes may have the last room.
+    fn squeeze(&mut self, batch: &[Write], makes_room: bool) -> Result<bool, StorageError> {
+        if self.reopen(batch)? {
+            return Ok(true);
+        }
+        let reserve = makes_room
+            && self
+                .shared
+                .kv
+                .read()
+                .as_ref()
+                .is_some_and(|kv| kv.release_reserve());
+        if !reserve {
+            return Ok(false);
+        }
+        match self.apply(batch) {
+            Ok(()) => Ok(true),
+            Err(StorageError::NoSpace(_)) => self.reopen(batch),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// There was no room for a batch. An engine that is opened anew has all of it or nothing: says which.
+    fn reopen(&self, batch: &[Write]) -> Result<bool, StorageError> {
+        let mut kv = self.shared.kv.write();
+        let kv = kv.as_mut().ok_or_else(shut_down)?;
+        kv.reopen()?;
+        let reader = kv.reader()?;
+        for write in batch {
+            match write {
+                // The log's keys are written once each, so any of them tells.
+                Write::Put(key, _) if record::is_setting(key) => {}
+                Write::Put(key, _) => return Ok(reader.get(key)?.is_some()),
+                Write::Delete(key) => return Ok(reader.get(key)?.is_none()),
+            }
+        }
+        // A setting alone, which may be written again.
+        Ok(false)
+    }
+
+    /// Nothing of the batch was written: what was to be swept is swept later, and clients hear that there is no room.
+    fn put_off(&mut self, swept: Vec<Garbage>, why: String, answers: &mut [Answer]) {
+        tracing::warn!(why, "there is no room for a write to the store, nothing was written");
+        for garbage in swept.into_iter().rev() {
+            self.book.garbage_bytes += u64::from(garbage.len);
+            self.book.garbage.push_front(garbage);
+        }
+        self.rests_until = Some(Instant::now() + AFTER_NO_SPACE);
+        self.space.ask_again();
+        for answer in answers {
+            if let Answer::Commit(_, result @ Ok(Outcome::Committed(_))) = answer {
+                *result = Err(StorageError::NoSpace(why.clone()));
+            }
+        }
+    }
+
     /// Writes have paused: leaves the store so that it opens quickly should the process die.
     fn settle(&mut self) {
         if self
@@ -308,8 +414,15 @@ impl Writer {
         }
         self.unsettled = None;
         let settled = self.shared.kv.read().as_ref().map(|kv| kv.settle());
-        if let Some(Err(error)) = settled {
-            self.fail(error, &mut []);
+        match settled {
+            // Nothing depends on it but the time of the next start.
+            Some(Err(StorageError::NoSpace(_))) => {
+                if let Err(error) = self.reopen(&[]) {
+                    self.fail(error, &mut []);
+                }
+            }
+            Some(Err(error)) => self.fail(error, &mut []),
+            _ => {}
         }
     }
 
@@ -376,12 +489,17 @@ impl Writer {
         swept
     }
 
-    /// The revision up to which history has outlived the options, at most once per interval.
-    fn due_compaction(&mut self, now_ms: u64) -> Option<u64> {
+    /// The revision up to which history has outlived the options, at most once per interval. On a full disk that is all of it: what
+    /// was deleted has to make room.
+    fn due_compaction(&mut self, now_ms: u64, full: bool) -> Option<u64> {
         if Instant::now() < self.next_compaction {
             return None;
         }
         self.next_compaction = Instant::now() + compaction_interval(&self.options);
+        if full && !self.book.garbage.is_empty() {
+            tracing::warn!("the disk is full, the store's history is given up to make room");
+            return Some(self.shared.index.read().revision);
+        }
         let retention = u64::try_from(self.options.retention.as_millis()).unwrap_or(u64::MAX);
         let cutoff = now_ms.saturating_sub(retention);
         let interval_ms = u64::try_from(sample_interval(&self.options).as_millis()).unwrap_or(u64::MAX);
@@ -440,10 +558,16 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.queue.abandon();
         self.shared.hub.close(shut_down);
+        let healthy = !self.has_failed() && !std::thread::panicking();
         let kv = self.shared.kv.write().take();
-        drop(kv);
+        let closed = kv.is_some_and(|kv| close_kv(kv, healthy));
         // Last, so that whoever takes the directory next finds the engine closed.
-        self.directory.take();
+        if let Some(directory) = self.directory.take()
+            && closed
+            && healthy
+        {
+            directory.closed(self.shared.index.read().revision, self.book.records);
+        }
     }
 }
 

@@ -10,8 +10,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::crash;
 
 const AHEAD: u64 = 8 << 20;
 /// A write this far past the frontier leaves a gap rather than fill it.
@@ -21,10 +24,15 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 #[derive(Debug)]
 pub(super) struct FilledFile {
     file: File,
-    frontier: Mutex<u64>,
+    frontier: Frontier,
 }
 
+/// Where nothing was written yet. What lies before has its place on the disk.
+pub(super) type Frontier = Arc<Mutex<u64>>;
+
 impl FilledFile {
+    /// Opens the file, making it if need be, and locks it: whatever names it has, it has one owner. Fails with `WouldBlock` when it
+    /// has one already.
     pub(super) fn open(path: &Path) -> io::Result<FilledFile> {
         let file = File::options()
             .read(true)
@@ -33,11 +41,16 @@ impl FilledFile {
             .truncate(false)
             .mode(0o600)
             .open(path)?;
+        file.try_lock()?;
         let frontier = end_of_data(&file)?;
         Ok(FilledFile {
             file,
-            frontier: Mutex::new(frontier),
+            frontier: Arc::new(Mutex::new(frontier)),
         })
+    }
+
+    pub(super) fn frontier(&self) -> Frontier {
+        self.frontier.clone()
     }
 
     fn fill(&self, from: u64, to: u64) -> io::Result<()> {
@@ -54,6 +67,13 @@ impl FilledFile {
     fn prepare(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut frontier = self.frontier.lock();
         if end <= *frontier {
+            return Ok(());
+        }
+        // The last room is not for zeros.
+        let free = rustix::fs::fstatvfs(&self.file)
+            .map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        if free < 4 * AHEAD {
+            *frontier = end;
             return Ok(());
         }
         let from = if offset > *frontier + GAP { end } else { *frontier };
@@ -91,6 +111,7 @@ impl redb::StorageBackend for FilledFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        crash::point()?;
         let mut frontier = self.frontier.lock();
         self.file.set_len(len)?;
         *frontier = (*frontier).min(len);
@@ -98,10 +119,17 @@ impl redb::StorageBackend for FilledFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        crash::point()?;
         self.file.sync_data()
     }
 
+    fn close(&self) -> io::Result<()> {
+        // Closing alone would not do while a child process that is just being started still has a copy of the handle.
+        self.file.unlock()
+    }
+
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        crash::point()?;
         self.prepare(offset, offset + data.len() as u64)?;
         self.file.write_all_at(data, offset)
     }
@@ -125,8 +153,7 @@ mod tests {
             (9 << 20, 4096),
             (150 << 20, 1),
         ];
-        let file = FilledFile::open(&path).unwrap();
-        file.set_len(200 << 20).unwrap();
+        FilledFile::open(&path).unwrap().set_len(200 << 20).unwrap();
         let check = |file: &FilledFile, count: usize| {
             for (index, (offset, len)) in writes[..count].iter().enumerate() {
                 let mut found = vec![0; *len];
@@ -142,7 +169,10 @@ mod tests {
             let file = FilledFile::open(&path).unwrap();
             file.write(*offset, &vec![index as u8 + 1; *len]).unwrap();
             check(&file, index + 1);
+            let second = FilledFile::open(&path).unwrap_err();
+            assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
         }
+        let file = FilledFile::open(&path).unwrap();
         check(&file, writes.len());
         assert_eq!(file.len().unwrap(), 200 << 20);
         file.set_len(1 << 20).unwrap();

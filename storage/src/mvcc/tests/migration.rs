@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use super::super::kv::{Kv, Write};
 use super::super::kv_memory::MemoryKv;
 use super::super::migrate::{Formats, MapStep};
-use super::super::record::{self, Header};
+use super::super::record::{self, Header, Location};
 use super::super::{FORMATS, MvccStore};
 use super::faults::{self, Disk, Failing, Repaired};
 use super::{ON_DISK, options, reopen};
@@ -22,12 +22,12 @@ const BATCH: usize = 7;
 fn whole_seconds(kv: &dyn Kv) -> Result<Vec<Write>, StorageError> {
     let headers = headers(kv)?;
     for some in headers.chunks(BATCH) {
-        let whole = |(key, header): &(Vec<u8>, Header)| {
+        let whole = |(at, header): &(Location, Header)| {
             let header = Header {
                 time_ms: header.time_ms / 1000 * 1000,
                 ..header.clone()
             };
-            Write::Put(key.clone(), header.encode())
+            Write::Put(record::header_key(*at), header.encode(*at))
         };
         kv.apply(&some.iter().map(whole).collect::<Vec<_>>())?;
     }
@@ -42,11 +42,11 @@ fn nothing(_: &dyn Kv) -> Result<Vec<Write>, StorageError> {
     Ok(Vec::new())
 }
 
-fn headers(kv: &dyn Kv) -> Result<Vec<(Vec<u8>, Header)>, StorageError> {
+fn headers(kv: &dyn Kv) -> Result<Vec<(Location, Header)>, StorageError> {
     let mut headers = Vec::new();
     let (from, to) = record::header_range(0, None);
-    kv.reader()?.scan(&from, &to, &mut |key, value| {
-        headers.push((key.to_vec(), Header::decode(value)?));
+    kv.reader()?.scan(&from, &to, &mut |_, stored| {
+        headers.extend(Header::decode(stored));
         Ok(true)
     })?;
     Ok(headers)
@@ -168,7 +168,7 @@ fn renamed(dir: &Path) -> Result<(), StorageError> {
 async fn a_directory_is_migrated_with_what_is_in_it() {
     const NEXT: Formats = Formats {
         directory: &[renamed],
-        map: TWO,
+        map: &[FORMATS.map[0], whole_seconds],
     };
     for engine in ON_DISK {
         let dir = tempfile::tempdir().unwrap();
@@ -201,7 +201,17 @@ async fn a_directory_is_migrated_with_what_is_in_it() {
             directory: NEXT.directory,
             ..FORMATS
         };
-        newer(MvccStore::open_as(options(engine, dir.path()), directory_alone));
+        let refused = MvccStore::open_as(options(engine, dir.path()), directory_alone);
+        assert!(
+            matches!(
+                refused,
+                Err(StorageError::NewerFormat {
+                    found: 3,
+                    supported: 2
+                })
+            ),
+            "{refused:?}"
+        );
     }
 }
 

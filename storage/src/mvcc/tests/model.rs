@@ -62,6 +62,7 @@ impl Model {
                 Op::Put { key, value, .. } => {
                     let create_revision = state.get(key).map_or(revision, |pair| pair.create_revision);
                     let pair = KeyValue {
+                        damage: None,
                         key: key.as_str().into(),
                         value: value.clone(),
                         create_revision,

@@ -180,11 +180,10 @@ async fn keeps_days(engine: EngineKind) {
     let (from, to) = record::header_range(0, None);
     let mut moved = Vec::new();
     let visit = &mut |key: &[u8], value: &[u8]| {
-        let at = record::parse_header_key(key)?;
-        let header = Header::decode(value)?;
+        let (at, header) = Header::decode(value).unwrap();
         // Half a day apart.
         let time_ms = header.time_ms - (kept_from_the_first.0 - at.rev) * DAY_MS / 2;
-        moved.push(Write::Put(key.to_vec(), Header { time_ms, ..header }.encode()));
+        moved.push(Write::Put(key.to_vec(), Header { time_ms, ..header }.encode(at)));
         Ok(true)
     };
     kv.reader().unwrap().scan(&from, &to, visit).unwrap();

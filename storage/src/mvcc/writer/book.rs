@@ -10,8 +10,8 @@ use super::super::kv::Kv;
 use super::super::migrate::{self, MapStep};
 use super::super::record::{self, Header, Location};
 use super::now_ms;
-use crate::StorageError;
 use crate::format;
+use crate::{Damage, StorageError};
 
 /// The distance of the moments noted when a log is read back.
 pub(super) const LOAD_SAMPLE_MS: u64 = 100;
@@ -31,6 +31,8 @@ pub(in crate::mvcc) struct Bookkeeping {
     /// In order of `since`.
     pub(super) garbage: Vector<Garbage>,
     pub(super) garbage_bytes: u64,
+    /// Changes in the log.
+    pub(in crate::mvcc) records: u64,
     /// Keys with a time to live, by when they end (milliseconds since 1970), and back.
     pub(super) expiries: OrdSet<(u64, Arc<str>)>,
     pub(super) expiry_of: OrdMap<Arc<str>, u64>,
@@ -95,10 +97,28 @@ pub(in crate::mvcc) struct Loaded {
     pub index: Index,
     pub book: Bookkeeping,
     pub chunk_len: u32,
+    pub damaged: Vec<Damage>,
 }
 
-/// Reads a store's settings and log headers. Makes the settings when the store is new, migrates it when it is old.
-pub(in crate::mvcc) fn load(kv: &dyn Kv, steps: &[MapStep]) -> Result<Loaded, StorageError> {
+/// Makes the settings of a new store.
+pub(in crate::mvcc) fn make_settings(kv: &dyn Kv, steps: &[MapStep]) -> Result<(), StorageError> {
+    kv.apply(&[
+        record::put_u32(record::META_FORMAT, format::newest(steps)),
+        record::put_u32(record::META_CHUNK, chunk_len(kv)),
+    ])
+}
+
+fn chunk_len(kv: &dyn Kv) -> u32 {
+    u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX)
+}
+
+/// Reads a store's settings and log headers. Migrates it when it is old, makes the settings when it `may_be_new` and has none. Changes
+/// that cannot be read are passed over and told. Fails with `Corrupt` when the settings or the order of the log are damaged.
+pub(in crate::mvcc) fn load(
+    kv: &dyn Kv,
+    steps: &[MapStep],
+    may_be_new: bool,
+) -> Result<Loaded, StorageError> {
     if kv.reader()?.get(record::META_RESTORING)?.is_some() {
         return Err(StorageError::Corrupt(
             "the restore of a backup into this directory was not finished; empty it and restore again".into(),
@@ -106,31 +126,50 @@ pub(in crate::mvcc) fn load(kv: &dyn Kv, steps: &[MapStep]) -> Result<Loaded, St
     }
     migrate::migrate(kv, steps)?;
     let reader = kv.reader()?;
-    let chunk_len = match record::read_u32(&*reader, record::META_FORMAT)? {
-        Some(_) => record::read_u32(&*reader, record::META_CHUNK)?
-            .filter(|len| *len > 0)
-            .ok_or_else(|| StorageError::Corrupt("the store's settings are incomplete".into()))?,
-        None => {
-            let chunk_len = u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX);
-            drop(reader);
-            kv.apply(&[
-                record::put_u32(record::META_FORMAT, format::newest(steps)),
-                record::put_u32(record::META_CHUNK, chunk_len),
-            ])?;
-            return Ok(Loaded {
-                index: Index::default(),
-                book: Bookkeeping::default(),
-                chunk_len,
-            });
+    if record::read_u32(&*reader, record::META_FORMAT)?.is_none() {
+        drop(reader);
+        if !may_be_new || has_records(kv)? {
+            return Err(StorageError::Corrupt("the store's settings are missing".into()));
         }
-    };
+        make_settings(kv, steps)?;
+        return Ok(Loaded {
+            index: Index::default(),
+            book: Bookkeeping::default(),
+            chunk_len: chunk_len(kv),
+            damaged: Vec::new(),
+        });
+    }
+    let chunk_len = record::read_u32(&*reader, record::META_CHUNK)?
+        .filter(|len| *len > 0)
+        .ok_or_else(|| StorageError::Corrupt("the store's settings are incomplete".into()))?;
     let mut index = Index::starting_at(record::read_u64(&*reader, record::META_OLDEST)?.unwrap_or(0));
     let floor = record::read_u64(&*reader, record::META_REVISION)?.unwrap_or(0);
     let mut book = Bookkeeping::default();
-    let (from, to) = record::header_range(0, None);
-    reader.scan(&from, &to, &mut |key, value| {
-        let at = record::parse_header_key(key)?;
-        let header = Header::decode(value)?;
+    let mut damaged = Vec::new();
+    let mut last = None;
+    // From the very first record to the settings, whatever the keys between say: a damaged one may sort elsewhere.
+    reader.scan(b"", &[0xff; 32], &mut |stored_key, stored| {
+        if record::is_setting(stored_key) {
+            return Ok(false);
+        }
+        book.records += 1;
+        let place = record::parse_header_key(stored_key);
+        let Some((at, header)) = Header::decode(stored) else {
+            // Nobody knows whose change it was, so nobody may resume from before it.
+            let at = place.ok_or_else(out_of_order)?;
+            if last.is_some_and(|last| at <= last) {
+                return Err(out_of_order());
+            }
+            index.oldest = index.oldest.max(at.rev);
+            index.revision = index.revision.max(at.rev);
+            damaged.push(record::lost_header(at));
+            last = Some(at);
+            return Ok(true);
+        };
+        if place != Some(at) || last.is_some_and(|last| at <= last) {
+            return Err(out_of_order());
+        }
+        last = Some(at);
         let version = Version {
             rev: at.rev,
             seq: at.seq,
@@ -142,7 +181,7 @@ pub(in crate::mvcc) fn load(kv: &dyn Kv, steps: &[MapStep]) -> Result<Loaded, St
         let before = index.apply(&key, version);
         book.record(&key, version, before, header.expires_ms);
         book.sample_time(header.time_ms, at.rev, LOAD_SAMPLE_MS);
-        index.revision = at.rev;
+        index.revision = index.revision.max(at.rev);
         Ok(true)
     })?;
     index.revision = index.revision.max(index.oldest).max(floor);
@@ -155,5 +194,21 @@ pub(in crate::mvcc) fn load(kv: &dyn Kv, steps: &[MapStep]) -> Result<Loaded, St
         index,
         book,
         chunk_len,
+        damaged,
     })
+}
+
+/// The engine's own keys are damaged: what it finds and what it writes over can no longer be told.
+fn out_of_order() -> StorageError {
+    StorageError::Corrupt("the keys of the log are damaged or out of order; restore a backup".into())
+}
+
+fn has_records(kv: &dyn Kv) -> Result<bool, StorageError> {
+    let mut any = false;
+    let (from, to) = record::header_range(0, None);
+    kv.reader()?.scan(&from, &to, &mut |_, _| {
+        any = true;
+        Ok(false)
+    })?;
+    Ok(any)
 }

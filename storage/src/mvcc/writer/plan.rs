@@ -54,6 +54,7 @@ impl<'a> Plan<'a> {
     fn current_pair(&self, key: &str) -> Result<Option<KeyValue>, StorageError> {
         if let Some(change) = self.newest.get(key).map(|change| &self.changes[*change]) {
             return Ok(change.value.as_ref().map(|value| KeyValue {
+                damage: None,
                 key: change.key.clone(),
                 value: value.clone(),
                 create_revision: Revision(change.version.create),
@@ -184,6 +185,7 @@ pub(super) fn event(shared: &Shared, reader: Option<&dyn Reader>, change: &Chang
             EventKind::Delete
         },
         kv: KeyValue {
+            damage: None,
             key: change.key.clone(),
             value: change.value.clone().unwrap_or_default(),
             create_revision: Revision(change.version.create),

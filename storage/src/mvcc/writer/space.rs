@@ -10,6 +10,9 @@ use crate::OpenOptions;
 const SPACE_EVERY: Duration = Duration::from_millis(500);
 const SPACE_BYTES: u64 = 16 << 20;
 
+/// Room within the engine from which on writes are taken although the disk is full.
+const REUSABLE: u64 = 8 << 20;
+
 /// Watches the free space of the file system.
 #[derive(Debug, Default)]
 pub(super) struct Space {
@@ -17,6 +20,10 @@ pub(super) struct Space {
     /// Bytes since then.
     pub(super) written: u64,
     refusal: Option<String>,
+    /// Counting the engine's own room may mean to read all of it: not before this moment again.
+    recount: Option<Instant>,
+    /// What it had then, less what was written since.
+    reusable: u64,
 }
 
 impl Space {
@@ -27,13 +34,23 @@ impl Space {
         let fresh = self.checked.is_some_and(|at| at.elapsed() < SPACE_EVERY) && self.written < SPACE_BYTES;
         if !fresh {
             self.checked = Some(Instant::now());
+            self.reusable = self.reusable.saturating_sub(self.written);
             self.written = 0;
             self.refusal = match kv.free_bytes() {
-                Ok(Some(free)) if free < min_free => Some(format!(
-                    "{free} bytes are free at `{}`, {min_free} are kept in reserve",
-                    options.dir.as_deref().unwrap_or(Path::new("")).display()
-                )),
-                Ok(_) => None,
+                Ok(Some(free)) if free < min_free => {
+                    let room = self.reusable(kv);
+                    (room < min_free.min(REUSABLE)).then(|| {
+                        format!(
+                            "{free} bytes are free at `{}` and {room} in the store, {min_free} are kept in reserve",
+                            options.dir.as_deref().unwrap_or(Path::new("")).display()
+                        )
+                    })
+                }
+                Ok(Some(_)) => {
+                    kv.keep_reserve();
+                    None
+                }
+                Ok(None) => None,
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -44,5 +61,31 @@ impl Space {
             };
         }
         self.refusal.clone()
+    }
+
+    /// There was no room after all: looks again before the next write.
+    pub(super) fn ask_again(&mut self) {
+        self.checked = None;
+        self.recount = None;
+    }
+
+    /// The room within the engine: what was deleted makes some, which the file system does not see.
+    fn reusable(&mut self, kv: &dyn Kv) -> u64 {
+        let now = Instant::now();
+        if self.recount.is_none_or(|at| at <= now) {
+            self.reusable = match kv.reusable_bytes() {
+                Ok(room) => room.unwrap_or(0),
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "cannot count the room in the store"
+                    );
+                    0
+                }
+            };
+            // Whatever the size of the store, most of the time goes into other work.
+            self.recount = Some(now + 20 * now.elapsed());
+        }
+        self.reusable
     }
 }

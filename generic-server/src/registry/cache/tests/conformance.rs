@@ -262,6 +262,7 @@ fn value(entry: &Entry) -> Bytes {
 
 fn pair(entry: &Entry, created: Revision) -> KeyValue {
     KeyValue {
+        damage: None,
         key: entry.key.clone(),
         value: value(entry),
         create_revision: created,

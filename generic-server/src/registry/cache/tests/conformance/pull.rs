@@ -159,6 +159,7 @@ impl Pull {
             let (kind, kv) = match change.kind {
                 ChangeKind::Deleted => {
                     let kv = KeyValue {
+                        damage: None,
                         key: change.entry.key.clone(),
                         value: Bytes::new(),
                         create_revision: Revision(0),

@@ -1,0 +1,70 @@
+//! What of a store is damaged: the records that fail their checksum, each by itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::Revision;
+
+/// Damaged records that are remembered; more are counted in the log alone.
+const REMEMBERED: usize = 10_000;
+
+/// A stored change that cannot be read. It hurts no other: reads go on around it, and its key can be overwritten or deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The key it belongs to. `None` when that cannot be read: the key is then as it was before this change.
+    pub key: Option<Arc<str>>,
+    /// The revision it was written at.
+    pub revision: Revision,
+    /// Its place in that revision's transaction.
+    pub place: u32,
+    /// What failed, as a clause: `the value written at revision 7 fails its checksum`.
+    pub what: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+/// What was found damaged so far and is still there.
+#[derive(Debug, Default)]
+pub(crate) struct Damaged(Mutex<BTreeMap<(Revision, u32), Arc<Damage>>>);
+
+impl Damaged {
+    /// Remembers it, and logs it the first time.
+    pub(crate) fn report(&self, damage: Damage) -> Arc<Damage> {
+        let place = (damage.revision, damage.place);
+        let mut known = self.0.lock();
+        if let Some(known) = known.get(&place) {
+            return known.clone();
+        }
+        tracing::error!(
+            key = damage.key.as_deref().unwrap_or("(unreadable)"),
+            revision = damage.revision.0,
+            what = damage.what,
+            "a stored record is damaged"
+        );
+        let damage = Arc::new(damage);
+        if known.len() < REMEMBERED {
+            known.insert(place, damage.clone());
+        }
+        damage
+    }
+
+    /// The change is no longer kept.
+    pub(crate) fn forget(&self, revision: Revision, place: u32) {
+        let mut known = self.0.lock();
+        if !known.is_empty() {
+            known.remove(&(revision, place));
+        }
+    }
+
+    /// In the order of their revisions.
+    pub(crate) fn list(&self) -> Vec<Arc<Damage>> {
+        self.0.lock().values().cloned().collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Giving an engine up without waiting for it for ever.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::kv::{Kv, guarded};
+
+/// How long an engine that works may take to close.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one may take that has failed: sled tries for ever to write out what there is no room for.
+const PATIENCE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// Closes an engine, in a thread of its own since nobody can tell how long that takes. What is not closed in time goes with the
+/// process; every acknowledged batch is durable already. False when it was not closed.
+pub(super) fn close_kv(kv: Box<dyn Kv>, healthy: bool) -> bool {
+    if !kv.on_disk() {
+        return true;
+    }
+    let name = kv.name();
+    let patience = if healthy { PATIENCE } else { PATIENCE_AFTER_FAILURE };
+    let (done, closed) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name("storage-close".into())
+        .spawn(move || {
+            let result = guarded(name, "closing", || {
+                drop(kv);
+                Ok(())
+            });
+            // Nobody listens once the patience is at its end.
+            let _ = done.send(result);
+        });
+    if let Err(error) = thread {
+        // The engine was closed with the thread's closure.
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the store was closed in place"
+        );
+        return true;
+    }
+    match closed.recv_timeout(patience) {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "the store cannot be closed"
+            );
+            false
+        }
+        Err(_) => {
+            tracing::error!(engine = name, "the store does not close, it is given up");
+            false
+        }
+    }
+}

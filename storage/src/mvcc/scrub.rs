@@ -1,0 +1,161 @@
+//! Reads every record of a log once and says which are damaged.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::kv::{Kv, Reader};
+use super::record::{self, Header};
+use super::{Shared, checked, open_kv};
+use crate::directory::Directory;
+use crate::{Damage, OpenOptions, Revision, StorageError};
+
+/// Records looked at with one reader: a long one would keep redb from reusing pages.
+const RECORDS_PER_READER: u64 = 128;
+
+/// What a scrub found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// How many changes were looked at, and the bytes of their values.
+    pub records: u64,
+    /// See `records`.
+    pub bytes: u64,
+    /// Headers that can be read in one of their two copies only. Nothing is lost; the disk is not what it should be.
+    pub half_headers: u64,
+    /// The changes that cannot be read, in the order of their revisions.
+    pub damaged: Vec<Arc<Damage>>,
+    /// What the engine says of its own structures. Only a scrub of a directory asks.
+    pub engine: Option<String>,
+}
+
+impl ScrubReport {
+    /// Whether nothing at all is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.damaged.is_empty() && self.half_headers == 0 && self.engine.is_none()
+    }
+}
+
+/// A scrub on its way.
+#[derive(Debug)]
+pub(super) struct Scrub {
+    from: Vec<u8>,
+    chunk_len: u32,
+    pub(super) report: ScrubReport,
+}
+
+impl Scrub {
+    pub(super) fn new(chunk_len: u32) -> Scrub {
+        Scrub {
+            from: record::header_range(0, None).0,
+            chunk_len,
+            report: ScrubReport::default(),
+        }
+    }
+
+    /// Looks at some more records. Gives what it read in bytes, `None` when there are no more.
+    pub(super) fn step(
+        &mut self,
+        reader: &dyn Reader,
+        report: impl Fn(Damage) -> Arc<Damage>,
+    ) -> Result<Option<u64>, StorageError> {
+        let (_, to) = record::header_range(0, None);
+        let (from, mut seen, mut bytes) = (self.from.clone(), 0, 0);
+        let mut more = false;
+        reader.scan(&from, &to, &mut |key, stored| {
+            if seen == RECORDS_PER_READER {
+                self.from = key.to_vec();
+                more = true;
+                return Ok(false);
+            }
+            seen += 1;
+            bytes += stored.len() as u64;
+            let Some((at, header)) =
+                record::parse_header_key(key).and_then(|at| Some((at, Header::decode_at(at, stored)?)))
+            else {
+                let at = record::parse_header_key(key).unwrap_or(record::Location { rev: 0, seq: 0 });
+                self.report.damaged.push(report(record::lost_header(at)));
+                return Ok(true);
+            };
+            self.report.half_headers += u64::from(checked::is_half(stored));
+            match record::read_value(reader, header.wanted(at), self.chunk_len) {
+                Ok(value) => bytes += value.len() as u64,
+                Err(StorageError::Corrupt(what)) => {
+                    // A reader need not be a snapshot: what was swept meanwhile is no damage.
+                    if reader.get(key)?.is_some() {
+                        self.report.damaged.push(report(Damage {
+                            key: Some(header.key.as_str().into()),
+                            revision: Revision(at.rev),
+                            place: at.seq,
+                            what,
+                        }));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            Ok(true)
+        })?;
+        self.report.records += seen;
+        self.report.bytes += bytes;
+        Ok(more.then_some(bytes))
+    }
+}
+
+impl Shared {
+    /// One step of a scrub, with the time that reading as much may take.
+    pub(super) fn scrub_step(
+        &self,
+        scrub: &mut Scrub,
+        bytes_per_second: u64,
+    ) -> Result<Option<Duration>, StorageError> {
+        let began = Instant::now();
+        let read = self.with_reader(|reader| scrub.step(reader, |damage| self.damaged.report(damage)))?;
+        Ok(read.map(|bytes| {
+            let millis = bytes.saturating_mul(1000) / bytes_per_second.max(1);
+            Duration::from_millis(millis).saturating_sub(began.elapsed())
+        }))
+    }
+}
+
+/// Reads all of a store that nobody has open, the engine's own structures, too, and says what is damaged. Of a store of an older
+/// format only those are looked at.
+///
+/// # Errors
+/// As [`open`](crate::open), and `Corrupt` when the engine cannot get through its data at all.
+pub fn scrub(options: &OpenOptions) -> Result<ScrubReport, StorageError> {
+    let dir = options.dir.as_deref().ok_or_else(|| StorageError::Engine {
+        message: "a scrub needs a data directory".into(),
+        source: None,
+    })?;
+    if !dir.exists() {
+        return Err(StorageError::Gone(format!("`{}` is not there", dir.display())));
+    }
+    let directory = Directory::open(dir, options.engine, super::FORMATS.directory)?;
+    if !directory.has_data() {
+        return Err(StorageError::Gone(format!(
+            "`{}` is not there",
+            directory.data().display()
+        )));
+    }
+    let mut kv = open_kv(&directory.data(), options)?;
+    let engine = kv.verify();
+    let report = walk(&*kv);
+    super::close_kv(kv, true);
+    let mut report = report?;
+    report.engine = match engine {
+        Ok(()) => None,
+        Err(StorageError::Corrupt(what)) => Some(what),
+        Err(error) => return Err(error),
+    };
+    Ok(report)
+}
+
+fn walk(kv: &dyn Kv) -> Result<ScrubReport, StorageError> {
+    let reader = kv.reader()?;
+    let version = record::read_u32(&*reader, record::META_FORMAT)?;
+    let chunk_len = record::read_u32(&*reader, record::META_CHUNK)?;
+    let (Some(2..), Some(chunk_len)) = (version, chunk_len.filter(|len| *len > 0)) else {
+        return Ok(ScrubReport::default());
+    };
+    let mut scrub = Scrub::new(chunk_len);
+    while scrub.step(&*reader, Arc::new)?.is_some() {}
+    Ok(scrub.report)
+}

@@ -1,0 +1,70 @@
+//! One owner: of the directory, of the data in it whatever names it, and of one engine.
+
+use super::super::kv_redb::RedbKv;
+use super::super::kv_sled::SledKv;
+use super::{ON_DISK, reopen};
+use crate::conformance::Subject;
+use crate::{EngineKind, StorageError};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_lock_file_the_data_is_locked_all_the_same() {
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        s.write("a", "1").await;
+        std::fs::remove_file(dir.path().join("LOCK")).unwrap();
+        let second = reopen(engine, dir.path());
+        assert!(matches!(second, Err(StorageError::Locked(_))), "{second:?}");
+        s.write("a", "2").await;
+
+        // By another name.
+        let elsewhere = tempfile::tempdir_in(dir.path()).unwrap();
+        let refused = match engine {
+            EngineKind::Sled => {
+                std::os::unix::fs::symlink(dir.path().join("sled"), elsewhere.path().join("sled")).unwrap();
+                SledKv::open(&elsewhere.path().join("sled"), 1 << 20).map(drop)
+            }
+            _ => {
+                let link = elsewhere.path().join("link");
+                std::fs::hard_link(dir.path().join("store.redb"), &link).unwrap();
+                RedbKv::open(&link, 1 << 20).map(drop)
+            }
+        };
+        assert!(matches!(refused, Err(StorageError::Locked(_))), "{refused:?}");
+        drop(elsewhere);
+        s.finish().await;
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        assert_eq!(s.read("a", None).await.unwrap().value, "2");
+        s.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_engine_does_not_begin_beside_the_first() {
+    for (first, second) in [
+        (EngineKind::Redb, EngineKind::Sled),
+        (EngineKind::Sled, EngineKind::Redb),
+    ] {
+        let names_both = |refused: Result<_, StorageError>| {
+            let why = refused.map(|_: std::sync::Arc<dyn crate::Store>| ()).unwrap_err().to_string();
+            assert!(
+                why.ends_with(&format!(
+                    "was written by the engine `{}`, not `{}`",
+                    first.name(),
+                    second.name()
+                )),
+                "{why}"
+            );
+        };
+        let parent = tempfile::tempdir().unwrap();
+        let (its, other) = (parent.path().join(first.name()), parent.path().join(second.name()));
+        reopen(first, &its).unwrap().shutdown().await;
+        names_both(reopen(second, &other));
+        assert!(!other.exists());
+        // In the same directory, also without the file that says so.
+        names_both(reopen(second, &its));
+        std::fs::remove_file(its.join("FORMAT")).unwrap();
+        names_both(reopen(second, &its));
+        reopen(first, &its).unwrap().shutdown().await;
+    }
+}
