@@ -44,14 +44,14 @@ use self::index::{Index, Pins};
 use self::kv::Kv;
 use self::migrate::{FORMATS, Formats, MapStep};
 use self::queue::{Queue, shut_down};
-pub use self::scrub::{ScrubReport, scrub};
 use self::scrub::Scrub;
+pub use self::scrub::{ScrubReport, scrub};
 use self::writer::{Bookkeeping, Request, Writer};
 use crate::damage::Damaged;
 use crate::directory::Directory;
 use crate::{
-    CompactionInfo, Damage, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest, RangeResponse, Revision,
-    StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
+    CompactionInfo, Damage, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest, RangeResponse,
+    Revision, StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 
 /// Keys longer than this are refused.

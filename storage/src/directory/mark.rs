@@ -134,7 +134,10 @@ mod tests {
     fn a_store_does_not_fall_behind() {
         #[track_caller]
         fn check(records: Option<u64>, now: (u64, u64), fine: bool) {
-            let mark = Mark { revision: 10, records };
+            let mark = Mark {
+                revision: 10,
+                records,
+            };
             assert_eq!(mark.check(now.0, now.1).is_ok(), fine);
         }
         check(None, (10, 3), true);

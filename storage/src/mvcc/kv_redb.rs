@@ -69,7 +69,9 @@ impl RedbKv {
         });
         let kv = RedbKv::opened(opener)?;
         Ok(RedbKv {
-            reserve: Some(Box::new(ReserveFile(crate::directory::with_suffix(path, ".reserve")))),
+            reserve: Some(Box::new(ReserveFile(crate::directory::with_suffix(
+                path, ".reserve",
+            )))),
             path: Some(path.to_owned()),
             ..kv
         })

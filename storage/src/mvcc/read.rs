@@ -234,8 +234,8 @@ impl Shared {
             let mut bytes = 0;
             let (from, until) = record::header_range(after + 1, Some(to + 1));
             reader.scan(&from, &until, &mut |key, value| {
-                let Some((at, header)) = record::parse_header_key(key)
-                    .and_then(|at| Some((at, Header::decode_at(at, value)?)))
+                let Some((at, header)) =
+                    record::parse_header_key(key).and_then(|at| Some((at, Header::decode_at(at, value)?)))
                 else {
                     return Err(self.lost_header(key, after));
                 };
@@ -302,7 +302,10 @@ impl Shared {
     /// A change that no watch can be told of any more: its key cannot be read. History is complete only from there on, so the
     /// watcher lists anew.
     fn lost_header(&self, key: &[u8], after: u64) -> StorageError {
-        let at = record::parse_header_key(key).unwrap_or(Location { rev: after + 1, seq: 0 });
+        let at = record::parse_header_key(key).unwrap_or(Location {
+            rev: after + 1,
+            seq: 0,
+        });
         self.damaged.report(record::lost_header(at));
         StorageError::Compacted {
             asked: Revision(after),

@@ -1,7 +1,7 @@
 //! Tests of the embedded engines: the conformance suite and what is theirs alone.
 
-mod backup;
 mod atomic;
+mod backup;
 mod crash;
 mod damage;
 mod directory;

@@ -390,7 +390,10 @@ impl Writer {
 
     /// Nothing of the batch was written: what was to be swept is swept later, and clients hear that there is no room.
     fn put_off(&mut self, swept: Vec<Garbage>, why: String, answers: &mut [Answer]) {
-        tracing::warn!(why, "there is no room for a write to the store, nothing was written");
+        tracing::warn!(
+            why,
+            "there is no room for a write to the store, nothing was written"
+        );
         for garbage in swept.into_iter().rev() {
             self.book.garbage_bytes += u64::from(garbage.len);
             self.book.garbage.push_front(garbage);

@@ -42,7 +42,8 @@ async fn a_first_start_is_all_or_nothing() {
             // A process that is killed has no time to close its store, but one that has opened it has it.
             drop(opened);
             let s = Subject::in_process(
-                reopen(engine, dir.path()).unwrap_or_else(|error| panic!("killed at step {steps}: {error:?}")),
+                reopen(engine, dir.path())
+                    .unwrap_or_else(|error| panic!("killed at step {steps}: {error:?}")),
             );
             s.write("a", "1").await;
             s.finish().await;

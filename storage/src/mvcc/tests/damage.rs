@@ -12,8 +12,8 @@ use super::faults::{self, Disk, Repaired};
 use super::{ON_DISK, options, raw, reopen};
 use crate::conformance::{Recorder, Subject};
 use crate::{
-    EngineKind, Guard, Op, Outcome, RangeRequest, RestoreOptions, Revision, StorageError, Store, Txn, restore,
-    scrub,
+    EngineKind, Guard, Op, Outcome, RangeRequest, RestoreOptions, Revision, StorageError, Store, Txn,
+    restore, scrub,
 };
 
 const KEYS: u64 = 80;
@@ -113,7 +113,11 @@ async fn a_damaged_value_is_an_error_of_that_value_alone() {
         }
         // A watch from before it goes past it.
         let seen = Recorder::new();
-        let watch = s.store.watch(&s.key(""), Revision(0), seen.clone()).await.unwrap();
+        let watch = s
+            .store
+            .watch(&s.key(""), Revision(0), seen.clone())
+            .await
+            .unwrap();
         seen.look(|seen| {
             let bad = seen.events.iter().filter(|event| event.kv.damage.is_some());
             assert_eq!(bad.map(|event| s.name(&event.kv)).collect::<Vec<_>>(), ["k7"]);
@@ -342,7 +346,8 @@ async fn settings_survive_a_damaged_byte() {
             let status = store.status().await.unwrap();
             assert_eq!((status.oldest, status.revision), (Revision(5), Revision(9)));
             assert_eq!(store.shared.chunk_len, 77);
-            disk.apply(&[Write::Put(setting.to_vec(), whole.clone())]).unwrap();
+            disk.apply(&[Write::Put(setting.to_vec(), whole.clone())])
+                .unwrap();
         }
         damage(&*disk, setting, &[0, whole.len() - 1]);
         let refused = open().unwrap_err().to_string();
@@ -351,7 +356,8 @@ async fn settings_survive_a_damaged_byte() {
     // And they are not made anew for a log that is there.
     let disk = Arc::new(MemoryKv::default());
     version_one(&*disk, 3);
-    disk.apply(&[Write::Delete(record::META_FORMAT.to_vec())]).unwrap();
+    disk.apply(&[Write::Delete(record::META_FORMAT.to_vec())])
+        .unwrap();
     let refused = MvccStore::start(Disk::new(&disk, Repaired), None, faults::options(), FORMATS.map);
     assert!(matches!(refused, Err(StorageError::Corrupt(_))), "{refused:?}");
 }

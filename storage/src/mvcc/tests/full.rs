@@ -64,8 +64,9 @@ impl SmallDisk {
     fn leave(&self, blocks: u64) {
         self.0.lock().left = blocks;
     }
-
 }
+
+const ASIDE: u64 = 64;
 
 /// Blocks of it that are set aside.
 struct SetAside(SmallDisk, AtomicBool);
@@ -73,8 +74,9 @@ struct SetAside(SmallDisk, AtomicBool);
 impl Reserve for SetAside {
     fn keep(&self) {}
     fn release(&self) -> bool {
-        self.0.0.lock().left += 64;
-        !self.1.swap(true, Ordering::Relaxed)
+        let first = !self.1.swap(true, Ordering::Relaxed);
+        self.0.0.lock().left += if first { ASIDE } else { 0 };
+        first
     }
 }
 
@@ -114,6 +116,18 @@ fn put(s: &Subject, name: &str) -> Txn {
         guards: vec![],
         ops: vec![s.put(name, vec![7; 3000])],
     }
+}
+
+/// Writes what there will be room for: what was deleted is swept in the background.
+async fn written_in_time(s: &Subject, name: &str) {
+    let taken = async {
+        while s.store.commit(put(s, name)).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, taken)
+        .await
+        .expect("there is room");
 }
 
 /// Writes until there is no room. Gives the names that were written.
@@ -169,15 +183,8 @@ async fn redb_deletes_with_no_block_left_and_writes_into_the_room() {
     }
     let newest = s.store.fresh().await.unwrap();
     s.store.compact(newest).await.unwrap();
-    // The sweep goes on in the background.
-    let taken = async {
-        while s.store.commit(put(&s, "again")).await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, taken).await.expect("there is room");
-    for name in &written[..written.len() / 2] {
-        s.write(name, vec![8; 3000]).await;
+    for name in &written[..written.len() / 4] {
+        written_in_time(&s, name).await;
     }
     s.finish().await;
 }
@@ -202,12 +209,7 @@ async fn what_was_deleted_is_room_although_the_disk_is_full() {
         s.remove(name).await;
     }
     // Nobody waits for the retention: history goes first.
-    let taken = async {
-        while s.store.commit(put(&s, "again")).await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, taken).await.expect("there is room");
+    written_in_time(&s, "again").await;
     s.finish().await;
 }
 
@@ -217,7 +219,10 @@ struct Stuck(Arc<AtomicBool>);
 
 impl Between for Stuck {
     fn apply(&self, _: &MemoryKv, batch: &[Write]) -> Result<(), StorageError> {
-        match batch.iter().any(|write| matches!(write, Write::Put(key, _) if key[0] == b'h')) {
+        match batch
+            .iter()
+            .any(|write| matches!(write, Write::Put(key, _) if key[0] == b'h'))
+        {
             true => Err(StorageError::NoSpace("the disk is full".into())),
             false => Ok(()),
         }

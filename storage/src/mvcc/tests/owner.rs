@@ -46,7 +46,10 @@ async fn a_second_engine_does_not_begin_beside_the_first() {
         (EngineKind::Sled, EngineKind::Redb),
     ] {
         let names_both = |refused: Result<_, StorageError>| {
-            let why = refused.map(|_: std::sync::Arc<dyn crate::Store>| ()).unwrap_err().to_string();
+            let why = refused
+                .map(|_: std::sync::Arc<dyn crate::Store>| ())
+                .unwrap_err()
+                .to_string();
             assert!(
                 why.ends_with(&format!(
                     "was written by the engine `{}`, not `{}`",
@@ -57,7 +60,10 @@ async fn a_second_engine_does_not_begin_beside_the_first() {
             );
         };
         let parent = tempfile::tempdir().unwrap();
-        let (its, other) = (parent.path().join(first.name()), parent.path().join(second.name()));
+        let (its, other) = (
+            parent.path().join(first.name()),
+            parent.path().join(second.name()),
+        );
         reopen(first, &its).unwrap().shutdown().await;
         names_both(reopen(second, &other));
         assert!(!other.exists());
