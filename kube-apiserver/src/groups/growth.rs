@@ -19,7 +19,7 @@ use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 use crate::json::steps;
 
 /// The smallest length of the lists.
-const N: usize = 48;
+const N: usize = 24;
 /// How much the second difference may be: what a pass does once more or less at a bound. A single search of a list for each of its
 /// items makes it at least `N * N`.
 const SLACK: usize = 12 * N;

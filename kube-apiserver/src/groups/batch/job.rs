@@ -391,14 +391,14 @@ fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, containe
     } else {
         faults.one_of(&path.child("operator"), operator, &["In", "NotIn"]);
     }
-    if let Some(name) = codes.dig("containerName").as_str() {
-        if !containers.has(name) {
-            faults.invalid(
-                &path.child("containerName"),
-                name,
-                "must be one of the container or initContainer names in the pod template",
-            );
-        }
+    if let Some(name) = codes.dig("containerName").as_str()
+        && !containers.has(name)
+    {
+        faults.invalid(
+            &path.child("containerName"),
+            name,
+            "must be one of the container or initContainer names in the pod template",
+        );
     }
     let at = path.child("values");
     let values: Vec<i64> = codes.list("values").iter().filter_map(Value::as_i64).collect();

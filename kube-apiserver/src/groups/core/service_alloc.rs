@@ -322,15 +322,15 @@ impl Allocator {
                     wished.entry(number).or_insert(asked);
                 }
             }
-            for index in 0..ports.len() {
-                let number = ports[index].int("port").unwrap_or_default();
-                let own = asked(&ports[index]);
+            for (index, entry) in ports.iter_mut().enumerate() {
+                let number = entry.int("port").unwrap_or_default();
+                let own = asked(entry);
                 if own.is_none() && !all {
                     continue;
                 }
                 let wanted = match given.get(&number) {
                     Some(port) if own.is_none_or(|own| own == *port) => {
-                        ports[index].put("nodePort", *port);
+                        entry.put("nodePort", *port);
                         continue;
                     }
                     Some(_) => own,
@@ -350,7 +350,7 @@ impl Allocator {
                     }
                     None => self.next_port(search)?,
                 };
-                ports[index].put("nodePort", port);
+                entry.put("nodePort", port);
                 given.entry(number).or_insert(port);
             }
             if !ports.is_empty() {

@@ -162,7 +162,7 @@ fn classes_decide_as_single_combinations_do() {
         let wanted = any();
         let expected = by_definition(&held, &wanted);
         assert_eq!(
-            count(&held, &[wanted.clone()]).0,
+            count(&held, std::slice::from_ref(&wanted)).0,
             expected,
             "round {round}: {held:?} {wanted:?}"
         );
