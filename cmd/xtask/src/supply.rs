@@ -68,6 +68,8 @@ fn installed(root: &Path) -> Result<PathBuf, String> {
             "cargo-deny",
             "--locked",
             "--debug",
+            "--config",
+            "profile.dev.debug=0",
             "--force",
             "--version",
             VERSION,

@@ -4,8 +4,6 @@
 //! stored is tried only (`dryRun=All`), so that the server's state stays small.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -40,32 +38,30 @@ pub(crate) async fn run(
 ) -> Result<Value, Error> {
     let base = format!("/api/v1/namespaces/{namespace}");
     prepare(admin, namespace, &base).await?;
-    let over = Arc::new(AtomicBool::new(false));
     let requests = requests(namespace, &base);
-    let quiet = probe(target, &base, Duration::from_secs(2), &Arc::default())?;
+    let alone = probed(target, &base, Duration::from_secs(2)).await?;
+    let (end, over) = tokio::sync::watch::channel(());
     let mut workers = tokio::task::JoinSet::new();
     for index in 0..clients {
         let heavy = requests[index % requests.len()].clone();
-        let (client, over) = (target.connect().await?, over.clone());
+        let (client, mut over) = (target.connect().await?, over.clone());
         workers.spawn(async move {
             let mut answers: BTreeMap<u16, usize> = BTreeMap::new();
             let mut times = Vec::new();
-            while !over.load(Ordering::Relaxed) {
+            loop {
                 let begun = Instant::now();
                 let sent = client.call_for(USER, heavy.method, &heavy.path, heavy.media, heavy.body.clone());
-                *answers.entry(sent.await?.0).or_default() += 1;
+                tokio::select! {
+                    answer = sent => *answers.entry(answer?.0).or_default() += 1,
+                    // What is still under way at the end is not waited for.
+                    _ = over.changed() => return Ok::<_, Error>((heavy.name, answers, times)),
+                }
                 times.push(begun.elapsed());
             }
-            Ok::<_, Error>((heavy.name, answers, times))
         });
     }
-    let (probed, base_of_probe, flag) = (target.clone(), base.clone(), over.clone());
-    let prober = tokio::task::spawn_blocking(move || {
-        let seen = probe(&probed, &base_of_probe, Duration::from_secs(seconds), &flag);
-        flag.store(true, Ordering::Relaxed);
-        seen
-    });
-    let beside = prober.await??;
+    let beside = probed(target, &base, Duration::from_secs(seconds)).await?;
+    drop(end);
     let mut sorts = serde_json::Map::new();
     let mut operations = 0;
     while let Some(worker) = workers.join_next().await {
@@ -78,40 +74,42 @@ pub(crate) async fn run(
         sorts.insert(name.into(), json!({"codes": codes, "ms": percentiles(times)}));
     }
     Ok(json!({
-        "phase": "heavy", "clients": clients, "operations": operations, "alone": quiet, "beside": beside, "requests": sorts,
+        "phase": "heavy", "clients": clients, "operations": operations, "alone": alone, "beside": beside, "requests": sorts,
     }))
 }
 
 /// Asks for `/readyz` and a small object in turn, from a thread of its own.
-fn probe(target: &Target, base: &str, duration: Duration, over: &Arc<AtomicBool>) -> Result<Value, Error> {
-    let (target, base, over) = (target.clone(), base.to_string(), over.clone());
-    let thread = std::thread::spawn(move || {
+async fn probed(target: &Target, base: &str, duration: Duration) -> Result<Value, Error> {
+    let (target, base) = (target.clone(), base.to_string());
+    let probing = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(async {
-            let client = target.connect().await?;
-            let paths = ["/readyz".to_string(), format!("{base}/configmaps/small")];
-            let mut times = [Vec::new(), Vec::new()];
-            let mut failed = 0_usize;
-            let begun = Instant::now();
-            while begun.elapsed() < duration && !over.load(Ordering::Relaxed) {
-                for (path, times) in paths.iter().zip(&mut times) {
-                    let one = Instant::now();
-                    let (status, _) = client.call("GET", path, "", Bytes::new()).await?;
-                    times.push(one.elapsed());
-                    failed += usize::from(status != 200);
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-            let [ready, get] = times;
-            Ok::<_, Error>(json!({
-                "operations": ready.len() + get.len(), "failed": failed, "readyz_ms": percentiles(ready),
-                "get_ms": percentiles(get),
-            }))
-        })
+        runtime.block_on(probe(&target, &base, duration))
     });
-    thread.join().map_err(|_| "the prober failed")?
+    probing.await?
+}
+
+async fn probe(target: &Target, base: &str, duration: Duration) -> Result<Value, Error> {
+    let client = target.connect().await?;
+    let paths = ["/readyz".to_string(), format!("{base}/configmaps/small")];
+    let mut times = [Vec::new(), Vec::new()];
+    let mut failed = 0_usize;
+    let begun = Instant::now();
+    while begun.elapsed() < duration {
+        for (path, times) in paths.iter().zip(&mut times) {
+            let one = Instant::now();
+            let (status, _) = client.call("GET", path, "", Bytes::new()).await?;
+            times.push(one.elapsed());
+            failed += usize::from(status != 200);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let [ready, get] = times;
+    Ok(json!({
+        "operations": ready.len() + get.len(), "failed": failed, "readyz_ms": percentiles(ready),
+        "get_ms": percentiles(get),
+    }))
 }
 
 async fn prepare(admin: &Client, namespace: &str, base: &str) -> Result<(), Error> {

@@ -98,7 +98,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             "290 silent TLS connections on 300 descriptors",
             "4",
             Place::Own,
-            Bound::DEFAULT,
+            Bound::DEFAULT.seconds(120),
             |arena| Box::pin(crowd(arena)),
         ),
     ]
