@@ -24,7 +24,7 @@ impl fmt::Display for Revision {
 pub struct KeyValue {
     /// The whole key, as it was written.
     pub key: Arc<str>,
-    /// The value's bytes. Empty when it is damaged.
+    /// The value's bytes. Of a damaged one, bytes that no decoder takes ([`KeyValue::UNREADABLE`]).
     pub value: Bytes,
     /// The revision of the write that created this incarnation of the key.
     pub create_revision: Revision,
@@ -36,6 +36,9 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
+    /// In place of a damaged value: neither JSON nor YAML nor protobuf, so that nobody takes it for one who does not look at `damage`.
+    pub const UNREADABLE: &[u8] = b"\xff\xffdamaged";
+
     /// The value, or why it cannot be read.
     ///
     /// # Errors

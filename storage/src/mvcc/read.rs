@@ -64,7 +64,7 @@ impl Shared {
                     place: at.seq,
                     what,
                 });
-                (Bytes::new(), Some(damage))
+                (Bytes::from_static(KeyValue::UNREADABLE), Some(damage))
             }
             Err(error) => return Err(error),
         };

@@ -10,6 +10,7 @@ mod full;
 mod growth;
 mod migration;
 mod model;
+mod operations;
 mod owner;
 mod restart;
 mod torture;

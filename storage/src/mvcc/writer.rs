@@ -5,6 +5,7 @@
 //! what might still be lost, and the answer to a conflict never leaks a write that is not durable yet.
 
 mod book;
+mod failure;
 mod plan;
 mod space;
 
@@ -33,8 +34,6 @@ const SWEEP: usize = 2048;
 const SETTLE_AFTER: Duration = Duration::from_millis(250);
 /// Expired keys deleted in one round.
 const EXPIRE: usize = 1024;
-/// How long what the writer does of its own accord waits after there was no room for it.
-const AFTER_NO_SPACE: Duration = Duration::from_secs(1);
 /// How often it is told that there is more history than may be kept.
 const TELL_CUT_EVERY: Duration = Duration::from_secs(600);
 
@@ -348,65 +347,6 @@ impl Writer {
         self.shared.kv.read().as_ref().ok_or_else(shut_down)?.apply(batch)
     }
 
-    /// There was no room for a batch: whether it is there all the same. One that only deletes may have the last room.
-    fn squeeze(&mut self, batch: &[Write], makes_room: bool) -> Result<bool, StorageError> {
-        if self.reopen(batch)? {
-            return Ok(true);
-        }
-        let reserve = makes_room
-            && self
-                .shared
-                .kv
-                .read()
-                .as_ref()
-                .is_some_and(|kv| kv.release_reserve());
-        if !reserve {
-            return Ok(false);
-        }
-        match self.apply(batch) {
-            Ok(()) => Ok(true),
-            Err(StorageError::NoSpace(_)) => self.reopen(batch),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// There was no room for a batch. An engine that is opened anew has all of it or nothing: says which.
-    fn reopen(&self, batch: &[Write]) -> Result<bool, StorageError> {
-        let mut kv = self.shared.kv.write();
-        let kv = kv.as_mut().ok_or_else(shut_down)?;
-        kv.reopen()?;
-        let reader = kv.reader()?;
-        for write in batch {
-            match write {
-                // The log's keys are written once each, so any of them tells.
-                Write::Put(key, _) if record::is_setting(key) => {}
-                Write::Put(key, _) => return Ok(reader.get(key)?.is_some()),
-                Write::Delete(key) => return Ok(reader.get(key)?.is_none()),
-            }
-        }
-        // A setting alone, which may be written again.
-        Ok(false)
-    }
-
-    /// Nothing of the batch was written: what was to be swept is swept later, and clients hear that there is no room.
-    fn put_off(&mut self, swept: Vec<Garbage>, why: String, answers: &mut [Answer]) {
-        tracing::warn!(
-            why,
-            "there is no room for a write to the store, nothing was written"
-        );
-        for garbage in swept.into_iter().rev() {
-            self.book.garbage_bytes += u64::from(garbage.len);
-            self.book.garbage.push_front(garbage);
-        }
-        self.rests_until = Some(Instant::now() + AFTER_NO_SPACE);
-        self.space.ask_again();
-        for answer in answers {
-            if let Answer::Commit(_, result @ Ok(Outcome::Committed(_))) = answer {
-                *result = Err(StorageError::NoSpace(why.clone()));
-            }
-        }
-    }
-
     /// Writes have paused: leaves the store so that it opens quickly should the process die.
     fn settle(&mut self) {
         if self
@@ -427,29 +367,6 @@ impl Writer {
             Some(Err(error)) => self.fail(error, &mut []),
             _ => {}
         }
-    }
-
-    /// What is on disk is not known any more, so nothing may be built on it until it is read afresh.
-    fn fail(&mut self, error: StorageError, answers: &mut [Answer]) {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "storage write failed, the store takes no more writes"
-        );
-        let message = format!("a write to the store failed ({error}), it has to be opened anew");
-        for answer in answers {
-            if let Answer::Commit(_, result) = answer {
-                let wrote = matches!(result, Ok(Outcome::Committed(_)));
-                *result = Err(if wrote {
-                    StorageError::Uncertain(error.to_string())
-                } else {
-                    StorageError::Unavailable {
-                        message: message.clone(),
-                        source: None,
-                    }
-                });
-            }
-        }
-        *self.shared.failed.lock() = Some(message);
     }
 
     fn answer(&self, answers: Vec<Answer>) {
@@ -500,7 +417,10 @@ impl Writer {
         }
         self.next_compaction = Instant::now() + compaction_interval(&self.options);
         if full && !self.book.garbage.is_empty() {
-            tracing::warn!("the disk is full, the store's history is given up to make room");
+            if self.told_cut.is_none_or(|told| told.elapsed() >= TELL_CUT_EVERY) {
+                self.told_cut = Some(Instant::now());
+                tracing::warn!("the disk is full, the store's history is given up to make room");
+            }
             return Some(self.shared.index.read().revision);
         }
         let retention = u64::try_from(self.options.retention.as_millis()).unwrap_or(u64::MAX);

@@ -33,7 +33,8 @@ impl Reserve for ReserveFile {
                 Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES)?)
             });
         if let Err(error) = made {
-            // Not every file system can. Where there is none, deletions may have to wait for room.
+            // Not every file system can. Where there is none, deletions may have to wait for room. A later call tries again.
+            let _ = std::fs::remove_file(&self.0);
             tracing::debug!(%error, "no room is set aside for deletions");
         }
     }

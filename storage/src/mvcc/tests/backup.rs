@@ -128,6 +128,7 @@ async fn damaged_backups_and_occupied_directories_are_refused() {
     for len in [0, 10, 30, 100, whole.len() - 1] {
         corrupt(&whole[..len]);
     }
+    corrupt(&[&whole[..], b"\0"].concat());
     for at in [0, 25, 45, 70, 90, whole.len() - 2] {
         let mut changed = whole.clone();
         changed[at] ^= 0x55;

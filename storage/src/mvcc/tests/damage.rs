@@ -12,8 +12,8 @@ use super::faults::{self, Disk, Repaired};
 use super::{ON_DISK, options, raw, reopen};
 use crate::conformance::{Recorder, Subject};
 use crate::{
-    EngineKind, Guard, Op, Outcome, RangeRequest, RestoreOptions, Revision, StorageError, Store, Txn,
-    restore, scrub,
+    EngineKind, Guard, KeyValue, Op, Outcome, RangeRequest, RestoreOptions, Revision, StorageError, Store,
+    Txn, restore, scrub,
 };
 
 const KEYS: u64 = 80;
@@ -90,7 +90,7 @@ async fn a_damaged_value_is_an_error_of_that_value_alone() {
             why,
             format!("the value written at revision {at} fails its checksum")
         );
-        assert_eq!((found.value.len(), found.mod_revision), (0, at));
+        assert_eq!((&found.value[..], found.mod_revision), (KeyValue::UNREADABLE, at));
         only(&s, "k7", at);
 
         // Lists, short and long, have all of them.
