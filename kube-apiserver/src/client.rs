@@ -84,7 +84,11 @@ impl Client {
         }
         match registered.store.unreadable_in_list(&unreadable).await? {
             Some(error) => Err(error),
-            None => Err(ApiError::server_timeout(&GroupResource::new(at.0, at.1), "list", 1)),
+            None => Err(ApiError::server_timeout(
+                &GroupResource::new(at.0, at.1),
+                "list",
+                1,
+            )),
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
 /// The text for a field that may not change.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// The faults found so far, up to [`limits::FAULTS`] and [`limits::FAULT_BYTES`]; those that follow are passed over and cost nothing.
+/// The faults found so far, up to [`limits::FIELD_ERRORS`] and [`limits::FIELD_ERROR_BYTES`]; those that follow are passed over and cost nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     found: Vec<FieldError>,
@@ -37,7 +37,7 @@ impl Faults {
 
     /// Whether further faults are passed over.
     pub(crate) fn is_full(&self) -> bool {
-        self.found.len() >= limits::FAULTS || self.bytes >= limits::FAULT_BYTES
+        self.found.len() >= limits::FIELD_ERRORS || self.bytes >= limits::FIELD_ERROR_BYTES
     }
 
     /// Adds a fault, which is not even made when there are enough.
@@ -163,9 +163,11 @@ mod tests {
             let path = FieldPath::new("spec");
             Faults::collect(|faults| (0..count).for_each(|_| faults.invalid(&path, value, "bad"))).len()
         };
-        assert_eq!(collect(limits::FAULTS, "x"), limits::FAULTS);
-        assert_eq!(collect(limits::FAULTS + 1, "x"), limits::FAULTS);
-        let long = "x".repeat(limits::FAULT_BYTES / 4);
-        assert_eq!(collect(10, &long), 4);
+        assert_eq!(collect(limits::FIELD_ERRORS, "x"), limits::FIELD_ERRORS);
+        assert_eq!(collect(limits::FIELD_ERRORS + 1, "x"), limits::FIELD_ERRORS);
+        let long = "x".repeat(limits::SHOWN_VALUE_BYTES);
+        let fitting = limits::FIELD_ERROR_BYTES / limits::SHOWN_VALUE_BYTES;
+        assert!(fitting < limits::FIELD_ERRORS);
+        assert_eq!(collect(limits::FIELD_ERRORS, &long), fitting);
     }
 }

@@ -196,7 +196,7 @@ fn stored_versions(crd: &Value, spec: &Spec<'_>) -> Vec<FieldError> {
         .versions
         .iter()
         .filter(|v| v.storage && !last.contains_key(v.name));
-    for version in absent.take(limits::FAULTS) {
+    for version in absent.take(limits::FIELD_ERRORS) {
         let detail = format!("must have the storage version {}", version.name);
         errors.push(FieldError::invalid(&at, raw, detail));
     }
@@ -205,7 +205,7 @@ fn stored_versions(crd: &Value, spec: &Spec<'_>) -> Vec<FieldError> {
         if last.get(name) != Some(&i) || spec.version_of(name).is_some() {
             continue;
         }
-        if errors.len() >= limits::FAULTS {
+        if errors.len() >= limits::FIELD_ERRORS {
             break;
         }
         let detail = format!(

@@ -45,11 +45,8 @@ pub const SHOWN_VALUE_BYTES: usize = 10 * 1024;
 /// Bytes of the message of one Status. Upstream has no bound. Past it: the message is cut and ends in `...`.
 pub const MESSAGE_BYTES: usize = 256 * 1024;
 
-/// Faults that the validation of one object collects. Upstream has no bound. Past it: the others are passed over.
-pub const FAULTS: usize = 1_000;
-
-/// Bytes of the faults that the validation of one object collects. Upstream has no bound. Past it: the others are passed over.
-pub const FAULT_BYTES: usize = 4 << 20;
+/// Bytes of the field errors that the validation of one object gathers. Upstream has no bound. Past it: further ones are passed over.
+pub const FIELD_ERROR_BYTES: usize = 4 << 20;
 
 // Metadata and patches.
 

@@ -114,7 +114,11 @@ impl Webhooks {
             Phase::Validating => "validatingwebhookconfigurations",
         };
         let Some(registered) = self.directory.get(&GroupResource::new(GROUP, resource)) else {
-            tracing::error!(plugin = self.name(), resource, "admission configuration is not served");
+            tracing::error!(
+                plugin = self.name(),
+                resource,
+                "admission configuration is not served"
+            );
             return;
         };
         let scope = Scope {

@@ -102,14 +102,14 @@ async fn bodies_are_read_as_their_kinds() {
     send(
         &path,
         "Application/YAML; charset=utf-8",
-        "{metadata: {name: p, labels: {a: b}}, target: {name: n}}",
+        "{metadata: {name: p, labels: {a: b}}, target: {name: node}}",
     )
     .await
     .expect(201);
     let bound = client.get(&format!("{NAMESPACE}/pods/p")).await.expect(200);
     assert_eq!(
         (&bound["spec"]["nodeName"], &bound["metadata"]["labels"]),
-        (&json!("n"), &json!({"a": "b"}))
+        (&json!("node"), &json!({"a": "b"}))
     );
     let eviction = json!({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"}});
     client

@@ -578,7 +578,7 @@ fn map_list(s: Props<'_>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let mut seen: HashSet<&str> = HashSet::new();
     for key in s.strings("x-kubernetes-list-map-keys") {
         // Most faults show the whole list.
-        if errors.len() >= limits::FAULTS {
+        if errors.len() >= limits::FIELD_ERRORS {
             return;
         }
         match items.property(key) {

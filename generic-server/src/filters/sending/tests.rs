@@ -174,7 +174,10 @@ async fn ask(http2: bool, seconds: u64, read: bool) -> (Result<usize, String>, u
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
     let stream =
         hyper_util::rt::TokioIo::new(server.connect_in_memory(ConnectionInfo::new(peer, Vec::new())));
-    let request = http::Request::get("http://a/").body(empty()).unwrap();
+    let request = http::Request::get("http://a/")
+        .header("host", "a")
+        .body(empty())
+        .unwrap();
     let response = if http2 {
         let executor = hyper_util::rt::TokioExecutor::new();
         let (mut client, connection) = hyper::client::conn::http2::handshake(executor, stream)
