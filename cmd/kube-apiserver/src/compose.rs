@@ -27,7 +27,7 @@ use generic_server::registry::{Directory, StorageFactory};
 use generic_server::serve::{CertifiedKey, Server, Tls, TlsOptions, certified_key};
 use generic_server::server::ApiServer;
 use generic_server::spawn::Tasks;
-use machinery::{ApiError, GroupResource};
+use machinery::{ApiError, GroupResource, limits};
 use storage::{OpenOptions, Store};
 
 use crate::backup::{self, Backups};
@@ -51,9 +51,6 @@ const BEFORE_WEBHOOKS: [&str; 5] = [
     "ValidatingAdmissionWebhook",
     "ResourceQuota",
 ];
-
-/// The largest request body, as upstream has it.
-const MAX_BODY: usize = 3 * 1024 * 1024;
 
 pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> {
     let mut config = Config::new(options).map_err(|faults| StartError::Option(faults.join("; ")))?;
@@ -117,7 +114,7 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     let env = ServeEnv {
         admission: admission.clone(),
         authorizer: access.authorizer.clone(),
-        max_body: MAX_BODY,
+        max_body: limits::BODY_BYTES,
         min_request_timeout: config.requests.min_timeout,
     };
     let kube = Arc::new(ApiServer::new(groups, env.clone()));
