@@ -51,9 +51,13 @@ pub(super) fn attacks() -> Vec<Attack> {
             REFUSED,
             |arena| Box::pin(keys(arena)),
         ),
-        attack("One wrong value of 1 MB", "5c", Place::Quick, REFUSED, |arena| {
-            Box::pin(long_value(arena))
-        }),
+        attack(
+            "One wrong value of 1 MB",
+            "5c",
+            Place::Quick,
+            REFUSED.answer(512 * 1024),
+            |arena| Box::pin(long_value(arena)),
+        ),
     ];
     let lists: [(&str, Run); 13] = [
         ("Pod: 20,000 volumes", |arena| {
