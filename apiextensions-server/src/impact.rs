@@ -89,6 +89,8 @@ async fn read(mut body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
         }
         bytes.extend_from_slice(&data);
     }
+    // The definition is compiled, and objects are checked by it.
+    generic_server::cpu::pause().await;
     Ok(bytes)
 }
 

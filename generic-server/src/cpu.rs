@@ -240,5 +240,11 @@ pub async fn pause() {
     .await;
 }
 
+/// Whether the request that is polled has become heavy.
+#[cfg(test)]
+pub(crate) fn is_heavy() -> bool {
+    WEIGHT.get() == Weight::Heavy
+}
+
 #[cfg(test)]
 pub(crate) mod tests;

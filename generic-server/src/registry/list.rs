@@ -181,7 +181,7 @@ impl Selection {
         }
     }
 
-    /// The first `most` objects asked for, in key order, from a key on.
+    /// The first `most` objects asked for, in key order, from a key on. Others have their turn now and then.
     pub(crate) async fn gather(
         &self,
         snapshot: &Snapshot,
@@ -189,28 +189,39 @@ impl Selection {
         most: usize,
     ) -> Vec<Arc<Entry>> {
         let mut found = Vec::new();
-        let mut slices = Slices::of(1 + self.fields.len() + self.labels.requirements().len());
-        for entry in self.scope(snapshot, from) {
-            if self.selects(entry) {
-                found.push(entry.clone());
-                if found.len() == most {
-                    break;
+        let mut scope = self.scope(snapshot, from);
+        let steps = 1 + self.fields.len() + self.labels.requirements().len();
+        let batch = (limits::SLICE_STEPS / steps).max(1);
+        loop {
+            let mut seen = 0;
+            for entry in scope.by_ref().take(batch) {
+                seen += 1;
+                if self.selects(entry) {
+                    found.push(entry.clone());
+                    if found.len() == most {
+                        return found;
+                    }
                 }
             }
-            slices.step().await;
+            if seen < batch {
+                return found;
+            }
+            cpu::pause().await;
         }
-        found
     }
 
     /// How many objects are in scope from a key on, whether selected or not.
     async fn count(&self, snapshot: &Snapshot, from: &str) -> u64 {
+        let mut scope = self.scope(snapshot, Some(from));
         let mut count = 0;
-        let mut slices = Slices::of(1);
-        for _ in self.scope(snapshot, Some(from)) {
-            count += 1;
-            slices.step().await;
+        loop {
+            let seen = scope.by_ref().take(limits::SLICE_STEPS).count();
+            count += seen as u64;
+            if seen < limits::SLICE_STEPS {
+                return count;
+            }
+            cpu::pause().await;
         }
-        count
     }
 
     /// What a page would have to hold and cannot: objects in its part of the scope that cannot be read. Nobody knows whether
@@ -270,28 +281,6 @@ impl Selection {
                 _ => None,
             });
         wanted.filter(|value| !value.is_empty())
-    }
-}
-
-/// The steps of a loop over objects, cut into slices.
-struct Slices {
-    steps: usize,
-    each: usize,
-}
-
-impl Slices {
-    /// Of a loop that takes this many steps for each object.
-    fn of(each: usize) -> Self {
-        Slices { steps: 0, each }
-    }
-
-    /// An object has been looked at.
-    async fn step(&mut self) {
-        self.steps += self.each;
-        if self.steps >= limits::SLICE_STEPS {
-            self.steps = 0;
-            cpu::pause().await;
-        }
     }
 }
 

@@ -367,3 +367,35 @@ fn metadata_update_errors(call: &WriteCall<'_>, object: &Value, live: &Value) ->
     }
     errors
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::limits;
+
+    use super::*;
+    use crate::admission::AdmissionChain;
+    use crate::cpu::Pool;
+    use crate::handlers::fixture::fixture;
+    use crate::request::Authorized;
+
+    #[tokio::test]
+    async fn a_small_change_of_a_large_object_is_heavy() {
+        async fn check(bytes: usize, expected: bool) {
+            let f = fixture(false);
+            f.put("ns", "a", "x", &"n".repeat(bytes)).await;
+            let (authorized, none) = (Authorized::system(), AdmissionChain::default());
+            let call = WriteCall::internal(&f.resource, &authorized, &none, "ns");
+            let mut seen = None;
+            let mut transform = |live: Option<&Value>| {
+                seen = Some(cpu::is_heavy());
+                Ok(live.cloned().unwrap_or_default())
+            };
+            let rules = UpdateRules::default();
+            let write = update(&call, "a", &rules, &mut transform);
+            crate::cpu::offload(&Pool::new(1), None, write).await.unwrap();
+            assert_eq!(seen, Some(expected), "{bytes}");
+        }
+        check(10, false).await;
+        check(limits::HEAVY_BYTES, true).await;
+    }
+}
