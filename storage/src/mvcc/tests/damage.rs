@@ -175,7 +175,9 @@ async fn a_damaged_byte_of_a_header_changes_nothing() {
     let disk = Arc::new(MemoryKv::default());
     let open = || MvccStore::start(Disk::new(&disk, Repaired), None, faults::options(), FORMATS.map);
     let s = Subject::in_process(open().unwrap());
-    let at = filled(&s).await;
+    s.write("k6", "six").await;
+    let at = s.write("k7", "seven").await;
+    s.write("k8", "eight").await;
     let whole = s.list("", None).await;
     s.finish().await;
     let key = header_of(at);
