@@ -1,6 +1,6 @@
 //! A disk whose Nth operation fails: what was acknowledged is there afterwards, and what is told meanwhile is true.
 //!
-//! Every 17th operation here; `STORAGE_OPERATIONS=1` takes each.
+//! Every 97th operation here; `STORAGE_OPERATIONS=1` takes each.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -179,7 +179,7 @@ async fn base() -> (Vec<u8>, State) {
 async fn the_nth_operation_may_fail() {
     let every: usize = std::env::var("STORAGE_OPERATIONS")
         .ok()
-        .map_or(17, |text| text.parse().unwrap());
+        .map_or(97, |text| text.parse().unwrap());
     let (data, state) = base().await;
     for fault in [Fault::Gone, Fault::Device, Fault::Full] {
         let mut hits = 0u64;
