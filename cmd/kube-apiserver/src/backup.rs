@@ -19,6 +19,8 @@ pub(crate) use serve::Backups;
 
 /// The path that a running server hands out snapshots at.
 pub(crate) const PATH: &str = "/backup";
+/// How the names of the files begin that a snapshot is gathered in before it is handed out.
+pub(crate) const UNFINISHED: &str = ".backup-";
 
 /// Writes a snapshot of the store into a new file.
 #[derive(Debug, Parser)]
@@ -129,9 +131,11 @@ async fn online(kubeconfig: &Path, to: &Path) -> Result<BackupInfo, StartError> 
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let outcome = async {
+        // What an interrupted backup to the same place has left is taken over.
         let file = FileOptions::new()
             .write(true)
-            .create_new(true)
+            .create(true)
+            .truncate(true)
             .mode(0o600)
             .open(&partial)
             .map_err(|error| failed(format!("cannot write {}: {error}", partial.display())))?;

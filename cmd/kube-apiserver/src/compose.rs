@@ -408,6 +408,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
             max_history,
             max_history_bytes,
             min_free_bytes,
+            allow_empty,
         } => {
             let open = OpenOptions {
                 engine: *kind,
@@ -419,16 +420,26 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
                 max_history: *max_history,
                 max_history_bytes: *max_history_bytes,
                 min_free_bytes: *min_free_bytes,
+                allow_empty: *allow_empty,
                 ..OpenOptions::default()
             };
             (kind, open)
         }
     };
     let place = config.data_dir.as_deref().unwrap_or(Path::new(kind.name()));
-    storage::open(open).map_err(|source| StartError::Store {
+    let store = storage::open(open).map_err(|source| StartError::Store {
         place: place.display().to_string(),
         source,
-    })
+    })?;
+    // The store's lock says that no other server is writing one here.
+    if let Some(directory) = &config.data_dir {
+        match storage::remove_partial_backups(directory, backup::UNFINISHED) {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "removed what interrupted backups had left"),
+            Err(error) => tracing::warn!(%error, "cannot remove what interrupted backups have left"),
+        }
+    }
+    Ok(store)
 }
 
 /// Encryption at rest, when a file says so, with its health check and figures.

@@ -82,6 +82,8 @@ pub(crate) enum Engine {
         max_history: u64,
         max_history_bytes: u64,
         min_free_bytes: u64,
+        /// Whether an empty store may begin where there was one.
+        allow_empty: bool,
     },
     Etcd(Etcd),
 }
@@ -147,6 +149,7 @@ impl Config {
             history_max_changes,
             history_max_mib,
             min_free_disk_mib,
+            allow_empty,
             etcd_servers,
             etcd_cafile,
             etcd_certfile,
@@ -266,6 +269,7 @@ impl Config {
                 max_history: history_max_changes,
                 max_history_bytes: history_max_mib.saturating_mul(1 << 20),
                 min_free_bytes: min_free_disk_mib.saturating_mul(1 << 20),
+                allow_empty,
             },
         };
         let data_dir = match !etcd && kind == EngineKind::Memory {

@@ -52,6 +52,9 @@ fn store_text(error: &StorageError) -> String {
         StorageError::NewerFormat { .. } => {
             "; run the newer version, or name another directory with --data-dir"
         }
+        StorageError::Gone(_) => {
+            "; bring it back, restore a backup, or begin an empty one with --allow-empty"
+        }
         StorageError::NoSpace(_) => "; free some space, or name another directory with --data-dir",
         _ => "",
     };

@@ -96,6 +96,9 @@ pub struct Options {
     /// Free disk space below which the embedded store refuses writes, in MiB.
     #[arg(long, default_value_t = 64)]
     pub min_free_disk_mib: u64,
+    /// Begins an empty store where the data directory says that there was one and it is gone. Without it such a start is refused.
+    #[arg(long)]
+    pub allow_empty: bool,
 
     /// etcd servers, comma separated (`https://host:2379`). Turns the etcd engine on.
     #[arg(long, value_delimiter = ',')]

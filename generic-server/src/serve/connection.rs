@@ -129,6 +129,7 @@ impl Server {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(STREAM_WINDOW * 16)
             .max_frame_size(STREAM_WINDOW)
+            .max_send_buf_size(limits::PIECE_BYTES)
             .max_header_list_size(u32::try_from(limits::HEADER_BYTES).unwrap_or(u32::MAX))
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT);

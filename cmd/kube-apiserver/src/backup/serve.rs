@@ -61,7 +61,7 @@ impl Endpoint for Backups {
 
 impl Backups {
     async fn snapshot(&self) -> Result<Body, BoxError> {
-        let name = format!(".backup-{}", uuid::Uuid::new_v4());
+        let name = format!("{}{}", super::UNFINISHED, uuid::Uuid::new_v4());
         let path = self.dir.join(name);
         let made = self.engine.backup(&path).await;
         let opened = match made {

@@ -39,6 +39,8 @@ impl Policies {
         mut object: Option<&mut Value>,
     ) -> Result<(), ApiError> {
         let active = configuration(&self.active, attributes, object.as_deref()).await?;
+        // Expressions may be long computations, however small the object.
+        crate::cpu::pause().await;
         let namespaces = Namespaces(self.directory.clone());
         let rounds = attributes.rounds;
         if let Some(rounds) = rounds {

@@ -104,6 +104,8 @@ impl Policies {
         object: Option<&Value>,
     ) -> Result<(), ApiError> {
         let active = configuration(&self.active, attributes, object).await?;
+        // Expressions may be long computations, however small the object.
+        crate::cpu::pause().await;
         let namespaces = Namespaces(self.directory.clone());
         let context = attributes.authorized.context();
         let mut denials: Vec<Denial<'_>> = Vec::new();
