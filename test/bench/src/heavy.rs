@@ -133,7 +133,7 @@ async fn prepare(admin: &Client, namespace: &str, base: &str) -> Result<(), Erro
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "small"}, "data": {"a": "b"},
     });
     let template = json!({
-        "apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "long"}, "template": pod_template(10_000, 0),
+        "apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "long"}, "template": pod_template(1_000, 0),
     });
     let bindings = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings");
     let objects = [
@@ -206,7 +206,7 @@ fn requests(namespace: &str, base: &str) -> Vec<Heavy> {
     let applied = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": data,
     });
-    let merged = json!({"template": pod_template(10_000, 5_000)});
+    let merged = json!({"template": pod_template(10_000, 500)});
     let selector = words("k", limits::TARGET_BYTES / 8).join(",");
     let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles?dryRun=All");
     vec![
