@@ -106,6 +106,13 @@ where
             if !ending {
                 shut(connection.as_mut());
             }
+            // Its descriptor is another connection's by now: it may say goodbye, and wait for nothing.
+            if requests.activity().is_evicted() {
+                return match connection.as_mut().poll(cx) {
+                    Poll::Ready(outcome) => Poll::Ready(outcome),
+                    Poll::Pending => Poll::Ready(Ok(())),
+                };
+            }
             clock.phase = Phase::Ending(Instant::now() + LINGER);
             alarm.as_mut().reset(clock.deadline());
         }

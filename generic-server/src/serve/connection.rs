@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use machinery::limits;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -325,11 +325,8 @@ async fn handshake(
         stream.write_all(head::PLAIN_HTTP).await?;
         stream.shutdown().await?;
         // What the client still sends is read: closing a socket with bytes unread would take the answer back.
-        tokio::io::copy(
-            &mut tokio::io::AsyncReadExt::take(stream, limits::HEADER_BYTES as u64),
-            &mut tokio::io::sink(),
-        )
-        .await?;
+        let most = u64::try_from(limits::HEADER_BYTES).unwrap_or(u64::MAX);
+        tokio::io::copy(&mut stream.take(most), &mut tokio::io::sink()).await?;
         return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
     }
     TlsAcceptor::from(tls).accept(stream).await

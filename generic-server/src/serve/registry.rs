@@ -266,6 +266,11 @@ impl Activity {
         self.running.load(Ordering::Acquire) > 0
     }
 
+    /// Whether its place was given to another connection.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
     /// How many requests have begun.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)

@@ -233,6 +233,36 @@ async fn closing_waits_for_no_silent_client() {
     drop(silent);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_makes_room_is_gone_at_once() {
+    let limits = ConnectionLimits {
+        connections: 2,
+        ..ConnectionLimits::default()
+    };
+    let server = Server::with_limits(Arc::new(Answers::default()), limits);
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut client = connect_to(&server);
+        // One request on stream 1, and no word after the answer: not even to the server's goodbye.
+        let get = [0x82, 0x84, 0x87, 0x41, 1, b'a'];
+        let head = [0, 0, 6, 1, 5, 0, 0, 0, 1];
+        client
+            .write_all(&[PREFACE, SETTINGS, &head, &get].concat())
+            .await
+            .unwrap();
+        let mut said = vec![0; 9];
+        client.read_exact(&mut said).await.unwrap();
+        after(1).await;
+        open.push(client);
+    }
+    let since = Instant::now();
+    let mut third = connect_to(&server);
+    ask(&mut third, GET, b"\r\n\r\n").await;
+    ended(&mut open[0]).await;
+    assert_eq!(since.elapsed().as_secs(), 0);
+    assert_eq!(server.connections(), 2);
+}
+
 fn connect_to(server: &Server) -> DuplexStream {
     server.connect_in_memory(ConnectionInfo::new("127.0.0.1:9".parse().unwrap(), Vec::new()))
 }
