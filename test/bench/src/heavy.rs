@@ -132,14 +132,15 @@ async fn prepare(admin: &Client, namespace: &str, base: &str) -> Result<(), Erro
     let small = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "small"}, "data": {"a": "b"},
     });
-    let template = json!({
-        "apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "long"}, "template": pod_template(1_000, 0),
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "long"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": pod_template(1_000, 0)},
     });
     let bindings = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings");
     let objects = [
         (bindings, binding),
         (format!("{base}/configmaps"), small),
-        (format!("{base}/podtemplates"), template),
+        (deployments(namespace), deployment),
     ];
     for (path, object) in objects {
         let (status, _) = admin.call("POST", &path, JSON, object.to_string().into()).await?;
@@ -148,6 +149,10 @@ async fn prepare(admin: &Client, namespace: &str, base: &str) -> Result<(), Erro
         }
     }
     Ok(())
+}
+
+fn deployments(namespace: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{namespace}/deployments")
 }
 
 fn pod_template(volumes: usize, from: usize) -> Value {
@@ -206,7 +211,7 @@ fn requests(namespace: &str, base: &str) -> Vec<Heavy> {
     let applied = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": data,
     });
-    let merged = json!({"template": pod_template(10_000, 500)});
+    let merged = json!({"spec": {"template": pod_template(10_000, 500)}});
     let selector = words("k", limits::TARGET_BYTES / 8).join(",");
     let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles?dryRun=All");
     vec![
@@ -249,7 +254,7 @@ fn requests(namespace: &str, base: &str) -> Vec<Heavy> {
         heavy(
             "strategic-merge",
             "PATCH",
-            format!("{base}/podtemplates/long?dryRun=All"),
+            format!("{}/long?dryRun=All", deployments(namespace)),
             "application/strategic-merge-patch+json",
             merged.to_string(),
         ),
