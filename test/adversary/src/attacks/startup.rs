@@ -171,15 +171,24 @@ async fn slipped(server: &mut Server, restarts: usize) -> Result<Outcome, Error>
             clients.spawn(async move {
                 let mut turn = 0;
                 while !over.load(Ordering::Relaxed) {
-                    turn += 1;
-                    let name = format!("denied-{restart}-{client}-{turn}");
-                    match target.send(Shot::post(MAPS, &config_map(&name))).await {
-                        Ok(answer) => {
-                            tried.fetch_add(usize::from(answer.status > 0), Ordering::Relaxed);
-                            through.fetch_add(usize::from(answer.status == 201), Ordering::Relaxed);
-                        }
+                    let Ok(mut send) = target.connect(&Credential::Admin).await else {
                         // It does not listen yet.
-                        Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+                        tokio::time::sleep(Duration::from_millis(2)).await;
+                        continue;
+                    };
+                    // One connection for many, so that no handshake hides the moment in which a create is let in.
+                    while !over.load(Ordering::Relaxed) {
+                        turn += 1;
+                        let name = format!("denied-{restart}-{client}-{turn}");
+                        let shot = Shot::post(MAPS, &config_map(&name));
+                        let Ok(answer) = target.send_over(&mut send, shot).await else {
+                            break;
+                        };
+                        if answer.status == 0 {
+                            break;
+                        }
+                        tried.fetch_add(1, Ordering::Relaxed);
+                        through.fetch_add(usize::from(answer.status == 201), Ordering::Relaxed);
                     }
                 }
             });
