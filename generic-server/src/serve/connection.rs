@@ -339,7 +339,7 @@ fn answer(
 ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
     let (mut parts, body) = request.into_parts();
     if let Err(refusal) = head::check(parts.version, &parts.method, &parts.headers) {
-        return Box::pin(std::future::ready(refusal));
+        return Box::pin(std::future::ready(*refusal));
     }
     parts.extensions.insert(info.clone());
     let body = if HttpBody::is_end_stream(&body) {

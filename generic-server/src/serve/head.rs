@@ -17,7 +17,7 @@ pub(super) fn looks_like_http(start: &[u8]) -> bool {
 }
 
 /// What Go refuses before any handler sees it: on HTTP/1.1 exactly one `Host` has to be there, and it has to look like one.
-pub(super) fn check(version: Version, method: &Method, headers: &HeaderMap) -> Result<(), Response> {
+pub(super) fn check(version: Version, method: &Method, headers: &HeaderMap) -> Result<(), Box<Response>> {
     if version >= Version::HTTP_2 {
         return Ok(());
     }
@@ -39,7 +39,7 @@ fn is_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;='[]_~".contains(&byte)
 }
 
-fn bad_request(text: &'static str) -> Response {
+fn bad_request(text: &'static str) -> Box<Response> {
     let mut response = Response::new(full(text));
     *response.status_mut() = StatusCode::BAD_REQUEST;
     let headers = response.headers_mut();
@@ -48,7 +48,7 @@ fn bad_request(text: &'static str) -> Response {
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
+    Box::new(response)
 }
 
 #[cfg(test)]
