@@ -79,12 +79,12 @@ async fn bodies_are_read_as_their_kinds() {
     let path = format!("{NAMESPACE}/pods/p/binding");
     let send =
         async |path: &str, media: &str, body: &str| client.raw("POST", path, media, body.to_string()).await;
-    let yaml = "{metadata: {name: p, labels: {a: 1}}, target: {name: n}}";
+    let yaml = "{metadata: {name: p, labels: {a: 1}}, target: {name: worker}}";
     send(&path, "application/yaml", yaml).await.expect(400);
     send(
         &path,
         "application/json",
-        r#"{"metadata": {"name": "p", "labels": {"a": {}}}, "target": {"name": "n"}}"#,
+        r#"{"metadata": {"name": "p", "labels": {"a": {}}}, "target": {"name": "worker"}}"#,
     )
     .await
     .expect(400);
@@ -96,20 +96,20 @@ async fn bodies_are_read_as_their_kinds() {
     )
     .await
     .expect(400);
-    let unknown = r#"{"metadata": {"name": "p"}, "target": {"name": "n"}, "more": 1}"#;
+    let unknown = r#"{"metadata": {"name": "p"}, "target": {"name": "worker"}, "more": 1}"#;
     let strict = format!("{path}?fieldValidation=Strict");
     send(&strict, "application/json", unknown).await.expect(400);
     send(
         &path,
         "Application/YAML; charset=utf-8",
-        "{metadata: {name: p, labels: {a: b}}, target: {name: node}}",
+        "{metadata: {name: p, labels: {a: b}}, target: {name: worker}}",
     )
     .await
     .expect(201);
     let bound = client.get(&format!("{NAMESPACE}/pods/p")).await.expect(200);
     assert_eq!(
         (&bound["spec"]["nodeName"], &bound["metadata"]["labels"]),
-        (&json!("node"), &json!({"a": "b"}))
+        (&json!("worker"), &json!({"a": "b"}))
     );
     let eviction = json!({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"}});
     client
