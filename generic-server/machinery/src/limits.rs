@@ -56,7 +56,7 @@ pub const OWNER_REFERENCES: usize = 5_000;
 /// Entries of `metadata.finalizers`. Upstream has no bound. Past it: 422.
 pub const FINALIZERS: usize = 5_000;
 
-/// Entries of `metadata.managedFields` that a client may send. Upstream has no bound. Past it: 422.
+/// Entries of `metadata.managedFields`, once those of many updates have been merged. Upstream has no bound. Past it: 422.
 pub const MANAGED_FIELDS: usize = 5_000;
 
 /// Operations of one JSON patch. Upstream's figure. Past it: 413.

@@ -9,6 +9,8 @@ use crate::{Arena, Attack, Bound, Error, Outcome, Place, Playing, Shot};
 const LONG: Bound = Bound::DEFAULT.answer(8 << 20).memory(512.0);
 /// A hundred causes with a value of ten KiB each, and a message.
 const REFUSED: Bound = Bound::codes(&[400, 413, 422]).answer(2 << 20);
+/// Those of updates are merged, as upstream does, so that few are left to be counted.
+const MERGED: Bound = Bound::codes(&[201, 400, 413, 422]).answer(2 << 20);
 
 type Run = for<'a> fn(&'a Arena) -> Playing<'a>;
 
@@ -41,7 +43,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             "8,000 entries of managedFields",
             "5d",
             Place::Large,
-            REFUSED,
+            MERGED,
             |arena| Box::pin(managed(arena)),
         ),
         attack(
