@@ -120,7 +120,6 @@ impl Server {
             .timer(TokioTimer::new())
             // The connection's clock bounds heads, and idle connections by another figure.
             .header_read_timeout(None)
-            .max_headers(limits::HEADERS)
             .max_buf_size(limits::HEADER_BYTES);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
