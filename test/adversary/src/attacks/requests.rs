@@ -91,9 +91,16 @@ pub(super) fn attacks() -> Vec<Attack> {
                 ))
             },
         ),
-        attack("900 headers", "13", Place::Quick, Bound::codes(&[200]), |arena| {
-            Box::pin(raw(arena, headers(900)))
+        attack("90 headers", "13", Place::Quick, Bound::codes(&[200]), |arena| {
+            Box::pin(raw(arena, headers(90)))
         }),
+        attack(
+            "900 headers",
+            "13",
+            Place::Quick,
+            Bound::codes(&[200, 431]),
+            |arena| Box::pin(raw(arena, headers(900))),
+        ),
         attack(
             "20,000 headers",
             "13",
