@@ -31,6 +31,8 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// The path of a request that is not about a resource.
     pub path: &'a str,
+    /// The field selector that a list, watch or deletecollection is narrowed by, as the client wrote it; empty for none.
+    pub field_selector: &'a str,
 }
 
 impl<'a> Attributes<'a> {
@@ -47,6 +49,7 @@ impl<'a> Attributes<'a> {
             namespace: &info.namespace,
             name: &info.name,
             path: &info.path,
+            field_selector: &info.field_selector,
         }
     }
 }

@@ -15,6 +15,7 @@ mod certificates;
 mod defaults;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_restriction;
 mod nodes;
 mod pod_security;
 mod priority;
@@ -33,6 +34,10 @@ pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(client.clone())),
         Arc::new(limit_ranger::LimitRanger(client.clone())),
         Arc::new(service_account::ServiceAccount(client.clone())),
+        Arc::new(node_restriction::NodeRestriction {
+            client: client.clone(),
+            authorizer: deps.authorizer.clone(),
+        }),
         Arc::new(nodes::TaintNodesByCondition),
         Arc::new(pod_security::PodSecurity(client.clone())),
         Arc::new(priority::Priority(client.clone())),

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 pub use masters::{Masters, keep_endpoints};
+pub(crate) use rbac::node_rules;
 
 use crate::net::Cidr;
 

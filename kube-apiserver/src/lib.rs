@@ -5,6 +5,7 @@
 //! library knows no HTTP: `generic-server` serves what [`groups`] describes.
 
 mod admission;
+pub mod authorization;
 mod bootstrap;
 mod client;
 mod connect;

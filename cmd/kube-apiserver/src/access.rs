@@ -16,6 +16,7 @@ use generic_server::health::StaticJson;
 use generic_server::pki::Pki;
 use generic_server::registry::Directory;
 use generic_server::registry::cache::{ChangeKind, Interest};
+use kube_apiserver::authorization::node::NodeAuthorizer;
 use kube_apiserver::{ClusterAuthorities, TokenIssuer};
 use machinery::GroupResource;
 use rustls_pki_types::CertificateDer;
@@ -37,6 +38,7 @@ pub(crate) struct Access {
     pub(crate) tokens: Arc<dyn TokenAuthenticator>,
     pub(crate) issuer: Arc<dyn TokenIssuer>,
     pub(crate) rbac: Option<Arc<Rbac>>,
+    pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
     /// What extension servers are told of the authorities, kept in step with the files.
     pub(crate) cluster_authorities: watch::Receiver<ClusterAuthorities>,
     /// The documents about service account tokens, by path.
@@ -82,13 +84,14 @@ pub(crate) fn build(config: &Config, pki: &Pki, directory: &Arc<Directory>) -> R
         Arc::new(Bearer(tokens.clone())),
     ];
     let anonymous = config.anonymous_auth.then(Anonymous::default);
-    let (authorizer, rbac) = authorizer(&config.authorization_mode);
+    let Authorizers { union, rbac, nodes } = authorizers(&config.authorization_mode);
     Ok(Access {
         authenticator: Arc::new(Authentication::new(ways, anonymous)),
-        authorizer,
+        authorizer: union,
         tokens,
         issuer,
         rbac,
+        nodes,
         cluster_authorities,
         endpoints,
         reload,
@@ -156,17 +159,29 @@ impl Bundle {
     }
 }
 
-fn authorizer(modes: &[AuthorizationMode]) -> (Arc<dyn Authorizer>, Option<Arc<Rbac>>) {
-    let mut rbac = None;
+/// The authorizers that were asked for, as one, and those of them that have objects to follow.
+struct Authorizers {
+    union: Arc<dyn Authorizer>,
+    rbac: Option<Arc<Rbac>>,
+    nodes: Option<Arc<NodeAuthorizer>>,
+}
+
+fn authorizers(modes: &[AuthorizationMode]) -> Authorizers {
+    let (mut rbac, mut nodes) = (None, None);
     let mut all: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged::default())];
     for mode in modes {
         match mode {
             AuthorizationMode::AlwaysAllow => all.push(Arc::new(AlwaysAllow)),
             AuthorizationMode::AlwaysDeny => all.push(Arc::new(AlwaysDeny)),
+            AuthorizationMode::Node => all.push(nodes.get_or_insert_with(NodeAuthorizer::new).clone()),
             AuthorizationMode::Rbac => all.push(rbac.get_or_insert_with(Rbac::new).clone()),
         }
     }
-    (Arc::new(Union(all)), rbac)
+    Authorizers {
+        union: Arc::new(Union(all)),
+        rbac,
+        nodes,
+    }
 }
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";

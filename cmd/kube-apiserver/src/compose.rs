@@ -225,6 +225,12 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
         Some(rbac) => access::follow_rbac(rbac, &directory).await?,
         None => Vec::new(),
     };
+    let node_followers = match access.nodes {
+        Some(nodes) => patiently(|| kube_apiserver::authorization::node::follow(nodes.clone(), &directory))
+            .await
+            .map_err(StartError::Bootstrap)?,
+        None => Vec::new(),
+    };
     readiness.finish(Stage::Rbac);
     admission.wait_until_synced(SYNC_PATIENCE).await;
     readiness.finish(Stage::Admission);
@@ -260,6 +266,9 @@ pub(crate) async fn start(options: Options) -> Result<ControlPlane, StartError> 
     tasks.spawn("node ports", kube_apiserver::keep_node_ports(deps.clone()));
     for follower in followers {
         tasks.spawn("rbac", follower);
+    }
+    for follower in node_followers {
+        tasks.spawn("node authorizer", follower);
     }
     let mut controllers = kube_apiserver::controllers(&deps, pki.ca.certificate.clone());
     if deps.storage_migration {

@@ -39,6 +39,9 @@ pub enum StorageMediaType {
 /// An authorizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AuthorizationMode {
+    /// Kubelets may do what the pods of their nodes need.
+    #[value(name = "Node")]
+    Node,
     /// Roles and bindings decide.
     #[value(name = "RBAC")]
     Rbac,

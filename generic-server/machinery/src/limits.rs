@@ -138,8 +138,9 @@ pub const HEAD_SECONDS: u64 = 32;
 /// Seconds that a connection without requests is kept. Upstream's figure (`IdleTimeout`).
 pub const IDLE_SECONDS: u64 = 90;
 
-/// Concurrent streams of one HTTP/2 connection. Upstream's figure. Past it: the stream is refused.
-pub const STREAMS: u32 = 250;
+/// Concurrent streams of one HTTP/2 connection. Upstream's figure, which is what Go's clients assume before they have read the settings.
+/// Past it: the stream is refused.
+pub const STREAMS: u32 = 100;
 
 // Answers.
 

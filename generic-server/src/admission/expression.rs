@@ -383,6 +383,7 @@ impl kube_cel::Authorizer for Asker<'_> {
             namespace: "",
             name: "",
             path: "",
+            field_selector: "",
         };
         match &check.target {
             AuthzTarget::Path(path) => attributes.path = path,
@@ -394,6 +395,7 @@ impl kube_cel::Authorizer for Asker<'_> {
                 attributes.subresource = &resource.subresource;
                 attributes.namespace = &resource.namespace;
                 attributes.name = &resource.name;
+                attributes.field_selector = &resource.field_selector;
             }
         }
         // Authorizers in the process answer at once. One that has to ask elsewhere cannot be waited for here: that is an error,

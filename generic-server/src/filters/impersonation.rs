@@ -199,6 +199,7 @@ async fn check(
         namespace: "",
         name: &wanted.name,
         path: "",
+        field_selector: "",
     };
     let (group, version) = if constrained {
         (AUTHENTICATION, "v1")

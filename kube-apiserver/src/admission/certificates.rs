@@ -32,6 +32,7 @@ async fn may(authorizer: &dyn Authorizer, attributes: &Attributes<'_>, verb: &st
             namespace: "",
             name,
             path: "",
+            field_selector: "",
         };
         if matches!(authorizer.authorize(&question).await, Decision::Allow(_)) {
             return true;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use generic_server::admission::AdmissionPlugin;
 
-use Status::{Absent, AbsentByDefault, On};
+use Status::{Absent, AbsentByDefault, Off, On};
 
 /// Where a plugin of upstream's stands here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
-    /// On unless it is disabled. Every plugin that exists here is on upstream too.
+    /// On unless it is disabled.
     On,
+    /// Off unless it is enabled.
+    Off,
     /// Does not exist here; off upstream.
     Absent,
     /// Does not exist here; on upstream, mostly for features that are off.
@@ -28,7 +30,7 @@ const PLUGINS: [(&str, Status); 41] = [
     ("LimitPodHardAntiAffinityTopology", Absent),
     ("LimitRanger", On),
     ("ServiceAccount", On),
-    ("NodeRestriction", Absent),
+    ("NodeRestriction", Off),
     ("TaintNodesByCondition", On),
     ("AlwaysPullImages", Absent),
     ("ImagePolicyWebhook", Absent),
@@ -72,6 +74,7 @@ fn rank(name: &str) -> Option<usize> {
 /// The plugins that are on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PluginSelection {
+    enabled: BTreeSet<String>,
     disabled: BTreeSet<String>,
 }
 
@@ -87,7 +90,7 @@ impl PluginSelection {
         for name in enable {
             match status(name) {
                 None => faults.push(format!("enable-admission-plugins plugin {name:?} is unknown")),
-                Some(On) => {}
+                Some(On | Off) => {}
                 Some(Absent) => faults.push(format!(
                     "--enable-admission-plugins: plugin {name:?} does not exist in this server: remove it from the flag"
                 )),
@@ -115,14 +118,21 @@ impl PluginSelection {
             ));
         }
         match faults.is_empty() {
-            true => Ok((PluginSelection { disabled }, warnings)),
+            true => {
+                let enabled = enable.iter().cloned().collect();
+                Ok((PluginSelection { enabled, disabled }, warnings))
+            }
             false => Err(faults),
         }
     }
 
     /// Whether a plugin is on.
     pub fn has(&self, name: &str) -> bool {
-        !self.disabled.contains(name)
+        let off = rank(name).is_some_and(|at| PLUGINS[at].1 == Off);
+        match off {
+            true => self.enabled.contains(name),
+            false => !self.disabled.contains(name),
+        }
     }
 
     /// Those of the plugins that are on, in upstream's order.
@@ -148,8 +158,12 @@ mod tests {
             Ok(warnings) => {
                 let (selection, said) = outcome.expect("a selection");
                 assert_eq!(said, warnings);
-                for (name, _) in PLUGINS {
-                    assert_eq!(selection.has(name), !disable.contains(&name), "{name}");
+                for (name, status) in PLUGINS {
+                    let on = match status {
+                        Off => enable.contains(&name),
+                        _ => !disable.contains(&name),
+                    };
+                    assert_eq!(selection.has(name), on, "{name}");
                 }
             }
             Err(faults) => assert_eq!(outcome.expect_err("faults"), faults),
@@ -159,6 +173,8 @@ mod tests {
     #[test]
     fn upstreams_names_and_words() {
         check(&[], &[], Ok(&[]));
+        check(&["NodeRestriction"], &[], Ok(&[]));
+        check(&[], &["NodeRestriction"], Ok(&[]));
         check(
             &["LimitRanger", "NamespaceLifecycle"],
             &["AlwaysPullImages", "ServiceAccount"],
@@ -172,10 +188,10 @@ mod tests {
             ]),
         );
         check(
-            &["NodeRestriction", "Bogus", "Priority"],
+            &["AlwaysPullImages", "Bogus", "Priority"],
             &["bogus", "Priority", "LimitRanger"],
             Err(&[
-                "--enable-admission-plugins: plugin \"NodeRestriction\" does not exist in this server: remove it from the flag",
+                "--enable-admission-plugins: plugin \"AlwaysPullImages\" does not exist in this server: remove it from the flag",
                 "enable-admission-plugins plugin \"Bogus\" is unknown",
                 "disable-admission-plugins plugin \"bogus\" is unknown",
                 "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",

@@ -1,5 +1,6 @@
 //! The roles and bindings of `rbac.txt`, and how they are kept complete on a cluster that has changed them.
 
+use generic_server::authz::rbac::PolicyRule;
 use serde_json::{Value, json};
 
 use super::{Existing, Wanted, wanted as want};
@@ -30,6 +31,15 @@ pub(super) fn wanted() -> Vec<Wanted> {
         }
     }
     out
+}
+
+/// The rules of `system:node`, which the Node authorizer applies to every node.
+pub(crate) fn node_rules() -> Vec<PolicyRule> {
+    let roles = wanted().into_iter();
+    let node = roles
+        .map(|wanted| wanted.object)
+        .find(|role| machinery::meta::name(role) == "system:node" && role.get("rules").is_some());
+    node.as_ref().map(PolicyRule::read_all).unwrap_or_default()
 }
 
 fn list(words: &str) -> Vec<&str> {

@@ -1,5 +1,6 @@
 //! The authorization.k8s.io group: may they. The four reviews ask the server's own authorizer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use generic_server::authz::{Attributes, Authorizer, Decision};
@@ -92,7 +93,11 @@ impl VirtualResource for Review {
         if self.about == About::Local {
             meta::set(&mut object, "namespace", namespace);
         }
-        let decision = self.authorizer.authorize(&attributes(&user, &object)).await;
+        let selector = field_selector(&object);
+        let decision = self
+            .authorizer
+            .authorize(&attributes(&user, &object, &selector))
+            .await;
         let mut status = Map::new();
         let (allowed, denied, reason) = match decision {
             Decision::Allow(reason) => (true, false, reason),
@@ -244,7 +249,37 @@ fn named_user(object: &Value) -> User {
     }
 }
 
-fn attributes<'a>(user: &'a User, object: &'a Value) -> Attributes<'a> {
+/// The review's field selector as a query has it: `rawSelector`, or what its requirements say of single values, which is all that
+/// a query can.
+fn field_selector(object: &Value) -> Cow<'_, str> {
+    let selector = object.dig("spec.resourceAttributes.fieldSelector");
+    let requirements = selector.list("requirements");
+    if requirements.is_empty() {
+        return selector.text("rawSelector").into();
+    }
+    let terms: Vec<String> = requirements
+        .iter()
+        .filter_map(|requirement| {
+            let mut values = requirement.strings("values");
+            let (value, None) = (values.next()?, values.next()) else {
+                return None;
+            };
+            let operator = match requirement.text("operator") {
+                "In" => "=",
+                "NotIn" => "!=",
+                _ => return None,
+            };
+            let value = value
+                .replace('\\', "\\\\")
+                .replace(',', "\\,")
+                .replace('=', "\\=");
+            Some(format!("{}{operator}{value}", requirement.text("key")))
+        })
+        .collect();
+    terms.join(",").into()
+}
+
+fn attributes<'a>(user: &'a User, object: &'a Value, field_selector: &'a str) -> Attributes<'a> {
     let resource = object.dig("spec.resourceAttributes");
     let other = object.dig("spec.nonResourceAttributes");
     let is_resource = !resource.is_null();
@@ -267,5 +302,6 @@ fn attributes<'a>(user: &'a User, object: &'a Value) -> Attributes<'a> {
         namespace: resource.text("namespace"),
         name: resource.text("name"),
         path: other.text("path"),
+        field_selector,
     }
 }

@@ -78,6 +78,7 @@ pub async fn check_role(
         // As upstream: the name of the request, which a create does not have.
         name: &authorized.info().name,
         path: "",
+        field_selector: "",
     };
     if matches!(authorizer.authorize(&escalate).await, Decision::Allow(_)) {
         return Ok(());
@@ -138,6 +139,7 @@ pub async fn check_binding(
         namespace,
         name: role,
         path: "",
+        field_selector: "",
     };
     let known = matches!(role_kind, "Role" | "ClusterRole");
     if known && matches!(authorizer.authorize(&bind).await, Decision::Allow(_)) {

@@ -36,6 +36,7 @@ fn ask(rbac: &Rbac, user: &User, namespace: &str, what: &str) -> Decision {
         namespace,
         name: words.get(3).copied().unwrap_or_default(),
         path: words[1],
+        field_selector: "",
     };
     if words[1].starts_with('/') {
         return rbac.index().decide(&base);
@@ -48,6 +49,7 @@ fn ask(rbac: &Rbac, user: &User, namespace: &str, what: &str) -> Decision {
         resource,
         subresource,
         path: "",
+        field_selector: "",
         ..base
     })
 }

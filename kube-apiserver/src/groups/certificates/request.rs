@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::error::X509Error;
-use x509_parser::oid_registry::OID_X509_ORGANIZATION_NAME;
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid};
 use x509_parser::prelude::FromDer;
 
 use super::pem;
@@ -17,6 +17,8 @@ use super::pem;
 pub(crate) struct CertificateRequest {
     /// The organizations of the subject, which become groups.
     pub(crate) organizations: Vec<String>,
+    /// The last common name of the subject, empty without one.
+    pub(crate) common_name: String,
 }
 
 /// Reads the `spec.request` of a CertificateSigningRequest: base64 of PEM.
@@ -35,18 +37,25 @@ pub(crate) fn parse(field: &str) -> Result<CertificateRequest, String> {
         return Err("asn1: syntax error: trailing data".into());
     }
     let subject = &parsed.certification_request_info.subject;
-    let organizations = subject
-        .iter_attributes()
-        .filter(|attribute| *attribute.attr_type() == OID_X509_ORGANIZATION_NAME)
-        .map(|attribute| string(attribute.attr_value()).ok_or_else(malformed))
-        .collect::<Result<_, _>>()?;
+    let texts = |oid: Oid<'static>| -> Result<Vec<String>, String> {
+        subject
+            .iter_attributes()
+            .filter(|attribute| *attribute.attr_type() == oid)
+            .map(|attribute| string(attribute.attr_value()).ok_or_else(malformed))
+            .collect()
+    };
+    let organizations = texts(OID_X509_ORGANIZATION_NAME)?;
+    let common_name = texts(OID_X509_COMMON_NAME)?.pop().unwrap_or_default();
     parsed.verify_signature().map_err(|error| match error {
         X509Error::SignatureUnsupportedAlgorithm => {
             "x509: cannot verify signature: algorithm unimplemented".to_string()
         }
         _ => "x509: verification failure".to_string(),
     })?;
-    Ok(CertificateRequest { organizations })
+    Ok(CertificateRequest {
+        organizations,
+        common_name,
+    })
 }
 
 fn malformed() -> String {
