@@ -12,15 +12,21 @@ use crate::client::Client;
 use crate::deps::Deps;
 
 mod certificates;
+mod constant;
 mod defaults;
+mod external_ips;
+mod images;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod namespaces;
 mod node_restriction;
 mod nodes;
+mod owners;
 mod pod_security;
 mod priority;
 mod privileged;
 mod quota;
+mod scheduling;
 mod selection;
 mod service_account;
 mod volume_resize;
@@ -31,6 +37,20 @@ pub use selection::PluginSelection;
 pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
     let client = Client::new(deps.directory.clone());
     vec![
+        Arc::new(constant::AlwaysAdmit),
+        Arc::new(constant::AlwaysDeny),
+        Arc::new(namespaces::NamespaceAutoProvision(client.clone())),
+        Arc::new(namespaces::NamespaceExists(client.clone())),
+        Arc::new(scheduling::LimitPodHardAntiAffinityTopology),
+        Arc::new(scheduling::ExtendedResourceToleration),
+        Arc::new(scheduling::PodNodeSelector(client.clone())),
+        Arc::new(scheduling::PodTopologyLabels(client.clone())),
+        Arc::new(images::AlwaysPullImages),
+        Arc::new(external_ips::DenyServiceExternalIps),
+        Arc::new(owners::OwnerReferences {
+            authorizer: deps.authorizer.clone(),
+            directory: deps.directory.clone(),
+        }),
         Arc::new(namespace_lifecycle::NamespaceLifecycle(client.clone())),
         Arc::new(limit_ranger::LimitRanger(client.clone())),
         Arc::new(service_account::ServiceAccount(client.clone())),

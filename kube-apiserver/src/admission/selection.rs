@@ -23,28 +23,28 @@ enum Status {
 
 /// All plugins in upstream's order.
 const PLUGINS: [(&str, Status); 41] = [
-    ("AlwaysAdmit", Absent),
-    ("NamespaceAutoProvision", Absent),
+    ("AlwaysAdmit", Off),
+    ("NamespaceAutoProvision", Off),
     ("NamespaceLifecycle", On),
-    ("NamespaceExists", Absent),
-    ("LimitPodHardAntiAffinityTopology", Absent),
+    ("NamespaceExists", Off),
+    ("LimitPodHardAntiAffinityTopology", Off),
     ("LimitRanger", On),
     ("ServiceAccount", On),
     ("NodeRestriction", Off),
     ("TaintNodesByCondition", On),
-    ("AlwaysPullImages", Absent),
+    ("AlwaysPullImages", Off),
     ("ImagePolicyWebhook", Absent),
     ("PodSecurity", On),
-    ("PodNodeSelector", Absent),
+    ("PodNodeSelector", Off),
     ("Priority", On),
     ("DefaultTolerationSeconds", On),
     ("PodTolerationRestriction", Absent),
     ("EventRateLimit", Absent),
-    ("ExtendedResourceToleration", Absent),
+    ("ExtendedResourceToleration", Off),
     ("DefaultStorageClass", On),
     ("StorageObjectInUseProtection", On),
     ("PodGroupProtection", AbsentByDefault),
-    ("OwnerReferencesPermissionEnforcement", Absent),
+    ("OwnerReferencesPermissionEnforcement", Off),
     ("PersistentVolumeClaimResize", On),
     ("RuntimeClass", On),
     ("CertificateApproval", On),
@@ -52,8 +52,8 @@ const PLUGINS: [(&str, Status); 41] = [
     ("ClusterTrustBundleAttest", AbsentByDefault),
     ("CertificateSubjectRestriction", On),
     ("DefaultIngressClass", On),
-    ("DenyServiceExternalIPs", Absent),
-    ("PodTopologyLabels", AbsentByDefault),
+    ("DenyServiceExternalIPs", Off),
+    ("PodTopologyLabels", On),
     ("PodGroupWorkloadExists", AbsentByDefault),
     ("NodeDeclaredFeatureValidator", AbsentByDefault),
     ("JobValidation", AbsentByDefault),
@@ -63,8 +63,11 @@ const PLUGINS: [(&str, Status); 41] = [
     ("ValidatingAdmissionPolicy", On),
     ("ValidatingAdmissionWebhook", On),
     ("ResourceQuota", On),
-    ("AlwaysDeny", Absent),
+    ("AlwaysDeny", Off),
 ];
+
+/// Plugins that upstream warns of when they are on.
+const DEPRECATED: [&str; 2] = ["AlwaysAdmit", "AlwaysDeny"];
 
 /// The place of a plugin in the order.
 fn rank(name: &str) -> Option<usize> {
@@ -90,7 +93,14 @@ impl PluginSelection {
         for name in enable {
             match status(name) {
                 None => faults.push(format!("enable-admission-plugins plugin {name:?} is unknown")),
-                Some(On | Off) => {}
+                Some(On | Off) => {
+                    if DEPRECATED.contains(&name.as_str()) {
+                        warnings.push(format!(
+                            "{name} admission controller is deprecated. Please remove this controller from your configuration files \
+                             and scripts."
+                        ));
+                    }
+                }
                 Some(Absent) => faults.push(format!(
                     "--enable-admission-plugins: plugin {name:?} does not exist in this server: remove it from the flag"
                 )),
@@ -181,17 +191,17 @@ mod tests {
             Ok(&[]),
         );
         check(
-            &["PodTopologyLabels"],
+            &["JobValidation"],
             &[],
             Ok(&[
-                "--enable-admission-plugins: plugin \"PodTopologyLabels\" does not exist in this server and has no effect",
+                "--enable-admission-plugins: plugin \"JobValidation\" does not exist in this server and has no effect",
             ]),
         );
         check(
-            &["AlwaysPullImages", "Bogus", "Priority"],
+            &["EventRateLimit", "Bogus", "Priority"],
             &["bogus", "Priority", "LimitRanger"],
             Err(&[
-                "--enable-admission-plugins: plugin \"AlwaysPullImages\" does not exist in this server: remove it from the flag",
+                "--enable-admission-plugins: plugin \"EventRateLimit\" does not exist in this server: remove it from the flag",
                 "enable-admission-plugins plugin \"Bogus\" is unknown",
                 "disable-admission-plugins plugin \"bogus\" is unknown",
                 "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",

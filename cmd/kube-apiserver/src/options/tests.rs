@@ -119,8 +119,8 @@ fn what_cannot_be_is_refused_with_its_flag() {
             "enable-admission-plugins plugin \"Bogus\" is unknown",
         ),
         (
-            &["--enable-admission-plugins=AlwaysPullImages"],
-            "--enable-admission-plugins: plugin \"AlwaysPullImages\" does not exist in this server: remove it from the flag",
+            &["--enable-admission-plugins=EventRateLimit"],
+            "--enable-admission-plugins: plugin \"EventRateLimit\" does not exist in this server: remove it from the flag",
         ),
     ];
     for (flags, fault) in cases {
