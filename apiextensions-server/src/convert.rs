@@ -14,7 +14,8 @@ mod webhook;
 
 use generic_server::resource::Converter;
 use machinery::ApiError;
-use machinery::schema::{KindSchema, custom};
+use machinery::custom;
+use machinery::schema::KindSchema;
 use serde_json::Value;
 
 pub(crate) use client::WebhookClient;

@@ -11,9 +11,10 @@ use generic_server::registry::strategy::{
     Finisher, NameRule, SelectableField, Strategy, WriteContext, WriteHooks,
 };
 use generic_server::resource::ScalePaths;
+use machinery::custom;
 use machinery::field::{FieldErrorKind, go_quote};
 use machinery::names::{name_is_dns_subdomain, qualified_name};
-use machinery::schema::{KindSchema, custom};
+use machinery::schema::KindSchema;
 use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionKind, meta};
 use serde_json::{Map, Value};
 use storage::Revision;

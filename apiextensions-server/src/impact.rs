@@ -6,7 +6,7 @@
 
 use generic_server::request::{Authorized, Body, Request, Response, full};
 use http_body_util::BodyExt;
-use machinery::schema::custom;
+use machinery::custom;
 use machinery::{ApiError, FieldPath, meta};
 use serde_json::{Value, json};
 

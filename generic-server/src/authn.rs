@@ -76,6 +76,13 @@ pub trait TokenObjects: Send + Sync + std::fmt::Debug {
     ) -> Result<Option<serde_json::Value>, String>;
 }
 
+/// Namespace and name of `system:serviceaccount:NAMESPACE:NAME`.
+pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let fine = |text: &str| !text.is_empty() && !text.contains(':');
+    (fine(namespace) && fine(name)).then_some((namespace, name))
+}
+
 /// For credentials that know no audiences: those of the server that were asked for, all when none were. `None` when the
 /// server is not meant at all.
 pub(crate) fn server_audiences(own: &[String], asked: &[String]) -> Option<Vec<String>> {

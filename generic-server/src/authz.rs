@@ -2,9 +2,11 @@
 
 use crate::request::{RequestInfo, User};
 
+mod forbidden;
 pub mod rbac;
 pub mod union;
 
+pub use forbidden::forbidden;
 pub use rbac::Rbac;
 pub use union::{AlwaysAllow, AlwaysDeny, Privileged, Union};
 

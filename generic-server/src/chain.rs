@@ -20,16 +20,14 @@ use futures_util::FutureExt;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::authn::Verdict;
-use crate::authz::{Attributes, Decision};
+use crate::authz::{Attributes, Decision, forbidden};
 use crate::cpu;
 use crate::delegate::Handled;
 use crate::filters::audit::Recording;
 use crate::filters::max_in_flight::{self, Permit};
 use crate::filters::sending::{self, Charge, ResponseBudget};
-use crate::filters::{
-    self, audit, authentication, authorization, deadline, headers, impersonation, long_running,
-};
-use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind, Labels};
+use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
+use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
 use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent};
 use crate::request_info::{self, InfoError};
 use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
@@ -125,7 +123,7 @@ impl Chain {
                 return filters::text_error(StatusCode::BAD_REQUEST, "400 Bad Request");
             }
             Err(error) => {
-                let uri = filters::quote(&request.uri().to_string());
+                let uri = machinery::go::quote(&request.uri().to_string());
                 let text = format!("Internal Server Error: {uri}: failed to create RequestInfo: {error}");
                 return filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, &text);
             }
@@ -398,10 +396,7 @@ impl Chain {
                 self.config.metrics.authorized(result);
                 context.annotate("authorization.k8s.io/decision", "forbid");
                 context.annotate("authorization.k8s.io/reason", reason.clone());
-                return headers::no_sniff(crate::respond::error(&authorization::forbidden(
-                    &attributes,
-                    &reason,
-                )));
+                return headers::no_sniff(crate::respond::error(&forbidden(&attributes, &reason)));
             }
         }
         let authorized = Authorized::new(context.clone());
@@ -413,7 +408,7 @@ impl Chain {
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/apply-patch"));
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default();
-        let labels = Labels::of(&context.info, &method, query, apply, &context.user_agent);
+        let labels = labels::of(&context.info, &method, query, apply, &context.user_agent);
         let handler = async {
             match self.config.endpoints.find(&context.info.path) {
                 Some(endpoint) => endpoint.serve(&authorized, request).await,
@@ -432,7 +427,7 @@ impl Chain {
         let counted = self
             .config
             .metrics
-            .request(labels.routed(&context.info, context.route()));
+            .request(labels::routed(labels, &context.info, context.route()));
         counted.done(response.status().as_u16(), times.received.elapsed());
         if long_running {
             let lasting = counted.long_running();

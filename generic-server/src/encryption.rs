@@ -4,7 +4,6 @@
 //! A store takes its transformer anew for each value, so that a changed file counts for the next read and write. A file that
 //! does not hold is told in the log and in a metric, and the one before goes on.
 
-mod codec;
 mod config;
 mod metrics;
 #[cfg(test)]
@@ -25,7 +24,6 @@ use storage::encryption::{
 };
 
 use crate::spawn::Tasks;
-pub(crate) use codec::EncryptedCodec;
 use config::{Key, Provider};
 use metrics::Figures;
 
@@ -45,7 +43,7 @@ pub struct Encryption {
     automatic: bool,
     current: ArcSwap<Loaded>,
     tasks: Tasks,
-    figures: Figures,
+    pub(crate) figures: Figures,
 }
 
 /// What one state of the file says.
@@ -187,7 +185,7 @@ impl Encryption {
     }
 
     /// The transformers of a resource now: its own, else its group's, else everything's. `None`: values are as they are.
-    fn of(&self, resource: &GroupResource) -> Option<Arc<PrefixedTransformers>> {
+    pub(crate) fn of(&self, resource: &GroupResource) -> Option<Arc<PrefixedTransformers>> {
         let loaded = self.current.load();
         let find = |group: &str, resource: &str| loaded.by_resource.get(&GroupResource::new(group, resource));
         find(&resource.group, &resource.resource)

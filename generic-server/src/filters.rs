@@ -2,11 +2,11 @@
 
 pub mod audit;
 pub(crate) mod authentication;
-pub mod authorization;
 pub mod cors;
 pub(crate) mod deadline;
 pub(crate) mod headers;
 pub(crate) mod impersonation;
+pub(crate) mod labels;
 pub(crate) mod long_running;
 pub mod max_in_flight;
 pub(crate) mod sending;
@@ -34,39 +34,4 @@ pub fn text_error(code: StatusCode, text: &str) -> Response {
 /// The answer for a path that nobody serves.
 pub fn not_found() -> Response {
     text_error(StatusCode::NOT_FOUND, "404 page not found")
-}
-
-/// A string as Go's `%q` prints it.
-pub fn quote(text: &str) -> String {
-    use std::fmt::Write;
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        let _ = match c {
-            '"' => out.write_str("\\\""),
-            '\\' => out.write_str("\\\\"),
-            '\n' => out.write_str("\\n"),
-            '\r' => out.write_str("\\r"),
-            '\t' => out.write_str("\\t"),
-            '\u{7}' => out.write_str("\\a"),
-            '\u{8}' => out.write_str("\\b"),
-            '\u{b}' => out.write_str("\\v"),
-            '\u{c}' => out.write_str("\\f"),
-            c if c.is_ascii_control() => write!(out, "\\x{:02x}", u32::from(c)),
-            c if c.is_control() => write!(out, "\\u{:04x}", u32::from(c)),
-            c => out.write_char(c),
-        };
-    }
-    out.push('"');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_like_go() {
-        assert_eq!(quote("a\"b\\c\n\u{1}é\u{85}"), r#""a\"b\\c\n\x01é\u0085""#);
-    }
 }

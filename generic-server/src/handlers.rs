@@ -273,7 +273,7 @@ impl<'a> Call<'a> {
     }
 
     fn negotiate(&self) -> Result<Negotiated, ApiError> {
-        crate::negotiate::negotiate(&self.head, self.resource)
+        crate::negotiate::negotiate(&self.head, self.resource.custom)
     }
 
     async fn answer(

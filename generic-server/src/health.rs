@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
+use machinery::go::quote;
 use parking_lot::RwLock;
 
 use crate::chain::{Endpoint, Endpoints};
-use crate::filters::{not_found, quote, text_error};
+use crate::filters::{not_found, text_error};
 use crate::lifecycle::Lifecycle;
 use crate::request::{Authorized, Request, Response, full};
 use crate::request_info::query_pairs;

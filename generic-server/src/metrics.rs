@@ -3,6 +3,8 @@
 //! Request series are found by hash without allocating and updated by atomics: a request pays for one look-up. Other modules
 //! add theirs through [`Collect`]. Not here: what is measured in storage, which reports through a collector too.
 
+mod connections;
+
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
@@ -12,8 +14,8 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use crate::request::{RequestInfo, Routed};
-use crate::serve::ConnectionMetrics;
+pub(crate) use connections::Closed;
+pub use connections::ConnectionMetrics;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
 const BUCKETS: [f64; 23] = [
@@ -21,7 +23,7 @@ const BUCKETS: [f64; 23] = [
     20.0, 30.0, 45.0, 60.0,
 ];
 /// Names in paths are the client's: beyond this many series everything new is counted as `other`.
-const MAX_SERIES: usize = 4096;
+pub(crate) const MAX_SERIES: usize = 4096;
 
 /// Writes metrics of its own.
 pub trait Collect: Send + Sync + std::fmt::Debug {
@@ -68,106 +70,17 @@ pub(crate) enum AuthorizationResult {
 /// What a request is counted under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Labels<'a> {
-    verb: &'a str,
-    dry_run: &'a str,
-    group: &'a str,
-    version: &'a str,
-    resource: &'a str,
-    subresource: &'a str,
-    scope: &'a str,
-    client: &'a str,
+    pub(crate) verb: &'a str,
+    pub(crate) dry_run: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) scope: &'a str,
+    pub(crate) client: &'a str,
 }
 
-impl<'a> Labels<'a> {
-    /// Of a request.
-    pub(crate) fn of(
-        info: &'a RequestInfo,
-        head: &'a http::Method,
-        query: &str,
-        apply: bool,
-        agent: &'a str,
-    ) -> Self {
-        let scope = if !info.name.is_empty() || info.verb == "create" {
-            "resource"
-        } else if !info.namespace.is_empty() {
-            "namespace"
-        } else if info.is_resource {
-            "cluster"
-        } else {
-            ""
-        };
-        let connect = info.is_resource
-            && matches!(
-                &*info.subresource,
-                "proxy" | "exec" | "attach" | "portforward" | "log"
-            );
-        let verb = match &*info.verb {
-            _ if connect => "CONNECT",
-            "watch" => "WATCH",
-            "list" => "LIST",
-            "deletecollection" => "DELETECOLLECTION",
-            "patch" if apply => "APPLY",
-            _ => match *head {
-                http::Method::GET | http::Method::HEAD => "GET",
-                http::Method::POST => "POST",
-                http::Method::PUT => "PUT",
-                http::Method::PATCH => "PATCH",
-                http::Method::DELETE => "DELETE",
-                _ => "other",
-            },
-        };
-        let dry_run = match query
-            .contains("dryRun")
-            .then(|| crate::request_info::query_value(query, "dryRun"))
-        {
-            Some(Some(value)) if value == "All" => "All",
-            Some(Some(_)) => "invalid",
-            _ => "",
-        };
-        let known = [
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-            "cluster-policy-controller",
-        ];
-        let name = agent.split_once('/').map_or("", |(name, _)| name);
-        let client = if known.contains(&name) { name } else { "" };
-        // Upstream counts paths outside the API under their first segment as a subresource.
-        let subresource = if info.is_resource {
-            &*info.subresource
-        } else {
-            known_path(&info.path)
-        };
-        Labels {
-            verb,
-            dry_run,
-            group: &info.group,
-            version: &info.version,
-            resource: &info.resource,
-            subresource,
-            scope,
-            client,
-        }
-    }
-
-    /// The same, without the names that nothing is routed by.
-    pub(crate) fn routed(mut self, info: &RequestInfo, routed: Routed) -> Self {
-        // Paths outside the API are labelled by what is known of them.
-        if !info.is_resource {
-            return self;
-        }
-        if routed < Routed::Everything {
-            self.subresource = "";
-        }
-        if routed < Routed::Resource {
-            self.resource = "";
-        }
-        if routed < Routed::GroupVersion {
-            (self.group, self.version) = ("", "");
-        }
-        self
-    }
-
+impl Labels<'_> {
     fn other(self) -> Self {
         Labels {
             group: "",
@@ -177,23 +90,6 @@ impl<'a> Labels<'a> {
             ..self
         }
     }
-}
-
-fn known_path(path: &str) -> &str {
-    for known in [
-        "/livez",
-        "/readyz",
-        "/healthz",
-        "/metrics",
-        "/version",
-        "/openapi/v2",
-        "/openapi/v3",
-    ] {
-        if path.starts_with(known) {
-            return known;
-        }
-    }
-    ""
 }
 
 #[derive(Debug)]
@@ -637,85 +533,5 @@ fn process(out: &mut String, started: std::time::SystemTime) {
     if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
         family(out, "process_open_fds", "gauge", "Open file descriptors.");
         sample(out, "process_open_fds", &[], descriptors.count());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn count(metrics: &Metrics, path: &str, code: u16) {
-        count_routed(metrics, path, code, Routed::Everything);
-    }
-
-    fn count_routed(metrics: &Metrics, path: &str, code: u16, routed: Routed) {
-        let method = http::Method::GET;
-        let info = crate::request_info::resolve(&method, &path.parse().unwrap()).unwrap();
-        let labels = Labels::of(&info, &method, "", false, "kubectl/v1");
-        metrics
-            .request(labels.routed(&info, routed))
-            .done(code, Duration::from_millis(7));
-    }
-
-    #[test]
-    fn requests_are_counted_by_what_they_ask() {
-        let metrics = Metrics::default();
-        count(&metrics, "/api/v1/namespaces/a/pods", 200);
-        count(&metrics, "/api/v1/namespaces/b/pods", 200);
-        count(&metrics, "/api/v1/pods", 403);
-        let text = metrics.render();
-        let namespaced = "verb=\"LIST\",dry_run=\"\",group=\"\",version=\"v1\",resource=\"pods\",subresource=\"\",scope=\"namespace\"";
-        assert!(
-            text.contains(&format!(
-                "apiserver_request_total{{{namespaced},system_client=\"\",component=\"apiserver\",code=\"200\"}} 2\n"
-            )),
-            "{text}"
-        );
-        for line in [
-            format!(
-                "apiserver_request_duration_seconds_bucket{{{namespaced},component=\"apiserver\",le=\"0.005\"}} 0\n"
-            ),
-            format!(
-                "apiserver_request_duration_seconds_bucket{{{namespaced},component=\"apiserver\",le=\"+Inf\"}} 2\n"
-            ),
-            format!("apiserver_request_duration_seconds_count{{{namespaced},component=\"apiserver\"}} 2\n"),
-        ] {
-            assert!(text.contains(&line), "{line}\n{text}");
-        }
-    }
-
-    #[test]
-    fn what_no_server_routes_is_no_label() {
-        #[track_caller]
-        fn check(routed: Routed, path: &str, expected: [&str; 4]) {
-            let metrics = Metrics::default();
-            count_routed(&metrics, path, 404, routed);
-            let text = metrics.render();
-            let names = ["group", "version", "resource", "subresource"];
-            let labels: Vec<String> = names
-                .iter()
-                .zip(expected)
-                .map(|(n, v)| format!("{n}={v:?}"))
-                .collect();
-            assert!(text.contains(&labels.join(",")), "{path}: {text}");
-        }
-        let path = "/apis/g/v1/namespaces/a/r/b/s";
-        check(Routed::Nothing, path, ["", "", "", ""]);
-        check(Routed::GroupVersion, path, ["g", "v1", "", ""]);
-        check(Routed::Resource, path, ["g", "v1", "r", ""]);
-        check(Routed::Everything, path, ["g", "v1", "r", "s"]);
-        check(Routed::Nothing, "/api//r/b/s", ["", "", "", ""]);
-        check(Routed::Nothing, "/readyz/invented", ["", "", "", "/readyz"]);
-        check(Routed::Nothing, "/invented/a/b", ["", "", "", ""]);
-    }
-
-    #[test]
-    fn series_are_bounded() {
-        let metrics = Metrics::default();
-        for n in 0..MAX_SERIES + 50 {
-            count(&metrics, &format!("/apis/g{n}/v1/things"), 404);
-        }
-        assert!(metrics.requests.read().len() <= MAX_SERIES + 1);
-        assert!(metrics.render().contains("resource=\"other\""));
     }
 }

@@ -7,18 +7,14 @@ mod accept;
 #[cfg(test)]
 mod tests;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Uri, header};
 use machinery::ApiError;
 
-use crate::handlers::output;
-use crate::request::Response;
-use crate::request_info;
-use crate::resource::ServedResource;
+use crate::request_info::query_value;
 use accept::Clause;
 
-/// What built-in kinds are offered in, as 406 and 415 list it.
+/// What built-in kinds are offered in, as 406 and 415 list it. Custom kinds refuse protobuf, yet upstream's message names it.
 pub(crate) const BUILTIN_TYPES: &[&str] = &[
     "application/json",
     "application/yaml",
@@ -32,12 +28,6 @@ const STREAM_TYPES: &[&str] = &[
     "application/json;stream=watch",
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
-
-/// The media types that bodies of a resource can have, as messages list them.
-pub(crate) fn types_of(_resource: &ServedResource) -> &'static [&'static str] {
-    // Custom kinds refuse protobuf, yet upstream's message names it.
-    BUILTIN_TYPES
-}
 
 /// How an answer is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,26 +131,20 @@ struct Offer {
     stream: bool,
 }
 
-/// The form of an answer about a resource. 406 in upstream's words when nothing fits; 400 for a bad `includeObject`.
-pub(crate) fn negotiate(head: &Parts, resource: &ServedResource) -> Result<Negotiated, ApiError> {
+/// The form of an answer about a resource, built-in or custom. 406 in upstream's words when nothing fits; 400 for a bad `includeObject`.
+pub(crate) fn negotiate(head: &Parts, custom: bool) -> Result<Negotiated, ApiError> {
     of(
         head,
         Offer {
-            custom: resource.custom,
+            custom,
             stream: false,
         },
     )
 }
 
 /// The same for lists and watches, which offer streams too.
-pub(crate) fn negotiate_stream(head: &Parts, resource: &ServedResource) -> Result<Negotiated, ApiError> {
-    of(
-        head,
-        Offer {
-            custom: resource.custom,
-            stream: true,
-        },
-    )
+pub(crate) fn negotiate_stream(head: &Parts, custom: bool) -> Result<Negotiated, ApiError> {
+    of(head, Offer { custom, stream: true })
 }
 
 fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
@@ -176,9 +160,9 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
             .with_details(machinery::status::Details::default()));
     }
     let Some((media, view, pretty)) = choose(accept, |media, view| match view {
-        View::Object => output::encodes(media) && !(offer.custom && media == Media::Protobuf),
+        View::Object => !(offer.custom && media == Media::Protobuf),
         View::Table(..) => media != Media::Protobuf,
-        View::Partial(_) | View::PartialList(_) => output::encodes(media),
+        View::Partial(_) | View::PartialList(_) => true,
     }) else {
         return Err(ApiError::not_acceptable(BUILTIN_TYPES));
     };
@@ -196,8 +180,7 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
 
 /// The form of an error. What cannot be negotiated is indented JSON, as upstream has it.
 pub(crate) fn error_form(uri: &Uri, headers: &HeaderMap) -> ErrorForm {
-    let plain = |media, view| view == View::Object && output::encodes(media);
-    match choose(text(headers, header::ACCEPT), plain) {
+    match choose(text(headers, header::ACCEPT), |_, view| view == View::Object) {
         Some((media, _, pretty)) => ErrorForm {
             media,
             pretty: pretty || wants_pretty(uri, headers),
@@ -255,7 +238,7 @@ fn view_of(clause: &Clause<'_>) -> Option<View> {
 }
 
 fn include_object(uri: &Uri) -> Result<IncludeObject, ApiError> {
-    match query_value(uri.query(), "includeObject").as_deref() {
+    match query_value(uri.query().unwrap_or_default(), "includeObject").as_deref() {
         None | Some("" | "Metadata") => Ok(IncludeObject::Metadata),
         Some("Object") => Ok(IncludeObject::Object),
         Some("None") => Ok(IncludeObject::None),
@@ -268,9 +251,9 @@ fn include_object(uri: &Uri) -> Result<IncludeObject, ApiError> {
 
 /// `pretty` in the query, else whether the client is one that people look at.
 pub(crate) fn wants_pretty(uri: &Uri, headers: &HeaderMap) -> bool {
-    let asked = uri.query().filter(|q| q.contains("pretty"));
+    let asked = uri.query().filter(|q| q.contains("pretty")).unwrap_or_default();
     if let Some(value) = query_value(asked, "pretty").filter(|v| !v.is_empty()) {
-        return matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True");
+        return matches!(&*value, "1" | "t" | "T" | "true" | "TRUE" | "True");
     }
     let agent = text(headers, header::USER_AGENT);
     ["curl", "Wget", "Mozilla/5.0"]
@@ -290,18 +273,6 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
         .get(name)
         .and_then(|v| v.to_str().ok())
         .unwrap_or_default()
-}
-
-/// The first value of a query parameter, decoded.
-pub(crate) fn query_value(query: Option<&str>, name: &str) -> Option<String> {
-    let value = request_info::query_value(query.unwrap_or_default(), name)?;
-    Some(value.into_owned())
-}
-
-/// The decoded pairs of a query.
-pub(crate) fn query_pairs(query: Option<&str>) -> impl Iterator<Item = (String, String)> + '_ {
-    let pairs = request_info::query_pairs(query.unwrap_or_default());
-    pairs.map(|(key, value)| (key.into_owned(), value.into_owned()))
 }
 
 /// Which of these subtypes of `application/` a client would rather have; `None` when none will do.
@@ -344,33 +315,10 @@ pub(crate) fn document(headers: &HeaderMap, aggregated: bool) -> Result<Document
             return Ok(DocumentForm::AggregatedDiscovery);
         }
     }
-    match choose(accept, |media, view| {
-        view == View::Object && output::encodes(media)
-    }) {
+    match choose(accept, |_, view| view == View::Object) {
         Some((Media::Json, ..)) => Ok(DocumentForm::Json),
         Some((Media::Yaml, ..)) => Ok(DocumentForm::Yaml),
         Some((Media::Protobuf, ..)) => Ok(DocumentForm::Protobuf),
         None => Err(ApiError::not_acceptable(BUILTIN_TYPES)),
     }
-}
-
-/// Answers a JSON document in a form.
-pub(crate) fn encode_document(head: &Parts, form: DocumentForm, document: &Bytes) -> Response {
-    let media = match form {
-        DocumentForm::Json | DocumentForm::AggregatedDiscovery => Media::Json,
-        DocumentForm::Yaml => Media::Yaml,
-        DocumentForm::Protobuf => Media::Protobuf,
-    };
-    let negotiated = Negotiated {
-        media,
-        view: View::Object,
-        pretty: wants_pretty(&head.uri, &head.headers),
-        gzip: takes_gzip(&head.headers),
-    };
-    output::document(&negotiated, document)
-}
-
-/// A body that is ready, compressed when it is large and the client takes that. The caller sets the content type.
-pub(crate) fn maybe_gzip(headers: &HeaderMap, body: Bytes) -> Response {
-    output::bytes(body, takes_gzip(headers))
 }

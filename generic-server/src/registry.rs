@@ -4,6 +4,7 @@
 
 pub mod cache;
 pub mod directory;
+mod encrypted;
 mod errors;
 pub mod factory;
 mod follow;

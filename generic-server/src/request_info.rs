@@ -11,7 +11,36 @@ use percent_encoding::percent_decode_str;
 
 pub use query::{encode_query, query_bool, query_pairs, query_value};
 
-use crate::request::RequestInfo;
+/// What the path, method and query say (upstream's `request.RequestInfo`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// Whether the path is `/api/v1/...` or `/apis/group/version/...` with a resource.
+    pub is_resource: bool,
+    /// The whole path, percent-decoded: what authorization decides on. The raw one is in the request's URI.
+    pub path: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`; for other paths the lower-case method.
+    pub verb: String,
+    /// `api` or `apis`.
+    pub api_prefix: String,
+    /// The API group, empty for core.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The namespace, empty for cluster scope. For `namespaces` themselves the name, as upstream has it.
+    pub namespace: String,
+    /// The resource.
+    pub resource: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The object's name, or empty. A `metadata.name=` field selector of a list or watch sets it too, for authorization.
+    pub name: String,
+    /// What follows the resource in the path, decoded: name, subresource and any more segments.
+    pub parts: Vec<String>,
+    /// The raw field selector of a list, watch or deletecollection.
+    pub field_selector: String,
+    /// The raw label selector of the same.
+    pub label_selector: String,
+}
 
 /// Why no information could be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,24 @@
-//! The only place where an [`ApiError`] becomes a Status on the wire.
+//! The only place where an [`ApiError`] becomes a Status on the wire, and where JSON becomes a response: encoded, indented,
+//! compressed.
 
+pub(crate) mod json;
+pub(crate) mod protobuf;
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use machinery::ApiError;
+use serde_json::Value;
 
-use crate::negotiate::{ErrorForm, Media};
-use crate::request::Response;
+use crate::negotiate::{DocumentForm, ErrorForm, Media, Negotiated, View, takes_gzip, wants_pretty};
+use crate::request::{Response, full};
+
+/// Bodies up to this size are never compressed (upstream's figure).
+pub(crate) const GZIP_ABOVE: usize = 128 * 1024;
 
 /// The error as a JSON Status, whatever the client takes.
 pub fn error(error: &ApiError) -> Response {
@@ -18,5 +33,112 @@ pub fn error(error: &ApiError) -> Response {
 
 /// The error in the form that the client takes.
 pub(crate) fn negotiated(error: &ApiError, form: ErrorForm) -> Response {
-    crate::handlers::output::error(form, error)
+    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let negotiated = Negotiated {
+        media: form.media,
+        view: View::Object,
+        pretty: form.pretty,
+        gzip: false,
+    };
+    let mut response = finish(&negotiated, json::status(&error.to_value()), code).unwrap_or_else(|_| {
+        // A Status always has a form; should an encoder think otherwise, the code still says what matters.
+        let mut response = Response::new(full(Bytes::new()));
+        *response.status_mut() = code;
+        response
+    });
+    if let Some(seconds) = error.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// Answers a Status that is no error.
+pub(crate) fn status(negotiated: &Negotiated, status: Value, code: StatusCode) -> Result<Response, ApiError> {
+    finish(negotiated, json::status(&status), code)
+}
+
+/// Answers a JSON document in a form.
+pub(crate) fn in_form(head: &Parts, form: DocumentForm, document: &Bytes) -> Response {
+    let media = match form {
+        DocumentForm::Json | DocumentForm::AggregatedDiscovery => Media::Json,
+        DocumentForm::Yaml => Media::Yaml,
+        DocumentForm::Protobuf => Media::Protobuf,
+    };
+    let negotiated = Negotiated {
+        media,
+        view: View::Object,
+        pretty: wants_pretty(&head.uri, &head.headers),
+        gzip: takes_gzip(&head.headers),
+    };
+    self::document(&negotiated, document)
+}
+
+/// A body that is ready, compressed when it is large and the client takes that. The caller sets the content type.
+pub(crate) fn maybe_gzip(headers: &HeaderMap, body: Bytes) -> Response {
+    bytes(body, takes_gzip(headers))
+}
+
+/// Answers a JSON document that is no object of a resource.
+fn document(negotiated: &Negotiated, document: &Bytes) -> Response {
+    let text = document.trim_ascii_end();
+    let json = Negotiated {
+        media: Media::Json,
+        ..*negotiated
+    };
+    // A document without a message is JSON, whatever was asked for.
+    finish(negotiated, text.to_vec(), StatusCode::OK)
+        .or_else(|_| finish(&json, text.to_vec(), StatusCode::OK))
+        .unwrap_or_else(|why| error(&why))
+}
+
+/// Compact JSON in the negotiated encoding, as a response.
+pub(crate) fn finish(
+    negotiated: &Negotiated,
+    mut text: Vec<u8>,
+    code: StatusCode,
+) -> Result<Response, ApiError> {
+    let body = match negotiated.media {
+        Media::Json if negotiated.pretty => json::pretty(&text),
+        Media::Json => {
+            text.push(b'\n');
+            text
+        }
+        Media::Yaml => {
+            let value: Value = serde_json::from_slice(&text).map_err(ApiError::internal)?;
+            machinery::codec::yaml::to_string(&value).into_bytes()
+        }
+        Media::Protobuf => protobuf::of_json(&text)?,
+    };
+    Ok(ready(negotiated, body, code))
+}
+
+/// An encoded body as a response.
+pub(crate) fn ready(negotiated: &Negotiated, body: Vec<u8>, code: StatusCode) -> Response {
+    let mut response = bytes(body.into(), negotiated.gzip);
+    *response.status_mut() = code;
+    let content_type = HeaderValue::from_static(negotiated.media.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+/// A body that is ready, compressed when it is large and the client takes that.
+pub(crate) fn bytes(body: Bytes, gzip: bool) -> Response {
+    if !gzip || body.len() <= GZIP_ABOVE {
+        return Response::new(full(body));
+    }
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
+    let compressed = encoder.write_all(&body).and_then(|()| encoder.finish());
+    let Ok(compressed) = compressed else {
+        return Response::new(full(body));
+    };
+    let mut response = Response::new(full(compressed));
+    mark_gzip(&mut response);
+    response
+}
+
+/// Says that a body is compressed.
+pub(crate) fn mark_gzip(response: &mut Response) {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }

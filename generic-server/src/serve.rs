@@ -5,7 +5,6 @@
 
 mod clock;
 mod connection;
-mod counters;
 mod head;
 mod io;
 mod limits;
@@ -13,8 +12,9 @@ mod listener;
 mod registry;
 mod tls;
 
-pub use connection::{ConnectionInfo, Handler, Server};
-pub use counters::ConnectionMetrics;
+pub use crate::metrics::ConnectionMetrics;
+pub use crate::request::ConnectionInfo;
+pub use connection::{Handler, Server};
 pub use limits::ConnectionLimits;
 pub use listener::{Listener, bind};
 pub use rustls::sign::CertifiedKey;

@@ -1,16 +1,16 @@
 //! Errors about one field of an object, and the path that names it. Mirrors `k8s.io/apimachinery/pkg/util/validation/field`.
 
 mod clip;
-mod print;
 
 use std::fmt::{self, Write};
 
 use serde_json::Value;
 
+use crate::go::{self, Quoted};
 use crate::limits;
 
+pub use crate::go::quote as go_quote;
 pub use clip::{clip, clip_text};
-pub(crate) use print::{GoPrint, GoSyntax};
 
 /// A path to a field: `spec.containers[0].name`, `metadata.labels[a/b]`. Cheap to extend, rendered only on error.
 #[derive(Debug, Clone, Copy)]
@@ -197,59 +197,6 @@ pub fn show_text(text: &str) -> String {
     clip(limits::SHOWN_VALUE_BYTES, &Quoted(text))
 }
 
-/// Quotes as Go's `%q`/`strconv.Quote`.
-pub fn go_quote(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + 2);
-    // Writing to a string does not fail.
-    let _ = quote(&mut out, s);
-    out
-}
-
-/// A string that displays quoted as Go does.
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        quote(f, self.0)
-    }
-}
-
-fn quote(out: &mut impl Write, s: &str) -> fmt::Result {
-    out.write_char('"')?;
-    for c in s.chars() {
-        match c {
-            '"' => out.write_str("\\\"")?,
-            '\\' => out.write_str("\\\\")?,
-            '\n' => out.write_str("\\n")?,
-            '\t' => out.write_str("\\t")?,
-            '\r' => out.write_str("\\r")?,
-            '\x07' => out.write_str("\\a")?,
-            '\x08' => out.write_str("\\b")?,
-            '\x0b' => out.write_str("\\v")?,
-            '\x0c' => out.write_str("\\f")?,
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                write!(out, "\\x{:02x}", c as u32)?;
-            }
-            c if !go_printable(c) => match c as u32 {
-                code @ 0..=0xffff => write!(out, "\\u{code:04x}")?,
-                code => write!(out, "\\U{code:08x}")?,
-            },
-            c => out.write_char(c)?,
-        }
-    }
-    out.write_char('"')
-}
-
-/// Whether Go's `unicode.IsPrint` takes a character: no controls, no marks of format, no white space but the plain one.
-/// Characters that Unicode has not assigned are taken for printable here.
-pub fn go_printable(c: char) -> bool {
-    let format = matches!(c,
-        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
-        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-        | '\u{fff9}'..='\u{fffb}' | '\u{e000}'..='\u{f8ff}' | '\u{e0001}'..='\u{e007f}' | '\u{f0000}'..);
-    c == ' ' || !(c.is_control() || c.is_whitespace() || format)
-}
-
 impl FieldError {
     fn build(
         kind: FieldErrorKind,
@@ -299,7 +246,7 @@ impl FieldError {
                 "supported values: {}",
                 supported
                     .iter()
-                    .map(|s| go_quote(s))
+                    .map(|s| go::quote(s))
                     .collect::<Vec<_>>()
                     .join(", ")
             )

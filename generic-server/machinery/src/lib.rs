@@ -7,7 +7,9 @@
 
 pub mod apply;
 pub mod codec;
+pub mod custom;
 pub mod field;
+pub mod go;
 pub mod gvk;
 pub mod jsonpath;
 pub mod limits;

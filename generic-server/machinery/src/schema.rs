@@ -6,7 +6,6 @@
 
 mod builtin;
 pub mod crd;
-pub mod custom;
 mod formats;
 mod pattern;
 pub mod validate;

@@ -176,7 +176,7 @@ impl CustomColumns {
             let text = |key: &str| definition.get(key).and_then(Value::as_str).unwrap_or_default();
             let path = text("jsonPath");
             let compiled = JsonPath::parse(path)
-                .map_err(|_| format!("unrecognized column definition {}", crate::field::go_quote(path)))?;
+                .map_err(|_| format!("unrecognized column definition {}", crate::go::quote(path)))?;
             paths.push(compiled);
             let description = match text("description") {
                 "" => format!("Custom resource definition column (in JSONPath format): {path}"),

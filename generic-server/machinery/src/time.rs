@@ -209,7 +209,7 @@ impl GoDuration {
     /// # Errors
     /// Go's text: `time: invalid duration "x"`, `time: missing unit in duration "1"`, `time: unknown unit "y" in duration "1y"`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let shown = crate::field::go_quote(text);
+        let shown = crate::go::quote(text);
         let invalid = || format!("time: invalid duration {shown}");
         let (negative, mut rest) = match text.as_bytes() {
             [b'-', ..] => (true, &text[1..]),
@@ -246,7 +246,7 @@ impl GoDuration {
                 "m" => 60_000_000_000,
                 "h" => 3_600_000_000_000,
                 _ => {
-                    let unit = crate::field::go_quote(unit);
+                    let unit = crate::go::quote(unit);
                     return Err(format!("time: unknown unit {unit} in duration {shown}"));
                 }
             };

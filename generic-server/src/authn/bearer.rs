@@ -9,8 +9,10 @@ use http::request::Parts;
 
 use super::union::with_standard_group;
 use super::{Authenticator, TokenAuthenticator, TokenVerdict, Verdict};
-use crate::filters::authentication::WEBSOCKET_TOKEN;
 use crate::request::User;
+
+/// The WebSocket subprotocol that carries a bearer token for browsers.
+pub(crate) const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
 const INVALID: &str = "invalid bearer token";
 

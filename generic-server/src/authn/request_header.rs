@@ -12,10 +12,7 @@ use http::request::Parts;
 
 use super::x509::ClientAuthorities;
 use super::{Authenticator, Verdict};
-use crate::filters::authentication::has_prefix;
-use crate::filters::impersonation::unescape_key;
-use crate::request::User;
-use crate::serve::ConnectionInfo;
+use crate::request::{ConnectionInfo, User};
 
 /// What the `--requestheader-*` flags say.
 #[derive(Debug, Clone)]
@@ -133,4 +130,17 @@ fn extra(headers: &HeaderMap, prefixes: &[String]) -> BTreeMap<String, Vec<Strin
         }
     }
     found
+}
+
+/// Whether a header name begins with a prefix, whatever the case.
+pub(crate) fn has_prefix(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// Extra keys travel percent-encoded; one that cannot be decoded is taken as it is.
+pub(crate) fn unescape_key(key: &str) -> String {
+    percent_encoding::percent_decode_str(key)
+        .decode_utf8()
+        .map_or_else(|_| key.to_string(), std::borrow::Cow::into_owned)
 }

@@ -16,10 +16,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::bootstrap_token::data;
-use super::{TokenAuthenticator, TokenObjectKind, TokenObjects, TokenVerdict};
-use crate::filters::impersonation::split_service_account;
-use crate::filters::quote;
+use super::{TokenAuthenticator, TokenObjectKind, TokenObjects, TokenVerdict, split_service_account};
 use crate::request::User;
+use machinery::go::quote;
 
 pub use keys::{KeyError, PublicKeys, SigningKey};
 

@@ -10,43 +10,17 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use http::request::Parts;
-use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 use super::{Authenticator, Verdict};
-use crate::request::User;
-use crate::serve::ConnectionInfo;
+use crate::request::{CachedVerdict, CertificateIdentity, ConnectionInfo, User};
 
 /// How long a connection's certificate is taken as verified before it is looked at again: a certificate that expires, or an
 /// authority that is taken out, counts after this at the latest.
 const VERDICT_LIFETIME: Duration = Duration::from_secs(10);
-
-/// Who a verified certificate says it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CertificateIdentity {
-    /// The subject's last common name, or empty.
-    pub common_name: String,
-    /// The subject's organizations.
-    pub organizations: Vec<String>,
-    /// The subject's Kubernetes user id (OID 1.3.6.1.4.1.57683.2), or empty.
-    pub uid: String,
-    /// `X509SHA256=` and the hexadecimal hash of the certificate.
-    pub credential_id: String,
-}
-
-/// What verifiers found of a connection's certificate. Belongs to the connection.
-#[derive(Debug, Default)]
-pub(crate) struct CachedVerdicts(Mutex<Vec<CachedVerdict>>);
-
-#[derive(Debug, Clone)]
-struct CachedVerdict {
-    generation: u64,
-    until: Instant,
-    found: Result<Arc<CertificateIdentity>, Arc<str>>,
-}
 
 /// A bundle of authorities that client certificates are verified against. Empty until loaded: then it has no opinion.
 #[derive(Debug, Default)]
@@ -110,7 +84,7 @@ impl ClientAuthorities {
         let (leaf, intermediates) = connection.client_certificates.split_first()?;
         let anchors = self.0.load_full()?;
         let now = Instant::now();
-        let mut cached = connection.verdicts.0.lock();
+        let mut cached = connection.verdicts.lock();
         if let Some(hit) = cached
             .iter()
             .find(|v| v.generation == anchors.generation && v.until > now)

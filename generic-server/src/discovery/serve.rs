@@ -121,7 +121,7 @@ fn respond(head: &Parts, document: &Bytes, aggregated: Option<&Aggregated>) -> R
             Some(aggregated) => aggregated_response(head, aggregated),
             None => crate::respond::error(&ApiError::not_acceptable(negotiate::BUILTIN_TYPES)),
         },
-        Ok(form) => negotiate::encode_document(head, form, document),
+        Ok(form) => crate::respond::in_form(head, form, document),
     }
 }
 
@@ -134,7 +134,7 @@ fn aggregated_response(head: &Parts, document: &Aggregated) -> Response {
     let mut response = if fresh {
         Response::new(empty())
     } else {
-        negotiate::maybe_gzip(&head.headers, document.body.clone())
+        crate::respond::maybe_gzip(&head.headers, document.body.clone())
     };
     let headers = response.headers_mut();
     if fresh {

@@ -11,7 +11,7 @@ use crate::metrics::{Collect, family, sample};
 
 /// Counted as it happens. The number of series is bounded by resources and providers.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     transformations: Mutex<BTreeMap<GroupResource, Vec<Row>>>,
     /// Successes and failures: how many, and when the last one was.
     reloads: Mutex<[(u64, u64); 2]>,
@@ -26,7 +26,7 @@ struct Row {
 }
 
 impl Figures {
-    pub(super) fn transformed(&self, resource: &GroupResource, to_storage: bool, prefix: &[u8], good: bool) {
+    pub(crate) fn transformed(&self, resource: &GroupResource, to_storage: bool, prefix: &[u8], good: bool) {
         let mut all = self.transformations.lock();
         if !all.contains_key(resource) {
             all.insert(resource.clone(), Vec::new());

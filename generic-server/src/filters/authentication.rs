@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// The WebSocket subprotocol that carries a bearer token for browsers.
-pub(crate) const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+use crate::authn::bearer::WEBSOCKET_TOKEN;
+use crate::authn::request_header::has_prefix;
 
 /// Removes credentials and front-proxy identity headers (the standard ones and the configured ones).
 pub(crate) fn strip_credentials(
@@ -28,12 +28,6 @@ pub(crate) fn strip_credentials(
         headers.remove(name);
     }
     strip_websocket_token(headers);
-}
-
-/// Whether a header name begins with a prefix, whatever the case.
-pub(crate) fn has_prefix(name: &str, prefix: &str) -> bool {
-    name.get(..prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 fn strip_websocket_token(headers: &mut HeaderMap) {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use machinery::ApiError;
+use machinery::go::quote;
 
 use crate::request::Response;
 use crate::request_info::query_value;
@@ -40,7 +41,7 @@ pub(crate) fn exceeded() -> Response {
 
 /// Reads what Go's `time.ParseDuration` reads, as seconds; the error is Go's.
 pub(crate) fn parse_go_duration(text: &str) -> Result<f64, String> {
-    let invalid = || format!("time: invalid duration {}", super::quote(text));
+    let invalid = || format!("time: invalid duration {}", quote(text));
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
@@ -62,7 +63,7 @@ pub(crate) fn parse_go_duration(text: &str) -> Result<f64, String> {
             .find(|c: char| c.is_ascii_digit() || c == '.')
             .unwrap_or(rest.len());
         let scale = match &rest[..unit] {
-            "" => return Err(format!("time: missing unit in duration {}", super::quote(text))),
+            "" => return Err(format!("time: missing unit in duration {}", quote(text))),
             "ns" => 1e-9,
             "us" | "µs" | "μs" => 1e-6,
             "ms" => 1e-3,
@@ -70,7 +71,7 @@ pub(crate) fn parse_go_duration(text: &str) -> Result<f64, String> {
             "m" => 60.0,
             "h" => 3600.0,
             other => {
-                let (unit, text) = (super::quote(other), super::quote(text));
+                let (unit, text) = (quote(other), quote(text));
                 return Err(format!("time: unknown unit {unit} in duration {text}"));
             }
         };

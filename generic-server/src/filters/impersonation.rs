@@ -9,13 +9,13 @@ use std::fmt::Write;
 
 use http::HeaderMap;
 use machinery::ApiError;
+use machinery::go::quote;
 use parking_lot::Mutex;
 
-use super::authentication::has_prefix;
-use super::authorization::forbidden;
-use super::quote;
 use crate::authn::anonymous::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
-use crate::authz::{Attributes, Authorizer, Decision};
+use crate::authn::request_header::{has_prefix, unescape_key};
+use crate::authn::split_service_account;
+use crate::authz::{Attributes, Authorizer, Decision, forbidden};
 use crate::request::{RequestInfo, User};
 
 const USER: &str = "impersonate-user";
@@ -395,13 +395,6 @@ fn read(headers: &HeaderMap) -> User {
     wanted
 }
 
-/// Extra keys travel percent-encoded; one that cannot be decoded is taken as it is.
-pub(crate) fn unescape_key(key: &str) -> String {
-    percent_encoding::percent_decode_str(key)
-        .decode_utf8()
-        .map_or_else(|_| key.to_string(), std::borrow::Cow::into_owned)
-}
-
 fn strip(headers: &mut HeaderMap) {
     let doomed: Vec<_> = headers
         .keys()
@@ -413,16 +406,9 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Namespace and name of `system:serviceaccount:NAMESPACE:NAME`.
-pub(crate) fn split_service_account(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    let fine = |text: &str| !text.is_empty() && !text.contains(':');
-    (fine(namespace) && fine(name)).then_some((namespace, name))
-}
-
 fn node_name(user: &str) -> Option<&str> {
     let name = user.strip_prefix("system:node:")?;
-    crate::registry::strategy::subdomain_name(name, false)
+    machinery::names::name_is_dns_subdomain(name, false)
         .is_empty()
         .then_some(name)
 }

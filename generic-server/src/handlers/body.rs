@@ -8,8 +8,9 @@ use bytes::{Bytes, BytesMut};
 use http::header;
 use http_body_util::BodyExt;
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
+use machinery::custom;
 use machinery::field::go_quote;
-use machinery::schema::{self, KindSchema, Node, NodeId, Schema, SchemaRef, custom as custom_schema};
+use machinery::schema::{self, KindSchema, Node, NodeId, Schema, SchemaRef};
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, GroupVersion, limits, meta};
 use serde_json::Value;
 
@@ -73,9 +74,7 @@ fn encoding(call: &Call<'_>) -> Result<Encoding, ApiError> {
         "" | "application/json" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
         "application/vnd.kubernetes.protobuf" if builtin => Ok(Encoding::Protobuf),
-        _ => Err(ApiError::unsupported_media_type(crate::negotiate::types_of(
-            call.resource,
-        ))),
+        _ => Err(ApiError::unsupported_media_type(crate::negotiate::BUILTIN_TYPES)),
     }
 }
 
@@ -337,9 +336,7 @@ fn custom(
         Encoding::Json => codec::json::decode(bytes),
         Encoding::Yaml => codec::yaml::decode(bytes),
         Encoding::Protobuf => {
-            return Err(ApiError::unsupported_media_type(crate::negotiate::types_of(
-                call.resource,
-            )));
+            return Err(ApiError::unsupported_media_type(crate::negotiate::BUILTIN_TYPES));
         }
     };
     let mut decoded = decoded.map_err(|error| target.refuse(&error.to_string(), "", "", bytes))?;
@@ -400,11 +397,11 @@ fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Result<(), Decod
     });
     let mut unknown = Vec::new();
     if let Some(schema) = schema {
-        unknown = custom_schema::prune(schema.root(), &mut decoded.value, true);
-        custom_schema::prune_nulls(schema.root(), &mut decoded.value);
+        unknown = custom::prune(schema.root(), &mut decoded.value, true);
+        custom::prune_nulls(schema.root(), &mut decoded.value);
     }
     let root = schema.unwrap_or(&*ANYTHING).root();
-    let metadata = custom_schema::coerce_metadata(root, &mut decoded.value, true, false)
+    let metadata = custom::coerce_metadata(root, &mut decoded.value, true, false)
         .map_err(|error| DecodeError::Type(error.to_string()))?;
     let (own, embedded): (Vec<_>, Vec<_>) = metadata
         .into_iter()
@@ -412,7 +409,7 @@ fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Result<(), Decod
     let unknown = own.into_iter().chain(unknown).chain(embedded);
     decoded.strict.extend(unknown.map(StrictError::Unknown));
     if let Some(schema) = schema {
-        custom_schema::default_decoded(schema.root(), &mut decoded.value)?;
+        custom::default_decoded(schema.root(), &mut decoded.value)?;
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ pub(super) async fn handle(call: &Call<'_>) -> Result<Response, ApiError> {
         write::delete_unread(&write, call.name()).await?;
         let details = json!({"name": call.name(), "kind": &*call.resource.gvk.kind});
         let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details, "code": 200});
-        return output::status(&negotiated, status, StatusCode::OK);
+        return crate::respond::status(&negotiated, status, StatusCode::OK);
     }
     let deleted = write::delete(&write, call.name(), &options).await?;
     let code = if !deleted.gone && options.orphan_dependents == Some(false) {
@@ -76,7 +76,7 @@ pub(super) async fn handle(call: &Call<'_>) -> Result<Response, ApiError> {
             details["group"] = json!(&*resource.group);
         }
         let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details});
-        return output::status(&negotiated, status, code);
+        return crate::respond::status(&negotiated, status, code);
     }
     call.answer(&negotiated, deleted.object, code).await
 }

@@ -1,5 +1,6 @@
 //! GET of one object: the cached bytes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -7,9 +8,10 @@ use http::request::Parts;
 use machinery::ApiError;
 
 use super::output;
-use crate::negotiate::{negotiate, query_pairs};
+use crate::negotiate::negotiate;
 use crate::registry::list::{parse_version, read_version};
 use crate::request::{Authorized, Response};
+use crate::request_info::query_pairs;
 use crate::resource::ServedResource;
 
 /// Answers the object that the request names. Without a `resourceVersion` it is as new as any acknowledged write, with `0` as
@@ -19,11 +21,11 @@ pub(crate) async fn handle(
     authorized: &Authorized,
     head: &Parts,
 ) -> Result<Response, ApiError> {
-    let negotiated = negotiate(head, resource)?;
+    let negotiated = negotiate(head, resource.custom)?;
     let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
-    let mut version = String::new();
-    for (key, value) in query_pairs(head.uri.query()) {
-        match key.as_str() {
+    let mut version = Cow::Borrowed("");
+    for (key, value) in query_pairs(head.uri.query().unwrap_or_default()) {
+        match &*key {
             "resourceVersion" if version.is_empty() => version = value,
             "export" if super::options::boolean(&value) => {
                 let message = "the export parameter, deprecated since v1.14, is no longer supported";

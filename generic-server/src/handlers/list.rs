@@ -12,13 +12,14 @@ use http::request::Parts;
 use machinery::ApiError;
 use serde_json::{Value, json};
 
-use super::output::json::text as json_text;
+use super::options::parse_list;
 use super::output::{self, stream};
 use crate::negotiate::{Media, Negotiated, negotiate_stream};
 use crate::registry::cache::Entry;
-use crate::registry::list::{self, ListOptions, Page};
+use crate::registry::list::{self, Page};
 use crate::request::{Authorized, Response};
 use crate::resource::ServedResource;
+use crate::respond::json::text as json_text;
 use rows::Rows;
 
 /// What a list found.
@@ -43,7 +44,7 @@ pub(crate) async fn handle(
     authorized: &Authorized,
     head: &Parts,
 ) -> Result<Response, ApiError> {
-    let negotiated = negotiate_stream(head, resource)?;
+    let negotiated = negotiate_stream(head, resource.custom)?;
     let listed = select(resource, authorized, head).await?;
     answer(resource, &negotiated, listed).await
 }
@@ -56,7 +57,7 @@ pub(crate) async fn select(
 ) -> Result<Listed, ApiError> {
     let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
     let info = authorized.info();
-    let options = ListOptions::parse(head.uri.query(), resource, info, false)?;
+    let options = parse_list(head.uri.query(), resource, info, false)?;
     let selection = options.selection(store, &info.namespace);
     let Page {
         entries,
@@ -91,8 +92,8 @@ pub(crate) async fn of_values(
     head: &Parts,
     items: Vec<Value>,
 ) -> Result<Response, ApiError> {
-    let negotiated = negotiate_stream(head, resource)?;
-    let options = ListOptions::parse(head.uri.query(), resource, authorized.info(), false)?;
+    let negotiated = negotiate_stream(head, resource.custom)?;
+    let options = parse_list(head.uri.query(), resource, authorized.info(), false)?;
     let selected = move |object: &Value| {
         let field = |name: &str| match name {
             "metadata.name" => machinery::meta::name(object),

@@ -1,10 +1,14 @@
 //! The options of writes, from the query: `dryRun`, `fieldManager`, `fieldValidation`, `force` and those of deletions.
 
+mod list;
+
 use machinery::{ApiError, GroupKind, names};
 use serde_json::{Map, Value, json};
 
-use crate::negotiate::query_pairs;
 use crate::registry::write::{DeleteOptions, IGNORE_READ_ERROR, Preconditions};
+use crate::request_info::query_pairs;
+
+pub(crate) use list::parse_list;
 
 /// What to do about fields that the kind does not have, and fields given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,11 +39,11 @@ impl WriteOptions {
     pub(crate) fn parse(query: Option<&str>, kind: &str, apply: bool) -> Result<Self, ApiError> {
         let mut dry_run: Vec<String> = Vec::new();
         let (mut field_manager, mut validation, mut force) = (String::new(), String::new(), None);
-        for (key, value) in query_pairs(query) {
-            match key.as_str() {
-                "dryRun" => dry_run.push(value),
-                "fieldManager" => field_manager = value,
-                "fieldValidation" => validation = value,
+        for (key, value) in query_pairs(query.unwrap_or_default()) {
+            match &*key {
+                "dryRun" => dry_run.push(value.into_owned()),
+                "fieldManager" => field_manager = value.into_owned(),
+                "fieldValidation" => validation = value.into_owned(),
                 "force" if kind == "PatchOptions" => force = Some(boolean(&value)),
                 _ => {}
             }
@@ -98,9 +102,9 @@ pub(crate) fn delete_from_query(
 ) -> Result<(DeleteOptions, bool, Value), ApiError> {
     let mut object = json!({"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions"});
     let mut dry_run = Vec::new();
-    for (key, value) in query_pairs(query) {
-        match key.as_str() {
-            "dryRun" => dry_run.push(Value::from(value)),
+    for (key, value) in query_pairs(query.unwrap_or_default()) {
+        match &*key {
+            "dryRun" => dry_run.push(Value::from(&*value)),
             "gracePeriodSeconds" => {
                 let seconds: i64 = value.parse().map_err(|_| {
                     let shown = machinery::field::go_quote(&value);
@@ -109,7 +113,7 @@ pub(crate) fn delete_from_query(
                 object["gracePeriodSeconds"] = seconds.into();
             }
             "orphanDependents" => object["orphanDependents"] = boolean(&value).into(),
-            "propagationPolicy" => object["propagationPolicy"] = value.into(),
+            "propagationPolicy" => object["propagationPolicy"] = (&*value).into(),
             IGNORE_READ_ERROR => object[IGNORE_READ_ERROR] = boolean(&value).into(),
             _ => {}
         }

@@ -3,33 +3,25 @@
 //! What is cached is sent as it is: the served version, the metadata view and the items of lists are slices of the entry's
 //! JSON. Only Tables, YAML, protobuf and kinds with a converter that does more than rename the version look inside.
 
-pub(crate) mod json;
-pub(crate) mod protobuf;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 use machinery::ApiError;
 use serde_json::Value;
 use storage::Revision;
 
 use super::table;
 use crate::cpu;
-use crate::negotiate::{ErrorForm, Media, MetaVersion, Negotiated, View};
+use crate::negotiate::{Media, MetaVersion, Negotiated, View};
 use crate::registry::cache::Entry;
 use crate::registry::write::Stored;
-use crate::request::{Response, full};
+use crate::request::Response;
 use crate::resource::ServedResource;
-
-/// Bodies up to this size are never compressed (upstream's figure).
-pub(crate) const GZIP_ABOVE: usize = 128 * 1024;
+use crate::respond::{finish, json};
 
 /// What is answered.
 #[derive(Debug)]
@@ -45,13 +37,6 @@ pub(crate) enum Source {
 impl From<Arc<Entry>> for Source {
     fn from(entry: Arc<Entry>) -> Self {
         Source::Stored(Stored::Entry(entry))
-    }
-}
-
-/// Whether there is an encoder for a media type.
-pub(crate) fn encodes(media: Media) -> bool {
-    match media {
-        Media::Json | Media::Yaml | Media::Protobuf => true,
     }
 }
 
@@ -198,95 +183,4 @@ async fn partial(
         source => json::partial_of(&mut out, version, &value(resource, source).await?),
     }
     Ok(out)
-}
-
-/// Answers a Status that is no error.
-pub(crate) fn status(negotiated: &Negotiated, status: Value, code: StatusCode) -> Result<Response, ApiError> {
-    finish(negotiated, json::status(&status), code)
-}
-
-/// Answers an error.
-pub(crate) fn error(form: ErrorForm, error: &ApiError) -> Response {
-    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let negotiated = Negotiated {
-        media: form.media,
-        view: View::Object,
-        pretty: form.pretty,
-        gzip: false,
-    };
-    let mut response = finish(&negotiated, json::status(&error.to_value()), code).unwrap_or_else(|_| {
-        // A Status always has a form; should an encoder think otherwise, the code still says what matters.
-        let mut response = Response::new(full(Bytes::new()));
-        *response.status_mut() = code;
-        response
-    });
-    if let Some(seconds) = error.retry_after() {
-        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-    }
-    response
-}
-
-/// Answers a JSON document that is no object of a resource.
-pub(crate) fn document(negotiated: &Negotiated, document: &Bytes) -> Response {
-    let text = document.trim_ascii_end();
-    let json = Negotiated {
-        media: Media::Json,
-        ..*negotiated
-    };
-    // A document without a message is JSON, whatever was asked for.
-    finish(negotiated, text.to_vec(), StatusCode::OK)
-        .or_else(|_| finish(&json, text.to_vec(), StatusCode::OK))
-        .unwrap_or_else(|error| crate::respond::error(&error))
-}
-
-/// Compact JSON in the negotiated encoding, as a response.
-pub(crate) fn finish(
-    negotiated: &Negotiated,
-    mut text: Vec<u8>,
-    code: StatusCode,
-) -> Result<Response, ApiError> {
-    let body = match negotiated.media {
-        Media::Json if negotiated.pretty => json::pretty(&text),
-        Media::Json => {
-            text.push(b'\n');
-            text
-        }
-        Media::Yaml => {
-            let value: Value = serde_json::from_slice(&text).map_err(ApiError::internal)?;
-            machinery::codec::yaml::to_string(&value).into_bytes()
-        }
-        Media::Protobuf => protobuf::of_json(&text)?,
-    };
-    Ok(ready(negotiated, body, code))
-}
-
-/// An encoded body as a response.
-pub(crate) fn ready(negotiated: &Negotiated, body: Vec<u8>, code: StatusCode) -> Response {
-    let mut response = bytes(body.into(), negotiated.gzip);
-    *response.status_mut() = code;
-    let content_type = HeaderValue::from_static(negotiated.media.content_type());
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
-}
-
-/// A body that is ready, compressed when it is large and the client takes that.
-pub(crate) fn bytes(body: Bytes, gzip: bool) -> Response {
-    if !gzip || body.len() <= GZIP_ABOVE {
-        return Response::new(full(body));
-    }
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-    let compressed = encoder.write_all(&body).and_then(|()| encoder.finish());
-    let Ok(compressed) = compressed else {
-        return Response::new(full(body));
-    };
-    let mut response = Response::new(full(compressed));
-    mark_gzip(&mut response);
-    response
-}
-
-/// Says that a body is compressed.
-pub(crate) fn mark_gzip(response: &mut Response) {
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }

@@ -7,10 +7,11 @@ use machinery::time::Timestamp;
 use machinery::{ApiError, meta};
 use serde_json::{Value, json};
 
-use super::output::{self, json};
+use super::output;
 use crate::negotiate::{IncludeObject, MetaVersion};
 use crate::registry::cache::Entry;
 use crate::resource::{Column, ServedResource, TableConvertor};
+use crate::respond::json;
 
 /// The convertor of kinds without columns of their own.
 pub(crate) const DEFAULT: &dyn TableConvertor = &DefaultTable;

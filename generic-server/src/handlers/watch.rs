@@ -18,6 +18,7 @@ use http_body_util::BodyExt;
 use machinery::ApiError;
 use tokio::time::Instant;
 
+use super::options::parse_list;
 use crate::negotiate::{Media, negotiate_stream};
 use crate::registry::ObjectStore;
 use crate::registry::cache::{Entry, Feed};
@@ -46,10 +47,10 @@ pub(crate) async fn handle(
     head: &Parts,
     min_timeout: Duration,
 ) -> Result<Response, ApiError> {
-    let negotiated = negotiate_stream(head, resource)?;
+    let negotiated = negotiate_stream(head, resource.custom)?;
     let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
     let info = authorized.info();
-    let options = ListOptions::parse(head.uri.query(), resource, info, true)?;
+    let options = parse_list(head.uri.query(), resource, info, true)?;
     if negotiated.media == Media::Yaml {
         return Err(ApiError::not_acceptable(&[
             "application/json;stream=watch",

@@ -116,7 +116,7 @@ fn body(head: &Parts, document: Bytes, hash: &str) -> Response {
     let mut response = if known.is_some_and(|known| known.split(',').any(|one| one.trim() == etag)) {
         bare(StatusCode::NOT_MODIFIED)
     } else {
-        let mut response = negotiate::maybe_gzip(&head.headers, document);
+        let mut response = crate::respond::maybe_gzip(&head.headers, document);
         insert(&mut response, header::CONTENT_TYPE, "application/json");
         response
     };

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use machinery::GroupResource;
 use storage::Store;
 
-use crate::encryption::{EncryptedCodec, Encryption};
+use crate::encryption::Encryption;
 use crate::registry::cache::{JsonCodec, StorageCodec};
+use crate::registry::encrypted::EncryptedCodec;
 use crate::registry::store::{ObjectStore, StoreConfig};
 
 /// What stores are opened with. Clones are the same.

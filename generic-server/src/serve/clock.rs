@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::counters::Closed;
 use super::registry::Requests;
+use crate::metrics::Closed;
 
 /// How long a connection that is ending may send nothing to speak of. Go gives HTTP/2 one second.
 const LINGER: Duration = Duration::from_secs(5);

@@ -23,22 +23,20 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use machinery::limits;
 use rustls::ServerConfig;
-use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::{self, Protocol};
-use super::counters::{Closed, ConnectionMetrics};
 use super::head;
 use super::io::{Metered, Prefixed};
 use super::limits::ConnectionLimits;
 use super::listener::{AcceptError, Backoff, Listener};
 use super::registry::{Place, Registry, Running};
 use super::tls::Tls;
-use crate::authn::x509::CachedVerdicts;
-use crate::request::{Body, BoxError, Request, Response, empty};
+use crate::metrics::{Closed, ConnectionMetrics};
+use crate::request::{Body, BoxError, ConnectionInfo, Request, Response, empty};
 use crate::spawn::Tasks;
 
 /// Upstream's size of most bodies: what one stream may send before it is read.
@@ -57,35 +55,6 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Where the connections that its requests come by are counted.
     fn connection_metrics(&self) -> Arc<ConnectionMetrics>;
-}
-
-/// What is known of the connection that a request came by. In the request's extensions as `Arc<ConnectionInfo>`.
-#[derive(Debug)]
-pub struct ConnectionInfo {
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// The certificates that the client showed, its own first. *Not verified*: the x509 authenticators do that.
-    pub client_certificates: Vec<CertificateDer<'static>>,
-    /// What verifiers found of them, so that each connection pays once.
-    pub(crate) verdicts: CachedVerdicts,
-    closing: CancellationToken,
-}
-
-impl ConnectionInfo {
-    /// A connection from an address with what the client showed of itself.
-    pub fn new(peer: SocketAddr, client_certificates: Vec<CertificateDer<'static>>) -> Self {
-        ConnectionInfo {
-            peer,
-            client_certificates,
-            verdicts: CachedVerdicts::default(),
-            closing: CancellationToken::new(),
-        }
-    }
-
-    /// Asks for the connection to end once its requests are answered: GOAWAY on HTTP/2, `Connection: close` on HTTP/1.1.
-    pub fn close_when_idle(&self) {
-        self.closing.cancel();
-    }
 }
 
 /// Serves connections and owns them.

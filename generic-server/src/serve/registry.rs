@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::counters::{Closed, ConnectionMetrics};
 use super::limits::ConnectionLimits;
+use crate::metrics::{Closed, ConnectionMetrics};
 
 /// Connections whose records are looked at for one that is idle, before the new one is closed instead.
 const LOOKED_AT: usize = 256;

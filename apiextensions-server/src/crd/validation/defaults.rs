@@ -1,8 +1,9 @@
 //! Whether defaults in a schema are values of the schema. Mirrors `pkg/apiserver/schema/defaulting/{validation,prune}.go`.
 
 use kube_cel::RUNTIME_BUDGET;
+use machinery::custom;
 use machinery::field::FieldErrorKind;
-use machinery::schema::{SchemaRef, custom, validate as values};
+use machinery::schema::{SchemaRef, validate as values};
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::path::{PathElement, Trail};
 use super::set::{Node, Part, Set};
 use super::types::{ListTy, MapTy, Scalar, Shape, Ty};
-use crate::field::{GoPrint, GoSyntax, clip};
+use crate::field::clip;
+use crate::go;
 use crate::limits;
 
 /// Every leaf and every list item that the object mentions: what a manager that applies it owns.
@@ -208,22 +209,25 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
             match scalar {
                 Scalar::Numeric => faults.add(
                     at,
-                    format_args!("expected numeric (int or float), got {}", go_type(value)),
+                    format_args!("expected numeric (int or float), got {}", go::type_name(value)),
                 ),
                 Scalar::String => faults.add(
                     at,
                     format_args!(
                         "expected string, got &value.valueUnstructured{{Value:{}}}",
-                        GoSyntax(value)
+                        go::Syntax(value)
                     ),
                 ),
                 Scalar::Boolean => {
-                    faults.add(at, format_args!("expected boolean, got &{{{}}}", GoPrint(value)));
+                    faults.add(
+                        at,
+                        format_args!("expected boolean, got &{{{}}}", go::Print(value)),
+                    );
                 }
                 Scalar::Any => {
                     faults.add(
                         at,
-                        format_args!("expected any scalar, got &{{{}}}", GoPrint(value)),
+                        format_args!("expected any scalar, got &{{{}}}", go::Print(value)),
                     );
                 }
             }
@@ -238,7 +242,7 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
             }
         }
         (Shape::Map(_), value) => {
-            faults.add(at, format_args!("expected map, got &{{{}}}", GoPrint(value)));
+            faults.add(at, format_args!("expected map, got &{{{}}}", go::Print(value)));
         }
         (Shape::List(list), Value::Array(items)) => {
             let mut seen = HashSet::with_capacity(items.len());
@@ -260,19 +264,7 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
             }
         }
         (Shape::List(_), value) => {
-            faults.add(at, format_args!("expected list, got &{{{}}}", GoPrint(value)));
+            faults.add(at, format_args!("expected list, got &{{{}}}", go::Print(value)));
         }
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }

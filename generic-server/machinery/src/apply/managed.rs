@@ -8,7 +8,8 @@ use std::collections::hash_map::Entry as Place;
 use serde_json::{Map, Value};
 
 use super::set::Set;
-use crate::field::{go_quote, show_text};
+use crate::field::show_text;
+use crate::go;
 use crate::steps;
 use crate::time::Timestamp;
 
@@ -86,9 +87,9 @@ impl<'a> Entry<'a> {
 
     /// The manager as conflicts name it.
     pub(super) fn show(&self) -> String {
-        let mut out = go_quote(&self.id.manager);
+        let mut out = go::quote(&self.id.manager);
         if !self.id.subresource.is_empty() {
-            out.push_str(&format!(" with subresource {}", go_quote(&self.id.subresource)));
+            out.push_str(&format!(" with subresource {}", go::quote(&self.id.subresource)));
         }
         if !self.id.applied {
             out.push_str(&format!(" using {}", self.api_version));

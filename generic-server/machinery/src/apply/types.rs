@@ -293,7 +293,7 @@ impl<'a> ListTy<'a> {
             }
         }
         if found.is_empty() {
-            let keys: Vec<String> = keys.iter().map(|k| crate::field::go_quote(k)).collect();
+            let keys: Vec<String> = keys.iter().map(|k| crate::go::quote(k)).collect();
             return Err(format!(
                 "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
                 keys.join(" ")

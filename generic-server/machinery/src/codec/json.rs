@@ -116,7 +116,7 @@ fn quote_char(byte: u8) -> String {
         b'\'' => "'\\''".into(),
         b'"' => "'\"'".into(),
         other => {
-            let text = crate::field::go_quote(&char::from(other).to_string());
+            let text = crate::go::quote(&char::from(other).to_string());
             format!("'{}'", &text[1..text.len() - 1])
         }
     }

@@ -19,7 +19,6 @@ use crate::field::show_text;
 use crate::{limits, steps};
 
 pub use emit::to_string;
-pub(crate) use scalar::go_general;
 
 /// Decodes the first document. Duplicate keys (the last one wins) are strict errors.
 ///
@@ -250,7 +249,7 @@ fn key_text(key: Value) -> Result<String, DecodeError> {
         Value::String(text) => Ok(text),
         Value::Bool(value) => Ok(value.to_string()),
         Value::Number(number) => Ok(match number.as_f64() {
-            Some(float) if number.is_f64() => scalar::go_general(float),
+            Some(float) if number.is_f64() => crate::go::general(float),
             _ => number.to_string(),
         }),
         Value::Null => Err(DecodeError::Syntax(

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::field::go_quote;
+use crate::go::quote;
 use crate::{FieldError, FieldPath};
 
 /// An address and how many of its leading bits are the network.
@@ -136,7 +136,7 @@ pub fn validate_ip(path: &FieldPath<'_>, value: &str) -> Vec<FieldError> {
         Err(errors) => errors,
         Ok(ip) if ip_text(ip) == value => Vec::new(),
         Ok(ip) => {
-            let detail = format!("must be in canonical form ({})", go_quote(&ip_text(ip)));
+            let detail = format!("must be in canonical form ({})", quote(&ip_text(ip)));
             vec![FieldError::invalid_str(path, value, detail)]
         }
     }
@@ -145,8 +145,8 @@ pub fn validate_ip(path: &FieldPath<'_>, value: &str) -> Vec<FieldError> {
 /// Warns about an address that [`validate_ip_legacy`] takes and [`validate_ip`] would not.
 pub fn ip_warnings(path: &FieldPath<'_>, value: &str) -> Option<String> {
     let ip = parse_ip_sloppy(value)?;
-    let text = go_quote(&ip_text(ip));
-    let shown = go_quote(value);
+    let text = quote(&ip_text(ip));
+    let shown = quote(value);
     if value.parse::<IpAddr>().is_err() || is_mapped(ip) {
         return Some(format!(
             "{path}: non-standard IP address {shown} is invalid: use {text}"
@@ -204,7 +204,7 @@ pub fn validate_cidr(path: &FieldPath<'_>, value: &str) -> Vec<FieldError> {
         Err(errors) => errors,
         Ok(cidr) if cidr.text() == value => Vec::new(),
         Ok(cidr) => {
-            let detail = format!("must be in canonical form ({})", go_quote(&cidr.text()));
+            let detail = format!("must be in canonical form ({})", quote(&cidr.text()));
             vec![FieldError::invalid_str(path, value, detail)]
         }
     }
@@ -226,7 +226,7 @@ pub fn validate_interface_address(path: &FieldPath<'_>, value: &str) -> Option<F
         FieldError::invalid_str(
             path,
             value,
-            format!("must be in canonical form ({})", go_quote(&canonical)),
+            format!("must be in canonical form ({})", quote(&canonical)),
         )
     })
 }
@@ -237,9 +237,9 @@ pub fn cidr_warnings(path: &FieldPath<'_>, value: &str) -> Vec<String> {
         return Vec::new();
     };
     let mut warnings = Vec::new();
-    let (shown, text) = (go_quote(value), go_quote(&cidr.text()));
+    let (shown, text) = (quote(value), quote(&cidr.text()));
     if cidr.ip != cidr.network() {
-        let single = go_quote(&format!("{}/{}", ip_text(cidr.ip), width(cidr.ip)));
+        let single = quote(&format!("{}/{}", ip_text(cidr.ip), width(cidr.ip)));
         warnings.push(format!(
             "{path}: CIDR value {shown} is ambiguous in this context (should be {text} or {single}?)"
         ));

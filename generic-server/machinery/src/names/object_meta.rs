@@ -10,7 +10,8 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::{NameFn, label_value, name_is_dns_label, qualified_name};
-use crate::field::{are_enough, clip, go_printable};
+use crate::field::{are_enough, clip};
+use crate::go;
 use crate::{FieldError, FieldPath, limits, steps};
 
 /// The most that keys and values of all annotations may weigh, in bytes.
@@ -362,7 +363,7 @@ pub fn no_new_finalizers(new: &[&str], old: &[&str], path: &FieldPath<'_>) -> Op
     }
     added.sort_unstable();
     added.dedup();
-    let list: Vec<String> = added.iter().map(|f| crate::field::go_quote(f)).collect();
+    let list: Vec<String> = added.iter().map(|f| go::quote(f)).collect();
     Some(FieldError::forbidden(
         path,
         format!(
@@ -382,7 +383,7 @@ pub fn validate_field_manager(manager: &str, path: &FieldPath<'_>) -> Vec<FieldE
         if are_enough(&errors) {
             break;
         }
-        if !go_printable(c) {
+        if !go::printable(c) {
             let code = u32::from(c);
             errors.push(FieldError::invalid_str(
                 path,

@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{PatchError, go_type};
-use crate::field::{GoPrint, clip};
+use crate::field::clip;
+use crate::go;
 use crate::schema::SchemaRef;
 use crate::{limits, steps};
 
@@ -49,7 +50,7 @@ fn bad_retain_keys() -> PatchError {
 
 /// A value of the patch as errors show it.
 fn go_print(value: &Value) -> String {
-    clip(limits::SHOWN_VALUE_BYTES, &GoPrint(value))
+    clip(limits::SHOWN_VALUE_BYTES, &go::Print(value))
 }
 
 fn go_print_map(map: &Object) -> String {
@@ -66,12 +67,7 @@ fn no_merge_key(map: &Object, key: &str) -> PatchError {
 fn bad_type(expected: &str, actual: &Value) -> PatchError {
     let actual = match actual {
         Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
+        other => go::type_name(other),
     };
     internal(format!("expected a {expected}, but received a {actual}"))
 }

@@ -10,7 +10,6 @@ use std::collections::HashSet;
 use serde_json::{Map, Number, Value};
 
 use super::{Format, Rules, SchemaRef, Type, formats};
-use crate::codec::yaml::go_general;
 use crate::{FieldError, FieldPath};
 
 use ratchet::Correlated;
@@ -311,7 +310,7 @@ fn is_json_integer(value: f64) -> bool {
 
 fn show_number(number: &Number) -> String {
     match number.as_f64() {
-        Some(float) if number.is_f64() => go_general(float),
+        Some(float) if number.is_f64() => crate::go::general(float),
         _ => number.to_string(),
     }
 }

@@ -300,7 +300,7 @@ impl LabelSelector {
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
                 other => {
-                    let shown = crate::field::go_quote(other);
+                    let shown = crate::go::quote(other);
                     return Err(format!("{shown} is not a valid label selector operator"));
                 }
             };

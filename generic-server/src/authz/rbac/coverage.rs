@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use machinery::limits;
 
 use super::rule::PolicyRule;
-use crate::filters::quote;
+use machinery::go::quote;
 
 /// The comparison would cost more than [`limits::ESCALATION_STEPS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use super::coverage::{missing, quote_list};
 use super::rule::PolicyRule;
 use super::{Rbac, index};
 use crate::authz::{Attributes, Authorizer, Decision};
-use crate::filters::quote;
 use crate::request::{Authorized, User};
+use machinery::go::quote;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

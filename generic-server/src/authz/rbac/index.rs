@@ -118,19 +118,19 @@ impl std::fmt::Display for Missing<'_> {
             Missing::Role(name) => write!(
                 f,
                 "role.rbac.authorization.k8s.io {} not found",
-                crate::filters::quote(name)
+                machinery::go::quote(name)
             ),
             Missing::ClusterRole(name) => {
                 write!(
                     f,
                     "clusterrole.rbac.authorization.k8s.io {} not found",
-                    crate::filters::quote(name)
+                    machinery::go::quote(name)
                 )
             }
             Missing::Kind(kind) => write!(
                 f,
                 "unsupported role reference kind: {}",
-                crate::filters::quote(kind)
+                machinery::go::quote(kind)
             ),
         }
     }
@@ -318,7 +318,7 @@ impl Binding {
         } else {
             "ClusterRoleBinding"
         };
-        let quote = crate::filters::quote;
+        let quote = machinery::go::quote;
         let (binding, role) = (quote(&self.printed), quote(&self.role));
         format!(
             "{kind} {binding} of {} {role} to {}",
@@ -332,7 +332,7 @@ impl Subject {
     fn read(subject: &Value, namespace: &str) -> Option<Self> {
         let kind = meta::dig_str(subject, &["kind"]);
         let name = meta::dig_str(subject, &["name"]);
-        let quote = crate::filters::quote;
+        let quote = machinery::go::quote;
         let (group, matches, printed) = match kind {
             "User" => (false, name.to_string(), quote(name)),
             "Group" => (true, name.to_string(), quote(name)),

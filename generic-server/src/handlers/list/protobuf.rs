@@ -92,7 +92,7 @@ impl Protobuf {
             View::Table(..) => return Err(ApiError::not_acceptable(crate::negotiate::BUILTIN_TYPES)),
         };
         let own = &*resource.gvk.kind;
-        let schema = output::protobuf::schema(&api_version, if metadata_only { kind } else { own });
+        let schema = crate::respond::protobuf::schema(&api_version, if metadata_only { kind } else { own });
         let layout = Layout {
             resource: resource.clone(),
             kind,
@@ -122,7 +122,7 @@ impl Protobuf {
                 cpu::pause().await;
             }
         }
-        let meta = output::protobuf::list_meta(&metadata.value())?;
+        let meta = crate::respond::protobuf::list_meta(&metadata.value())?;
         let head = protobuf::begin_list(&layout.api_version, list_kind, &meta, announced);
         Ok(Protobuf {
             layout,

@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 
 use super::rows::Rows;
 use super::{ListMeta, is_a_list};
+use crate::handlers::output;
 use crate::handlers::output::stream::{Fill, Filled};
-use crate::handlers::output::{self, json};
 use crate::handlers::table::{self, RowOf};
 use crate::negotiate::View;
 use crate::resource::ServedResource;
+use crate::respond::json;
 
 /// The JSON of a list: what comes before its items, and each item.
 struct Layout {

@@ -12,11 +12,11 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use machinery::{ApiError, limits};
 
-use super::json::Indenter;
-use super::{GZIP_ABOVE, finish, mark_gzip, ready};
 use crate::cpu::{self, Pool, Turns};
 use crate::negotiate::{Media, Negotiated};
 use crate::request::{BoxError, Response};
+use crate::respond::json::Indenter;
+use crate::respond::{GZIP_ABOVE, finish, mark_gzip, ready};
 
 /// The size of a piece. As large as the bound for compression, so that the first piece decides.
 const PIECE: usize = GZIP_ABOVE + 1;

@@ -6,6 +6,9 @@ use serde_json::json;
 use super::*;
 use crate::handlers::fixture::{Fixture, fixture, json_of, request};
 use crate::handlers::{get, list};
+use crate::negotiate::ErrorForm;
+use crate::respond::negotiated;
+use http::header;
 
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
 const PARTIAL: (&str, &str) = (
@@ -167,11 +170,11 @@ async fn errors_are_in_upstreams_layout() {
         pretty: false,
     };
     assert_eq!(
-        text_of(super::error(json, &error)).await,
+        text_of(negotiated(&error, json)).await,
         "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"configmaps \\\"none\\\" not found\",\"reason\":\"NotFound\",\"details\":{\"name\":\"none\",\"kind\":\"configmaps\"},\"code\":404}\n"
     );
     assert_eq!(
-        text_of(super::error(ErrorForm { pretty: true, ..json }, &error)).await,
+        text_of(negotiated(&error, ErrorForm { pretty: true, ..json })).await,
         "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n  \"message\": \"configmaps \\\"none\\\" not found\",\n  \"reason\": \"NotFound\",\n  \"details\": {\n    \"name\": \"none\",\n    \"kind\": \"configmaps\"\n  },\n  \"code\": 404\n}"
     );
     let late = ApiError::timeout("later", 1).with_cause(machinery::Cause {
@@ -179,7 +182,7 @@ async fn errors_are_in_upstreams_layout() {
         message: "m".into(),
         field: "f".into(),
     });
-    let response = super::error(json, &late);
+    let response = negotiated(&late, json);
     assert_eq!(response.headers()["retry-after"], "1");
     assert!(text_of(response).await.contains(
         "\"details\":{\"causes\":[{\"reason\":\"R\",\"message\":\"m\",\"field\":\"f\"}],\"retryAfterSeconds\":1},\"code\":504"
@@ -239,7 +242,7 @@ async fn protobuf_is_for_built_in_kinds() {
         media: Media::Protobuf,
         pretty: false,
     };
-    let response = super::error(form, &ApiError::bad_request("no"));
+    let response = negotiated(&ApiError::bad_request("no"), form);
     let bytes = response.into_body().collect().await.expect("a body").to_bytes();
     let status = decoded("", "v1", "Status", &bytes);
     assert_eq!((&status["message"], &status["code"]), (&json!("no"), &json!(400)));

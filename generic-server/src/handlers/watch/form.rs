@@ -8,11 +8,12 @@ use machinery::ApiError;
 use serde_json::{Value, json};
 use storage::Revision;
 
-use crate::handlers::output::{self, json};
+use crate::handlers::output;
 use crate::handlers::table::{self, RowOf};
 use crate::negotiate::{IncludeObject, Media, Negotiated, View};
 use crate::registry::cache::{Change, ChangeKind, Entry};
 use crate::resource::{RemoteConverter, ServedResource};
+use crate::respond::json;
 
 /// The annotation of the bookmark that ends the initial events (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -131,7 +132,7 @@ impl Form {
     /// An event of an object that is there as JSON, in the form's encoding.
     fn frame(&self, out: &mut Vec<u8>, kind: &str, object: &[u8]) -> Result<(), ApiError> {
         if self.media == Media::Protobuf {
-            let object = output::protobuf::of_json(object)?;
+            let object = crate::respond::protobuf::of_json(object)?;
             out.extend_from_slice(&machinery::codec::protobuf::encode_watch_frame(kind, &object));
         } else {
             open(out, kind);

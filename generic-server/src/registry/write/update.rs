@@ -7,9 +7,8 @@ use serde_json::Value;
 
 use super::{Stored, WriteCall, create, match_namespace, sent_version, without_version};
 use crate::admission::Operation;
-use crate::authz::{Attributes, Authorizer, Decision};
+use crate::authz::{Attributes, Authorizer, Decision, forbidden};
 use crate::cpu;
-use crate::filters::authorization::forbidden;
 use crate::registry::cache::Entry;
 use crate::registry::store::Written;
 use crate::registry::strategy::Strategy;

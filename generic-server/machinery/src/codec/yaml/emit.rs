@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::scalar::{Meaning, go_general, is_base60, resolve};
+use super::scalar::{Meaning, is_base60, resolve};
 use crate::limits;
 
 const WIDTH: usize = 80;
@@ -148,7 +148,7 @@ impl Emitter {
             Value::Bool(value) => self.put(if *value { "true" } else { "false" }),
             Value::Number(number) => {
                 let text = match number.as_f64() {
-                    Some(float) if number.is_f64() => go_general(float),
+                    Some(float) if number.is_f64() => crate::go::general(float),
                     _ => number.to_string(),
                 };
                 self.put(&text);

@@ -188,15 +188,3 @@ pub(super) fn is_base60(text: &str) -> bool {
     }
     count > 0
 }
-
-/// A double as Go's `%g` with the fewest digits: `1.5`, `1e+21`.
-pub(crate) fn go_general(value: f64) -> String {
-    let text = format!("{value:e}");
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..21).contains(&exponent) {
-        return format!("{value}");
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
-}

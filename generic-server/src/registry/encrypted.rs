@@ -8,16 +8,16 @@ use machinery::GroupResource;
 use serde_json::Value;
 use storage::encryption::{Identity, TransformError, Transformer};
 
-use super::Encryption;
-use crate::registry::cache::{StorageCodec, ValueError};
+use super::cache::{StorageCodec, ValueError};
+use crate::encryption::Encryption;
 
 /// Encrypts what the codec within makes, and the reverse. Without a configuration it only sees that nobody takes encrypted
 /// bytes for an object.
 #[derive(Debug)]
-pub(crate) struct EncryptedCodec {
-    pub(crate) inner: Arc<dyn StorageCodec>,
-    pub(crate) encryption: Option<Arc<Encryption>>,
-    pub(crate) resource: GroupResource,
+pub(super) struct EncryptedCodec {
+    pub(super) inner: Arc<dyn StorageCodec>,
+    pub(super) encryption: Option<Arc<Encryption>>,
+    pub(super) resource: GroupResource,
 }
 
 impl EncryptedCodec {

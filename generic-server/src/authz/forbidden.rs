@@ -1,9 +1,9 @@
-//! What a client is told when it may not: upstream's 403 texts.
+//! The 403 of a request that is not allowed, in upstream's texts.
 
+use machinery::go::quote;
 use machinery::{ApiError, GroupResource};
 
-use super::quote;
-use crate::authz::Attributes;
+use super::Attributes;
 
 /// The 403 of a request that no authorizer allows. `reason` is what the authorizers had to say, or empty.
 pub fn forbidden(attributes: &Attributes<'_>, reason: &str) -> ApiError {

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{SchemaRef, builtin};
 use crate::codec::{DecodeError, Memory, typed, weight};
 use crate::field::clip;
+use crate::schema::{SchemaRef, builtin};
 use crate::{FieldError, FieldPath, limits, steps};
 
 /// Fields that every whole object has.
@@ -401,9 +401,9 @@ fn coerce_object(
 mod tests {
     use serde_json::json;
 
-    use super::super::Schema;
-    use super::super::crd::compile;
     use super::*;
+    use crate::schema::Schema;
+    use crate::schema::crd::compile;
 
     fn schema(props: Value) -> Schema {
         compile(&props).unwrap()

@@ -2,27 +2,27 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::metrics::{family, sample};
+use super::{family, sample};
 
 /// Counters of a server's connections.
 #[derive(Debug, Default)]
 pub struct ConnectionMetrics {
     /// Connections now.
-    pub(super) open: AtomicI64,
+    pub(crate) open: AtomicI64,
     /// Connections that were accepted and kept.
-    pub(super) accepted: AtomicU64,
+    pub(crate) accepted: AtomicU64,
     /// Connections closed at once, because there were too many and none was idle.
-    pub(super) refused: AtomicU64,
+    pub(crate) refused: AtomicU64,
     /// Failures of the operating system to accept, such as for want of descriptors.
-    pub(super) accept_errors: AtomicU64,
+    pub(crate) accept_errors: AtomicU64,
     /// TLS handshakes that failed or took too long.
-    pub(super) handshake_errors: AtomicU64,
+    pub(crate) handshake_errors: AtomicU64,
     closed: [AtomicU64; 4],
 }
 
 /// Why the server closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Closed {
+pub(crate) enum Closed {
     /// The head of a request did not come in time.
     Head,
     /// There was no request for too long.
@@ -41,7 +41,7 @@ const REASONS: [(Closed, &str); 4] = [
 ];
 
 impl ConnectionMetrics {
-    pub(super) fn closed(&self, why: Closed) {
+    pub(crate) fn closed(&self, why: Closed) {
         self.closed[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 

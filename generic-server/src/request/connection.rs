@@ -1,0 +1,60 @@
+//! What is known of the connection that a request came by: its peer, and what the client showed of itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
+use tokio_util::sync::CancellationToken;
+
+/// What is known of the connection that a request came by. In the request's extensions as `Arc<ConnectionInfo>`.
+#[derive(Debug)]
+pub struct ConnectionInfo {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The certificates that the client showed, its own first. *Not verified*: the x509 authenticators do that.
+    pub client_certificates: Vec<CertificateDer<'static>>,
+    /// What verifiers found of them, so that each connection pays once.
+    pub(crate) verdicts: Mutex<Vec<CachedVerdict>>,
+    pub(crate) closing: CancellationToken,
+}
+
+impl ConnectionInfo {
+    /// A connection from an address with what the client showed of itself.
+    pub fn new(peer: SocketAddr, client_certificates: Vec<CertificateDer<'static>>) -> Self {
+        ConnectionInfo {
+            peer,
+            client_certificates,
+            verdicts: Mutex::default(),
+            closing: CancellationToken::new(),
+        }
+    }
+
+    /// Asks for the connection to end once its requests are answered: GOAWAY on HTTP/2, `Connection: close` on HTTP/1.1.
+    pub fn close_when_idle(&self) {
+        self.closing.cancel();
+    }
+}
+
+/// Who a verified certificate says it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CertificateIdentity {
+    /// The subject's last common name, or empty.
+    pub common_name: String,
+    /// The subject's organizations.
+    pub organizations: Vec<String>,
+    /// The subject's Kubernetes user id (OID 1.3.6.1.4.1.57683.2), or empty.
+    pub uid: String,
+    /// `X509SHA256=` and the hexadecimal hash of the certificate.
+    pub credential_id: String,
+}
+
+/// What a verifier found of a connection's certificate.
+#[derive(Debug, Clone)]
+pub(crate) struct CachedVerdict {
+    /// Of the bundle of authorities that it was verified against.
+    pub(crate) generation: u64,
+    pub(crate) until: Instant,
+    pub(crate) found: Result<Arc<CertificateIdentity>, Arc<str>>,
+}
