@@ -148,7 +148,9 @@ pub async fn check_binding(
     let index = rbac.index();
     let Some(rules) = index.rules_of(role_kind, role, namespace) else {
         return Err(if known {
-            ApiError::not_found(&GroupResource::new(GROUP, roles), role)
+            // Upstream's store names the resource of the request, whatever it was asked for.
+            let info = authorized.info();
+            ApiError::not_found(&GroupResource::new(&info.group, &info.resource), role)
         } else {
             ApiError::raw_internal(format!("unsupported role reference kind: {}", quote(role_kind)))
         });
