@@ -1,5 +1,7 @@
 //! Rules of the repository that no compiler checks: who may depend on whom, lint inheritance, links, file sizes.
 
+mod shown_by;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -7,6 +9,9 @@ use serde_json::Value;
 
 /// The longest a source file may be before it wants splitting.
 const LONGEST_FILE: usize = 1_500;
+
+/// What works and which test shows it.
+const COMPATIBILITY: &str = "docs/compatibility.md";
 
 /// Which workspace crates each layer may depend on. A crate that is not listed is a tool or a test and may use any.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -38,12 +43,20 @@ const SERVER: &[&str] = &["generic-server", "machinery", "kube-cel", "storage"];
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let mut faults = Vec::new();
     members(root, &mut faults)?;
+    let mut tree = shown_by::Tree::default();
     for name in tracked_files(root)? {
         let path = root.join(&name);
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
         file(root, &name, &text, &mut faults);
+        tree.add(&name, &text);
+    }
+    let document = std::fs::read_to_string(root.join(COMPATIBILITY)).unwrap_or_default();
+    for (line, name) in shown_by::missing(&document, &tree) {
+        faults.push(format!(
+            "{COMPATIBILITY}:{line}: `{name}` is no test, module or file of the tree"
+        ));
     }
     if faults.is_empty() {
         return Ok(());
