@@ -1,22 +1,22 @@
 //! Garbage collection: an object whose owners are all gone goes too. Foreground deletion waits for blocking dependents,
 //! orphaning cuts them loose. Mirrors upstream's `pkg/controller/garbagecollector`, on the caches of this process.
 //!
-//! One task owns an [`index`] of owners and dependents by uid, which is kept from news alone. Resources that have objects have a
-//! follower each ([`follow`]), which tells of objects with owners, of objects that wait for the collector and of deletions, through
-//! one bounded channel, and waits when it is full. A resource without objects has none: one watch per engine ([`arrivals`]) says when
-//! it gets its first. Nothing is judged before every resource with objects has been read once.
+//! One task owns an [`index`] of owners and dependents by uid, which is kept by events alone. Each resource that has objects has a
+//! follower ([`follow`]): a task that reports objects with owners, objects that wait for the collector, and deletions, through one
+//! bounded channel, and waits when the channel is full. A resource without objects has none: one watch per engine ([`arrivals`])
+//! reports its first object. Nothing is judged before every resource with objects has been read once.
 //!
-//! The followers of two resources are not in step, so an owner that the index does not know is looked for where its kind is kept
-//! ([`owners`]): in its store, or at the aggregated server that serves it. An owner of a kind that nobody serves, or whose server is
-//! away, is taken to be there.
+//! The followers of two resources are not in step, so an owner that the index does not know is looked up where its kind is stored
+//! ([`owners`]): in its store, or at the aggregated server that serves it. An owner of a kind that is not served, or whose server is
+//! unavailable, is assumed to exist.
 
 mod arrivals;
 mod follow;
-mod hand;
 mod index;
 mod object;
 mod owners;
 mod retries;
+mod writes;
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,55 +31,55 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use self::follow::{Follows, Report, Turn};
-use self::hand::Done;
-use self::index::{Index, Standing};
+use self::index::{Index, OwnerState};
 use self::object::{FOREGROUND, Node, ORPHAN, Place, Uid};
 use self::owners::Found;
 use self::retries::Retries;
+use self::writes::Written;
 use crate::client::Client;
 
 /// Reports that may wait for the index.
 const QUEUE: usize = 64;
-/// How many objects are looked at before the index is told more.
+/// How many objects are judged before the index takes further events.
 const BATCH: usize = 512;
-/// How many writes are under way at once: they share group commits.
-const ABREAST: usize = 64;
+/// How many writes are in flight at once: they share group commits.
+const CONCURRENCY: usize = 64;
 /// How many owners that are in another namespace are remembered.
 const STRANGERS: usize = 1024;
 
 /// Collects garbage. Keys of all stores begin with `prefix`.
 pub(super) async fn run(client: Client, prefix: String) {
-    let (reports, mut told) = mpsc::channel(QUEUE);
+    let (sender, mut reports) = mpsc::channel(QUEUE);
     let mut directory = client.directory().changes();
-    let mut elsewhere = client.directory().elsewhere().map(|server| server.changes());
-    if let Some(changes) = &mut elsewhere {
+    let mut remote = client.directory().elsewhere().map(|server| server.changes());
+    if let Some(changes) = &mut remote {
         changes.mark_changed();
     }
     let mut collector = Collector {
-        follows: Follows::new(client.clone(), prefix, reports),
+        follows: Follows::new(client.clone(), prefix, sender),
         client,
         index: Index::default(),
         retries: Retries::default(),
         unresolved: HashMap::new(),
-        unsettled: HashSet::new(),
+        unfollowed: HashSet::new(),
         strangers: parking_lot::Mutex::default(),
     };
     let arrivals = collector.follows.arrivals.clone();
     loop {
         let mut turn = collector.follows.turn().await;
-        if let Some(changes) = &mut elsewhere
+        if let Some(changes) = &mut remote
             && changes.has_changed().unwrap_or_default()
         {
             changes.mark_unchanged();
             if let Some(server) = collector.client.directory().elsewhere() {
-                collector.follows.turn_elsewhere(server, &mut turn);
+                collector.follows.turn_remote(server, &mut turn);
             }
         }
         collector.take(turn);
         let ready = !collector.follows.reading() && collector.index.has_work();
         let due = collector.retries.next();
         let moved = async {
-            match &mut elsewhere {
+            match &mut remote {
                 Some(changes) => {
                     let _ = changes.changed().await;
                     changes.mark_changed();
@@ -89,15 +89,15 @@ pub(super) async fn run(client: Client, prefix: String) {
         };
         tokio::select! {
             biased;
-            Some(report) = told.recv() => {
-                collector.hear(report);
+            Some(report) = reports.recv() => {
+                collector.handle(report);
                 for _ in 0..QUEUE {
-                    let Ok(more) = told.try_recv() else { break };
-                    collector.hear(more);
+                    let Ok(more) = reports.try_recv() else { break };
+                    collector.handle(more);
                 }
             }
             _ = directory.changed() => {}
-            () = arrivals.news.notified() => {}
+            () = arrivals.changed.notified() => {}
             () = moved => {}
             () = std::future::ready(()), if ready => {}
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
@@ -117,10 +117,10 @@ struct Collector {
     follows: Follows,
     index: Index,
     retries: Retries,
-    /// Who has an owner of a kind that nobody serves.
+    /// Objects with an owner of a kind that is not served.
     unresolved: HashMap<GroupKind, HashSet<Uid>>,
-    /// Who has an owner that was seen before its resource was followed: its end may go untold.
-    unsettled: HashSet<Uid>,
+    /// Objects with an owner that was seen before its resource was followed: its deletion may have been missed.
+    unfollowed: HashSet<Uid>,
     /// Owners that are missing where they should be, and the other namespace that they are in, if they are.
     strangers: parking_lot::Mutex<HashMap<Uid, Option<String>>>,
 }
@@ -128,7 +128,7 @@ struct Collector {
 impl Collector {
     fn take(&mut self, turn: Turn) {
         for source in turn.gone {
-            self.index.tell(&source, index::News::Left);
+            self.index.apply(&source, index::ObjectEvent::Left);
         }
         for kind in turn.kinds {
             for uid in self.unresolved.remove(&kind).into_iter().flatten() {
@@ -137,23 +137,23 @@ impl Collector {
         }
     }
 
-    fn hear(&mut self, report: Report) {
-        let Some((source, news)) = self.follows.open(report) else {
+    fn handle(&mut self, report: Report) {
+        let Some((source, events)) = self.follows.open(report) else {
             return;
         };
-        for one in news {
-            if matches!(one, index::News::Listed(_)) {
-                self.unsettled.drain().for_each(|uid| self.index.look_at(uid));
+        for event in events {
+            if matches!(event, index::ObjectEvent::Listed(_)) {
+                self.unfollowed.drain().for_each(|uid| self.index.look_at(uid));
             }
-            self.index.tell(&source, one);
+            self.index.apply(&source, event);
         }
     }
 
-    /// Looks at some of those that have to be looked at.
+    /// Judges some of the objects that are due.
     async fn work(&mut self) {
         let batch = self.index.take_work(BATCH);
         let looks: Vec<_> = batch.iter().map(|uid| self.attend_to(uid)).collect();
-        let done: Vec<_> = stream::iter(looks).buffer_unordered(ABREAST).collect().await;
+        let done: Vec<_> = stream::iter(looks).buffer_unordered(CONCURRENCY).collect().await;
         for (uid, outcome) in done {
             let outcome = outcome.unwrap_or_else(|error| {
                 warn!(error = error.message(), "cannot collect an object");
@@ -165,11 +165,11 @@ impl Collector {
 
     fn conclude(&mut self, uid: Uid, outcome: Outcome) {
         for (owner, place) in outcome.seen {
-            if self.follows.tells_of(&place.source) {
+            if self.follows.is_following(&place.source) {
                 self.index.saw(&owner, place);
             } else if !place.source.remote {
                 self.follows.follow(&place.source.resource);
-                self.unsettled.insert(uid.clone());
+                self.unfollowed.insert(uid.clone());
             }
         }
         for kind in outcome.kinds {
@@ -200,48 +200,51 @@ impl Collector {
         let verdict = judge(index, node, &found);
         let needs_all = match &verdict {
             Verdict::Orphan | Verdict::Foreground => true,
-            Verdict::Delete(_) => found.standings.contains(&Standing::Waiting),
+            Verdict::Delete(_) => found.states.contains(&OwnerState::Waiting),
             Verdict::Nothing | Verdict::Release(_) => false,
         };
         if needs_all && self.follows.unsure() {
             return Ok(Outcome::again());
         }
         let done = match verdict {
-            Verdict::Nothing => Done::Done,
+            Verdict::Nothing => Written::Applied,
             Verdict::Delete(policy) => {
                 self.report_strangers(node).await;
                 let circle = index.dependents_of(uid).any(Node::in_foreground);
                 if policy == "Foreground" && circle {
                     // Objects that own each other would wait for each other for ever. The change brings it here again.
-                    hand::unblock(client, node).await?;
+                    writes::unblock(client, node).await?;
                 }
-                hand::delete(client, node, policy).await?
+                writes::delete(client, node, policy).await?
             }
-            Verdict::Release(owners) => hand::release(client, node, &owners).await?,
+            Verdict::Release(owners) => writes::release(client, node, &owners).await?,
             Verdict::Orphan => {
-                let releases: Vec<BoxFuture<'_, Result<Done, ApiError>>> = index
+                let releases: Vec<BoxFuture<'_, Result<Written, ApiError>>> = index
                     .dependents_of(uid)
                     .map(|dependent| -> BoxFuture<'_, _> {
-                        Box::pin(async move { hand::release(client, dependent, &[uid]).await })
+                        Box::pin(async move { writes::release(client, dependent, &[uid]).await })
                     })
                     .collect();
-                let done: Vec<_> = stream::iter(releases).buffer_unordered(ABREAST).collect().await;
-                let done = done.into_iter().collect::<Result<Vec<Done>, _>>()?;
-                match done.contains(&Done::Lost) {
-                    true => Done::Lost,
-                    false => hand::drop_finalizer(client, node, ORPHAN).await?,
+                let done: Vec<_> = stream::iter(releases)
+                    .buffer_unordered(CONCURRENCY)
+                    .collect()
+                    .await;
+                let done = done.into_iter().collect::<Result<Vec<Written>, _>>()?;
+                match done.contains(&Written::Conflict) {
+                    true => Written::Conflict,
+                    false => writes::drop_finalizer(client, node, ORPHAN).await?,
                 }
             }
             Verdict::Foreground => {
                 let others = index.dependents_of(uid).filter(|d| !d.deleting);
                 let others = others.map(|d| d.uid.clone()).collect();
                 let done = match index.dependents_of(uid).any(|d| d.blocks(uid)) {
-                    true => Done::Done,
-                    false => hand::drop_finalizer(client, node, FOREGROUND).await?,
+                    true => Written::Applied,
+                    false => writes::drop_finalizer(client, node, FOREGROUND).await?,
                 };
                 return Ok(Outcome {
                     others,
-                    again: done == Done::Lost,
+                    again: done == Written::Conflict,
                     ..Outcome::default()
                 });
             }
@@ -249,12 +252,12 @@ impl Collector {
         Ok(Outcome {
             seen: found.seen,
             kinds: found.kinds,
-            again: done == Done::Lost,
+            again: done == Written::Conflict,
             ..Outcome::default()
         })
     }
 
-    /// Tells, as an Event, of owners that live in another namespace: they cannot own this object.
+    /// Records an Event about owners that are in another namespace: they cannot own this object.
     async fn report_strangers(&self, node: &Node) {
         if node.place.source.remote {
             return;
@@ -298,7 +301,7 @@ impl Collector {
             });
             if let Err(error) = self.client.create(("", "events"), namespace, event).await {
                 let error = error.message();
-                warn!(error, "cannot tell of an owner in another namespace");
+                warn!(error, "cannot record an owner in another namespace");
             }
         }
     }
@@ -326,7 +329,7 @@ impl Outcome {
     }
 }
 
-/// What an object asks for now.
+/// What is to be done about an object.
 #[derive(Debug, PartialEq)]
 enum Verdict<'a> {
     Nothing,
@@ -348,23 +351,23 @@ fn judge<'a>(index: &Index, node: &'a Node, found: &Found) -> Verdict<'a> {
             _ => Verdict::Nothing,
         };
     }
-    let of = |wanted: Standing| found.of(node, wanted);
-    if found.standings.contains(&Standing::Unknown) {
+    let of = |wanted: OwnerState| found.of(node, wanted);
+    if found.states.contains(&OwnerState::Unknown) {
         return Verdict::Nothing;
     }
-    let (dangling, waiting) = (of(Standing::Dangling), of(Standing::Waiting));
-    if dangling.is_empty() && waiting.is_empty() {
+    let (absent, waiting) = (of(OwnerState::Absent), of(OwnerState::Waiting));
+    if absent.is_empty() && waiting.is_empty() {
         return Verdict::Nothing;
     }
-    if found.standings.contains(&Standing::Solid) {
-        let all = dangling.into_iter().chain(waiting);
+    if found.states.contains(&OwnerState::Present) {
+        let all = absent.into_iter().chain(waiting);
         return Verdict::Release(all.map(|uid| &**uid).collect());
     }
     if !waiting.is_empty() && index.dependents_of(&node.uid).next().is_some() {
         // An owner waits in the foreground: this one must not be gone before its own dependents are.
         return Verdict::Delete("Foreground");
     }
-    // What somebody asked for by a finalizer beforehand is kept.
+    // The policy that a finalizer set beforehand is kept.
     Verdict::Delete(match (node.orphan, node.foreground) {
         (true, _) => "Orphan",
         (_, true) => "Foreground",
@@ -378,11 +381,11 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(nodes: Vec<Node>, uid: &str, standings: &[Standing], expected: Verdict<'_>) {
+    fn check(nodes: Vec<Node>, uid: &str, states: &[OwnerState], expected: Verdict<'_>) {
         let index = index(nodes);
         let node = index.node(uid).expect("a node");
         let found = Found {
-            standings: standings.to_vec(),
+            states: states.to_vec(),
             ..Found::default()
         };
         assert_eq!(judge(&index, node, &found), expected);
@@ -390,29 +393,29 @@ mod tests {
 
     #[test]
     fn owners_decide() {
-        use Standing::{Dangling, Solid, Unknown, Waiting};
+        use OwnerState::{Absent, Present, Unknown, Waiting};
         let one = || vec![object("d", &["o"])];
-        check(one(), "d", &[Solid], Verdict::Nothing);
-        check(one(), "d", &[Dangling], Verdict::Delete("Background"));
+        check(one(), "d", &[Present], Verdict::Nothing);
+        check(one(), "d", &[Absent], Verdict::Delete("Background"));
         check(one(), "d", &[Waiting], Verdict::Delete("Background"));
         check(one(), "d", &[Unknown], Verdict::Nothing);
         let two = || vec![object("d", &["o", "gone"])];
-        check(two(), "d", &[Solid, Dangling], Verdict::Release(vec!["gone"]));
-        check(two(), "d", &[Unknown, Dangling], Verdict::Nothing);
+        check(two(), "d", &[Present, Absent], Verdict::Release(vec!["gone"]));
+        check(two(), "d", &[Unknown, Absent], Verdict::Nothing);
         let both = vec!["gone", "o"];
         let three = vec![object("d", &["o", "gone", "p"])];
-        check(three, "d", &[Waiting, Dangling, Solid], Verdict::Release(both));
+        check(three, "d", &[Waiting, Absent, Present], Verdict::Release(both));
         let chain = vec![object("d", &["o"]), object("e", &["d"])];
         check(chain, "d", &[Waiting], Verdict::Delete("Foreground"));
         let asked = Node {
             orphan: true,
             ..object("d", &["o"])
         };
-        check(vec![asked], "d", &[Dangling], Verdict::Delete("Orphan"));
+        check(vec![asked], "d", &[Absent], Verdict::Delete("Orphan"));
     }
 
     #[test]
-    fn who_is_on_the_way_out_waits_for_dependents() {
+    fn an_object_being_deleted_waits_for_dependents() {
         let going = |orphan: bool, foreground: bool| Node {
             deleting: true,
             orphan,

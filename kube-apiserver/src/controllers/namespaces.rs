@@ -1,4 +1,4 @@
-//! Namespace deletion: everything in a terminating namespace is deleted, pods first, what remains is told in conditions, and
+//! Namespace deletion: everything in a terminating namespace is deleted, pods first, what remains is reported in conditions, and
 //! when nothing does the `kubernetes` finalizer is taken away. Mirrors upstream's `pkg/controller/namespace/deletion`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// How many namespaces are emptied at once.
 const NAMESPACES_ABREAST: usize = 32;
 /// How many deletions run at once in each.
-const ABREAST: usize = 64;
+const CONCURRENCY: usize = 64;
 
 /// Empties terminating namespaces.
 pub(super) async fn run(client: Client) {
@@ -112,7 +112,7 @@ struct Remains {
     finalizers: BTreeMap<String, usize>,
     /// What could not be deleted.
     failures: Vec<String>,
-    /// Group versions that nobody could be asked about.
+    /// Group versions whose discovery failed.
     undiscovered: Vec<String>,
 }
 
@@ -187,7 +187,7 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             }
         };
         if !unreadable.is_empty() {
-            // They are content, whatever they are: it takes somebody who may delete them unread.
+            // Unreadable objects are content too: an administrator has to delete them unread.
             match registered.store.unreadable_in_list(&unreadable).await {
                 Ok(Some(error)) | Err(error) => remains.failures.push(error.message().to_string()),
                 Ok(None) => remains.add(key, unreadable.len()),
@@ -200,7 +200,7 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             propagation: Some("Background".into()),
             ..DeleteOptions::default()
         };
-        for batch in entries.chunks(ABREAST) {
+        for batch in entries.chunks(CONCURRENCY) {
             let deletions = batch
                 .iter()
                 .map(|entry| client.delete_of(registered, namespace, entry.name(), &options));

@@ -188,7 +188,7 @@ impl Migrator {
         self.tell_crd(at, &mut |crd| {
             let generation = meta::generation(crd);
             let conditions = crd.list("status.conditions");
-            // Of a CRD that has changed meanwhile nobody knows at which versions its objects are.
+            // The versions of the objects of a CRD that has changed meanwhile are not known.
             let unchanged = conditions.iter().any(|c| {
                 c.text("type") == "StorageMigrating" && c.int("observedGeneration") == Some(generation)
             });

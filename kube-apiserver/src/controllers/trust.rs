@@ -55,13 +55,13 @@ pub(super) async fn run(
         let mut changes = Vec::new();
         loop {
             if let Err(error) = mend(&client, &wanted).await {
-                warn!(error = error.message(), "cannot publish whom to trust");
+                warn!(error = error.message(), "cannot publish the trusted authorities");
                 tokio::time::sleep(REST).await;
                 continue;
             }
             changes.clear();
             tokio::select! {
-                told = feed.next(&mut changes) => if told.is_err() {
+                next = feed.next(&mut changes) => if next.is_err() {
                     break;
                 },
                 Ok(()) = authorities.changed() => {
@@ -181,7 +181,7 @@ mod tests {
             "requestheader-allowed-names": "[\"other\",\"front\"]", "requestheader-group-headers": "[\"X-G\"]",
         });
         assert_eq!(Value::Object(both.clone()), expected);
-        assert_eq!(merged(&both, &own), both, "and then it is settled");
+        assert_eq!(merged(&both, &own), both, "a second merge changes nothing");
         let expiry = pki::expires(&other).and_then(|at| u64::try_from(at).ok());
         let expired = SystemTime::UNIX_EPOCH + Duration::from_secs(expiry.expect("it expires"));
         assert_eq!(certificates(&other, &other, expired), "");

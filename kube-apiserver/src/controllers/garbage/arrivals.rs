@@ -1,4 +1,4 @@
-//! Says when a resource that nobody follows gets an object. One watch of each engine looks at keys alone: a resource without objects
+//! Reports the first object of a resource that has no follower. One watch of each engine looks at keys alone: a resource without objects
 //! has no cache, no task and no timer here, and an object that another replica has written is noticed too.
 
 use std::collections::{HashMap, HashSet};
@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     seen: Mutex<Seen>,
-    /// There is something to take.
-    pub(super) news: Notify,
+    /// Notified when there is something to take.
+    pub(super) changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -76,11 +76,11 @@ impl Arrivals {
     /// Everything has to be looked at again.
     pub(super) fn begin_again(&self) {
         self.seen.lock().ended = true;
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     fn written(&self, directory: &Directory, ignored: &GroupResource, events: &[Event]) {
-        let mut news = false;
+        let mut arrived = false;
         for event in events.iter().filter(|e| e.kind == EventKind::Put) {
             let Some(resource) = directory.of_key(&event.kv.key) else {
                 continue;
@@ -89,11 +89,11 @@ impl Arrivals {
             match seen.followed.get_mut(&resource) {
                 Some(newest) => *newest = event.kv.mod_revision,
                 None if resource == *ignored => {}
-                None => news |= seen.arrived.insert(resource),
+                None => arrived |= seen.arrived.insert(resource),
             }
         }
-        if news {
-            self.news.notify_one();
+        if arrived {
+            self.changed.notify_one();
         }
     }
 
@@ -141,14 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_too_early_is_kept() {
+    fn a_resource_with_newer_writes_stays_followed() {
         let arrivals = Arrivals::default();
         let pods = GroupResource::new("", "pods");
         arrivals.join(&pods);
         arrivals.seen.lock().followed.insert(pods.clone(), Revision(5));
         assert!(!arrivals.leave(&pods, Revision(4)));
         assert!(arrivals.leave(&pods, Revision(5)));
-        assert!(arrivals.leave(&pods, Revision(0)), "nobody follows it");
+        assert!(arrivals.leave(&pods, Revision(0)), "it has no follower");
         assert_eq!(arrivals.take(), Arrived::default());
     }
 }

@@ -18,11 +18,11 @@ use tracing::warn;
 
 use super::super::REST;
 use super::arrivals::Arrivals;
-use super::index::News;
+use super::index::ObjectEvent;
 use super::object::{Metadata, Node, Source, concerns};
 use crate::client::Client;
 
-/// News that travel together.
+/// How many events are reported together.
 const BATCH: usize = 256;
 /// How long a resource is followed after its last object has gone.
 const LINGER: Duration = Duration::from_secs(30);
@@ -30,17 +30,17 @@ const LINGER: Duration = Duration::from_secs(30);
 const COUNTS: usize = 32;
 /// Resources of aggregated servers that are followed at most.
 const MOST_REMOTE: usize = 512;
-/// How long the first look at an aggregated server's resource is waited for.
+/// How long the first list of an aggregated server's resource is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the end of a remote watch is waited out, at first and at most.
+/// The pause after a remote watch has ended, at first and at most.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(30);
 
-/// News of one follower.
+/// Events of one follower.
 #[derive(Debug)]
 pub(super) struct Report {
     id: u64,
-    news: Vec<News>,
+    events: Vec<ObjectEvent>,
 }
 
 /// The followers.
@@ -75,7 +75,7 @@ enum State {
     Reading,
     /// It cannot be read.
     Failing,
-    /// News of it come as they happen.
+    /// Its events are reported as they happen.
     Following,
 }
 
@@ -116,7 +116,7 @@ impl Follows {
         all.any(|(source, f)| f.state == State::Reading && !source.remote)
     }
 
-    /// Something here cannot be read, or has just been found elsewhere: what depends on knowing all dependents has to wait.
+    /// Something here cannot be read, or has just been found at an aggregated server: what depends on knowing all dependents has to wait.
     pub(super) fn unsure(&self) -> bool {
         let mut all = self.followed.iter();
         all.any(|(source, f)| match f.state {
@@ -126,8 +126,8 @@ impl Follows {
         })
     }
 
-    /// The end of an object that was just seen in a source will be told.
-    pub(super) fn tells_of(&self, source: &Source) -> bool {
+    /// Whether the deletion of an object that was just seen in a source will be reported.
+    pub(super) fn is_following(&self, source: &Source) -> bool {
         let found = self.followed.get(source);
         found.is_some_and(|f| f.state == State::Following)
     }
@@ -140,24 +140,25 @@ impl Follows {
         }
         if let Some(registered) = self.listing.get(resource).cloned() {
             self.arrivals.join(resource);
-            self.start(source, Kept::Here(registered));
+            self.start(source, Kept::Local(registered));
         }
     }
 
     fn start(&mut self, source: Source, kept: Kept) {
         self.stop(&source);
         self.next += 1;
-        let teller = Teller {
+        let reporter = Reporter {
             id: self.next,
             reports: self.reports.clone(),
         };
         let arrivals = self.arrivals.clone();
         let task = match kept {
-            Kept::Here(registered) => {
+            Kept::Local(registered) => {
                 let resource = source.resource.clone();
-                self.tasks.spawn(here(resource, registered, arrivals, teller))
+                self.tasks
+                    .spawn(follow_local(resource, registered, arrivals, reporter))
             }
-            Kept::Elsewhere(server, resource) => self.tasks.spawn(elsewhere(server, resource, teller)),
+            Kept::Remote(server, resource) => self.tasks.spawn(follow_remote(server, resource, reporter)),
         };
         self.sources.insert(self.next, source.clone());
         let follower = Follower {
@@ -177,18 +178,18 @@ impl Follows {
         while self.tasks.try_join_next().is_some() {}
     }
 
-    /// A follower's news, with their source; nothing when it is followed no longer.
-    pub(super) fn open(&mut self, report: Report) -> Option<(Source, Vec<News>)> {
+    /// A follower's events, with their source; nothing when it is followed no longer.
+    pub(super) fn open(&mut self, report: Report) -> Option<(Source, Vec<ObjectEvent>)> {
         let source = self.sources.get(&report.id)?.clone();
-        for news in &report.news {
-            match news {
-                News::Listed(_) => self.set(&source, State::Following),
-                News::Failing => self.set(&source, State::Failing),
-                News::Left => self.stop(&source),
-                News::Put(_) | News::Gone(_) => {}
+        for event in &report.events {
+            match event {
+                ObjectEvent::Listed(_) => self.set(&source, State::Following),
+                ObjectEvent::Failing => self.set(&source, State::Failing),
+                ObjectEvent::Left => self.stop(&source),
+                ObjectEvent::Put(_) | ObjectEvent::Gone(_) => {}
             }
         }
-        Some((source, report.news))
+        Some((source, report.events))
     }
 
     fn set(&mut self, source: &Source, state: State) {
@@ -202,7 +203,7 @@ impl Follows {
         let mut turn = Turn::default();
         let arrived = self.arrivals.take();
         if arrived.ended {
-            // What came unseen is found by counting everything again.
+            // Arrivals that were missed are found by counting everything again.
             self.engines.clear();
             self.listing = Arc::default();
         }
@@ -244,7 +245,7 @@ impl Follows {
         turn.gone.push(source);
     }
 
-    /// Sees to it that the engines of these are watched, before they are counted.
+    /// Watches the engines of these stores, before their objects are counted.
     async fn watch_engines(&mut self, stores: &[(GroupResource, Registered)]) {
         let ignored = events();
         for (_, registered) in stores {
@@ -269,7 +270,7 @@ impl Follows {
     }
 
     /// Follows what aggregated servers have, as it is now.
-    pub(super) fn turn_elsewhere(&mut self, server: &Arc<dyn Elsewhere>, turn: &mut Turn) {
+    pub(super) fn turn_remote(&mut self, server: &Arc<dyn Elsewhere>, turn: &mut Turn) {
         let mut wanted = server.resources();
         turn.kinds.extend(wanted.iter().map(|r| r.kind.group_kind()));
         wanted.retain(|resource| resource.followable);
@@ -298,7 +299,7 @@ impl Follows {
         for resource in wanted {
             let source = source(&resource);
             if !self.followed.contains_key(&source) {
-                self.start(source, Kept::Elsewhere(server.clone(), resource));
+                self.start(source, Kept::Remote(server.clone(), resource));
             }
         }
     }
@@ -306,11 +307,11 @@ impl Follows {
 
 /// Where a resource's objects are.
 enum Kept {
-    Here(Registered),
-    Elsewhere(Arc<dyn Elsewhere>, Arc<RemoteResource>),
+    Local(Registered),
+    Remote(Arc<dyn Elsewhere>, Arc<RemoteResource>),
 }
 
-/// Events own nothing and are owned by nobody.
+/// The Events, which own nothing and have no owners.
 pub(super) fn events() -> GroupResource {
     GroupResource::new("", "events")
 }
@@ -335,21 +336,21 @@ async fn inhabited(stores: Vec<(GroupResource, Registered)>) -> Vec<GroupResourc
     counted.filter_map(std::future::ready).collect().await
 }
 
-/// A follower's mouth.
-struct Teller {
+/// The sending side of a follower.
+struct Reporter {
     id: u64,
     reports: mpsc::Sender<Report>,
 }
 
-impl Teller {
-    /// False when nobody listens any more.
-    async fn tell(&self, news: &mut Vec<News>) -> bool {
-        if news.is_empty() {
+impl Reporter {
+    /// Sends the events; false when the collector is gone.
+    async fn send(&self, events: &mut Vec<ObjectEvent>) -> bool {
+        if events.is_empty() {
             return true;
         }
         let report = Report {
             id: self.id,
-            news: std::mem::take(news),
+            events: std::mem::take(events),
         };
         self.reports.send(report).await.is_ok()
     }
@@ -359,16 +360,21 @@ fn is_empty(snapshot: &Snapshot) -> bool {
     snapshot.objects.is_empty() && snapshot.unreadable.is_empty()
 }
 
-/// Tells everything that matters about one resource of this process, for as long as it has objects.
-async fn here(resource: GroupResource, registered: Registered, arrivals: Arc<Arrivals>, teller: Teller) {
+/// Reports everything that matters about one resource of this process, for as long as it has objects.
+async fn follow_local(
+    resource: GroupResource,
+    registered: Registered,
+    arrivals: Arc<Arrivals>,
+    reporter: Reporter,
+) {
     let source = Source::local(&resource);
     let store = &registered.store;
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     let mut first = true;
     loop {
         let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
-            news.push(News::Failing);
-            if !teller.tell(&mut news).await {
+            events.push(ObjectEvent::Failing);
+            if !reporter.send(&mut events).await {
                 return;
             }
             tokio::time::sleep(REST).await;
@@ -386,13 +392,13 @@ async fn here(resource: GroupResource, registered: Registered, arrivals: Arc<Arr
             if !first {
                 present.insert(node.uid.clone());
             }
-            news.push(News::Put(Box::new(node)));
-            if news.len() >= BATCH && !teller.tell(&mut news).await {
+            events.push(ObjectEvent::Put(Box::new(node)));
+            if events.len() >= BATCH && !reporter.send(&mut events).await {
                 return;
             }
         }
-        news.push(News::Listed((!first).then_some(present)));
-        if !teller.tell(&mut news).await {
+        events.push(ObjectEvent::Listed((!first).then_some(present)));
+        if !reporter.send(&mut events).await {
             return;
         }
         first = false;
@@ -411,8 +417,8 @@ async fn here(resource: GroupResource, registered: Registered, arrivals: Arc<Arr
                     Err(_) => {
                         let now = cache.snapshot();
                         if is_empty(&now) && arrivals.leave(&resource, now.revision) {
-                            news.push(News::Left);
-                            teller.tell(&mut news).await;
+                            events.push(ObjectEvent::Left);
+                            reporter.send(&mut events).await;
                             return;
                         }
                         continue;
@@ -423,29 +429,29 @@ async fn here(resource: GroupResource, registered: Registered, arrivals: Arc<Arr
             }
             for change in changes.drain(..) {
                 let before = change.previous.as_ref();
-                news.extend(match change.kind {
-                    ChangeKind::Deleted => Metadata::of(&change.entry).map(|m| News::Gone(m.uid)),
+                events.extend(match change.kind {
+                    ChangeKind::Deleted => Metadata::of(&change.entry).map(|m| ObjectEvent::Gone(m.uid)),
                     _ if concerns(&change.entry) || before.is_some_and(|e| concerns(e)) => {
-                        Node::of(&source, &change.entry).map(|node| News::Put(Box::new(node)))
+                        Node::of(&source, &change.entry).map(|node| ObjectEvent::Put(Box::new(node)))
                     }
                     _ => None,
                 });
             }
-            if !teller.tell(&mut news).await {
+            if !reporter.send(&mut events).await {
                 return;
             }
         }
     }
 }
 
-/// Tells everything that matters about one resource of an aggregated server.
-async fn elsewhere(server: Arc<dyn Elsewhere>, resource: Arc<RemoteResource>, teller: Teller) {
+/// Reports everything that matters about one resource of an aggregated server.
+async fn follow_remote(server: Arc<dyn Elsewhere>, resource: Arc<RemoteResource>, reporter: Reporter) {
     let source = Source {
         resource: resource.group_resource(),
         remote: true,
     };
     let mut pause = AGAIN;
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     loop {
         let mut lines = server.follow(&resource);
         let mut present = Some(HashSet::new());
@@ -464,26 +470,26 @@ async fn elsewhere(server: Arc<dyn Elsewhere>, resource: Arc<RemoteResource>, te
                 ("BOOKMARK", _) => {
                     // Only the first one says that everything has come.
                     if let Some(present) = present.take() {
-                        news.push(News::Listed(Some(present)));
+                        events.push(ObjectEvent::Listed(Some(present)));
                         pause = AGAIN;
                     }
                 }
-                ("DELETED", Some(node)) => news.push(News::Gone(node.uid)),
+                ("DELETED", Some(node)) => events.push(ObjectEvent::Gone(node.uid)),
                 ("ADDED" | "MODIFIED", Some(node)) => {
                     if let Some(present) = &mut present {
                         present.insert(node.uid.clone());
                     }
-                    news.push(News::Put(Box::new(node)));
+                    events.push(ObjectEvent::Put(Box::new(node)));
                 }
                 _ => continue,
             }
-            let listing = present.is_some() && news.len() < BATCH;
-            if !listing && !teller.tell(&mut news).await {
+            let listing = present.is_some() && events.len() < BATCH;
+            if !listing && !reporter.send(&mut events).await {
                 return;
             }
         }
         if present.is_some() {
-            news.push(News::Failing);
+            events.push(ObjectEvent::Failing);
             let resource = source.resource.to_string();
             warn!(
                 resource,
@@ -491,7 +497,7 @@ async fn elsewhere(server: Arc<dyn Elsewhere>, resource: Arc<RemoteResource>, te
                 "cannot read a resource of an aggregated server"
             );
         }
-        if !teller.tell(&mut news).await {
+        if !reporter.send(&mut events).await {
             return;
         }
         tokio::time::sleep(pause).await;

@@ -1,13 +1,13 @@
-//! Who owns whom, by uid, and whom to look at. Holds objects that have owners or wait for the collector, and owners by their uid;
-//! an object that is neither costs nothing. Kept from news alone: nothing here is ever searched through but after a gap.
+//! Owners and dependents by uid, and the objects that are due for judgement. Holds objects that have owners or wait for the
+//! collector, and owners by their uid; an object that is neither costs nothing. Kept by events alone: it is scanned only after a gap.
 
 use std::collections::{HashMap, HashSet};
 
 use super::object::{Node, Owner, Place, Source, Uid};
 
-/// What the index is told.
+/// A change of the objects of a source.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ObjectEvent {
     /// An object is there, or has changed.
     Put(Box<Node>),
     /// An object is gone.
@@ -20,16 +20,16 @@ pub(super) enum News {
     Left,
 }
 
-/// How an owner stands.
+/// The state of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum OwnerState {
     /// It is there.
-    Solid,
+    Present,
     /// It is being deleted and waits for its dependents.
     Waiting,
     /// It is not there.
-    Dangling,
-    /// Nobody can tell: its kind is not served here, or cannot own what it is said to own.
+    Absent,
+    /// It cannot be determined: its kind is not served here, or cannot own the dependent.
     Unknown,
 }
 
@@ -46,19 +46,19 @@ pub(super) struct Index {
 #[derive(Debug, Default)]
 struct Owned {
     dependents: HashSet<Uid>,
-    /// Where it was seen. Somebody tells when it goes from there.
+    /// Where it was seen. The follower of that source reports its deletion.
     seen: Option<Place>,
 }
 
 impl Index {
-    /// News of a source.
-    pub(super) fn tell(&mut self, source: &Source, news: News) {
-        match news {
-            News::Put(node) => self.put(*node),
-            News::Gone(uid) => self.gone(&uid),
-            News::Listed(Some(present)) => self.keep(source, &present),
-            News::Left => self.keep(source, &HashSet::new()),
-            News::Listed(None) | News::Failing => {}
+    /// Applies an event of a source.
+    pub(super) fn apply(&mut self, source: &Source, event: ObjectEvent) {
+        match event {
+            ObjectEvent::Put(node) => self.put(*node),
+            ObjectEvent::Gone(uid) => self.gone(&uid),
+            ObjectEvent::Listed(Some(present)) => self.keep(source, &present),
+            ObjectEvent::Left => self.keep(source, &HashSet::new()),
+            ObjectEvent::Listed(None) | ObjectEvent::Failing => {}
         }
     }
 
@@ -127,15 +127,15 @@ impl Index {
         self.work.extend(left.map(|n| n.uid.clone()));
     }
 
-    /// An owner was seen; whoever follows its source will tell of its end.
+    /// An owner was seen; the follower of its source will report its deletion.
     pub(super) fn saw(&mut self, uid: &Uid, place: Place) {
         if let Some(owned) = self.owners.get_mut(uid) {
             owned.seen = Some(place);
         }
     }
 
-    /// How an owner stands to a dependent, by what is known; `None` when it has to be looked for.
-    pub(super) fn standing(&self, owner: &Owner, dependent: &Node, group: &str) -> Option<Standing> {
+    /// The state of an owner of a dependent, by what is known; `None` when it has to be looked up.
+    pub(super) fn owner_state(&self, owner: &Owner, dependent: &Node, group: &str) -> Option<OwnerState> {
         let known = self.nodes.get(&owner.uid);
         let place = match known {
             Some(node) => &node.place,
@@ -146,8 +146,8 @@ impl Index {
             return None;
         }
         Some(match known.is_some_and(Node::in_foreground) {
-            true => Standing::Waiting,
-            false => Standing::Solid,
+            true => OwnerState::Waiting,
+            false => OwnerState::Present,
         })
     }
 
@@ -275,17 +275,17 @@ pub(super) mod tests {
             name: uid.as_ref().into(),
             ..Owner::default()
         };
-        let standing = |index: &Index, uid: &Uid| index.standing(&owner(uid), &object("x", &[]), "");
-        assert_eq!(standing(&index, &o), Some(Standing::Solid));
-        index.tell(&owners, News::Listed(Some(HashSet::from([p.clone()]))));
+        let owner_state = |index: &Index, uid: &Uid| index.owner_state(&owner(uid), &object("x", &[]), "");
+        assert_eq!(owner_state(&index, &o), Some(OwnerState::Present));
+        index.apply(&owners, ObjectEvent::Listed(Some(HashSet::from([p.clone()]))));
         assert_eq!(work(&mut index), ["d"]);
-        assert_eq!(standing(&index, &o), None);
-        assert_eq!(standing(&index, &p), Some(Standing::Solid));
-        index.tell(&owners, News::Left);
+        assert_eq!(owner_state(&index, &o), None);
+        assert_eq!(owner_state(&index, &p), Some(OwnerState::Present));
+        index.apply(&owners, ObjectEvent::Left);
         assert_eq!(work(&mut index), ["e"]);
-        index.tell(
+        index.apply(
             &object("d", &[]).place.source,
-            News::Listed(Some(HashSet::from(["d".into()]))),
+            ObjectEvent::Listed(Some(HashSet::from(["d".into()]))),
         );
         assert_eq!(work(&mut index), ["d"]);
         assert!(index.node("e").is_none());

@@ -1,10 +1,10 @@
-//! How the owners of an object stand: by what the index knows, else by asking the store, or the aggregated server, that has them.
+//! The states of an object's owners: from the index, else from the store or the aggregated server that has them.
 
 use generic_server::ApiError;
 use generic_server::registry::directory::{RemoteAsk, Whereabouts};
 use machinery::{GroupKind, GroupVersion, GroupVersionKind, Reason};
 
-use super::index::{Index, Standing};
+use super::index::{Index, OwnerState};
 use super::object::{Metadata, Node, Owner, Place, Source, Uid};
 use crate::client::Client;
 
@@ -12,19 +12,19 @@ use crate::client::Client;
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// In the order of the references.
-    pub(super) standings: Vec<Standing>,
+    pub(super) states: Vec<OwnerState>,
     /// Owners that were seen, and where.
     pub(super) seen: Vec<(Uid, Place)>,
-    /// Kinds that nobody serves now.
+    /// Kinds that are not served now.
     pub(super) kinds: Vec<GroupKind>,
 }
 
 impl Found {
-    /// The uids of the owners that stand so.
-    pub(super) fn of<'a>(&self, node: &'a Node, wanted: Standing) -> Vec<&'a Uid> {
-        let owners = node.owners.iter().zip(&self.standings);
+    /// The uids of the owners in a state.
+    pub(super) fn of<'a>(&self, node: &'a Node, wanted: OwnerState) -> Vec<&'a Uid> {
+        let owners = node.owners.iter().zip(&self.states);
         owners
-            .filter(|(_, standing)| **standing == wanted)
+            .filter(|(_, owner_state)| **owner_state == wanted)
             .map(|(owner, _)| &owner.uid)
             .collect()
     }
@@ -37,14 +37,14 @@ impl Found {
 pub(super) async fn find(client: &Client, index: &Index, node: &Node) -> Result<Found, ApiError> {
     let mut found = Found::default();
     for owner in &node.owners {
-        let standing = match GroupVersion::parse(&owner.api_version) {
-            None => Standing::Unknown,
-            Some(version) => match index.standing(owner, node, &version.group) {
-                Some(standing) => standing,
+        let owner_state = match GroupVersion::parse(&owner.api_version) {
+            None => OwnerState::Unknown,
+            Some(version) => match index.owner_state(owner, node, &version.group) {
+                Some(owner_state) => owner_state,
                 None => look_up(client, &version, owner, node, &mut found).await?,
             },
         };
-        found.standings.push(standing);
+        found.states.push(owner_state);
     }
     Ok(found)
 }
@@ -56,7 +56,7 @@ async fn look_up(
     owner: &Owner,
     node: &Node,
     found: &mut Found,
-) -> Result<Standing, ApiError> {
+) -> Result<OwnerState, ApiError> {
     let kind = GroupKind {
         group: version.group.clone(),
         kind: owner.kind.clone(),
@@ -64,7 +64,7 @@ async fn look_up(
     let (there, source, namespace) = if let Some(registered) = client.directory().of_kind(&kind) {
         let store = &registered.store;
         let Some(namespace) = reach(store.config().namespaced, node) else {
-            return Ok(Standing::Unknown);
+            return Ok(OwnerState::Unknown);
         };
         let entry = store.find(namespace, &owner.name).await?;
         let source = Source::local(&store.config().resource);
@@ -79,10 +79,10 @@ async fn look_up(
         let at = server.map(|server| (server, server.whereabouts(&wanted)));
         let Some((server, Whereabouts::Served(resource))) = at else {
             found.kinds.push(kind);
-            return Ok(Standing::Unknown);
+            return Ok(OwnerState::Unknown);
         };
         let Some(namespace) = reach(resource.namespaced, node) else {
-            return Ok(Standing::Unknown);
+            return Ok(OwnerState::Unknown);
         };
         let asked = server
             .ask(&resource, namespace, &owner.name, RemoteAsk::Get)
@@ -99,10 +99,10 @@ async fn look_up(
         (there, source, namespace)
     };
     let Some(metadata) = there.filter(|metadata| metadata.uid == owner.uid) else {
-        return Ok(Standing::Dangling);
+        return Ok(OwnerState::Absent);
     };
     if metadata.in_foreground() {
-        return Ok(Standing::Waiting);
+        return Ok(OwnerState::Waiting);
     }
     let place = Place {
         source,
@@ -110,7 +110,7 @@ async fn look_up(
         name: owner.name.clone(),
     };
     found.seen.push((owner.uid.clone(), place));
-    Ok(Standing::Solid)
+    Ok(OwnerState::Present)
 }
 
 /// The namespace in which an owner has to be; `None` when it cannot own the object.

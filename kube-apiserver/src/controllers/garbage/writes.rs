@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use super::object::{Metadata, Node};
 use crate::client::Client;
 
-/// How often a change to a remote object is tried anew when somebody else was faster.
+/// How often a change to a remote object is retried after a conflict.
 const ATTEMPTS: usize = 5;
 
-/// How it ended.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Done {
-    /// As wanted, or the object is gone or another one: news of that come by themselves.
-    Done,
-    /// Somebody else was faster.
-    Lost,
+pub(super) enum Written {
+    /// It was applied, or the object is gone or has been replaced, which its own event reports.
+    Applied,
+    /// Another writer changed the object first.
+    Conflict,
 }
 
 /// An aggregated server with the resource of an object; `None` when it is away.
@@ -40,7 +40,7 @@ fn at(node: &Node) -> crate::client::At<'_> {
 ///
 /// # Errors
 /// As the store or the server has it.
-pub(super) async fn delete(client: &Client, node: &Node, policy: &str) -> Result<Done, ApiError> {
+pub(super) async fn delete(client: &Client, node: &Node, policy: &str) -> Result<Written, ApiError> {
     let (namespace, name) = (&*node.place.namespace, &*node.place.name);
     let unchanged = |now: Option<Metadata>| {
         let now = now.filter(|now| now.uid == node.uid);
@@ -49,14 +49,14 @@ pub(super) async fn delete(client: &Client, node: &Node, policy: &str) -> Result
     let done = if node.place.source.remote {
         let Some((server, resource)) = remote(client, node) else {
             // It is looked at again when its server is back.
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         };
         let found = server.ask(&resource, namespace, name, RemoteAsk::Get).await;
         let Some(object) = present(found)? else {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         };
         let Some(now) = unchanged(Metadata::of_value(&object)) else {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         };
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": {"uid": &*node.uid, "resourceVersion": now.resource_version}});
@@ -64,13 +64,13 @@ pub(super) async fn delete(client: &Client, node: &Node, policy: &str) -> Result
         server.ask(&resource, namespace, name, ask).await.map(|_| ())
     } else {
         if client.resource(at(node)).is_err() {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         }
         let Some(entry) = client.entry(at(node), namespace, name).await? else {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         };
         if unchanged(Metadata::of(&entry)).is_none() {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         }
         let options = DeleteOptions {
             propagation: Some(policy.into()),
@@ -85,7 +85,7 @@ pub(super) async fn delete(client: &Client, node: &Node, policy: &str) -> Result
             .await
             .map(|_| ())
     };
-    settled(done)
+    written(done)
 }
 
 /// Changes the metadata of an object, if it is still there.
@@ -96,11 +96,11 @@ pub(super) async fn edit(
     client: &Client,
     node: &Node,
     change: impl Fn(&mut Value) + Send + Sync,
-) -> Result<Done, ApiError> {
+) -> Result<Written, ApiError> {
     let (namespace, name) = (&*node.place.namespace, &*node.place.name);
     if !node.place.source.remote {
         if client.resource(at(node)).is_err() {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         }
         let done = client
             .update(at(node), namespace, name, "", |object| {
@@ -111,15 +111,15 @@ pub(super) async fn edit(
                 Ok(())
             })
             .await;
-        return settled(done);
+        return written(done);
     }
     let Some((server, resource)) = remote(client, node) else {
-        return Ok(Done::Done);
+        return Ok(Written::Applied);
     };
     for _ in 0..ATTEMPTS {
         let found = server.ask(&resource, namespace, name, RemoteAsk::Get).await;
         let Some(before) = present(found)?.filter(|object| meta::uid(object) == &*node.uid) else {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         };
         let mut after = before.clone();
         change(&mut after);
@@ -132,15 +132,15 @@ pub(super) async fn edit(
             }
         }
         if patch.as_object().map(serde_json::Map::len) == old {
-            return Ok(Done::Done);
+            return Ok(Written::Applied);
         }
         let ask = RemoteAsk::Patch(json!({"metadata": patch}));
-        match settled(server.ask(&resource, namespace, name, ask).await.map(|_| ()))? {
-            Done::Done => return Ok(Done::Done),
-            Done::Lost => {}
+        match written(server.ask(&resource, namespace, name, ask).await.map(|_| ()))? {
+            Written::Applied => return Ok(Written::Applied),
+            Written::Conflict => {}
         }
     }
-    Ok(Done::Lost)
+    Ok(Written::Conflict)
 }
 
 fn present(found: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
@@ -150,17 +150,17 @@ fn present(found: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
     }
 }
 
-fn settled(done: Result<(), ApiError>) -> Result<Done, ApiError> {
+fn written(done: Result<(), ApiError>) -> Result<Written, ApiError> {
     match done {
-        Ok(()) => Ok(Done::Done),
-        Err(error) if error.reason() == Reason::NotFound => Ok(Done::Done),
-        Err(error) if error.reason() == Reason::Conflict => Ok(Done::Lost),
+        Ok(()) => Ok(Written::Applied),
+        Err(error) if error.reason() == Reason::NotFound => Ok(Written::Applied),
+        Err(error) if error.reason() == Reason::Conflict => Ok(Written::Conflict),
         Err(error) => Err(error),
     }
 }
 
 /// Takes owner references away.
-pub(super) async fn release(client: &Client, node: &Node, owners: &[&str]) -> Result<Done, ApiError> {
+pub(super) async fn release(client: &Client, node: &Node, owners: &[&str]) -> Result<Written, ApiError> {
     edit(client, node, |object| {
         let rest: Vec<Value> = meta::owner_references(object)
             .iter()
@@ -174,7 +174,7 @@ pub(super) async fn release(client: &Client, node: &Node, owners: &[&str]) -> Re
 }
 
 /// Lets the owners of an object go before it.
-pub(super) async fn unblock(client: &Client, node: &Node) -> Result<Done, ApiError> {
+pub(super) async fn unblock(client: &Client, node: &Node) -> Result<Written, ApiError> {
     edit(client, node, |object| {
         let mut references = meta::owner_references(object).to_vec();
         for reference in &mut references {
@@ -190,7 +190,11 @@ pub(super) async fn unblock(client: &Client, node: &Node) -> Result<Done, ApiErr
 }
 
 /// Takes a finalizer away.
-pub(super) async fn drop_finalizer(client: &Client, node: &Node, finalizer: &str) -> Result<Done, ApiError> {
+pub(super) async fn drop_finalizer(
+    client: &Client,
+    node: &Node,
+    finalizer: &str,
+) -> Result<Written, ApiError> {
     edit(client, node, |object| {
         let rest: Vec<Value> = meta::finalizers(object)
             .filter(|f| *f != finalizer)
