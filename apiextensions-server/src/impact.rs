@@ -4,10 +4,11 @@
 //! The answer counts, with examples, the objects that the new schema would refuse, those that would lose fields, and those
 //! that would get defaults they do not have now. All are judged as the new storage version would see them.
 
-use generic_server::request::{Authorized, Body, Request, Response, full};
-use http_body_util::BodyExt;
+use std::sync::Weak;
+
+use generic_server::resource::{Answer, CreateCall, NamedCreate};
 use machinery::custom;
-use machinery::{ApiError, FieldPath, meta};
+use machinery::{ApiError, FieldPath, GroupVersionKind, meta};
 use serde_json::{Value, json};
 
 use crate::crd::internal::Spec;
@@ -79,54 +80,58 @@ impl<'a> Future<'a> {
     }
 }
 
-async fn read(mut body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
-    let mut bytes = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| ApiError::bad_request("unable to read the request body"))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > limit {
-            return Err(ApiError::too_large(format_args!("limit is {limit}")));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    // The definition is compiled, and objects are checked by it.
-    generic_server::cpu::pause().await;
-    Ok(bytes)
-}
+/// `customresourcedefinitions/impact`.
+#[derive(Debug)]
+pub(crate) struct Impact(pub(crate) Weak<ApiExtensions>);
 
-impl ApiExtensions {
-    /// Answers the request; errors become Statuses.
-    pub(crate) async fn impact(
-        &self,
-        authorized: &Authorized,
-        request: Request,
-    ) -> Result<Response, ApiError> {
-        let body = read(request.into_body(), self.deps.env.max_body).await?;
-        let sent = serde_json::from_slice::<Value>(&body);
-        let mut crd =
-            sent.map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;
-        let name = &authorized.info().name;
-        let index = self.index();
-        let Some(definition) = index.find_by_name(name) else {
-            let resource = self.crds.gvr.group_resource();
-            return Err(ApiError::not_found(&resource, name));
+#[async_trait::async_trait]
+impl NamedCreate for Impact {
+    fn kind(&self) -> GroupVersionKind {
+        GroupVersionKind::new(GROUP, "v1", "CustomResourceDefinition")
+    }
+
+    fn is_published(&self) -> bool {
+        false
+    }
+
+    fn keeps_uid(&self) -> bool {
+        true
+    }
+
+    fn default(&self, crd: &mut Value) {
+        set_defaults(crd);
+    }
+
+    async fn create(&self, call: &CreateCall<'_>, mut crd: Value) -> Result<Answer, ApiError> {
+        let Some(server) = self.0.upgrade() else {
+            return Err(ApiError::unavailable("the server is shutting down"));
         };
+        let index = server.index();
+        let Some(definition) = index.find_by_name(call.name) else {
+            let resource = server.crds.gvr.group_resource();
+            return Err(ApiError::not_found(&resource, call.name));
+        };
+        // The definition is compiled, and objects are checked by it.
+        generic_server::cpu::pause().await;
         let old = definition.entry.value();
         if let (Some(map), Some(status)) = (crd.as_object_mut(), old.get("status")) {
             map.insert("status".into(), status.clone());
         }
-        set_defaults(&mut crd);
         let faults = validation::validate_update(&crd, &old);
         if !faults.is_empty() {
-            return Err(ApiError::invalid(&self.crds.gvk.group_kind(), name, &faults));
+            return Err(ApiError::invalid(
+                &server.crds.gvk.group_kind(),
+                call.name,
+                &faults,
+            ));
         }
-        let report = self.judge_stored(definition, &crd).await?;
-        let mut response = Response::new(full(report.to_string()));
-        let json = http::HeaderValue::from_static("application/json");
-        response.headers_mut().insert(http::header::CONTENT_TYPE, json);
-        Ok(response)
+        let admitted = call.validate(&crd).await?;
+        let report = server.judge_stored(definition, &crd).await?;
+        Ok(admitted.report(report))
     }
+}
 
+impl ApiExtensions {
     pub(crate) async fn judge_stored(&self, definition: &Definition, crd: &Value) -> Result<Value, ApiError> {
         let future = Future::of(crd)?;
         let snapshot = self.store_of(definition).fresh().await?;

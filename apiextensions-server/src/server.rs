@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -30,6 +30,7 @@ use tokio::sync::{Notify, watch};
 use crate::crd::stored::CrdCodec;
 use crate::crd::strategy::{CrdColumns, CrdStatusStrategy, CrdStrategy};
 use crate::definition::{Definition, VersionInfo};
+use crate::impact::Impact;
 use crate::index::{Changed, Index};
 use crate::resource;
 
@@ -97,7 +98,7 @@ impl fmt::Debug for ApiExtensions {
     }
 }
 
-fn crd_resource(deps: &Deps) -> ServedResource {
+fn crd_resource(deps: &Deps, server: Weak<ApiExtensions>) -> ServedResource {
     let gvk = GroupVersionKind::new(GROUP, "v1", "CustomResourceDefinition");
     let config = StoreConfig {
         resource: GroupResource::new(GROUP, "customresourcedefinitions"),
@@ -129,7 +130,10 @@ fn crd_resource(deps: &Deps) -> ServedResource {
         strategy: Arc::new(CrdStrategy),
         backend: Backend::Stored(store),
         converter: None,
-        subresources: vec![("status".into(), Subresource::View(Arc::new(CrdStatusStrategy)))],
+        subresources: vec![
+            ("impact".into(), Subresource::Create(Arc::new(Impact(server)))),
+            ("status".into(), Subresource::View(Arc::new(CrdStatusStrategy))),
+        ],
         table: Arc::new(CrdColumns::new()),
         verbs: ALL_VERBS,
         deprecation_warning: None,
@@ -153,22 +157,25 @@ fn retire(change: &Changed) {
 impl ApiExtensions {
     /// A server that knows no CRD yet: [`ApiExtensions::start`] reads them.
     pub fn new(deps: Deps) -> Arc<Self> {
-        let crds = Arc::new(crd_resource(&deps));
-        deps.directory.register(crds.clone());
-        let group = GroupSpec {
-            group: GROUP.into(),
-            versions: vec![("v1".into(), vec![crds.clone()])],
-        };
-        Arc::new(ApiExtensions {
-            own: ApiServer::new(vec![group], deps.env.clone()),
-            deps,
-            crds,
-            index: ArcSwap::default(),
-            moving: Mutex::default(),
-            published: Mutex::default(),
-            changes: watch::Sender::default(),
-            todo: Mutex::default(),
-            wake: Notify::new(),
+        // The impact check of a CRD looks at the objects that this server stores.
+        Arc::new_cyclic(|server| {
+            let crds = Arc::new(crd_resource(&deps, server.clone()));
+            deps.directory.register(crds.clone());
+            let group = GroupSpec {
+                group: GROUP.into(),
+                versions: vec![("v1".into(), vec![crds.clone()])],
+            };
+            ApiExtensions {
+                own: ApiServer::new(vec![group], deps.env.clone()),
+                deps,
+                crds,
+                index: ArcSwap::default(),
+                moving: Mutex::default(),
+                published: Mutex::default(),
+                changes: watch::Sender::default(),
+                todo: Mutex::default(),
+                wake: Notify::new(),
+            }
         })
     }
 
@@ -314,10 +321,6 @@ impl Delegate for ApiExtensions {
         let info = authorized.info();
         if !info.is_resource {
             return Handled::NotMine(request);
-        }
-        if info.group == GROUP && info.subresource == "impact" && info.verb == "create" {
-            let answer = self.impact(authorized, request).await;
-            return Handled::Answered(answer.unwrap_or_else(|error| respond::error(&error)));
         }
         if info.group == GROUP {
             return self.own.handle(authorized, request).await;

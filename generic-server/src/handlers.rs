@@ -11,6 +11,7 @@ mod options;
 pub(crate) mod output;
 mod patch;
 mod scale;
+mod subresource;
 mod table;
 mod update;
 pub mod watch;
@@ -32,7 +33,7 @@ use crate::registry::managed::Writer;
 use crate::registry::strategy::Strategy;
 use crate::registry::write::WriteCall;
 use crate::request::{Authorized, Body, Request, Response, Routed};
-use crate::resource::{Backend, Scope, ServedResource, Subresource, SubresourceCall};
+use crate::resource::{Backend, Scope, ServedResource, Subresource};
 
 /// What all handlers of a server share.
 #[derive(Debug, Clone)]
@@ -96,7 +97,7 @@ async fn dispatch(
     let info = authorized.info();
     check_path(resource, authorized, &request)?;
     if !info.subresource.is_empty() {
-        return subresource(resource, env, authorized, request).await;
+        return of_subresource(resource, env, authorized, request).await;
     }
     let verb = info.verb.as_str();
     let reads = matches!(verb, "get" | "list" | "watch");
@@ -122,7 +123,7 @@ async fn dispatch(
         body: Mutex::new(Some(body)),
     };
     match (verb, &resource.backend) {
-        ("create", Backend::Virtual(backend)) => create::virtual_create(&call, &**backend).await,
+        ("create", Backend::Virtual(backend)) => subresource::create_virtual(&call, &**backend).await,
         ("get", Backend::Virtual(backend)) => {
             let negotiated = call.negotiate()?;
             let object = backend.get(authorized, &info.namespace, &info.name).await?;
@@ -141,50 +142,6 @@ async fn dispatch(
         ("delete", _) => delete::handle(&call).await,
         ("deletecollection", _) => delete::collection(&call).await,
         _ => Err(ApiError::method_not_allowed()),
-    }
-}
-
-/// The body of a create through a subresource that is more than a view, with the request's options.
-#[derive(Debug)]
-pub struct SubresourceBody {
-    /// The object, of the kind that was asked for.
-    pub object: Value,
-    /// Nothing is to be stored.
-    pub dry_run: bool,
-    /// `CreateOptions`, for admission.
-    pub options: Value,
-}
-
-impl SubresourceCall<'_> {
-    /// Reads a body as a built-in kind, by the rules of all bodies: media types, size, strictness, types of fields. `also` are other
-    /// versions of the same shape that clients may send.
-    ///
-    /// # Errors
-    /// As for the create of an object of that kind.
-    pub async fn read(
-        &self,
-        request: Request,
-        kind: &machinery::GroupVersionKind,
-        also: &[&str],
-    ) -> Result<SubresourceBody, ApiError> {
-        let (head, body) = request.into_parts();
-        let call = Call {
-            resource: self.resource,
-            env: self.env,
-            authorized: self.authorized,
-            head,
-            body: Mutex::new(Some(body)),
-        };
-        let options = WriteOptions::parse(call.head.uri.query(), "CreateOptions", false)?;
-        let schema = machinery::schema::builtin().kind(&kind.group, &kind.version, &kind.kind);
-        let version = kind.api_version();
-        let versions: Vec<&str> = std::iter::once(&*version).chain(also.iter().copied()).collect();
-        let object = body::typed_as(&call, schema.as_ref(), &versions, &kind.kind, &options).await?;
-        Ok(SubresourceBody {
-            object,
-            dry_run: options.dry_run,
-            options: options.object,
-        })
     }
 }
 
@@ -218,29 +175,21 @@ fn check_path(resource: &ServedResource, authorized: &Authorized, request: &Requ
     }
 }
 
-async fn subresource(
+async fn of_subresource(
     resource: &Arc<ServedResource>,
     env: &ServeEnv,
     authorized: &Authorized,
     request: Request,
 ) -> Result<Response, ApiError> {
     let info = authorized.info();
-    let Some(subresource) = resource.subresource(&info.subresource) else {
+    let Some(found) = resource.subresource(&info.subresource) else {
         return Err(ApiError::no_such_path());
     };
     if let Some(warning) = &resource.deprecation_warning {
         authorized.context().warn(warning.clone());
     }
-    if let Subresource::Connect(handler) = subresource {
-        let call = SubresourceCall {
-            authorized,
-            resource,
-            env,
-            admission: &env.admission,
-            namespace: &info.namespace,
-            name: &info.name,
-        };
-        return handler.handle(call, request).await;
+    if let Subresource::Connect(handler) = found {
+        return subresource::connect(resource, env, authorized, &**handler, request).await;
     }
     let (head, body) = request.into_parts();
     let call = Call {
@@ -250,12 +199,13 @@ async fn subresource(
         head,
         body: Mutex::new(Some(body)),
     };
-    match (info.verb.as_str(), subresource) {
+    match (info.verb.as_str(), found) {
         ("get", Subresource::View(_)) => get::handle(resource, authorized, &call.head).await,
         ("update", Subresource::View(strategy)) => {
             update::handle(&call, &**strategy, &info.subresource).await
         }
         ("patch", Subresource::View(strategy)) => patch::handle(&call, &**strategy, &info.subresource).await,
+        ("create", Subresource::Create(creator)) => subresource::create_named(&call, &**creator).await,
         ("get", Subresource::Scale(paths)) => scale::get(&call, paths).await,
         ("update", Subresource::Scale(paths)) => scale::update(&call, paths).await,
         ("patch", Subresource::Scale(paths)) => scale::patch(&call, paths).await,

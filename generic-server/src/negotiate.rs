@@ -129,6 +129,7 @@ pub(crate) struct ErrorForm {
 struct Offer {
     custom: bool,
     stream: bool,
+    table: bool,
 }
 
 /// The form of an answer about a resource, built-in or custom. 406 in upstream's words when nothing fits; 400 for a bad `includeObject`.
@@ -138,13 +139,33 @@ pub(crate) fn negotiate(head: &Parts, custom: bool) -> Result<Negotiated, ApiErr
         Offer {
             custom,
             stream: false,
+            table: true,
+        },
+    )
+}
+
+/// The same for what a subresource has made, which has no columns.
+pub(crate) fn negotiate_created(head: &Parts, custom: bool) -> Result<Negotiated, ApiError> {
+    of(
+        head,
+        Offer {
+            custom,
+            stream: false,
+            table: false,
         },
     )
 }
 
 /// The same for lists and watches, which offer streams too.
 pub(crate) fn negotiate_stream(head: &Parts, custom: bool) -> Result<Negotiated, ApiError> {
-    of(head, Offer { custom, stream: true })
+    of(
+        head,
+        Offer {
+            custom,
+            stream: true,
+            table: true,
+        },
+    )
 }
 
 fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
@@ -161,7 +182,7 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
     }
     let Some((media, view, pretty)) = choose(accept, |media, view| match view {
         View::Object => !(offer.custom && media == Media::Protobuf),
-        View::Table(..) => media != Media::Protobuf,
+        View::Table(..) => offer.table && media != Media::Protobuf,
         View::Partial(_) | View::PartialList(_) => true,
     }) else {
         return Err(ApiError::not_acceptable(BUILTIN_TYPES));

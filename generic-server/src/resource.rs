@@ -1,5 +1,7 @@
 //! A resource as it is served: one resource at one version, with everything that the handlers need to answer for it.
 
+mod subresource;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -10,7 +12,12 @@ use serde_json::Value;
 
 use crate::registry::strategy::Strategy;
 use crate::registry::{Entry, ObjectStore};
-use crate::request::{Authorized, Request, Response};
+use crate::request::Authorized;
+
+pub use subresource::{
+    Admitted, Answer, Connect, ConnectCall, CreateCall, NamedCreate, ScalePaths, Subresource,
+};
+pub(crate) use subresource::{Outcome, Validation};
 
 /// Namespaced or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,14 +131,11 @@ pub trait VirtualResource: Send + Sync + Debug {
     /// `create`, `get`, `list`: what is implemented.
     fn verbs(&self) -> &'static [&'static str];
 
-    /// Answers a create; `object` is decoded and defaulted, not validated.
-    async fn create(
-        &self,
-        _authorized: &Authorized,
-        _namespace: &str,
-        _object: Value,
-        _dry_run: bool,
-    ) -> Result<Value, ApiError> {
+    /// Answers a create, as [`NamedCreate::create`] does.
+    ///
+    /// # Errors
+    /// Whatever the client is to see.
+    async fn create(&self, _call: &CreateCall<'_>, _object: Value) -> Result<Answer, ApiError> {
         Err(ApiError::method_not_allowed())
     }
 
@@ -144,57 +148,6 @@ pub trait VirtualResource: Send + Sync + Debug {
     async fn list(&self, _authorized: &Authorized, _namespace: &str) -> Result<Vec<Value>, ApiError> {
         Err(ApiError::method_not_allowed())
     }
-}
-
-/// A subresource.
-#[derive(Debug, Clone)]
-pub enum Subresource {
-    /// The whole object, read and written with another strategy: `status`, `approval`, `ephemeralcontainers`, `resize`.
-    /// Offers get, patch and update.
-    View(Arc<dyn Strategy>),
-    /// `autoscaling/v1, Kind=Scale` over these paths. Offers get, patch and update.
-    Scale(ScalePaths),
-    /// Anything else: it sees the request.
-    Connect(Arc<dyn SubresourceHandler>),
-}
-
-/// Where a scale's values are in the object. Paths are of object keys: `["spec", "replicas"]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScalePaths {
-    /// The wish.
-    pub spec_replicas: Vec<String>,
-    /// What is there.
-    pub status_replicas: Vec<String>,
-    /// A string, or a LabelSelector object (built-in kinds).
-    pub selector: Option<Vec<String>>,
-}
-
-/// Answers a subresource that is more than a view of the object.
-#[async_trait::async_trait]
-pub trait SubresourceHandler: Send + Sync + Debug {
-    /// For discovery: the verbs.
-    fn verbs(&self) -> &'static [&'static str];
-    /// For discovery: the kind of its bodies (`policy/v1, Kind=Eviction`).
-    fn kind(&self) -> GroupVersionKind;
-    /// Answers. `call` says which object; errors become Statuses.
-    async fn handle(&self, call: SubresourceCall<'_>, request: Request) -> Result<Response, ApiError>;
-}
-
-/// Which object a subresource is asked of.
-#[derive(Debug, Clone, Copy)]
-pub struct SubresourceCall<'a> {
-    /// The proof, with the whole request information (`info().parts` has what follows the subresource).
-    pub authorized: &'a Authorized,
-    /// The parent resource.
-    pub resource: &'a Arc<ServedResource>,
-    /// What the handlers of the server share, for [`SubresourceCall::read`].
-    pub(crate) env: &'a crate::handlers::ServeEnv,
-    /// The admission chain of the server.
-    pub admission: &'a crate::admission::AdmissionChain,
-    /// The namespace, or empty.
-    pub namespace: &'a str,
-    /// The parent's name.
-    pub name: &'a str,
 }
 
 /// One resource at one version.

@@ -30,7 +30,11 @@ mod storage;
 pub(crate) mod storagemigration;
 
 #[cfg(test)]
+pub(crate) mod check;
+#[cfg(test)]
 mod growth;
+#[cfg(test)]
+mod schemas;
 
 type Resources = Vec<Arc<ServedResource>>;
 /// Makes the resources of a group.

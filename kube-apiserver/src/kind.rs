@@ -9,8 +9,8 @@ use generic_server::registry::cache::{BuiltinCodec, JsonCodec};
 use generic_server::registry::store::StoreConfig;
 use generic_server::registry::strategy::Strategy;
 use generic_server::resource::{
-    ALL_VERBS, Backend, Conversion, Converter, Decoding, Names, ScalePaths, Scope, ServedResource,
-    Subresource, VirtualResource,
+    ALL_VERBS, Backend, Conversion, Converter, Decoding, NamedCreate, Names, ScalePaths, Scope,
+    ServedResource, Subresource, VirtualResource,
 };
 use machinery::schema::builtin;
 use machinery::{GroupResource, GroupVersionKind, GroupVersionResource};
@@ -114,6 +114,11 @@ impl KindBuilder<'_> {
     /// A subresource that is the whole object under another strategy.
     pub(crate) fn view(self, name: &str, strategy: impl Strategy + 'static) -> Self {
         self.sub(name, Subresource::View(Arc::new(strategy)))
+    }
+
+    /// A subresource to which an object of its own kind is posted.
+    pub(crate) fn create(self, name: &str, subresource: impl NamedCreate + 'static) -> Self {
+        self.sub(name, Subresource::Create(Arc::new(subresource)))
     }
 
     /// `scale` over the usual paths.

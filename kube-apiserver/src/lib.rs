@@ -8,7 +8,6 @@ mod admission;
 pub mod authorization;
 mod bootstrap;
 mod client;
-mod connect;
 mod controllers;
 mod deps;
 mod faults;

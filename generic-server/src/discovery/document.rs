@@ -64,6 +64,7 @@ fn document(resource: &ServedResource) -> ResourceDocument {
     let subresources = resource
         .subresources
         .iter()
+        .filter(|(_, subresource)| subresource.is_published())
         .map(|(name, subresource)| match subresource {
             Subresource::View(_) => SubresourceDocument {
                 name: name.clone(),
@@ -74,6 +75,11 @@ fn document(resource: &ServedResource) -> ResourceDocument {
                 name: name.clone(),
                 kind: Some(GroupVersionKind::new("autoscaling", "v1", "Scale")),
                 verbs: view(),
+            },
+            Subresource::Create(handler) => SubresourceDocument {
+                name: name.clone(),
+                kind: Some(handler.kind()).filter(|kind| *kind != resource.gvk),
+                verbs: strings(&["create"]),
             },
             Subresource::Connect(handler) => SubresourceDocument {
                 name: name.clone(),

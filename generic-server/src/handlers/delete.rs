@@ -4,7 +4,7 @@ use http::StatusCode;
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta};
 use serde_json::{Value, json};
 
-use super::{Call, body, list, options, output};
+use super::{Call, body, list, options};
 use crate::authz::{Attributes, Decision};
 use crate::registry::write::{self, WriteCall};
 use crate::request::Response;

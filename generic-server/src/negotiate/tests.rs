@@ -18,6 +18,7 @@ fn check(custom: bool, accept: &str, expected: Result<(Media, View), u16>) {
         Offer {
             custom,
             stream: false,
+            table: true,
         },
     );
     let got = got.map(|n| (n.media, n.view)).map_err(|e| e.code());
@@ -83,6 +84,7 @@ fn refusals_differ_between_built_in_and_custom() {
             Offer {
                 custom,
                 stream: false,
+                table: true,
             },
         )
         .expect_err("406")
@@ -114,6 +116,7 @@ fn bad_table_options() {
     let offer = Offer {
         custom: false,
         stream: false,
+        table: true,
     };
     let error = of(&parts("/x?includeObject=All", &accept), offer).expect_err("unknown");
     assert_eq!(

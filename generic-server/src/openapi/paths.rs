@@ -347,7 +347,8 @@ impl<'a> Writer<'a> {
             self.paths
                 .insert(format!("{collection}/{{name}}"), Value::Object(path));
         }
-        for (name, subresource) in &resource.subresources {
+        let published = |(_, subresource): &&(String, Subresource)| subresource.is_published();
+        for (name, subresource) in resource.subresources.iter().filter(published) {
             let own = |verb: &str| format!("{}{}", id(verb), capital(name));
             let view = ["get", "update", "patch"];
             let mut path = match subresource {
@@ -356,6 +357,11 @@ impl<'a> Writer<'a> {
                     let scale = GroupVersionKind::new("autoscaling", "v1", "Scale");
                     self.view(&own, name, "io.k8s.api.autoscaling.v1.Scale", &scale, &view)
                 }
+                Subresource::Create(handler) => {
+                    let kind = handler.kind();
+                    let model = type_name(&kind.group, &kind.version, &kind.kind);
+                    self.connect(&own, name, model.as_deref(), &kind, &["create"])
+                }
                 Subresource::Connect(handler) => {
                     let kind = handler.kind();
                     let model = type_name(&kind.group, &kind.version, &kind.kind);
@@ -363,7 +369,7 @@ impl<'a> Writer<'a> {
                 }
             };
             let mut parameters = shared.clone();
-            if path.contains_key("post") && matches!(subresource, Subresource::Connect(_)) {
+            if path.contains_key("post") && matches!(subresource, Subresource::Create(_)) {
                 parameters.extend(parameters::WRITE);
                 parameters.sort_unstable();
             }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use generic_server::authz::{Attributes, Authorizer, Decision};
-use generic_server::resource::{ServedResource, VirtualResource};
-use generic_server::{ApiError, Authorized, User};
-use machinery::{FieldPath, GroupKind, meta};
+use generic_server::resource::{Answer, CreateCall, ServedResource, VirtualResource};
+use generic_server::{ApiError, User};
+use machinery::{FieldPath, GroupKind};
 use serde_json::{Map, Value, json};
 
 use crate::faults::Faults;
@@ -67,17 +67,11 @@ impl VirtualResource for Review {
         &["create"]
     }
 
-    async fn create(
-        &self,
-        authorized: &Authorized,
-        namespace: &str,
-        mut object: Value,
-        _dry_run: bool,
-    ) -> Result<Value, ApiError> {
+    async fn create(&self, call: &CreateCall<'_>, mut object: Value) -> Result<Answer, ApiError> {
         if self.about == About::Rules {
-            return self.rules(authorized, object).await;
+            return self.rules(call, object).await;
         }
-        let faults = Faults::collect(|faults| check(faults, self.about, namespace, &object));
+        let faults = Faults::collect(|faults| check(faults, self.about, call.namespace, &object));
         if !faults.is_empty() {
             // Upstream knows only the group here, not the kind.
             return Err(ApiError::invalid(
@@ -86,13 +80,11 @@ impl VirtualResource for Review {
                 &faults,
             ));
         }
+        let admitted = call.validate(&object).await?;
         let user = match self.about {
-            About::Oneself => authorized.user().clone(),
+            About::Oneself => call.authorized.user().clone(),
             _ => named_user(&object),
         };
-        if self.about == About::Local {
-            meta::set(&mut object, "namespace", namespace);
-        }
         let selector = field_selector(&object);
         let decision = self
             .authorizer
@@ -115,17 +107,19 @@ impl VirtualResource for Review {
             status.insert("evaluationError".into(), error.into());
         }
         object.put("status", status);
-        Ok(object)
+        Ok(admitted.created(object))
     }
 }
 
 impl Review {
-    async fn rules(&self, authorized: &Authorized, mut object: Value) -> Result<Value, ApiError> {
+    async fn rules(&self, call: &CreateCall<'_>, mut object: Value) -> Result<Answer, ApiError> {
         let namespace = object.text("spec.namespace").to_string();
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));
         }
-        let rules = self.authorizer.rules_for(authorized.user(), &namespace).await;
+        let admitted = call.validate(&object).await?;
+        let user = call.authorized.user();
+        let rules = self.authorizer.rules_for(user, &namespace).await;
         let mut status = json!({
             "resourceRules": rules.resource_rules,
             "nonResourceRules": rules.non_resource_rules,
@@ -134,9 +128,11 @@ impl Review {
         if !rules.evaluation_error.is_empty() {
             status.put("evaluationError", rules.evaluation_error);
         }
+        // The answer is made anew: nothing of what was posted is in it.
+        object.put("metadata", json!({}));
         object.put("spec", json!({}));
         object.put("status", status);
-        Ok(object)
+        Ok(admitted.created(object))
     }
 }
 
@@ -180,10 +176,10 @@ fn check(faults: &mut Faults, about: About, namespace: &str, object: &Value) {
         );
     }
     let metadata = object.object_at("metadata");
-    let strays = metadata.into_iter().flatten().any(|(key, value)| {
+    let unexpected = metadata.into_iter().flatten().any(|(key, value)| {
         !value.is_null() && key != "managedFields" && !(about == About::Local && key == "namespace")
     });
-    if strays {
+    if unexpected {
         let text = match about {
             About::Local => "must be empty except for namespace",
             _ => "must be empty",
@@ -214,7 +210,7 @@ fn check(faults: &mut Faults, about: About, namespace: &str, object: &Value) {
     }
 }
 
-/// What does not parse in the review's selectors is told, not refused.
+/// Selectors of the review that do not parse are reported in its status, not refused.
 fn selector_error(object: &Value) -> Option<String> {
     let attributes = object.dig("spec.resourceAttributes");
     let errors: Vec<String> = ["fieldSelector", "labelSelector"]

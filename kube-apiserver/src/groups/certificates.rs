@@ -7,6 +7,7 @@ use generic_server::resource::ServedResource;
 use crate::kind::Builder;
 use crate::table;
 
+mod approval;
 mod certificate_signing_request;
 mod pem;
 pub(crate) mod request;
@@ -17,7 +18,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .cluster()
             .short(&["csr"])
             .table(&table::CSR)
-            .view("approval", certificate_signing_request::Approval)
+            .view("approval", approval::Approval)
             .rules(&certificate_signing_request::RULES),
     ]
 }

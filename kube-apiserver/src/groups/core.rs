@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use generic_server::resource::ServedResource;
-
-use generic_server::resource::{Subresource, SubresourceHandler};
+use generic_server::resource::{ServedResource, Subresource};
 
 use crate::client::Client;
-use crate::connect::{self, Stream};
 use crate::kind::Builder;
 use crate::rules::{Kind, Rules};
 use crate::table;
@@ -20,7 +17,7 @@ pub(crate) mod event;
 mod limit_range;
 pub(crate) mod namespace;
 mod node;
-mod persistent_volume;
+pub(crate) mod persistent_volume;
 pub(crate) mod persistent_volume_claim;
 pub(crate) mod pod;
 pub(crate) mod pod_spec;
@@ -28,24 +25,23 @@ pub(crate) mod pod_template;
 mod replication_controller;
 mod resource_quota;
 mod secret;
-mod service;
+pub(crate) mod service;
 mod service_account;
 pub(crate) mod service_alloc;
+mod streams;
+
+use streams::{NodeStream, Stream};
 
 /// What is answered rather than stored has no rules.
 static REVIEWED: Rules = Rules::PLAIN;
 
-fn connect(handler: impl SubresourceHandler + 'static) -> Subresource {
-    Subresource::Connect(Arc::new(handler))
-}
-
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     let client = Client::new(b.deps.directory.clone());
     let to_node = |stream| {
-        connect(connect::ToNode {
+        Subresource::Connect(Arc::new(NodeStream {
             client: client.clone(),
             stream,
-        })
+        }))
     };
     vec![
         b.kind("bindings", "Binding")
@@ -84,7 +80,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .short(&["ns"])
             .table(&table::NAMESPACE)
             .verbs(&["create", "delete", "get", "list", "patch", "update", "watch"])
-            .view("finalize", namespace::Finalize)
+            .view("finalize", namespace::finalize::Finalize)
             .view("status", namespace::Status)
             .stored(namespace::Namespaces),
         b.kind("nodes", "Node")
@@ -108,10 +104,13 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .category("all")
             .table(&table::POD)
             .view("status", pod::PodStatus)
-            .view("ephemeralcontainers", pod::EphemeralContainers)
-            .view("resize", pod::Resize)
-            .sub("binding", connect(connect::Binding(client.clone())))
-            .sub("eviction", connect(connect::Eviction(client.clone())))
+            .view(
+                "ephemeralcontainers",
+                pod::ephemeral_containers::EphemeralContainers,
+            )
+            .view("resize", pod::resize::Resize)
+            .create("binding", pod::binding::Binding(client.clone()))
+            .create("eviction", pod::eviction::Eviction(client.clone()))
             .sub("log", to_node(Stream::Log))
             .sub("exec", to_node(Stream::Run("PodExecOptions")))
             .sub("attach", to_node(Stream::Run("PodAttachOptions")))
@@ -136,12 +135,12 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .table(&table::SECRET)
             .rules(&secret::RULES),
         b.kind("serviceaccounts", "ServiceAccount")
-            .sub(
+            .create(
                 "token",
-                connect(connect::Token {
+                service_account::token::Token {
                     client: client.clone(),
                     issuer: b.deps.token_issuer.clone(),
-                }),
+                },
             )
             .short(&["sa"])
             .table(&table::NAME_AGE)

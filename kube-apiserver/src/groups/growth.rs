@@ -2,20 +2,13 @@
 //! field look-ups are counted with `n`, `2n` and `3n` items. A pass that searches a list for each item of a list shows in the second
 //! difference, which is nothing for a pass that is linear.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use generic_server::authn::{TokenAuthenticator, TokenVerdict};
-use generic_server::authz::AlwaysAllow;
-use generic_server::registry::cache::StoredForm;
+use generic_server::Authorized;
 use generic_server::registry::strategy::{Strategy, WriteContext};
-use generic_server::registry::{Directory, StorageFactory};
 use generic_server::resource::{ServedResource, Subresource};
-use generic_server::{ApiError, Authorized};
 use machinery::schema::{Format, SchemaRef, Type, builtin};
 use serde_json::{Map, Value, json};
 
-use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
+use super::check;
 use crate::json::steps;
 
 /// The smallest length of the lists.
@@ -23,44 +16,6 @@ const N: usize = 24;
 /// How much the second difference may be: what a pass does once more or less at a bound. A single search of a list for each of its
 /// items makes it at least `N * N`.
 const SLACK: usize = 12 * N;
-
-#[derive(Debug)]
-struct Nobody;
-
-#[async_trait::async_trait]
-impl TokenAuthenticator for Nobody {
-    async fn authenticate_token(&self, _token: &str, _audiences: &[String]) -> TokenVerdict {
-        TokenVerdict::NotMine
-    }
-}
-
-#[async_trait::async_trait]
-impl TokenIssuer for Nobody {
-    fn default_audiences(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    async fn issue(&self, _claims: &TokenClaims) -> Result<IssuedToken, ApiError> {
-        Err(ApiError::internal("no key"))
-    }
-}
-
-fn deps() -> Deps {
-    Deps {
-        storage: StorageFactory::new(storage::MvccStore::memory()),
-        prefix: "/registry".into(),
-        stored_form: StoredForm::Json,
-        directory: Arc::new(Directory::default()),
-        authorizer: Arc::new(AlwaysAllow),
-        token_authenticator: Arc::new(Nobody),
-        token_issuer: Arc::new(Nobody),
-        service_cidrs: vec!["10.0.0.0/24".parse().unwrap()],
-        node_ports: 30_000..=32_767,
-        storage_migration: true,
-        event_ttl: Duration::from_secs(3_600),
-        advertise: ([127, 0, 0, 1].into(), 443),
-    }
-}
 
 /// A scalar; `item` tells those of different items apart.
 fn scalar(schema: SchemaRef<'_>, item: usize) -> Option<Value> {
@@ -209,14 +164,9 @@ fn judge(resource: &ServedResource, strategy: &dyn Strategy, object: &Value) {
 
 #[test]
 fn judging_an_object_costs_what_its_lists_are_long() {
-    let groups = super::groups(&deps());
     let mut faults = Vec::new();
     let mut judged = 0;
-    let resources = groups
-        .iter()
-        .flat_map(|group| &group.versions)
-        .flat_map(|(_, resources)| resources);
-    for resource in resources {
+    for resource in check::resources() {
         let gvk = &resource.gvk;
         let Some(schema) = builtin().kind(&gvk.group, &gvk.version, &gvk.kind) else {
             continue;
@@ -237,7 +187,7 @@ fn judging_an_object_costs_what_its_lists_are_long() {
                 judged += 1;
                 let [once, twice, thrice] = objects
                     .each_ref()
-                    .map(|object| steps::of(|| judge(resource, &***strategy, object)));
+                    .map(|object| steps::of(|| judge(&resource, &***strategy, object)));
                 if (once + thrice).abs_diff(2 * twice) > SLACK {
                     let path = place.keys.join(".");
                     faults.push(format!(

@@ -124,3 +124,124 @@ async fn bodies_are_read_as_their_kinds() {
     assert_eq!(log["message"], "container a+b is not valid for pod p");
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn what_a_subresource_makes_is_negotiated() {
+    let (plane, client) = plane().await;
+    account(&client, "own").await;
+    pod(&client, "p", "own").await;
+    let token = format!("{NAMESPACE}/serviceaccounts/own/token");
+    let ask = async |accept: &str| {
+        let client = client.clone().header("accept", accept);
+        let answer = client
+            .post(&token, &json!({"spec": {"expirationSeconds": 600}}))
+            .await;
+        (answer.status, answer.body)
+    };
+    for (accept, expected) in [
+        ("application/json", "{\"kind\":\"TokenRequest\""),
+        ("application/yaml", "apiVersion: authentication.k8s.io/v1"),
+        ("application/vnd.kubernetes.protobuf", "k8s\0"),
+        // There are no columns to show: the next best form is taken.
+        (
+            "application/json;as=Table;v=v1;g=meta.k8s.io, application/json",
+            "{\"kind\":\"TokenRequest\"",
+        ),
+    ] {
+        let (code, body) = ask(accept).await;
+        assert_eq!(code, 201, "{accept}");
+        assert!(
+            body.starts_with(expected.as_bytes()),
+            "{accept}: {}",
+            String::from_utf8_lossy(&body)
+        );
+    }
+    let (code, _) = ask("application/json;as=Table;v=v1;g=meta.k8s.io").await;
+    assert_eq!(code, 406);
+    // What was posted is the client's in the answer, as upstream has it.
+    let issued = client.post(&token, &json!({"spec": {}})).await.expect(201);
+    let managed = &issued["metadata"]["managedFields"][0];
+    assert_eq!(
+        (&managed["subresource"], &managed["operation"]),
+        (&json!("token"), &json!("Update"))
+    );
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_of_an_eviction_may_be_asked_for_in_its_body() {
+    let (plane, client) = plane().await;
+    account(&client, "own").await;
+    pod(&client, "p", "own").await;
+    let path = format!("{NAMESPACE}/pods/p/eviction");
+    let evict = async |query: &str, options: Value| {
+        let eviction = json!({"metadata": {"name": "p"}, "deleteOptions": options});
+        client.post(&format!("{path}{query}"), &eviction).await
+    };
+    evict("", json!({"dryRun": ["All"]})).await.expect(201);
+    evict("?dryRun=All", json!({"dryRun": ["All"]})).await.expect(201);
+    let message = "Non-matching dry-run options in request and content: [All] and [Some]";
+    let refused = evict("?dryRun=All", json!({"dryRun": ["Some"]}))
+        .await
+        .expect(500);
+    assert_eq!(refused["message"], message);
+    client.get(&format!("{NAMESPACE}/pods/p")).await.expect(200);
+    evict("", Value::Null).await.expect(201);
+    client.get(&format!("{NAMESPACE}/pods/p")).await.expect(404);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_changed_definition_is_checked_without_being_written() {
+    let (plane, client) = plane().await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = |kind: &str| {
+        let schema = json!({"type": "object", "properties": {"size": {"type": kind}}});
+        json!({"metadata": {"name": "foos.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "foos", "kind": "Foo"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
+    };
+    client.post(definitions, &definition("integer")).await.expect(201);
+    let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "one"}, "size": 3});
+    let foos = "/apis/example.com/v1/namespaces/default/foos";
+    client.post(foos, &foo).await.expect(201);
+    let path = format!("{definitions}/foos.example.com/impact");
+    let report = client.post(&path, &definition("string")).await.expect(200);
+    assert_eq!(
+        (&report["objects"], &report["refused"]["count"]),
+        (&json!(1), &json!(1))
+    );
+    // The body is read as any: YAML will do, and strictness is the client's choice.
+    let yaml = client
+        .raw(
+            "POST",
+            &path,
+            "application/yaml",
+            definition("integer").to_string(),
+        )
+        .await;
+    assert_eq!(yaml.expect(200)["refused"]["count"], 0);
+    let mut odd = definition("integer");
+    odd["spec"]["more"] = json!(1);
+    client
+        .post(&format!("{path}?fieldValidation=Strict"), &odd)
+        .await
+        .expect(400);
+    client
+        .post(
+            &format!("{definitions}/bars.example.com/impact"),
+            &definition("string"),
+        )
+        .await
+        .expect(404);
+    let stored = client
+        .get(&format!("{definitions}/foos.example.com"))
+        .await
+        .expect(200);
+    let kind = &stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["size"]["type"];
+    assert_eq!(kind, "integer");
+    // Upstream has no such subresource: its documents are the same.
+    let documents = client.get("/apis/apiextensions.k8s.io/v1").await.expect(200);
+    assert!(!documents.to_string().contains("impact"));
+    plane.stop().await;
+}

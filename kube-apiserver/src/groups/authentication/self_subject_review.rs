@@ -1,12 +1,9 @@
 //! SelfSubjectReview: who the server takes the client for.
 
-use generic_server::resource::VirtualResource;
-use generic_server::{ApiError, Authorized, User};
-use machinery::meta;
+use generic_server::resource::{Answer, CreateCall, VirtualResource};
+use generic_server::{ApiError, User};
 use machinery::time::Timestamp;
 use serde_json::{Map, Value, json};
-
-use crate::json::Json;
 
 /// Answers with the user of the request.
 #[derive(Debug)]
@@ -18,17 +15,14 @@ impl VirtualResource for SelfSubjectReview {
         &["create"]
     }
 
-    async fn create(
-        &self,
-        authorized: &Authorized,
-        _namespace: &str,
-        mut object: Value,
-        _dry_run: bool,
-    ) -> Result<Value, ApiError> {
-        object.ensure("metadata");
-        meta::set(&mut object, "creationTimestamp", Timestamp::now().to_rfc3339());
-        object.put("status", json!({"userInfo": user_info(authorized.user())}));
-        Ok(object)
+    async fn create(&self, call: &CreateCall<'_>, review: Value) -> Result<Answer, ApiError> {
+        let admitted = call.validate(&review).await?;
+        // The answer is made anew: nothing of what was posted is in it.
+        Ok(admitted.created(json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+            "metadata": {"creationTimestamp": Timestamp::now().to_rfc3339()},
+            "status": {"userInfo": user_info(call.authorized.user())},
+        })))
     }
 }
 

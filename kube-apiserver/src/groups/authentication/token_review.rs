@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use generic_server::ApiError;
 use generic_server::authn::{TokenAuthenticator, bearer};
-use generic_server::resource::VirtualResource;
-use generic_server::{ApiError, Authorized};
+use generic_server::resource::{Answer, CreateCall, VirtualResource};
 use serde_json::{Value, json};
 
 use super::user_info;
@@ -24,19 +24,14 @@ impl VirtualResource for TokenReview {
         &["create"]
     }
 
-    async fn create(
-        &self,
-        _authorized: &Authorized,
-        _namespace: &str,
-        mut object: Value,
-        _dry_run: bool,
-    ) -> Result<Value, ApiError> {
+    async fn create(&self, call: &CreateCall<'_>, mut object: Value) -> Result<Answer, ApiError> {
         let token = object.text("spec.token").to_string();
         if token.is_empty() {
             return Err(ApiError::bad_request(
                 "token is required for TokenReview in authentication",
             ));
         }
+        let admitted = call.validate(&object).await?;
         let audiences: Vec<String> = object.strings("spec.audiences").map(str::to_string).collect();
         let wanted = match audiences.is_empty() {
             true => self.issuer.default_audiences(),
@@ -49,6 +44,6 @@ impl VirtualResource for TokenReview {
             Err(why) => json!({"user": {}, "error": why}),
         };
         object.put("status", status);
-        Ok(object)
+        Ok(admitted.created(object))
     }
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use generic_server::registry::strategy::{NameRule, SelectableField, Strategy, WriteContext};
+use generic_server::registry::strategy::SelectableField;
+use machinery::FieldPath;
 use machinery::field::go_quote;
 use machinery::time::Timestamp;
-use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -15,14 +15,14 @@ use x509_parser::prelude::FromDer;
 use super::pem;
 use crate::faults::Faults;
 use crate::json::{Json, same};
-use crate::rules::{Resets, Rules, StatusMeta, prepare_status};
+use crate::rules::{Resets, Rules};
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
     create_on_update: false,
     prepare_create: |ctx, object| {
-        // Who asks is what the server knows, not what the client says.
+        // The requester is the authenticated user, whatever the body names.
         let user = ctx.authorized.user();
         let spec = object.ensure("spec");
         for key in ["username", "uid", "groups", "extra"] {
@@ -78,35 +78,6 @@ pub(crate) static RULES: Rules = Rules {
 /// Conditions that only `approval` writes.
 const VERDICTS: [&str; 2] = ["Approved", "Denied"];
 
-/// The strategy of `approval`: conditions change, nothing else.
-#[derive(Debug)]
-pub(crate) struct Approval;
-
-impl Strategy for Approval {
-    fn name_rule(&self) -> NameRule {
-        RULES.name
-    }
-
-    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
-        stamp_conditions(object, old);
-        let conditions = object.dig("status.conditions").clone();
-        prepare_status(StatusMeta::Free, object, old);
-        object.copy_key("status", old);
-        object.ensure("status").put("conditions", conditions);
-    }
-
-    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| {
-            validate_conditions(faults, object, old);
-            keeps_conditions(faults, object, old);
-        })
-    }
-
-    fn reset_fields(&self) -> &'static [&'static str] {
-        &["spec", "status.certificate"]
-    }
-}
-
 fn of_type<'v>(object: &'v Value, kind: &str) -> Vec<&'v Value> {
     let conditions = object.list("status.conditions").iter();
     conditions.filter(|c| c.text("type") == kind).collect()
@@ -127,7 +98,7 @@ fn keep_verdicts(object: &mut Value, old: &Value) {
 }
 
 /// Fills in the times of conditions; one of the same type and status as before keeps when it became so.
-fn stamp_conditions(object: &mut Value, old: &Value) {
+pub(super) fn stamp_conditions(object: &mut Value, old: &Value) {
     let now = Timestamp::now().to_rfc3339();
     let mut since: HashMap<(&str, &str), &str> = HashMap::new();
     for before in old.list("status.conditions") {
@@ -146,7 +117,7 @@ fn stamp_conditions(object: &mut Value, old: &Value) {
 }
 
 /// What was wrong before may stay wrong.
-fn validate_conditions(faults: &mut Faults, object: &Value, old: &Value) {
+pub(super) fn validate_conditions(faults: &mut Faults, object: &Value, old: &Value) {
     let path = FieldPath::new("status");
     let path = path.child("conditions");
     let mut had = Seen::default();
@@ -180,7 +151,7 @@ fn validate_conditions(faults: &mut Faults, object: &Value, old: &Value) {
 }
 
 /// Verdicts and failures are never taken back.
-fn keeps_conditions(faults: &mut Faults, object: &Value, old: &Value) {
+pub(super) fn keeps_conditions(faults: &mut Faults, object: &Value, old: &Value) {
     let path = FieldPath::new("status");
     for kind in ["Approved", "Denied", "Failed"] {
         if of_type(object, kind).len() < of_type(old, kind).len() {

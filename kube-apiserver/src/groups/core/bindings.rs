@@ -1,12 +1,11 @@
 //! `bindings`: the older way to assign a pod to a node.
 
-use generic_server::resource::VirtualResource;
-use generic_server::{ApiError, Authorized};
-use machinery::meta;
+use generic_server::ApiError;
+use generic_server::resource::{Answer, CreateCall, VirtualResource};
 use serde_json::Value;
 
+use super::pod::binding::bind;
 use crate::client::Client;
-use crate::connect::{bind, created};
 
 #[derive(Debug)]
 pub(crate) struct Bindings(pub(crate) Client);
@@ -17,15 +16,7 @@ impl VirtualResource for Bindings {
         &["create"]
     }
 
-    async fn create(
-        &self,
-        _authorized: &Authorized,
-        namespace: &str,
-        object: Value,
-        dry_run: bool,
-    ) -> Result<Value, ApiError> {
-        let name = meta::name(&object).to_string();
-        bind(&self.0, namespace, &name, &object, dry_run).await?;
-        Ok(created())
+    async fn create(&self, call: &CreateCall<'_>, object: Value) -> Result<Answer, ApiError> {
+        bind(&self.0, call, &object).await
     }
 }

@@ -1,6 +1,8 @@
 //! Namespace. Its `spec.finalizers` hold its deletion back, apart from `metadata.finalizers`; the namespace controller takes the
 //! `kubernetes` one away through `finalize` when nothing is left in it.
 
+pub(crate) mod finalize;
+
 use generic_server::registry::strategy::{
     DefaultPropagation, NameRule, SelectableField, Strategy, WriteContext,
 };
@@ -169,32 +171,45 @@ impl Strategy for Status {
     }
 }
 
-/// `namespaces/finalize`.
-#[derive(Debug)]
-pub(crate) struct Finalize;
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-impl Strategy for Finalize {
-    fn default(&self, object: &mut Value) {
-        default(object);
+    use crate::groups::check::kind;
+
+    #[test]
+    fn a_namespace_begins_with_a_finalizer() {
+        let namespaces = kind("namespaces");
+        namespaces.defaults(
+            &json!({}),
+            &json!({"metadata": {"labels": {"kubernetes.io/metadata.name": "one"}}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}),
+        );
+        namespaces.create(
+            &json!({"spec": {"finalizers": ["mine"]}}),
+            &[r#"spec.finalizers: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified"#],
+        );
+        namespaces.create(&json!({"spec": {"finalizers": ["example.com/mine"]}}), &[]);
+        namespaces.update_of(
+            "status",
+            &json!({}),
+            &json!({"status": {"phase": "Terminating"}}),
+            &[r#"status.Phase: Invalid value: "Terminating": may only be 'Active' if `deletionTimestamp` is empty"#],
+        );
     }
 
-    fn name_rule(&self) -> NameRule {
-        names::name_is_dns_label
-    }
-
-    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
-        object["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
-    }
-
-    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, _old: &Value) -> Vec<FieldError> {
-        finalizer_faults(object)
-    }
-
-    fn held_back(&self, object: &Value) -> bool {
-        Namespaces.held_back(object)
-    }
-
-    fn reset_fields(&self) -> &'static [&'static str] {
-        &["status"]
+    #[test]
+    fn only_finalize_changes_finalizers() {
+        let namespaces = kind("namespaces");
+        let change = json!({"spec": {"finalizers": []}});
+        let kept = namespaces.updated("", &json!({}), &change).unwrap();
+        assert_eq!(kept["spec"]["finalizers"], json!(["kubernetes"]));
+        let gone = namespaces.updated("finalize", &json!({}), &change).unwrap();
+        assert_eq!(
+            gone["spec"]
+                .get("finalizers")
+                .and_then(|f| f.as_array())
+                .map_or(0, Vec::len),
+            0
+        );
     }
 }

@@ -1,4 +1,9 @@
-//! Pod, and the views of it: status, ephemeral containers, resize.
+//! Pod, and its status.
+
+pub(crate) mod binding;
+pub(crate) mod ephemeral_containers;
+pub(crate) mod eviction;
+pub(crate) mod resize;
 
 use generic_server::registry::strategy::{FieldValue, Grace, SelectableField, Strategy, WriteContext};
 use machinery::names::{dns1123_label, dns1123_subdomain, in_range};
@@ -34,14 +39,6 @@ fn align_addresses(status: &mut Value) {
 /// `pods/status`.
 #[derive(Debug)]
 pub(crate) struct PodStatus;
-
-/// `pods/ephemeralcontainers`.
-#[derive(Debug)]
-pub(crate) struct EphemeralContainers;
-
-/// `pods/resize`.
-#[derive(Debug)]
-pub(crate) struct Resize;
 
 impl Strategy for Pods {
     fn default(&self, object: &mut Value) {
@@ -176,101 +173,6 @@ impl Strategy for PodStatus {
 
     fn reset_fields(&self) -> &'static [&'static str] {
         &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]
-    }
-}
-
-impl Strategy for EphemeralContainers {
-    fn default(&self, object: &mut Value) {
-        Pods.default(object);
-    }
-
-    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
-        let wanted = object.dig("spec.ephemeralContainers").clone();
-        let mut new = old.clone();
-        let meta_keys = ["name", "namespace", "uid", "resourceVersion", "managedFields"];
-        let asked = object.dig("metadata").clone();
-        let metadata = new.ensure("metadata");
-        for key in meta_keys {
-            metadata.copy_key(key, &asked);
-        }
-        let spec = new.ensure("spec");
-        match wanted.is_null() {
-            true => {
-                spec.take_key("ephemeralContainers");
-            }
-            false => spec.put("ephemeralContainers", wanted),
-        }
-        *object = new;
-        generation(object, old);
-    }
-
-    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| {
-            metadata_and_spec(faults, pod);
-            if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
-                faults.forbidden(
-                    &FieldPath::new(""),
-                    "static pods do not support ephemeral containers",
-                );
-                return;
-            }
-            let spec = FieldPath::new("spec");
-            let path = spec.child("ephemeralContainers");
-            let now = first_by(pod.list("spec.ephemeralContainers"), "name");
-            for before in old.list("spec.ephemeralContainers") {
-                let name = before.text("name");
-                match now.get(name).copied() {
-                    None => faults.forbidden(
-                        &path,
-                        format!("existing ephemeral containers \"{name}\" may not be removed\n"),
-                    ),
-                    Some(now) if !same(now, before) => faults.forbidden(
-                        &path,
-                        format!("existing ephemeral containers \"{name}\" may not be changed\n"),
-                    ),
-                    Some(_) => {}
-                }
-            }
-        })
-    }
-
-    fn reset_fields(&self) -> &'static [&'static str] {
-        &["status"]
-    }
-}
-
-impl Strategy for Resize {
-    fn default(&self, object: &mut Value) {
-        Pods.default(object);
-    }
-
-    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
-        let asked = object.clone();
-        let mut new = old.clone();
-        let metadata = new.ensure("metadata");
-        for key in ["name", "namespace", "uid", "resourceVersion", "managedFields"] {
-            metadata.copy_key(key, asked.dig("metadata"));
-        }
-        for list in ["containers", "initContainers"] {
-            let path = format!("spec.{list}");
-            let asked = first_by(asked.list(&path), "name");
-            for container in new.list_mut(&path) {
-                if let Some(from) = asked.get(container.text("name")).copied() {
-                    container.copy_key("resources", from);
-                    container.copy_key("resizePolicy", from);
-                }
-            }
-        }
-        *object = new;
-        generation(object, old);
-    }
-
-    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| resize(faults, pod, old))
-    }
-
-    fn reset_fields(&self) -> &'static [&'static str] {
-        &["status"]
     }
 }
 
@@ -656,46 +558,6 @@ fn transitions(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Val
                 &at.child("state"),
                 "may not be transitioned to non-terminated state",
             );
-        }
-    }
-}
-
-fn resize(faults: &mut Faults, pod: &Value, old: &Value) {
-    metadata_and_spec(faults, pod);
-    let path = FieldPath::new("spec");
-    if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
-        faults.forbidden(&FieldPath::new(""), "static pods cannot be resized");
-        return;
-    }
-    if qos_class(pod) != qos_class(old) {
-        faults.invalid(
-            &path,
-            old.text("status.qosClass"),
-            "Pod QOS Class may not change as a result of resizing",
-        );
-    }
-    for list in ["containers", "initContainers"] {
-        let at = path.child(list);
-        let full = format!("spec.{list}");
-        for (index, (now, before)) in pod.list(&full).iter().zip(old.list(&full)).enumerate() {
-            let at = at.index(index);
-            let at = at.child("resources");
-            for kind in ["requests", "limits"] {
-                let (new, gone) = (now.dig("resources").dig(kind), before.dig("resources").dig(kind));
-                let removed = |name: &&str| gone.get(*name).is_some() && new.get(*name).is_none();
-                if ["cpu", "memory"].iter().any(removed) {
-                    faults.forbidden(&at.child(kind), format!("resource {kind} cannot be removed"));
-                }
-                for (name, value) in gone.entries_of() {
-                    match name {
-                        "cpu" | "memory" => {}
-                        _ if new.get(name) != Some(value) => {
-                            faults.forbidden(&path, "only cpu and memory resources are mutable");
-                        }
-                        _ => {}
-                    }
-                }
-            }
         }
     }
 }

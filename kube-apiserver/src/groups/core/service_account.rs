@@ -1,5 +1,7 @@
 //! ServiceAccount.
 
+pub(crate) mod token;
+
 use serde_json::{Value, json};
 
 use crate::json::Json;
@@ -34,5 +36,25 @@ fn names_only(object: &mut Value) {
             "" => json!({}),
             name => json!({"name": name}),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::groups::check::kind;
+
+    #[test]
+    fn secrets_are_referred_to_by_name() {
+        let accounts = kind("serviceaccounts");
+        accounts.defaults(
+            &json!({"secrets": [{"name": "s", "namespace": "other", "uid": "u"}]}),
+            &json!({"secrets": [{"name": "s"}]}),
+        );
+        accounts.warnings(
+            &json!({"metadata": {"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}}),
+            &["metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"],
+        );
     }
 }

@@ -1,0 +1,37 @@
+//! `namespaces/finalize`: the namespace controller takes finalizers of `spec` away here.
+
+use generic_server::registry::strategy::{NameRule, Strategy, WriteContext};
+use machinery::{FieldError, names};
+use serde_json::{Value, json};
+
+use super::{Namespaces, default, finalizer_faults};
+
+/// The strategy of the subresource.
+#[derive(Debug)]
+pub(crate) struct Finalize;
+
+impl Strategy for Finalize {
+    fn default(&self, object: &mut Value) {
+        default(object);
+    }
+
+    fn name_rule(&self) -> NameRule {
+        names::name_is_dns_label
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        object["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, _old: &Value) -> Vec<FieldError> {
+        finalizer_faults(object)
+    }
+
+    fn held_back(&self, object: &Value) -> bool {
+        Namespaces.held_back(object)
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+}

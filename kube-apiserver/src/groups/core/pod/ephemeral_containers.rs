@@ -1,0 +1,74 @@
+//! `pods/ephemeralcontainers`: adds containers to a pod that runs.
+
+use generic_server::registry::strategy::{Strategy, WriteContext};
+use machinery::{FieldError, FieldPath, meta};
+use serde_json::Value;
+
+use super::{MIRROR, Pods, generation, metadata_and_spec};
+use crate::faults::Faults;
+use crate::json::{Json, same};
+use crate::unique::first_by;
+
+/// The strategy of the subresource.
+#[derive(Debug)]
+pub(crate) struct EphemeralContainers;
+
+impl Strategy for EphemeralContainers {
+    fn default(&self, object: &mut Value) {
+        Pods.default(object);
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        let wanted = object.dig("spec.ephemeralContainers").clone();
+        let mut new = old.clone();
+        let meta_keys = ["name", "namespace", "uid", "resourceVersion", "managedFields"];
+        let asked = object.dig("metadata").clone();
+        let metadata = new.ensure("metadata");
+        for key in meta_keys {
+            metadata.copy_key(key, &asked);
+        }
+        let spec = new.ensure("spec");
+        match wanted.is_null() {
+            true => {
+                spec.take_key("ephemeralContainers");
+            }
+            false => spec.put("ephemeralContainers", wanted),
+        }
+        *object = new;
+        generation(object, old);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| {
+            metadata_and_spec(faults, pod);
+            if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
+                faults.forbidden(
+                    &FieldPath::new(""),
+                    "static pods do not support ephemeral containers",
+                );
+                return;
+            }
+            let spec = FieldPath::new("spec");
+            let path = spec.child("ephemeralContainers");
+            let now = first_by(pod.list("spec.ephemeralContainers"), "name");
+            for before in old.list("spec.ephemeralContainers") {
+                let name = before.text("name");
+                match now.get(name).copied() {
+                    None => faults.forbidden(
+                        &path,
+                        format!("existing ephemeral containers \"{name}\" may not be removed\n"),
+                    ),
+                    Some(now) if !same(now, before) => faults.forbidden(
+                        &path,
+                        format!("existing ephemeral containers \"{name}\" may not be changed\n"),
+                    ),
+                    Some(_) => {}
+                }
+            }
+        })
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+}

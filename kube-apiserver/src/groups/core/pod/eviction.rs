@@ -1,0 +1,216 @@
+//! `pods/eviction`: deletes a pod if its disruption budget allows that.
+
+use generic_server::ApiError;
+use generic_server::registry::write::{DeleteOptions, Preconditions};
+use generic_server::resource::{Answer, CreateCall, NamedCreate};
+use machinery::selector::LabelSelector;
+use machinery::time::Timestamp;
+use machinery::{Cause, FieldPath, GroupKind, GroupResource, GroupVersionKind, Map, meta};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::faults::Faults;
+use crate::json::Json;
+
+/// The subresource.
+#[derive(Debug)]
+pub(crate) struct Eviction(pub(crate) Client);
+
+#[async_trait::async_trait]
+impl NamedCreate for Eviction {
+    fn kind(&self) -> GroupVersionKind {
+        GroupVersionKind::new("policy", "v1", "Eviction")
+    }
+
+    fn other_versions(&self) -> &'static [&'static str] {
+        &["policy/v1beta1"]
+    }
+
+    async fn create(&self, call: &CreateCall<'_>, eviction: Value) -> Result<Answer, ApiError> {
+        check(&eviction, call.name)?;
+        let dry = is_dry_run(&eviction, call.dry_run)?;
+        let admitted = call.validate(&eviction).await?;
+        let pods = GroupResource::new("", "pods");
+        let pod = self.0.find(("", "pods"), call.namespace, call.name).await?;
+        let pod = pod.ok_or_else(|| ApiError::not_found(&pods, call.name))?;
+        let ignores_budget = matches!(pod.text("status.phase"), "Succeeded" | "Failed" | "Pending")
+            || meta::deletion_timestamp(&pod).is_some();
+        if !ignores_budget {
+            self.spend(call.namespace, &pod, dry).await?;
+        }
+        if !dry {
+            let options = delete_options(eviction.dig("deleteOptions"));
+            self.0.disrupt(call.namespace, call.name, &options).await?;
+        }
+        Ok(admitted.done())
+    }
+}
+
+fn check(eviction: &Value, name: &str) -> Result<(), ApiError> {
+    if meta::name(eviction) != name {
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
+    }
+    let faults = Faults::collect(|faults| {
+        let key = "ignoreStoreReadErrorWithClusterBreakingPotential";
+        if eviction.dig("deleteOptions").flag(key) {
+            let path = FieldPath::new("deleteOptions");
+            let text = "can not be set for pod eviction, try after removing the option";
+            faults.invalid(&path.child(key), true, text);
+        }
+    });
+    match faults.is_empty() {
+        true => Ok(()),
+        false => {
+            let kind = GroupKind::new("policy", "Eviction");
+            Err(ApiError::invalid(&kind, name, &faults))
+        }
+    }
+}
+
+/// Whether the query or the posted options ask for a dry run; 500 when they disagree, as upstream has it.
+fn is_dry_run(eviction: &Value, asked: bool) -> Result<bool, ApiError> {
+    let own: Vec<&str> = eviction.strings("deleteOptions.dryRun").collect();
+    // The query has been validated: all that it can say is `All`.
+    if asked && !own.is_empty() && own != ["All"] {
+        return Err(ApiError::raw_internal(format!(
+            "Non-matching dry-run options in request and content: [All] and [{}]",
+            own.join(" ")
+        )));
+    }
+    Ok(asked || !own.is_empty())
+}
+
+fn delete_options(options: &Value) -> DeleteOptions {
+    let text = |path: &str| Some(options.text(path).to_string()).filter(|t| !t.is_empty());
+    DeleteOptions {
+        grace: options.int("gracePeriodSeconds"),
+        preconditions: Preconditions {
+            uid: text("preconditions.uid"),
+            resource_version: text("preconditions.resourceVersion"),
+        },
+        orphan_dependents: options.dig("orphanDependents").as_bool(),
+        propagation: text("propagationPolicy"),
+        ..DeleteOptions::default()
+    }
+}
+
+impl Eviction {
+    /// Takes one disruption from the pod's budget, where it has one.
+    async fn spend(&self, namespace: &str, pod: &Value, dry: bool) -> Result<(), ApiError> {
+        let empty = Map::new();
+        let labels = meta::labels(pod).unwrap_or(&empty);
+        let budgets = self.0.list(("policy", "poddisruptionbudgets"), namespace).await?;
+        let mut matching = budgets.iter().map(|entry| entry.value()).filter(|budget| {
+            let selector = budget.dig("spec.selector");
+            !selector.is_null() && LabelSelector::from_value(selector).is_ok_and(|s| s.matches(labels))
+        });
+        let Some(budget) = matching.next() else {
+            return Ok(());
+        };
+        if matching.next().is_some() {
+            return Err(ApiError::raw_internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ));
+        }
+        let ready = pod
+            .list("status.conditions")
+            .iter()
+            .any(|c| c.text("type") == "Ready" && c.text("status") == "True");
+        let status = |key: &str| budget.dig("status").int(key).unwrap_or_default();
+        if !ready {
+            let always = budget.text("spec.unhealthyPodEvictionPolicy") == "AlwaysAllow";
+            let healthy =
+                status("currentHealthy") >= status("desiredHealthy") && status("desiredHealthy") > 0;
+            if always || healthy {
+                return Ok(());
+            }
+        }
+        let pod_name = meta::name(pod).to_string();
+        if dry {
+            return allowed(&budget);
+        }
+        let name = meta::name(&budget).to_string();
+        let now = Timestamp::now().to_rfc3339();
+        self.0
+            .update(
+                ("policy", "poddisruptionbudgets"),
+                namespace,
+                &name,
+                "status",
+                |live| {
+                    allowed(live)?;
+                    let generation = meta::generation(live);
+                    let status = live.ensure("status");
+                    let left = status.int("disruptionsAllowed").unwrap_or_default() - 1;
+                    status.put("disruptionsAllowed", left);
+                    status.ensure("disruptedPods").put(&pod_name, now.as_str());
+                    if left == 0 {
+                        let mut conditions = status.list("conditions").to_vec();
+                        let changed = !conditions
+                            .iter()
+                            .any(|c| c.text("type") == "DisruptionAllowed" && c.text("status") == "False");
+                        if changed {
+                            conditions.retain(|c| c.text("type") != "DisruptionAllowed");
+                            conditions.push(json!({"type": "DisruptionAllowed", "status": "False", "message": "",
+                                "reason": "InsufficientPods", "observedGeneration": generation, "lastTransitionTime": now}));
+                            status.put("conditions", conditions);
+                        }
+                    }
+                    Ok(())
+                },
+            )
+            .await
+    }
+}
+
+/// Whether a budget has a disruption left; 429 with the reason when not.
+fn allowed(budget: &Value) -> Result<(), ApiError> {
+    let name = meta::name(budget);
+    let text = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let cause = |message: String| Cause {
+        reason: "DisruptionBudget".into(),
+        message,
+        field: String::new(),
+    };
+    let status = |key: &str| budget.dig("status").int(key).unwrap_or_default();
+    if status("observedGeneration") < meta::generation(budget) {
+        let why = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(ApiError::too_many_requests(text, 10).with_cause(cause(why)));
+    }
+    if status("disruptionsAllowed") > 0 {
+        return Ok(());
+    }
+    let budgets = GroupResource::new("policy", "poddisruptionbudget");
+    if status("disruptionsAllowed") < 0 {
+        return Err(ApiError::forbidden(
+            &budgets,
+            name,
+            "pdb disruptions allowed is negative",
+        ));
+    }
+    let condition = budget
+        .list("status.conditions")
+        .iter()
+        .find(|c| c.text("type") == "DisruptionAllowed" && c.text("status") == "False")
+        .filter(|c| !c.text("message").is_empty());
+    let why = match condition {
+        Some(c) if c.text("reason") == "SyncFailed" => format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
+            c.text("message")
+        ),
+        _ if status("currentHealthy") <= status("desiredHealthy") => format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            status("desiredHealthy"),
+            status("currentHealthy")
+        ),
+        Some(c) => format!(
+            "The disruption budget {name} does not allow evicting pods currently ({}): {}",
+            c.text("reason"),
+            c.text("message")
+        ),
+        None => format!("The disruption budget {name} does not allow evicting pods currently"),
+    };
+    Err(ApiError::too_many_requests(text, 0).with_cause(cause(why)))
+}

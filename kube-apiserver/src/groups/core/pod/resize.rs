@@ -1,0 +1,89 @@
+//! `pods/resize`: changes what the containers of a pod request and are limited to.
+
+use generic_server::registry::strategy::{Strategy, WriteContext};
+use machinery::{FieldError, FieldPath, meta};
+use serde_json::Value;
+
+use super::{EntriesOf, MIRROR, Pods, generation, metadata_and_spec, qos_class};
+use crate::faults::Faults;
+use crate::json::Json;
+use crate::unique::first_by;
+
+/// The strategy of the subresource.
+#[derive(Debug)]
+pub(crate) struct Resize;
+
+impl Strategy for Resize {
+    fn default(&self, object: &mut Value) {
+        Pods.default(object);
+    }
+
+    fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        let asked = object.clone();
+        let mut new = old.clone();
+        let metadata = new.ensure("metadata");
+        for key in ["name", "namespace", "uid", "resourceVersion", "managedFields"] {
+            metadata.copy_key(key, asked.dig("metadata"));
+        }
+        for list in ["containers", "initContainers"] {
+            let path = format!("spec.{list}");
+            let asked = first_by(asked.list(&path), "name");
+            for container in new.list_mut(&path) {
+                if let Some(from) = asked.get(container.text("name")).copied() {
+                    container.copy_key("resources", from);
+                    container.copy_key("resizePolicy", from);
+                }
+            }
+        }
+        *object = new;
+        generation(object, old);
+    }
+
+    fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
+        Faults::collect(|faults| resize(faults, pod, old))
+    }
+
+    fn reset_fields(&self) -> &'static [&'static str] {
+        &["status"]
+    }
+}
+
+fn resize(faults: &mut Faults, pod: &Value, old: &Value) {
+    metadata_and_spec(faults, pod);
+    let path = FieldPath::new("spec");
+    if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
+        faults.forbidden(&FieldPath::new(""), "static pods cannot be resized");
+        return;
+    }
+    if qos_class(pod) != qos_class(old) {
+        faults.invalid(
+            &path,
+            old.text("status.qosClass"),
+            "Pod QOS Class may not change as a result of resizing",
+        );
+    }
+    for list in ["containers", "initContainers"] {
+        let at = path.child(list);
+        let full = format!("spec.{list}");
+        for (index, (now, before)) in pod.list(&full).iter().zip(old.list(&full)).enumerate() {
+            let at = at.index(index);
+            let at = at.child("resources");
+            for kind in ["requests", "limits"] {
+                let (new, gone) = (now.dig("resources").dig(kind), before.dig("resources").dig(kind));
+                let removed = |name: &&str| gone.get(*name).is_some() && new.get(*name).is_none();
+                if ["cpu", "memory"].iter().any(removed) {
+                    faults.forbidden(&at.child(kind), format!("resource {kind} cannot be removed"));
+                }
+                for (name, value) in gone.entries_of() {
+                    match name {
+                        "cpu" | "memory" => {}
+                        _ if new.get(name) != Some(value) => {
+                            faults.forbidden(&path, "only cpu and memory resources are mutable");
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
