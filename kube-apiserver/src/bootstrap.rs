@@ -46,7 +46,7 @@ pub struct Facts {
     pub front_proxy_names: Vec<String>,
 }
 
-/// The authorities that extension servers are told of.
+/// The authorities that are published to extension servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterAuthorities {
     /// CAs of client certificates, PEM.
@@ -166,7 +166,7 @@ async fn ensure(
         let mut object = wanted.object.clone();
         registered.resource.strategy.default(&mut object);
         return match write::create(&call, object).await {
-            // Another replica was faster.
+            // Another replica has created it first.
             Err(error) if error.reason() == Reason::AlreadyExists => Ok(()),
             done => done.map(|_| ()),
         };
@@ -271,7 +271,7 @@ fn kubernetes_service(facts: &Facts) -> Vec<Wanted> {
 
 /// Where the `kubernetes` service leads.
 fn kubernetes_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Vec<Wanted> {
-    // Endpoints may not be in the loopback range: on a machine without another address nobody else comes by them anyway.
+    // Endpoints may not be in the loopback range: a machine without another address cannot be reached from outside anyway.
     let addresses: Vec<&IpAddr> = addresses.iter().filter(|ip| !ip.is_loopback()).collect();
     if addresses.is_empty() {
         return Vec::new();

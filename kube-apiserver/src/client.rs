@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::json::Json;
 
-/// The server's own hand on every resource of the process.
+/// The server's own access to every resource of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     directory: Arc<Directory>,
@@ -47,7 +47,7 @@ impl Client {
         &self.directory
     }
 
-    /// The store of a resource; 404 when nobody serves it.
+    /// The store of a resource; 404 when it is not served.
     pub(crate) fn resource(&self, (group, resource): At<'_>) -> Result<Registered, ApiError> {
         self.directory
             .get(&GroupResource::new(group, resource))
@@ -110,8 +110,8 @@ impl Client {
         }
     }
 
-    /// Changes an object, through a subresource where one is named. The change is applied to the newest state, again when
-    /// somebody else was faster.
+    /// Changes an object, through a subresource where one is named. The change is applied to the newest state, and again after
+    /// a conflict.
     pub(crate) async fn update(
         &self,
         at: At<'_>,

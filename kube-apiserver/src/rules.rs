@@ -63,7 +63,7 @@ pub(crate) struct Rules {
     pub(crate) resets: Option<Resets>,
 }
 
-/// Fields that nobody comes to own through an endpoint, as dotted paths.
+/// Fields that no manager comes to own through an endpoint, as dotted paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resets {
     pub(crate) main: &'static [&'static str],

@@ -1,5 +1,5 @@
 //! `--allow-privileged=false`: no container may be privileged, whatever PodSecurity allows in its namespace. Upstream checks this
-//! where it validates pods and templates; it is no plugin there, and nobody can turn it off here either.
+//! where it validates pods and templates; it is no plugin there, and cannot be turned off here either.
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};

@@ -1,5 +1,5 @@
 //! ResourceQuota: what a write adds must fit into every quota of the namespace that counts it, and is booked there.
-//! Quotas whose status nobody has filled in yet (the quota controller does) bind nobody, as upstream has it.
+//! A quota whose status the quota controller has not filled in yet limits nothing, as upstream has it.
 
 use std::collections::BTreeMap;
 

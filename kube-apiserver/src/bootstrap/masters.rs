@@ -100,7 +100,7 @@ impl Masters {
 }
 
 /// Keeps the endpoints of the `kubernetes` service as the servers come and go, until told to stop; then takes this one out. Ends at
-/// once where nobody shares the store.
+/// once where the store is not shared.
 pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send) {
     if !facts.masters.shared() {
         return;

@@ -205,7 +205,7 @@ fn containers_named(names: &[&str]) -> String {
     format!("{word} {}", quoted(names))
 }
 
-/// `pod and containers "a", "b"`; nothing when nobody is to blame.
+/// `pod and containers "a", "b"`; nothing when none is at fault.
 fn blamed(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names.is_empty()) {
         (false, true) => None,

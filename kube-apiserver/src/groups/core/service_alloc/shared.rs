@@ -30,7 +30,7 @@ const ATTEMPTS: usize = 32;
 /// How often the range is compared with the services, and how often a port is found without a service before it is free again. Both
 /// are upstream's.
 const REPAIR_EVERY: Duration = Duration::from_secs(180);
-const PATIENCE_WITH_LEAKS: u32 = 3;
+const REPAIRS_BEFORE_RELEASE: u32 = 3;
 
 static PLAIN: Rules = Rules::PLAIN;
 
@@ -237,7 +237,7 @@ impl SharedPorts {
             let mut found = BTreeMap::new();
             for port in entered.difference(&used) {
                 let times = leaks.get(port).copied().unwrap_or_default() + 1;
-                if times < PATIENCE_WITH_LEAKS {
+                if times < REPAIRS_BEFORE_RELEASE {
                     found.insert(*port, times);
                 }
             }
@@ -258,7 +258,7 @@ impl SharedPorts {
 }
 
 /// Keeps the node ports that are entered and those of the services in line, at the start and then every three minutes. Ends at once
-/// where nobody shares the store.
+/// where the store is not shared.
 pub async fn keep_node_ports(deps: Deps) {
     let Some(shared) = SharedPorts::of(&deps) else {
         return;
