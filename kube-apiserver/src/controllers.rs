@@ -94,7 +94,7 @@ pub fn keep_trust(facts: &crate::Facts) -> Pin<Box<dyn Future<Output = ()> + Sen
 }
 
 /// Follows a store for ever: first everything that is there, then every change. `all` is called with each full state (again
-/// when the follower fell behind), `change` with each change after it. Both are told in order and may take their time.
+/// when the follower fell behind), `change` with each change after it. Both are called in order and may take their time.
 async fn follow<A, C, FA, FC>(store: &Arc<ObjectStore>, mut all: A, mut change: C)
 where
     A: FnMut(Vec<Arc<generic_server::registry::Entry>>) -> FA,

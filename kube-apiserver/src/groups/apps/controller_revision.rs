@@ -33,3 +33,32 @@ pub(crate) static RULES: Rules = Rules {
 fn revision(faults: &mut Faults, object: &Value) {
     faults.non_negative(&FieldPath::new("revision"), object.int("revision"));
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(object: Value, expected: &[&str]) {
+        kind("controllerrevisions.apps").create(&object, expected);
+    }
+
+    #[test]
+    fn revisions_have_data() {
+        check(json!({"revision": 1, "data": {"a": 1}}), &[]);
+        check(
+            json!({"revision": -1}),
+            &[
+                "revision: Invalid value: -1: must be greater than or equal to 0",
+                "data: Required value: data is mandatory",
+            ],
+        );
+        kind("controllerrevisions.apps").update(
+            &json!({"revision": 1, "data": {"a": 1}}),
+            &json!({"revision": 2, "data": {"a": 2}}),
+            &[r#"data: Invalid value: {"a":2}: field is immutable"#],
+        );
+    }
+}

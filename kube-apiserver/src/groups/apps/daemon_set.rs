@@ -176,3 +176,90 @@ fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn template() -> Value {
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    }
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("daemonsets.apps").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn daemon_sets_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"minReadySeconds": -1, "revisionHistoryLimit": -1}),
+            &[
+                "spec.minReadySeconds: Invalid value: -1: must be greater than or equal to 0",
+                "spec.revisionHistoryLimit: Invalid value: -1: must be greater than or equal to 0",
+            ],
+        );
+        check(
+            json!({"selector": {}}),
+            &["spec.selector: Invalid value: {}: empty selector is invalid for daemonset"],
+        );
+        check(
+            json!({"selector": {"matchLabels": {"a": "c"}}}),
+            &[
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#,
+            ],
+        );
+        check(
+            json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}}}),
+            &[
+                "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero",
+            ],
+        );
+        check(
+            json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0}}}),
+            &[
+                "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+            ],
+        );
+    }
+
+    #[test]
+    fn templates_are_counted() {
+        let sets = kind("daemonsets.apps");
+        sets.defaults(
+            &with(json!({})),
+            &json!({"metadata": {"generation": 1, "annotations": {"deprecated.daemonset.template.generation": "1"}},
+                "spec": {"revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}},
+                "status": {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}}),
+        );
+        let change = json!({"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}});
+        let updated = sets.updated("", &with(json!({})), &change).unwrap();
+        assert_eq!(
+            updated["metadata"]["annotations"]["deprecated.daemonset.template.generation"],
+            "2"
+        );
+        assert_eq!(updated["metadata"]["generation"], 2);
+        sets.update(
+            &with(json!({})),
+            &json!({"spec": {"selector": {"matchLabels": {"x": "y"}}, "template": {"metadata": {"labels": {"x": "y"}}}}}),
+            &[r#"spec.selector: Invalid value: {"matchLabels":{"a":"b","x":"y"}}: field is immutable"#],
+        );
+        sets.update_of(
+            "status",
+            &with(json!({})),
+            &json!({"status": {"numberReady": -1}}),
+            &["status.numberReady: Invalid value: -1: must be greater than or equal to 0"],
+        );
+    }
+}

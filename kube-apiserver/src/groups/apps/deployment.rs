@@ -157,3 +157,115 @@ fn or_zero(value: &Value) -> Value {
         other => other.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn template() -> Value {
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    }
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("deployments.apps").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn deployments_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"replicas": -1, "minReadySeconds": 600}),
+            &[
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                "spec.progressDeadlineSeconds: Invalid value: 600: must be greater than minReadySeconds",
+            ],
+        );
+        check(
+            json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}}),
+            &[
+                "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+            ],
+        );
+        check(
+            json!({"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 0}}}),
+            &[
+                "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
+            ],
+        );
+        check(
+            json!({"strategy": {"rollingUpdate": {"maxUnavailable": "101%"}}}),
+            &[
+                r#"spec.strategy.rollingUpdate.maxUnavailable: Invalid value: "101%": must not be greater than 100%"#,
+            ],
+        );
+        check(
+            json!({"selector": {"matchLabels": {"a": "c"}}}),
+            &[
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#,
+            ],
+        );
+        let mut once = template();
+        once["spec"]["restartPolicy"] = "Never".into();
+        check(
+            json!({"template": once}),
+            &[r#"spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always""#],
+        );
+    }
+
+    #[test]
+    fn deployments_have_defaults() {
+        let deployments = kind("deployments.apps");
+        deployments.defaults(
+            &with(json!({})),
+            &json!({"metadata": {"generation": 1}, "spec": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600,
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+                "template": {"spec": {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30,
+                    "schedulerName": "default-scheduler"}}}}),
+        );
+        let annotated = json!({"metadata": {"annotations": {"x": "y"}}});
+        assert_eq!(
+            deployments.updated("", &with(json!({})), &annotated).unwrap()["metadata"]["generation"],
+            2
+        );
+        deployments.update(
+            &with(json!({})),
+            &json!({"spec": {"selector": {"matchLabels": {"x": "y"}}, "template": {"metadata": {"labels": {"x": "y"}}}}}),
+            &[r#"spec.selector: Invalid value: {"matchLabels":{"a":"b","x":"y"}}: field is immutable"#],
+        );
+    }
+
+    #[test]
+    fn counts_of_a_status_agree() {
+        let update = |status: Value, expected: &[&str]| {
+            kind("deployments.apps").update_of(
+                "status",
+                &with(json!({})),
+                &json!({"status": status}),
+                expected,
+            );
+        };
+        update(
+            json!({"replicas": 2, "readyReplicas": 2, "availableReplicas": 1}),
+            &[],
+        );
+        update(
+            json!({"replicas": 1, "updatedReplicas": 2}),
+            &["status.updatedReplicas: Invalid value: 2: cannot be greater than status.replicas"],
+        );
+        update(
+            json!({"replicas": 2, "readyReplicas": 1, "availableReplicas": 2}),
+            &["status.availableReplicas: Invalid value: 2: cannot be greater than readyReplicas"],
+        );
+    }
+}

@@ -55,3 +55,45 @@ fn validate(faults: &mut Faults, object: &Value) {
     faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
     replicated_template(faults, &path, spec);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn template() -> Value {
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    }
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[test]
+    fn replica_sets_are_validated() {
+        let sets = kind("replicasets.apps");
+        sets.create(&with(json!({})), &[]);
+        sets.create(
+            &with(json!({"replicas": -1, "minReadySeconds": -2})),
+            &[
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                "spec.minReadySeconds: Invalid value: -2: must be greater than or equal to 0",
+            ],
+        );
+        sets.defaults(
+            &with(json!({})),
+            &json!({"spec": {"replicas": 1}, "status": {"replicas": 0}}),
+        );
+        sets.update_of(
+            "status",
+            &with(json!({})),
+            &json!({"status": {"replicas": 1, "fullyLabeledReplicas": 2}}),
+            &["status.fullyLabeledReplicas: Invalid value: 2: cannot be greater than status.replicas"],
+        );
+    }
+}

@@ -200,3 +200,73 @@ fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) 
         _ => faults.invalid_value(path, strategy, "must be 'RollingUpdate' or 'OnDelete'"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn template() -> Value {
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    }
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("statefulsets.apps").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn stateful_sets_are_validated() {
+        check(json!({"serviceName": "s"}), &[]);
+        check(
+            json!({"podManagementPolicy": "Some", "replicas": -1, "ordinals": {"start": -1}}),
+            &[
+                r#"spec.podManagementPolicy: Invalid value: "Some": must be 'OrderedReady' or 'Parallel'"#,
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                "spec.ordinals.start: Invalid value: -1: must be greater than or equal to 0",
+            ],
+        );
+        check(
+            json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"partition": 1}}}),
+            &[
+                r#"spec.updateStrategy.rollingUpdate: Invalid value: {"Partition":1,"MaxUnavailable":null}: only allowed for updateStrategy 'RollingUpdate'"#,
+            ],
+        );
+        check(
+            json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Keep"}}),
+            &[
+                r#"spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value: "Keep": supported values: "Retain", "Delete""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn little_of_a_stateful_set_changes() {
+        let sets = kind("statefulsets.apps");
+        sets.defaults(
+            &with(json!({})),
+            &json!({"spec": {"podManagementPolicy": "OrderedReady", "serviceName": "", "replicas": 1, "revisionHistoryLimit": 10,
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"}}}),
+        );
+        sets.update(
+            &with(json!({})),
+            &json!({"spec": {"replicas": 3, "minReadySeconds": 1}}),
+            &[],
+        );
+        sets.update(
+            &with(json!({})),
+            &json!({"spec": {"serviceName": "t"}}),
+            &["spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"],
+        );
+    }
+}

@@ -334,3 +334,61 @@ fn validate_rules(faults: &mut Faults, path: &FieldPath<'_>, rules: &Value) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("horizontalpodautoscalers.autoscaling").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn autoscalers_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"minReplicas": 4}),
+            &["spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`"],
+        );
+        check(
+            json!({"maxReplicas": 0}),
+            &[
+                "spec.maxReplicas: Required value: must be set and greater than 0",
+                "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
+            ],
+        );
+        check(
+            json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "", "name": "a/b"}}),
+            &[
+                "spec.scaleTargetRef.kind: Required value",
+                r#"spec.scaleTargetRef.name: Invalid value: "a/b": may not contain '/'"#,
+            ],
+        );
+        check(
+            json!({"metrics": [{"type": "Resource"}]}),
+            &[
+                "spec.metrics[0].resource: Required value: must populate information for the given metric source",
+            ],
+        );
+    }
+
+    #[test]
+    fn autoscalers_have_defaults() {
+        kind("horizontalpodautoscalers.autoscaling").defaults(
+            &with(json!({})),
+            &json!({"spec": {"minReplicas": 1, "metrics": [{"type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]}}),
+        );
+    }
+}

@@ -689,3 +689,96 @@ fn validate_status(faults: &mut Faults, job: &Value, old: &Value) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn with(spec: Value) -> Value {
+        let template =
+            json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        let mut object = json!({"spec": {"template": template}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("jobs.batch").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn jobs_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"parallelism": -1, "completions": -1, "backoffLimit": -1, "ttlSecondsAfterFinished": -1, "activeDeadlineSeconds": -1}),
+            &[
+                "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
+                "spec.completions: Invalid value: -1: must be greater than or equal to 0",
+                "spec.activeDeadlineSeconds: Invalid value: -1: must be greater than or equal to 0",
+                "spec.backoffLimit: Invalid value: -1: must be greater than or equal to 0",
+                "spec.ttlSecondsAfterFinished: Invalid value: -1: must be greater than or equal to 0",
+            ],
+        );
+        check(
+            json!({"managedBy": "mine"}),
+            &[
+                r#"spec.managedBy: Invalid value: "mine": must be a domain-prefixed path (such as "acme.io/foo")"#,
+            ],
+        );
+        check(
+            json!({"completionMode": "Indexed", "parallelism": 1}),
+            &["spec.completions: Required value: when completion mode is Indexed"],
+        );
+        check(
+            json!({"backoffLimitPerIndex": 1}),
+            &["spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode"],
+        );
+        check(
+            json!({"template": {"spec": {"restartPolicy": "Always", "containers": [{"name": "c", "image": "i"}]}}}),
+            &[r#"spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never""#],
+        );
+    }
+
+    #[test]
+    fn a_job_selects_its_own_pods() {
+        let jobs = kind("jobs.batch");
+        let made = jobs.created(&with(json!({})));
+        let (uid, labels) = (
+            &made["metadata"]["uid"],
+            &made["spec"]["template"]["metadata"]["labels"],
+        );
+        assert_eq!(
+            made["spec"]["selector"]["matchLabels"],
+            json!({"batch.kubernetes.io/controller-uid": uid})
+        );
+        assert_eq!(
+            (&labels["job-name"], &labels["controller-uid"]),
+            (&json!("one"), uid)
+        );
+        jobs.defaults(
+            &with(json!({})),
+            &json!({"spec": {"completions": 1, "parallelism": 1, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": false,
+                "podReplacementPolicy": "TerminatingOrFailed"}}),
+        );
+    }
+
+    #[test]
+    fn what_a_job_does_stays() {
+        let jobs = kind("jobs.batch");
+        jobs.update(
+            &with(json!({})),
+            &json!({"spec": {"parallelism": 3, "backoffLimit": 1}}),
+            &[],
+        );
+        jobs.update(
+            &with(json!({})),
+            &json!({"spec": {"completions": 2}}),
+            &["spec.completions: Invalid value: 2: field is immutable"],
+        );
+    }
+}

@@ -1,6 +1,7 @@
 //! Lease.
 
 use machinery::FieldPath;
+use machinery::names::qualified_name;
 use serde_json::Value;
 
 use crate::faults::Faults;
@@ -34,11 +35,81 @@ fn validate(faults: &mut Faults, object: &Value) {
         &path.child("leaseTransitions"),
         object.int("spec.leaseTransitions"),
     );
-    let strategy = object.dig("spec.strategy");
-    if object.has("spec.preferredHolder") && strategy.as_str().unwrap_or_default().is_empty() {
+    let spec = object.dig("spec");
+    if let Some(strategy) = spec.dig("strategy").as_str() {
+        coordination_strategy(faults, &path.child("strategy"), strategy);
+    }
+    if !spec.text("preferredHolder").is_empty() && spec.text("strategy").is_empty() {
         faults.forbidden(
             &path.child("preferredHolder"),
-            "may only be specified when `strategy` is defined",
+            "may only be specified if `strategy` is defined",
+        );
+    }
+}
+
+/// One of Kubernetes' own, or a qualified name.
+fn coordination_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &str) {
+    // Upstream's path says it twice.
+    let path = path.child("strategy");
+    if strategy.contains('/') {
+        faults.text(&path, strategy, qualified_name(strategy));
+    } else {
+        faults.one_of(&path, strategy, &["OldestEmulationVersion"]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("leases.coordination.k8s.io").create(&json!({"spec": spec}), expected);
+    }
+
+    #[test]
+    fn leases_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"leaseDurationSeconds": 1, "leaseTransitions": 0, "preferredHolder": ""}),
+            &[],
+        );
+        check(
+            json!({"leaseDurationSeconds": 0, "leaseTransitions": -1, "preferredHolder": "h"}),
+            &[
+                "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+                "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+                "spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined",
+            ],
+        );
+        check(
+            json!({"strategy": "OldestEmulationVersion", "preferredHolder": "h"}),
+            &[],
+        );
+        check(json!({"strategy": "example.com/mine"}), &[]);
+        check(
+            json!({"strategy": "Youngest"}),
+            &[
+                r#"spec.strategy.strategy: Unsupported value: "Youngest": supported values: "OldestEmulationVersion""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn leases_are_updated_by_version() {
+        let leases = kind("leases.coordination.k8s.io");
+        let bad = &["spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0"];
+        leases.update(
+            &json!({"spec": {}}),
+            &json!({"spec": {"leaseTransitions": -1}}),
+            bad,
+        );
+        leases.update(
+            &json!({"spec": {}}),
+            &json!({"spec": {"holderIdentity": "me"}}),
+            &[],
         );
     }
 }

@@ -66,3 +66,51 @@ fn validate(faults: &mut Faults, object: &Value) {
         faults.push(error);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(object: Value, expected: &[&str]) {
+        kind("configmaps").create(&object, expected);
+    }
+
+    #[test]
+    fn keys_are_of_one_kind() {
+        check(json!({"data": {"a": "b"}}), &[]);
+        check(
+            json!({"data": {"a": "b"}, "binaryData": {"a": "AA=="}}),
+            &[r#"data[a]: Invalid value: "a": duplicate of key present in binaryData"#],
+        );
+        check(
+            json!({"data": {"..": "x"}}),
+            &[r#"data[..]: Invalid value: "..": must not be '..'"#],
+        );
+    }
+
+    #[test]
+    fn a_map_holds_a_mebibyte() {
+        check(json!({"data": {"a": "x".repeat(1024 * 1024)}}), &[]);
+        check(
+            json!({"data": {"a": "x".repeat(1024 * 1024 + 1)}}),
+            &["[]: Too long: may not be more than 1048576 bytes"],
+        );
+    }
+
+    #[test]
+    fn an_immutable_map_stays() {
+        let maps = kind("configmaps");
+        let old = json!({"data": {"a": "b"}, "immutable": true});
+        let why = "Forbidden: field is immutable when `immutable` is set";
+        maps.update(&old, &json!({"data": {"a": "c"}}), &[&format!("data: {why}")]);
+        maps.update(
+            &old,
+            &json!({"immutable": false}),
+            &[&format!("immutable: {why}")],
+        );
+        maps.update(&old, &json!({"metadata": {"labels": {"x": "y"}}}), &[]);
+    }
+}

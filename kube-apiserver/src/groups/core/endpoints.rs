@@ -70,3 +70,40 @@ fn validate(faults: &mut Faults, object: &Value) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(subsets: Value, expected: &[&str]) {
+        kind("endpoints").create(&json!({"subsets": subsets}), expected);
+    }
+
+    #[test]
+    fn endpoints_are_validated() {
+        check(
+            json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]),
+            &[],
+        );
+        check(
+            json!([{"ports": [{"port": 80}]}]),
+            &["subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"],
+        );
+        check(
+            json!([{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 0}, {"name": "b", "port": 1, "protocol": "X"}]}]),
+            &[
+                r#"subsets[0].addresses[0].ip: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)"#,
+                "subsets[0].ports[0].name: Required value",
+                "subsets[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                r#"subsets[0].ports[1].protocol: Unsupported value: "X": supported values: "SCTP", "TCP", "UDP""#,
+            ],
+        );
+        kind("endpoints").defaults(
+            &json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}),
+            &json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80, "protocol": "TCP"}]}]}),
+        );
+    }
+}

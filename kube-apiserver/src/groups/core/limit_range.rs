@@ -197,3 +197,59 @@ fn amounts(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, name: &str,
         faults.invalid(&path.child("defaultRequest").key(name), request.to_string(), text);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(limits: Value, expected: &[&str]) {
+        kind("limitranges").create(&json!({"spec": {"limits": limits}}), expected);
+    }
+
+    #[test]
+    fn amounts_agree() {
+        check(
+            json!([{"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1"}}]),
+            &[],
+        );
+        check(
+            json!([{"type": "Container", "max": {"cpu": "1"}, "min": {"cpu": "2"}, "default": {"cpu": "1"}, "defaultRequest": {"cpu": "2"}}]),
+            &[
+                r#"spec.limits[0].min[cpu]: Invalid value: "2": min value 2 is greater than max value 1"#,
+                r#"spec.limits[0].defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater than max value 1"#,
+                r#"spec.limits[0].defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater than default limit value 1"#,
+                r#"spec.limits[0].default[cpu]: Invalid value: "2": min value 2 is greater than default value 1"#,
+            ],
+        );
+        check(
+            json!([{"type": "Pod", "default": {"cpu": "1"}}, {"type": "Pod"}]),
+            &[
+                "spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'",
+                r#"spec.limits[1].type: Duplicate value: "Pod""#,
+            ],
+        );
+        check(
+            json!([{"type": "Thing"}]),
+            &[
+                r#"spec.limits[0].type: Invalid value: "Thing": must be a standard limit type or fully qualified"#,
+            ],
+        );
+        check(
+            json!([{"type": "PersistentVolumeClaim"}]),
+            &[
+                "spec.limits[0].limits: Required value: either minimum or maximum storage value is required, but neither was provided",
+            ],
+        );
+    }
+
+    #[test]
+    fn defaults_follow_the_maximum() {
+        kind("limitranges").defaults(
+            &json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}}),
+            &json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "default": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}]}}),
+        );
+    }
+}

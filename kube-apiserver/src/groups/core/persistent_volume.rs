@@ -150,6 +150,17 @@ fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
             required => node_selector(faults, &at.child("required"), required),
         }
     }
+    one_source(faults, path, spec);
+    if spec.text("hostPath.path") == "/" && policy == "Recycle" {
+        faults.forbidden(&policy_path, "may not be 'recycle' for a hostPath mount of '/'");
+    }
+    class(faults, path, spec, "storageClassName");
+    volume_mode(faults, path, spec);
+    attributes_class(faults, path, spec);
+}
+
+/// A volume is in one place.
+fn one_source(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let mut one = false;
     for key in SOURCES.iter().filter(|key| spec.has(key)) {
         let at = path.child(key);
@@ -168,11 +179,9 @@ fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     if !one {
         faults.required(path, "must specify a volume type");
     }
-    if spec.text("hostPath.path") == "/" && policy == "Recycle" {
-        faults.forbidden(&policy_path, "may not be 'recycle' for a hostPath mount of '/'");
-    }
-    class(faults, path, spec, "storageClassName");
-    volume_mode(faults, path, spec);
+}
+
+fn attributes_class(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     if spec.has("volumeAttributesClassName") {
         let key = "volumeAttributesClassName";
         if spec.text(key).is_empty() {
@@ -184,6 +193,41 @@ fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
             faults.required(&path.child("csi"), text);
         }
     }
+}
+
+/// Checks the volume that an attachment writes out: less may be said of it than of one that is an object.
+pub(crate) fn validate_inline(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+    let text = "may not be specified in the context of inline volumes";
+    for key in ["claimRef", "capacity"] {
+        if !same(spec.dig(key), &Value::Null) {
+            faults.forbidden(&path.child(key), text);
+        }
+    }
+    if !spec.has("csi") {
+        let text = "has to be specified in the context of inline volumes";
+        faults.required(&path.child("csi"), text);
+    }
+    if spec.list("accessModes").is_empty() {
+        faults.required(&path.child("accessModes"), "");
+    }
+    access_modes(faults, path, spec);
+    let key = "persistentVolumeReclaimPolicy";
+    if !matches!(spec.text(key), "" | "Retain") {
+        let text = "may only be Retain in the context of inline volumes";
+        faults.forbidden(&path.child(key), text);
+    }
+    if spec.has("nodeAffinity") {
+        faults.forbidden(&path.child("nodeAffinity"), text);
+    }
+    one_source(faults, path, spec);
+    if !spec.text("storageClassName").is_empty() {
+        faults.forbidden(&path.child("storageClassName"), text);
+    }
+    if !matches!(spec.text("volumeMode"), "" | "Filesystem") {
+        let text = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        faults.forbidden(&path.child("volumeMode"), text);
+    }
+    attributes_class(faults, path, spec);
 }
 
 fn capacity(faults: &mut Faults, path: &FieldPath<'_>, capacity: &Value) {

@@ -216,3 +216,52 @@ fn resource_key(faults: &mut Faults, path: &FieldPath<'_>, name: &str) -> bool {
     }
     faults.len() == before
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("persistentvolumeclaims").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn claims_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"accessModes": []}),
+            &["spec.accessModes: Required value: at least 1 access mode is required"],
+        );
+        check(
+            json!({"accessModes": ["ReadWriteOncePod", "ReadWriteOnce"]}),
+            &["spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes"],
+        );
+        check(
+            json!({"resources": {}}),
+            &["spec.resources[storage]: Required value"],
+        );
+        check(
+            json!({"resources": {"requests": {"storage": "0"}}}),
+            &[r#"spec.resources[storage]: Invalid value: "0": must be greater than zero"#],
+        );
+        check(
+            json!({"volumeMode": "Tape"}),
+            &[r#"spec.volumeMode: Unsupported value: "Tape": supported values: "Block", "Filesystem""#],
+        );
+        kind("persistentvolumeclaims").defaults(
+            &with(json!({})),
+            &json!({"spec": {"volumeMode": "Filesystem"}, "status": {"phase": "Pending"}}),
+        );
+    }
+}

@@ -137,3 +137,31 @@ pub(crate) fn warnings(prefix: &str, template: &Value, old: &Value) -> Vec<Strin
         false => pod_spec::warnings(prefix, template),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::groups::check::kind;
+
+    #[test]
+    fn templates_are_validated() {
+        let templates = kind("podtemplates");
+        let pod = json!({"containers": [{"name": "c", "image": "i"}]});
+        templates.create(&json!({"template": {"spec": pod}}), &[]);
+        templates.create(
+            &json!({"template": {"spec": {"containers": []}}}),
+            &["template.spec.containers: Required value"],
+        );
+        let mut with = pod.clone();
+        with["ephemeralContainers"] = json!([{"name": "e", "image": "i"}]);
+        templates.create(
+            &json!({"template": {"spec": with}}),
+            &["template.spec.ephemeralContainers: Forbidden: ephemeral containers not allowed in pod template"],
+        );
+        templates.defaults(
+            &json!({"template": {"spec": pod}}),
+            &json!({"metadata": {"generation": 1}, "template": {"spec": {"restartPolicy": "Always"}}}),
+        );
+    }
+}

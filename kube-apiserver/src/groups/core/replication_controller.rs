@@ -75,3 +75,39 @@ fn validate(faults: &mut Faults, object: &Value) {
     validate_template(faults, &at, template);
     always_running(faults, &at, template, "ReplicationController");
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn with(spec: Value) -> Value {
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let mut object = json!({"spec": {"template": template}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[test]
+    fn controllers_select_their_template() {
+        let controllers = kind("replicationcontrollers");
+        controllers.defaults(
+            &with(json!({})),
+            &json!({"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 1, "selector": {"a": "b"}}, "status": {"replicas": 0}}),
+        );
+        controllers.create(
+            &with(json!({"selector": {"a": "c"}, "replicas": -1})),
+            &[
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#,
+            ],
+        );
+        controllers.create(
+            &json!({"spec": {"selector": {"a": "b"}}}),
+            &["spec.template: Required value"],
+        );
+    }
+}

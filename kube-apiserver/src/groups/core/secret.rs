@@ -112,3 +112,63 @@ fn warnings(object: &Value) -> Vec<String> {
     }
     vec!["tls: failed to find any PEM data in certificate input".into()]
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(object: Value, expected: &[&str]) {
+        kind("secrets").create(&object, expected);
+    }
+
+    #[test]
+    fn types_have_their_keys() {
+        check(json!({}), &[]);
+        check(
+            json!({"type": "kubernetes.io/tls"}),
+            &["data[tls.crt]: Required value", "data[tls.key]: Required value"],
+        );
+        check(
+            json!({"type": "kubernetes.io/basic-auth"}),
+            &["data[username]: Required value", "data[password]: Required value"],
+        );
+        check(
+            json!({"type": "kubernetes.io/basic-auth", "stringData": {"password": "p"}}),
+            &[],
+        );
+        check(
+            json!({"type": "kubernetes.io/ssh-auth"}),
+            &["data[ssh-privatekey]: Required value"],
+        );
+        check(
+            json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "no"}}),
+            &[r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid JSON"#],
+        );
+        check(
+            json!({"type": "kubernetes.io/service-account-token"}),
+            &["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
+        );
+    }
+
+    #[test]
+    fn texts_become_data() {
+        let secrets = kind("secrets");
+        secrets.defaults(
+            &json!({"stringData": {"a": "b"}}),
+            &json!({"type": "Opaque", "data": {"a": "Yg=="}, "stringData": null}),
+        );
+        secrets.update(
+            &json!({}),
+            &json!({"type": "example.com/x"}),
+            &[r#"type: Invalid value: "example.com/x": field is immutable"#],
+        );
+        secrets.update(
+            &json!({"immutable": true}),
+            &json!({"data": {"a": "Yg=="}}),
+            &["data: Forbidden: field is immutable when `immutable` is set"],
+        );
+    }
+}

@@ -596,10 +596,10 @@ fn traffic(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
             faults.one_of(&at, policy, &["Cluster", "Local"]);
         }
     }
-    if let Some(wish) = spec.dig("trafficDistribution").as_str() {
+    if let Some(distribution) = spec.dig("trafficDistribution").as_str() {
         faults.one_of(
             &path.child("trafficDistribution"),
-            wish,
+            distribution,
             &["PreferClose", "PreferSameZone", "PreferSameNode"],
         );
     }

@@ -1,7 +1,20 @@
 //! EndpointSlice.
 
-use crate::json::Json;
+use std::net::IpAddr;
+
+use machinery::names::ip::validate_ip;
+use machinery::names::object_meta::validate_labels;
+use machinery::names::{
+    dns1123_label, fully_qualified_domain_name, label_value, name_is_dns_subdomain, qualified_name,
+};
+use machinery::{FieldError, FieldPath};
+use serde_json::Value;
+
+use crate::faults::Faults;
+use crate::groups::core::service::{endpoint_ip, legacy_ip};
+use crate::json::{Json, same};
 use crate::rules::Rules;
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     generation: &["endpoints", "ports", "addressType", "metadata.labels"],
@@ -11,5 +24,256 @@ pub(crate) static RULES: Rules = Rules {
             port.fill_text("protocol", "TCP");
         }
     },
+    validate: |faults, object| validate(faults, object, &Value::Null),
+    validate_update: |faults, object, old| {
+        validate(faults, object, old);
+        faults.immutable_at("addressType", object, old);
+    },
+    warnings: |object, old| match object.text("addressType") {
+        "FQDN" if old.is_null() => vec!["spec.addressType: FQDN endpoints are deprecated".to_string()],
+        _ => Vec::new(),
+    },
     ..Rules::PLAIN
 };
+
+const PORTS: usize = 20_000;
+const ENDPOINTS: usize = 1_000;
+const ADDRESSES: usize = 100;
+const TOPOLOGY_LABELS: usize = 16;
+/// Of zones, and of nodes.
+const HINTS: usize = 8;
+
+fn validate(faults: &mut Faults, object: &Value, old: &Value) {
+    faults.required_one_of(
+        &FieldPath::new("addressType"),
+        object.text("addressType"),
+        &["FQDN", "IPv4", "IPv6"],
+    );
+    ports(faults, &FieldPath::new("ports"), object.list("ports"));
+    // Endpoints of before that are not what they should be may stay.
+    if old.is_null() || !same(object.dig("endpoints"), old.dig("endpoints")) {
+        endpoints(faults, object);
+    }
+}
+
+/// Whether a list is longer than it may be, which is said.
+fn too_many(faults: &mut Faults, path: &FieldPath<'_>, count: usize, most: usize) -> bool {
+    if count > most {
+        faults.push(FieldError::too_many(path, count, most));
+    }
+    count > most
+}
+
+fn ports(faults: &mut Faults, path: &FieldPath<'_>, ports: &[Value]) {
+    if too_many(faults, path, ports.len(), PORTS) {
+        return;
+    }
+    let mut seen = Seen::default();
+    for (index, port) in ports.iter().enumerate() {
+        let at = path.index(index);
+        let name = port.text("name");
+        if !name.is_empty() {
+            faults.text(&at.child("name"), name, dns1123_label(name));
+        }
+        if seen.again(name) {
+            faults.duplicate(&at.child("name"), name);
+        }
+        faults.one_of(
+            &at.child("protocol"),
+            port.text("protocol"),
+            &["SCTP", "TCP", "UDP"],
+        );
+        if let Some(protocol) = port.dig("appProtocol").as_str() {
+            faults.text(&at.child("appProtocol"), protocol, qualified_name(protocol));
+        }
+    }
+}
+
+fn endpoints(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("endpoints");
+    let endpoints = object.list("endpoints");
+    if too_many(faults, &path, endpoints.len(), ENDPOINTS) {
+        return;
+    }
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let at = path.index(index);
+        addresses(
+            faults,
+            &at.child("addresses"),
+            endpoint,
+            object.text("addressType"),
+        );
+        if let Some(node) = endpoint.dig("nodeName").as_str() {
+            faults.text(&at.child("nodeName"), node, name_is_dns_subdomain(node, false));
+        }
+        if let Some(labels) = endpoint.object_at("deprecatedTopology") {
+            let at = at.child("deprecatedTopology");
+            too_many(faults, &at, labels.len(), TOPOLOGY_LABELS);
+            for error in validate_labels(labels, &at) {
+                faults.push(error);
+            }
+        }
+        if let Some(host) = endpoint.dig("hostname").as_str() {
+            faults.text(&at.child("hostname"), host, dns1123_label(host));
+        }
+        hints(faults, &at.child("hints"), endpoint.dig("hints"));
+    }
+}
+
+fn addresses(faults: &mut Faults, path: &FieldPath<'_>, endpoint: &Value, kind: &str) {
+    let count = endpoint.list("addresses").len();
+    if count == 0 {
+        faults.required(path, "must contain at least 1 address");
+    }
+    too_many(faults, path, count, ADDRESSES);
+    for (index, address) in endpoint.strings("addresses").enumerate() {
+        let at = path.index(index);
+        match kind {
+            "IPv4" => match address.parse::<IpAddr>() {
+                Err(_) => legacy_ip(faults, &at, address),
+                Ok(ip) => {
+                    if !ip.is_ipv4() {
+                        faults.invalid(path, address, "must be an IPv4 address");
+                    }
+                    endpoint_ip(faults, &at, address);
+                }
+            },
+            "IPv6" => {
+                let errors = validate_ip(&at, address);
+                if errors.is_empty() {
+                    if !address.contains(':') {
+                        faults.invalid(path, address, "must be an IPv6 address");
+                    }
+                    endpoint_ip(faults, &at, address);
+                }
+                errors.into_iter().for_each(|error| faults.push(error));
+            }
+            "FQDN" => {
+                if let Some(error) = fully_qualified_domain_name(&at, address) {
+                    faults.push(error);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn hints(faults: &mut Faults, path: &FieldPath<'_>, hints: &Value) {
+    for (key, judge) in [
+        ("forZones", label_value as fn(&str) -> Vec<String>),
+        ("forNodes", |name| name_is_dns_subdomain(name, false)),
+    ] {
+        let at = path.child(key);
+        let list = hints.list(key);
+        if too_many(faults, &at, list.len(), HINTS) {
+            return;
+        }
+        let mut seen = Seen::default();
+        for (index, hint) in list.iter().enumerate() {
+            let at = at.index(index);
+            let at = at.child("name");
+            let name = hint.text("name");
+            if seen.again(name) {
+                faults.duplicate(&at, name);
+            }
+            faults.text(&at, name, judge(name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(slice: Value, expected: &[&str]) {
+        kind("endpointslices.discovery.k8s.io").create(&slice, expected);
+    }
+
+    fn with(kind: &str, endpoint: Value) -> Value {
+        json!({"addressType": kind, "endpoints": [endpoint]})
+    }
+
+    #[test]
+    fn addresses_are_of_their_type() {
+        check(with("IPv4", json!({"addresses": ["10.0.0.1"]})), &[]);
+        check(with("IPv6", json!({"addresses": ["fd00::1"]})), &[]);
+        check(with("FQDN", json!({"addresses": ["a.example.com"]})), &[]);
+        check(
+            json!({"addressType": "", "endpoints": []}),
+            &["addressType: Required value"],
+        );
+        check(
+            json!({"addressType": "IPX", "endpoints": []}),
+            &[r#"addressType: Unsupported value: "IPX": supported values: "FQDN", "IPv4", "IPv6""#],
+        );
+        check(
+            with("IPv4", json!({"addresses": []})),
+            &["endpoints[0].addresses: Required value: must contain at least 1 address"],
+        );
+        check(
+            with("IPv4", json!({"addresses": ["fd00::1", "127.0.0.1"]})),
+            &[
+                r#"endpoints[0].addresses: Invalid value: "fd00::1": must be an IPv4 address"#,
+                r#"endpoints[0].addresses[1]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)"#,
+            ],
+        );
+        check(
+            with("IPv6", json!({"addresses": ["10.0.0.1"]})),
+            &[r#"endpoints[0].addresses: Invalid value: "10.0.0.1": must be an IPv6 address"#],
+        );
+    }
+
+    #[test]
+    fn ports_and_hints_are_validated() {
+        check(
+            json!({"addressType": "IPv4", "endpoints": [],
+                "ports": [{"name": "a"}, {"name": "a", "protocol": "ICMP"}, {"name": "b", "appProtocol": "example.com/x"}]}),
+            &[
+                r#"ports[1].name: Duplicate value: "a""#,
+                r#"ports[1].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP""#,
+            ],
+        );
+        let zones: Vec<Value> = (0..9).map(|n| json!({"name": format!("z{n}")})).collect();
+        check(
+            with(
+                "IPv4",
+                json!({"addresses": ["10.0.0.1"], "hints": {"forZones": zones}}),
+            ),
+            &["endpoints[0].hints.forZones: Too many: 9: must have at most 8 items"],
+        );
+        check(
+            with(
+                "IPv4",
+                json!({"addresses": ["10.0.0.1"], "hints": {"forNodes": [{"name": "n"}, {"name": "n"}]}}),
+            ),
+            &[r#"endpoints[0].hints.forNodes[1].name: Duplicate value: "n""#],
+        );
+        let many: Vec<Value> = (0..1001).map(|_| json!({"addresses": []})).collect();
+        check(
+            json!({"addressType": "IPv4", "endpoints": many}),
+            &["endpoints: Too many: 1001: must have at most 1000 items"],
+        );
+    }
+
+    #[test]
+    fn the_type_stays() {
+        let slices = kind("endpointslices.discovery.k8s.io");
+        let object = json!({"addressType": "IPv4", "endpoints": [], "ports": [{"port": 80}]});
+        slices.defaults(
+            &object,
+            &json!({"metadata": {"generation": 1}, "ports": [{"name": "", "protocol": "TCP", "port": 80}]}),
+        );
+        slices.update(
+            &object,
+            &json!({"addressType": "IPv6"}),
+            &[r#"addressType: Invalid value: "IPv6": field is immutable"#],
+        );
+        slices.warnings(
+            &json!({"addressType": "FQDN", "endpoints": []}),
+            &["spec.addressType: FQDN endpoints are deprecated"],
+        );
+    }
+}

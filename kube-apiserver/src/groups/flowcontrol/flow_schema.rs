@@ -1,8 +1,7 @@
 //! FlowSchema.
 
-use machinery::FieldPath;
-use machinery::meta;
-use machinery::names::dns1123_subdomain;
+use machinery::names::{dns1123_label, dns1123_subdomain};
+use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
 use crate::faults::Faults;
@@ -41,7 +40,7 @@ fn validate(faults: &mut Faults, object: &Value) {
         && !["ByNamespace", "ByUser"].contains(&method)
     {
         let at = path.child("distinguisherMethod");
-        faults.push(machinery::FieldError::not_supported(
+        faults.push(FieldError::not_supported(
             &at.child("type"),
             &json!({"Type": method}),
             &["ByNamespace", "ByUser"],
@@ -115,25 +114,92 @@ fn one_rule(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
                 );
             }
         }
-        if rule.list("namespaces").is_empty() && !rule.flag("clusterScope") {
-            faults.required(
-                &path.child("namespaces"),
-                "resource rules that are not cluster scoped must supply at least one namespace",
-            );
-        }
+        namespaces(faults, &path.child("namespaces"), rule);
     }
     let at = path.child("nonResourceRules");
     for (index, rule) in urls.iter().enumerate() {
         let path = at.index(index);
         verbs(faults, &path, rule);
-        if rule.list("nonResourceURLs").is_empty() {
-            faults.required(
-                &path.child("nonResourceURLs"),
-                "nonResourceURLs must contain at least one value",
-            );
+        urls_of(faults, &path.child("nonResourceURLs"), rule);
+    }
+}
+
+fn namespaces(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+    let names: Vec<&str> = rule.strings("namespaces").collect();
+    if names.is_empty() && !rule.flag("clusterScope") {
+        let text = "resource rules that are not cluster scoped must supply at least one namespace";
+        faults.required(path, text);
+    } else if names.contains(&"*") {
+        if names.len() > 1 {
+            let text = "if '*' is present, must not specify other namespaces";
+            faults.invalid_value(path, rule.dig("namespaces"), text);
+        }
+    } else {
+        for (index, name) in names.into_iter().enumerate() {
+            for text in dns1123_label(name) {
+                let text = format!("each member of this list must be '*' or a DNS-1123 label; {text}");
+                faults.invalid(&path.index(index), name, text);
+            }
         }
     }
 }
+
+fn urls_of(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+    let urls: Vec<&str> = rule.strings("nonResourceURLs").collect();
+    if urls.is_empty() {
+        faults.required(path, "nonResourceURLs must contain at least one value");
+    } else if urls.contains(&"*") {
+        if urls.len() > 1 {
+            let text = "if '*' is present, must not specify other non-resource URLs";
+            faults.invalid_value(path, rule.dig("nonResourceURLs"), text);
+        }
+    } else {
+        for (index, url) in urls.into_iter().enumerate() {
+            if let Some(text) = bad_url(url) {
+                faults.invalid(&path.index(index), url, text);
+            }
+        }
+    }
+}
+
+/// What is wrong with a path that a rule is about.
+fn bad_url(url: &str) -> Option<&'static str> {
+    if url == "/" {
+        return None;
+    }
+    if url.is_empty() {
+        return Some("must not be empty");
+    }
+    if !url.starts_with('/') {
+        return Some("must start with slash");
+    }
+    if url.contains(' ') {
+        return Some("must not contain white-space");
+    }
+    if url.contains("//") {
+        return Some("must not contain double slash");
+    }
+    match url.strip_suffix('*').unwrap_or(url) {
+        before if before.contains('*') => Some("wildcard can only do suffix matching"),
+        before if url.ends_with('*') && !before.ends_with('/') => {
+            Some("wildcard can only do suffix matching")
+        }
+        _ => None,
+    }
+}
+
+/// The verbs of requests (`*` stands alone).
+const VERBS: [&str; 9] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "proxy",
+    "update",
+    "watch",
+];
 
 fn verbs(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
     let verbs: Vec<&str> = rule.strings("verbs").collect();
@@ -145,6 +211,87 @@ fn verbs(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
             &at,
             rule.dig("verbs"),
             "if '*' is present, must not specify other verbs",
+        );
+    } else if !verbs.contains(&"*") && !verbs.iter().all(|verb| VERBS.contains(verb)) {
+        faults.push(FieldError::not_supported(&at, rule.dig("verbs"), &VERBS));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"priorityLevelConfiguration": {"name": "global-default"}}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("flowschemas.flowcontrol.apiserver.k8s.io").create(&with(spec), expected);
+    }
+
+    #[track_caller]
+    fn rule(rule: Value, expected: &[&str]) {
+        let mut whole = json!({"subjects": [{"kind": "User", "user": {"name": "u"}}],
+            "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "namespaces": ["*"]}]});
+        for (key, value) in rule.as_object().into_iter().flatten() {
+            whole[key] = value.clone();
+        }
+        check(json!({"rules": [whole]}), expected);
+    }
+
+    #[test]
+    fn schemas_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"matchingPrecedence": 10_001, "priorityLevelConfiguration": {"name": ""}}),
+            &[
+                "spec.matchingPrecedence: Invalid value: 10001: must not be greater than 10000",
+                "spec.priorityLevelConfiguration.name: Required value: must reference a priority level",
+            ],
+        );
+        check(
+            json!({"matchingPrecedence": 1}),
+            &[
+                "spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have matchingPrecedence 1",
+            ],
+        );
+        kind("flowschemas.flowcontrol.apiserver.k8s.io")
+            .defaults(&with(json!({})), &json!({"spec": {"matchingPrecedence": 1000}}));
+    }
+
+    #[test]
+    fn rules_are_validated() {
+        rule(json!({}), &[]);
+        rule(
+            json!({"subjects": []}),
+            &["spec.rules[0].subjects: Required value: subjects must contain at least one value"],
+        );
+        rule(
+            json!({"resourceRules": []}),
+            &[
+                "spec.rules[0]: Required value: at least one of resourceRules and nonResourceRules has to be non-empty",
+            ],
+        );
+        rule(
+            json!({"nonResourceRules": [{"verbs": ["*", "get"], "nonResourceURLs": ["*", "/a"]}]}),
+            &[
+                r#"spec.rules[0].nonResourceRules[0].verbs: Invalid value: ["*","get"]: if '*' is present, must not specify other verbs"#,
+                r#"spec.rules[0].nonResourceRules[0].nonResourceURLs: Invalid value: ["*","/a"]: if '*' is present, must not specify other non-resource URLs"#,
+            ],
+        );
+        rule(
+            json!({"resourceRules": [{"verbs": ["look"], "apiGroups": [""], "resources": ["pods"], "namespaces": ["*", "a"]}]}),
+            &[
+                r#"spec.rules[0].resourceRules[0].verbs: Unsupported value: ["look"]: supported values: "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch""#,
+                r#"spec.rules[0].resourceRules[0].namespaces: Invalid value: ["*","a"]: if '*' is present, must not specify other namespaces"#,
+            ],
         );
     }
 }

@@ -1,15 +1,21 @@
 //! PriorityLevelConfiguration.
 
+use machinery::{FieldPath, meta};
 use serde_json::Value;
 
+use crate::faults::Faults;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
+use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     default,
     status: true,
     status_meta: StatusMeta::Reset,
     generation: &["spec"],
+    validate,
+    validate_update: |faults, object, _| validate(faults, object),
+    validate_status: |faults, object, _| conditions(faults, object),
     ..Rules::PLAIN
 };
 
@@ -29,5 +35,240 @@ fn default(object: &mut Value) {
                 queuing.put(key, value);
             }
         }
+    }
+}
+
+/// The level that nothing is queued in.
+const EXEMPT: &str = "exempt";
+/// The most queues of a level.
+const QUEUES: i64 = 10_000_000;
+/// Bits of the hash that hands are dealt by (upstream's `shufflesharding.MaxHashBits`).
+const HASH_BITS: u32 = 60;
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("spec");
+    let spec = object.dig("spec");
+    let kind = spec.text("type");
+    if (meta::name(object) == EXEMPT) != (kind == "Exempt") {
+        let text = "must be 'Exempt' if and only if `name` is 'exempt'";
+        faults.invalid(&path.child("type"), kind, text);
+    }
+    match kind {
+        "Exempt" => {
+            if spec.has("limited") {
+                let text = "must be nil if the type is not Limited";
+                faults.forbidden(&path.child("limited"), text);
+            }
+            shares(faults, &path.child("exempt"), spec.dig("exempt"));
+        }
+        "Limited" => {
+            if spec.has("exempt") {
+                let text = "must be nil if the type is Limited";
+                faults.forbidden(&path.child("exempt"), text);
+            }
+            let at = path.child("limited");
+            match spec.dig("limited") {
+                Value::Null => faults.required(&at, "must not be empty when type is Limited"),
+                limited => validate_limited(faults, &at, limited),
+            }
+        }
+        _ => faults.unsupported(&path.child("type"), kind, &["Exempt", "Limited"]),
+    }
+    conditions(faults, object);
+}
+
+fn shares(faults: &mut Faults, path: &FieldPath<'_>, level: &Value) {
+    let key = "nominalConcurrencyShares";
+    if let Some(shares) = level.int(key).filter(|shares| *shares < 0) {
+        faults.invalid(&path.child(key), shares, "must be a non-negative integer");
+    }
+    lendable(faults, path, level);
+}
+
+fn lendable(faults: &mut Faults, path: &FieldPath<'_>, level: &Value) {
+    let key = "lendablePercent";
+    if let Some(percent) = level.int(key).filter(|percent| !(0..=100).contains(percent)) {
+        faults.invalid(&path.child(key), percent, "must be between 0 and 100, inclusive");
+    }
+}
+
+fn validate_limited(faults: &mut Faults, path: &FieldPath<'_>, limited: &Value) {
+    let key = "nominalConcurrencyShares";
+    if let Some(shares) = limited.int(key).filter(|shares| *shares < 0) {
+        faults.invalid(&path.child(key), shares, "must be a non-negative integer");
+    }
+    let response = limited.dig("limitResponse");
+    let at = path.child("limitResponse");
+    match (response.text("type"), response.dig("queuing")) {
+        ("Reject", Value::Null) => {}
+        ("Reject", _) => faults.forbidden(
+            &at.child("queuing"),
+            "must be nil if limited.limitResponse.type is not Limited",
+        ),
+        ("Queue", Value::Null) => faults.required(
+            &at.child("queuing"),
+            "must not be empty if limited.limitResponse.type is Limited",
+        ),
+        ("Queue", queuing) => validate_queuing(faults, &at.child("queuing"), queuing),
+        (other, _) => faults.unsupported(&at.child("type"), other, &["Queue", "Reject"]),
+    }
+    lendable(faults, path, limited);
+    let key = "borrowingLimitPercent";
+    if let Some(percent) = limited.int(key).filter(|percent| *percent < 0) {
+        faults.invalid(
+            &path.child(key),
+            percent,
+            "if specified, must be a non-negative integer",
+        );
+    }
+}
+
+fn validate_queuing(faults: &mut Faults, path: &FieldPath<'_>, queuing: &Value) {
+    let number = |key: &str| queuing.int(key).unwrap_or_default();
+    let (length, queues, hand) = (number("queueLengthLimit"), number("queues"), number("handSize"));
+    if length <= 0 {
+        faults.invalid(&path.child("queueLengthLimit"), length, "must be positive");
+    }
+    if queues <= 0 {
+        faults.invalid(&path.child("queues"), queues, "must be positive");
+    } else if queues > QUEUES {
+        let text = format!("must not be greater than {QUEUES}");
+        faults.invalid(&path.child("queues"), queues, text);
+    }
+    let at = path.child("handSize");
+    if hand <= 0 {
+        faults.invalid(&at, hand, "must be positive");
+    } else if hand > queues {
+        faults.invalid(&at, hand, format!("should not be greater than queues ({queues})"));
+    } else if entropy_bits(queues, hand) > HASH_BITS {
+        let text = format!(
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {HASH_BITS}"
+        );
+        faults.invalid(&at, hand, text);
+    }
+}
+
+/// The bits of a hash that dealing a hand uses up: the logarithm of `queues` to the power of `hand`, rounded up. Stops where the
+/// answer is clear, whatever the size of the hand.
+fn entropy_bits(queues: i64, hand: i64) -> u32 {
+    let queues = u128::try_from(queues).unwrap_or(1);
+    let mut hands: u128 = 1;
+    for _ in 0..hand {
+        hands = hands.saturating_mul(queues);
+        if queues == 1 || hands > 1 << HASH_BITS {
+            break;
+        }
+    }
+    hands.saturating_sub(1).checked_ilog2().map_or(0, |bits| bits + 1)
+}
+
+fn conditions(faults: &mut Faults, object: &Value) {
+    let path = FieldPath::new("status");
+    let path = path.child("conditions");
+    let mut seen = Seen::default();
+    for (index, condition) in object.list("status.conditions").iter().enumerate() {
+        let at = path.index(index);
+        let kind = condition.text("type");
+        if seen.again(kind) {
+            faults.duplicate(&at.child("type"), kind);
+        }
+        faults.need(&at.child("type"), kind);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::entropy_bits;
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("prioritylevelconfigurations.flowcontrol.apiserver.k8s.io")
+            .create(&json!({"spec": spec}), expected);
+    }
+
+    fn queued(queuing: Value) -> Value {
+        json!({"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": queuing}}})
+    }
+
+    #[test]
+    fn levels_are_validated() {
+        check(
+            json!({"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}),
+            &[],
+        );
+        check(queued(json!({})), &[]);
+        check(
+            json!({"type": "Exempt", "limited": {"limitResponse": {"type": "Reject"}}}),
+            &[
+                r#"spec.type: Invalid value: "Exempt": must be 'Exempt' if and only if `name` is 'exempt'"#,
+                "spec.limited: Forbidden: must be nil if the type is not Limited",
+            ],
+        );
+        check(
+            json!({"type": "Limited", "exempt": {}}),
+            &[
+                "spec.exempt: Forbidden: must be nil if the type is Limited",
+                "spec.limited: Required value: must not be empty when type is Limited",
+            ],
+        );
+        check(
+            json!({"type": "Some"}),
+            &[r#"spec.type: Unsupported value: "Some": supported values: "Exempt", "Limited""#],
+        );
+        check(
+            json!({"type": "Limited", "limited": {"nominalConcurrencyShares": -1, "lendablePercent": 101, "borrowingLimitPercent": -1,
+                "limitResponse": {"type": "Queue"}}}),
+            &[
+                "spec.limited.nominalConcurrencyShares: Invalid value: -1: must be a non-negative integer",
+                "spec.limited.limitResponse.queuing: Required value: must not be empty if limited.limitResponse.type is Limited",
+                "spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive",
+                "spec.limited.borrowingLimitPercent: Invalid value: -1: if specified, must be a non-negative integer",
+            ],
+        );
+    }
+
+    #[test]
+    fn hands_can_be_dealt() {
+        let at = "spec.limited.limitResponse.queuing";
+        check(
+            queued(json!({"queues": 4, "handSize": 5, "queueLengthLimit": -1})),
+            &[
+                &format!("{at}.queueLengthLimit: Invalid value: -1: must be positive"),
+                &format!("{at}.handSize: Invalid value: 5: should not be greater than queues (4)"),
+            ],
+        );
+        check(
+            queued(json!({"queues": 10_000_001, "handSize": 1})),
+            &[&format!(
+                "{at}.queues: Invalid value: 10000001: must not be greater than 10000000"
+            )],
+        );
+        check(
+            queued(json!({"queues": 512, "handSize": 8})),
+            &[&format!(
+                "{at}.handSize: Invalid value: 8: required entropy bits of deckSize 512 and handSize 8 should not be greater than 60"
+            )],
+        );
+        assert_eq!(
+            [
+                entropy_bits(1, 1),
+                entropy_bits(2, 1),
+                entropy_bits(64, 8),
+                entropy_bits(3, 3)
+            ],
+            [0, 1, 48, 5]
+        );
+    }
+
+    #[test]
+    fn levels_have_defaults() {
+        kind("prioritylevelconfigurations.flowcontrol.apiserver.k8s.io").defaults(
+            &json!({"spec": queued(json!({}))}),
+            &json!({"spec": {"limited": {"nominalConcurrencyShares": 30, "lendablePercent": 0,
+                "limitResponse": {"queuing": {"handSize": 8, "queues": 64, "queueLengthLimit": 50}}}}}),
+        );
     }
 }

@@ -178,3 +178,61 @@ fn backend(faults: &mut Faults, path: &FieldPath<'_>, backend: &Value) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("ingresses.networking.k8s.io").create(&json!({"spec": spec}), expected);
+    }
+
+    fn path(path: Value) -> Value {
+        json!({"rules": [{"http": {"paths": [path]}}]})
+    }
+
+    #[test]
+    fn ingresses_are_validated() {
+        let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+        check(json!({"defaultBackend": backend}), &[]);
+        check(
+            json!({}),
+            &["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"],
+        );
+        check(
+            json!({"rules": [{"host": "10.0.0.1"}], "ingressClassName": "x"}),
+            &[r#"spec.rules[0].host: Invalid value: "10.0.0.1": must be a DNS name, not an IP address"#],
+        );
+        check(
+            path(json!({"path": "a", "pathType": "Prefix", "backend": backend})),
+            &[r#"spec.rules[0].http.paths[0].path: Invalid value: "a": must be an absolute path"#],
+        );
+        check(
+            path(json!({"path": "/a//b/..", "pathType": "Exact", "backend": backend})),
+            &[
+                r#"spec.rules[0].http.paths[0].path: Invalid value: "/a//b/..": must not contain '//'"#,
+                r#"spec.rules[0].http.paths[0].path: Invalid value: "/a//b/..": cannot end with '/..'"#,
+            ],
+        );
+        check(
+            path(json!({"path": "/", "backend": backend})),
+            &["spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified"],
+        );
+        check(
+            json!({"defaultBackend": {"service": {"name": "s", "port": {}}}}),
+            &["spec.defaultBackend: Required value: port name or number is required"],
+        );
+    }
+
+    #[test]
+    fn the_class_is_said_once() {
+        kind("ingresses.networking.k8s.io").create(
+            &json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "a"}},
+                "spec": {"ingressClassName": "b", "defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}}),
+            &[r#"annotations.kubernetes.io/ingress.class: Invalid value: "a": must match `ingressClassName` when both are specified"#],
+        );
+    }
+}

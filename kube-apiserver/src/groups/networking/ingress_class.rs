@@ -71,3 +71,45 @@ pub(super) fn reference(faults: &mut Faults, path: &FieldPath<'_>, reference: &V
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("ingressclasses.networking.k8s.io").create(&json!({"spec": spec}), expected);
+    }
+
+    #[test]
+    fn classes_are_validated() {
+        check(json!({"controller": "example.com/c"}), &[]);
+        let parameters = |scope: &str, namespace: Value| json!({"controller": "example.com/c", "parameters": {"kind": "K", "name": "n", "scope": scope, "namespace": namespace}});
+        check(parameters("Namespace", json!("ns")), &[]);
+        check(
+            parameters("Namespace", Value::Null),
+            &["spec.parameters.namespace: Required value: `parameters.scope` is set to 'Namespace'"],
+        );
+        check(
+            parameters("Cluster", json!("ns")),
+            &["spec.parameters.namespace: Forbidden: `parameters.scope` is set to 'Cluster'"],
+        );
+        check(
+            parameters("World", Value::Null),
+            &[
+                r#"spec.parameters.scope: Unsupported value: "World": supported values: "Cluster", "Namespace""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn a_controller_stays() {
+        kind("ingressclasses.networking.k8s.io").update(
+            &json!({"spec": {"controller": "example.com/c"}}),
+            &json!({"spec": {"controller": "example.com/d"}}),
+            &[r#"spec.controller: Invalid value: "example.com/d": field is immutable"#],
+        );
+    }
+}

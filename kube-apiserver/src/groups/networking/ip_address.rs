@@ -51,3 +51,37 @@ fn validate(faults: &mut Faults, object: &Value) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(name: &str, spec: Value, expected: &[&str]) {
+        let object = json!({"metadata": {"name": name}, "spec": spec});
+        kind("ipaddresses.networking.k8s.io").create(&object, expected);
+    }
+
+    #[test]
+    fn addresses_have_a_parent() {
+        let parent = json!({"parentRef": {"resource": "services", "namespace": "ns", "name": "s"}});
+        check("10.0.0.1", parent.clone(), &[]);
+        check("10.0.0.1", json!({}), &["spec.parentRef: Required value"]);
+        check(
+            "10.0.0.1",
+            json!({"parentRef": {"name": "s"}}),
+            &["spec.parentRef.resource: Required value"],
+        );
+        let object = json!({"metadata": {"name": "10.0.0.1"}, "spec": parent});
+        let errors = kind("ipaddresses.networking.k8s.io")
+            .updated("", &object, &json!({"spec": {"parentRef": {"name": "t"}}}))
+            .unwrap_err();
+        assert!(
+            errors[0].starts_with("spec.parentRef: Invalid value: ")
+                && errors[0].ends_with(": field is immutable"),
+            "{errors:?}"
+        );
+    }
+}

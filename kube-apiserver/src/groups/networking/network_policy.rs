@@ -176,3 +176,53 @@ fn block(faults: &mut Faults, path: &FieldPath<'_>, block: &Value, known: &Seen<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("networkpolicies.networking.k8s.io").create(&json!({"spec": spec}), expected);
+    }
+
+    #[test]
+    fn policies_are_validated() {
+        check(json!({"podSelector": {}}), &[]);
+        check(
+            json!({"podSelector": {}, "ingress": [{"ports": [{"port": 0}, {"port": 80, "endPort": 79}, {"endPort": 1}], "from": [{}]}]}),
+            &[
+                "spec.ingress[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                "spec.ingress[0].ports[1].endPort: Invalid value: 80: must be greater than or equal to `port`",
+                "spec.ingress[0].ports[2].endPort: Invalid value: 1: may not be specified when `port` is not specified",
+                "spec.ingress[0].from[0]: Required value: must specify a peer",
+            ],
+        );
+        check(
+            json!({"podSelector": {}, "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/16"]}, "podSelector": {}}]}]}),
+            &[
+                r#"spec.egress[0].to[0].ipBlock.except[0]: Invalid value: "11.0.0.0/16": must be a strict subset of `cidr`"#,
+                "spec.egress[0].to[0]: Forbidden: may not specify both ipBlock and another peer",
+            ],
+        );
+        check(
+            json!({"podSelector": {}, "policyTypes": ["Sideways"]}),
+            &[r#"spec.policyTypes[0]: Unsupported value: "Sideways": supported values: "Ingress", "Egress""#],
+        );
+    }
+
+    #[test]
+    fn directions_follow_from_the_rules() {
+        let policies = kind("networkpolicies.networking.k8s.io");
+        policies.defaults(
+            &json!({"spec": {"podSelector": {}}}),
+            &json!({"spec": {"policyTypes": ["Ingress"]}}),
+        );
+        policies.defaults(
+            &json!({"spec": {"podSelector": {}, "egress": [{"ports": [{"port": 53}]}]}}),
+            &json!({"spec": {"policyTypes": ["Ingress", "Egress"], "egress": [{"ports": [{"port": 53, "protocol": "TCP"}]}]}}),
+        );
+    }
+}

@@ -59,3 +59,43 @@ fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
         validate(faults, object);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(cidrs: Value, expected: &[&str]) {
+        kind("servicecidrs.networking.k8s.io").create(&json!({"spec": {"cidrs": cidrs}}), expected);
+    }
+
+    #[test]
+    fn a_range_of_each_family() {
+        check(json!(["10.1.0.0/16", "fd00::/112"]), &[]);
+        check(
+            json!([]),
+            &["spec.cidrs: Required value: at least one CIDR required"],
+        );
+        let twice = json!(["10.1.0.0/16", "10.2.0.0/16"]);
+        check(
+            twice,
+            &[
+                r#"spec.cidrs: Invalid value: ["10.1.0.0/16","10.2.0.0/16"]: may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"#,
+            ],
+        );
+        let cidrs = kind("servicecidrs.networking.k8s.io");
+        let one = json!({"spec": {"cidrs": ["10.1.0.0/16"]}});
+        cidrs.update(
+            &one,
+            &json!({"spec": {"cidrs": ["10.1.0.0/16", "fd00::/112"]}}),
+            &[],
+        );
+        cidrs.update(
+            &one,
+            &json!({"spec": {"cidrs": ["10.3.0.0/16"]}}),
+            &[r#"spec.cidrs[0]: Invalid value: "10.3.0.0/16": field is immutable"#],
+        );
+    }
+}

@@ -46,3 +46,53 @@ fn validate(faults: &mut Faults, object: &Value) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(object: Value, expected: &[&str]) {
+        kind("runtimeclasses.node.k8s.io").create(&object, expected);
+    }
+
+    #[test]
+    fn classes_are_validated() {
+        check(json!({"handler": "runc"}), &[]);
+        check(json!({"handler": ""}), &["handler: Required value"]);
+        check(
+            json!({"handler": "runc", "overhead": {"podFixed": {"cpu": "-1"}}}),
+            &["overhead.limits[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"],
+        );
+        let toleration = json!({"key": "a", "operator": "Exists"});
+        check(
+            json!({"handler": "runc", "scheduling": {"tolerations": [toleration, {"key": "a", "operator": "Exists", "effect": "Never"}]}}),
+            &[
+                r#"scheduling.tolerations[1].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn tolerations_of_a_class_differ() {
+        let toleration = json!({"key": "a", "operator": "Exists"});
+        let class = json!({"handler": "runc", "scheduling": {"tolerations": [toleration, toleration]}});
+        let errors = kind("runtimeclasses.node.k8s.io").errors(&class);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(
+            errors[0].starts_with("scheduling.tolerations[1]: Duplicate value: "),
+            "{errors:?}"
+        );
+    }
+
+    #[test]
+    fn a_handler_stays() {
+        kind("runtimeclasses.node.k8s.io").update(
+            &json!({"handler": "runc"}),
+            &json!({"handler": "kata"}),
+            &[r#"handler: Invalid value: "kata": field is immutable"#],
+        );
+    }
+}

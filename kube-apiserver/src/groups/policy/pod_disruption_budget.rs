@@ -1,5 +1,6 @@
 //! PodDisruptionBudget.
 
+use machinery::names::conditions::validate_conditions;
 use machinery::names::percent;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
@@ -28,6 +29,9 @@ pub(crate) static RULES: Rules = Rules {
     validate_update: |faults, object, _| validate(faults, object),
     validate_status: |faults, object, _| {
         let path = FieldPath::new("status");
+        for error in validate_conditions(object.list("status.conditions"), &path.child("conditions")) {
+            faults.push(error);
+        }
         for key in [
             "disruptionsAllowed",
             "currentHealthy",
@@ -91,5 +95,87 @@ fn amount(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
             faults.invalid_value(path, value, NEGATIVE);
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("poddisruptionbudgets.policy").create(&json!({"spec": spec}), expected);
+    }
+
+    #[test]
+    fn budgets_are_validated() {
+        check(json!({"minAvailable": 1}), &[]);
+        check(
+            json!({"maxUnavailable": "100%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}),
+            &[],
+        );
+        check(
+            json!({"minAvailable": -1}),
+            &["spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"],
+        );
+        check(
+            json!({"maxUnavailable": "101%", "unhealthyPodEvictionPolicy": "Never"}),
+            &[
+                r#"spec.maxUnavailable: Invalid value: "101%": must not be greater than 100%"#,
+                r#"spec.unhealthyPodEvictionPolicy: Unsupported value: "Never": supported values: "AlwaysAllow", "IfHealthyBudget""#,
+            ],
+        );
+        check(
+            json!({"minAvailable": "half"}),
+            &[
+                r#"spec.minAvailable: Invalid value: "half": a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"#,
+            ],
+        );
+        check(
+            json!({"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            &[
+                "spec.selector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+            ],
+        );
+        let both = kind("poddisruptionbudgets.policy")
+            .errors(&json!({"spec": {"minAvailable": 1, "maxUnavailable": 1}}));
+        assert!(
+            both[0].ends_with("minAvailable and maxUnavailable cannot be both set"),
+            "{both:?}"
+        );
+    }
+
+    #[test]
+    fn the_status_of_a_budget_is_counted() {
+        let budgets = kind("poddisruptionbudgets.policy");
+        let object = json!({"spec": {"minAvailable": 1}});
+        budgets.defaults(
+            &object,
+            &json!({"metadata": {"generation": 1},
+                "status": {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}}),
+        );
+        budgets.update_of(
+            "status",
+            &object,
+            &json!({"status": {"disruptionsAllowed": -1, "expectedPods": -2}}),
+            &[
+                "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0",
+                "status.expectedPods: Invalid value: -2: must be greater than or equal to 0",
+            ],
+        );
+        budgets.update_of(
+            "status",
+            &object,
+            &json!({"status": {"conditions": [{"type": "DisruptionAllowed", "status": "Maybe", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z", "message": ""}]}}),
+            &[r#"status.conditions[0].status: Unsupported value: "Maybe": supported values: "False", "True", "Unknown""#],
+        );
+        assert_eq!(
+            budgets
+                .updated("", &object, &json!({"spec": {"minAvailable": 2}}))
+                .unwrap()["metadata"]["generation"],
+            2
+        );
     }
 }

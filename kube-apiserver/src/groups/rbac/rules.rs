@@ -135,3 +135,78 @@ pub(super) fn binding_update(faults: &mut Faults, object: &Value, old: &Value, n
         faults.invalid(&FieldPath::new("roleRef"), shown, "cannot change roleRef");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(resource: &str, object: Value, expected: &[&str]) {
+        kind(&format!("{resource}.rbac.authorization.k8s.io")).create(&object, expected);
+    }
+
+    #[test]
+    fn roles_are_validated() {
+        let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+        check(
+            "roles",
+            json!({"metadata": {"name": "a:b"}, "rules": [rule]}),
+            &[],
+        );
+        check(
+            "roles",
+            json!({"rules": [{"verbs": []}, {"verbs": ["get"], "nonResourceURLs": ["/a"]}]}),
+            &[
+                "rules[0].verbs: Required value: verbs must contain at least one value",
+                "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
+                "rules[0].resources: Required value: resource rules must supply at least one resource",
+                r#"rules[1].nonResourceURLs: Invalid value: ["/a"]: namespaced rules cannot apply to non-resource URLs"#,
+            ],
+        );
+        check(
+            "clusterroles",
+            json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/a"], "resources": ["pods"]}], "aggregationRule": {}}),
+            &[
+                r#"rules[0].nonResourceURLs: Invalid value: ["/a"]: rules cannot apply to both regular resources and non-resource URLs"#,
+                "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil",
+            ],
+        );
+    }
+
+    #[test]
+    fn bindings_are_validated() {
+        let role = json!({"kind": "ClusterRole", "name": "r"});
+        let with = |subjects: Value| json!({"roleRef": role, "subjects": subjects});
+        check("rolebindings", with(json!([{"kind": "User", "name": "u"}])), &[]);
+        check(
+            "rolebindings",
+            json!({"roleRef": {"apiGroup": "x", "kind": "Group", "name": ""}}),
+            &[
+                r#"roleRef.apiGroup: Unsupported value: "x": supported values: "rbac.authorization.k8s.io""#,
+                r#"roleRef.kind: Unsupported value: "Group": supported values: "Role", "ClusterRole""#,
+                "roleRef.name: Required value",
+            ],
+        );
+        check(
+            "clusterrolebindings",
+            with(json!([{"kind": "ServiceAccount", "name": "s"}, {"kind": "Robot", "name": "r"}])),
+            &[
+                "subjects[0].namespace: Required value",
+                r#"subjects[1].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group""#,
+            ],
+        );
+        let bindings = kind("rolebindings.rbac.authorization.k8s.io");
+        bindings.defaults(
+            &with(json!([{"kind": "Group", "name": "g"}])),
+            &json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io"},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "g"}]}),
+        );
+        bindings.update(
+            &with(json!([])),
+            &json!({"roleRef": {"name": "other"}}),
+            &[r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"other"}: cannot change roleRef"#],
+        );
+    }
+}

@@ -135,3 +135,38 @@ fn count(request: &mut Value) {
         request.fill_int("count", 1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(requests: Value, expected: &[&str]) {
+        let object = json!({"spec": {"devices": {"requests": requests}}});
+        kind("resourceclaims.resource.k8s.io").create(&object, expected);
+    }
+
+    #[test]
+    fn requests_are_validated() {
+        check(json!([{"name": "r", "exactly": {"deviceClassName": "c"}}]), &[]);
+        check(
+            json!([{"name": "r"}]),
+            &[
+                "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+            ],
+        );
+        check(
+            json!([{"name": "r", "exactly": {"deviceClassName": "", "allocationMode": "All", "count": 1}}]),
+            &[
+                "spec.devices.requests[0].exactly.deviceClassName: Required value",
+                "spec.devices.requests[0].exactly.count: Invalid value: 1: must not be specified when allocationMode is 'All'",
+            ],
+        );
+        kind("resourceclaims.resource.k8s.io").defaults(
+            &json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}}),
+            &json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}}]}}}),
+        );
+    }
+}

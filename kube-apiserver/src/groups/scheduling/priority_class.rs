@@ -8,7 +8,7 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
-    default: |object| object.fill_text("preemptionPolicy", "PreemptLowerPriority"),
+    default: |object| object.fill("preemptionPolicy", "PreemptLowerPriority"),
     prepare_create: |_, object| meta::set(object, "generation", 1),
     prepare_update: |_, object, old| meta::set(object, "generation", meta::generation(old)),
     validate,
@@ -55,9 +55,79 @@ fn validate(faults: &mut Faults, object: &Value) {
             format!("maximum allowed value of a user defined priority is {HIGHEST}"),
         );
     }
-    faults.one_of(
+    faults.required_one_of(
         &FieldPath::new("preemptionPolicy"),
         object.text("preemptionPolicy"),
         &["PreemptLowerPriority", "Never"],
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(object: Value, expected: &[&str]) {
+        kind("priorityclasses.scheduling.k8s.io").create(&object, expected);
+    }
+
+    #[test]
+    fn classes_are_validated() {
+        check(json!({"value": 1_000_000_000}), &[]);
+        check(
+            json!({"value": 1_000_000_001, "preemptionPolicy": "Always"}),
+            &[
+                "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
+                r#"preemptionPolicy: Unsupported value: "Always": supported values: "PreemptLowerPriority", "Never""#,
+            ],
+        );
+        check(
+            json!({"value": 1, "preemptionPolicy": ""}),
+            &["preemptionPolicy: Required value"],
+        );
+        let reserved = "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: ";
+        for (name, value, default, why) in [
+            (
+                "system-mine",
+                1,
+                false,
+                "system-mine is not a known system priority class",
+            ),
+            (
+                "system-node-critical",
+                1,
+                false,
+                "value of system-node-critical PriorityClass must be 2000001000",
+            ),
+            (
+                "system-cluster-critical",
+                2_000_000_000,
+                true,
+                "globalDefault of system-cluster-critical PriorityClass must be false",
+            ),
+        ] {
+            let class = json!({"metadata": {"name": name}, "value": value, "globalDefault": default});
+            check(class, &[&format!("{reserved}{why}")]);
+        }
+    }
+
+    #[test]
+    fn a_priority_stays() {
+        let classes = kind("priorityclasses.scheduling.k8s.io");
+        classes.defaults(
+            &json!({"value": 1}),
+            &json!({"preemptionPolicy": "PreemptLowerPriority"}),
+        );
+        classes.update(
+            &json!({"value": 1}),
+            &json!({"value": 2, "preemptionPolicy": "Never"}),
+            &[
+                "value: Forbidden: may not be changed in an update.",
+                r#"preemptionPolicy: Invalid value: "Never": field is immutable"#,
+            ],
+        );
+        classes.update(&json!({"value": 1}), &json!({"globalDefault": true}), &[]);
+    }
 }

@@ -1,8 +1,82 @@
 //! CSIStorageCapacity.
 
+use machinery::FieldPath;
+use machinery::names::name_is_dns_subdomain;
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use serde_json::Value;
+
+use crate::faults::{Faults, IMMUTABLE, NEGATIVE};
+use crate::json::{Json, same};
+use crate::quantity::amount;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     unconditional_update: false,
+    validate,
+    validate_update: |faults, object, old| {
+        validate(faults, object);
+        faults.immutable_at("nodeTopology", object, old);
+        // Also an empty one: it is not the same as another.
+        let (class, before) = (object.text("storageClassName"), old.text("storageClassName"));
+        if class != before {
+            faults.invalid(&FieldPath::new("storageClassName"), class, IMMUTABLE);
+        }
+    },
     ..Rules::PLAIN
 };
+
+fn validate(faults: &mut Faults, object: &Value) {
+    let topology = object.dig("nodeTopology");
+    if !same(topology, &Value::Null) {
+        let path = FieldPath::new("nodeTopology");
+        for error in validate_label_selector(topology, SelectorChecks::default(), &path) {
+            faults.push(error);
+        }
+    }
+    let class = object.text("storageClassName");
+    let path = FieldPath::new("storageClassName");
+    faults.text(&path, class, name_is_dns_subdomain(class, false));
+    if let Some(capacity) = amount(object.dig("capacity")).filter(|capacity| capacity.signum() < 0) {
+        faults.invalid(&FieldPath::new("capacity"), capacity.to_string(), NEGATIVE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+    #[track_caller]
+    fn check(object: Value, expected: &[&str]) {
+        kind("csistoragecapacities.storage.k8s.io").create(&object, expected);
+    }
+
+    #[test]
+    fn capacities_are_validated() {
+        check(json!({"storageClassName": "fast", "capacity": "1Gi"}), &[]);
+        let text = format!("storageClassName: Invalid value: \"\": {SUBDOMAIN}");
+        check(json!({"storageClassName": ""}), &[&text]);
+        check(
+            json!({"storageClassName": "fast", "capacity": "-1Gi", "nodeTopology": {"matchLabels": {"a": "b c"}}}),
+            &[
+                "nodeTopology.matchLabels: Invalid value: \"b c\": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+                "capacity: Invalid value: \"-1Gi\": must be greater than or equal to 0",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_a_capacity_is_of_stays() {
+        let capacities = kind("csistoragecapacities.storage.k8s.io");
+        let old = json!({"storageClassName": "fast", "capacity": "1Gi"});
+        capacities.update(&old, &json!({"capacity": "2Gi"}), &[]);
+        capacities.update(
+            &old,
+            &json!({"storageClassName": "slow"}),
+            &["storageClassName: Invalid value: \"slow\": field is immutable"],
+        );
+    }
+}

@@ -1,63 +1,40 @@
 //! StorageClass.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
 use machinery::FieldPath;
-use machinery::names::qualified_name;
+use machinery::names::{label_key, qualified_name};
 use serde_json::Value;
 
 use crate::faults::Faults;
-use crate::json::{Json, same};
+use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     returns_deleted: true,
     default: |object| {
-        object.fill_text("reclaimPolicy", "Delete");
-        object.fill_text("volumeBindingMode", "Immediate");
+        object.fill("reclaimPolicy", "Delete");
+        object.fill("volumeBindingMode", "Immediate");
     },
     validate,
     validate_update: |faults, object, old| {
+        validate(faults, object);
         for key in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-            // An absent map of parameters and an empty one are the same.
-            if !same(object.dig(key), old.dig(key)) {
-                faults.immutable_at(key, object, old);
-            }
+            faults.immutable_at(key, object, old);
         }
-        topologies(faults, object);
     },
     ..Rules::PLAIN
 };
 
 fn validate(faults: &mut Faults, object: &Value) {
-    let path = FieldPath::new("provisioner");
-    let provisioner = object.text("provisioner");
-    if faults.need(&path, provisioner) {
-        let lower = provisioner.to_lowercase();
-        faults.text(&path, provisioner, qualified_name(&lower));
+    provisioner(faults, &FieldPath::new("provisioner"), object.text("provisioner"));
+    parameters(faults, &FieldPath::new("parameters"), object);
+    let policy = object.text("reclaimPolicy");
+    if !policy.is_empty() {
+        faults.one_of(&FieldPath::new("reclaimPolicy"), policy, &["Delete", "Retain"]);
     }
-    let path = FieldPath::new("parameters");
-    let mut size = 0;
-    for (key, value) in object.entries("parameters") {
-        if key.is_empty() {
-            faults.invalid(&path, key, "field can not be empty.");
-        }
-        size += key.len() + value.as_str().unwrap_or_default().len();
-    }
-    if object.entries("parameters").count() > 512 {
-        faults.push(machinery::FieldError::too_long(
-            &FieldPath::new("Provisioner Parameters"),
-            512,
-        ));
-    }
-    if size > 256 * 1024 {
-        faults.too_long(&path, 256 * 1024);
-    }
-    faults.required_one_of(
-        &FieldPath::new("reclaimPolicy"),
-        object.text("reclaimPolicy"),
-        &["Delete", "Retain"],
-    );
-    faults.required_one_of(
+    faults.one_of(
         &FieldPath::new("volumeBindingMode"),
         object.text("volumeBindingMode"),
         &["Immediate", "WaitForFirstConsumer"],
@@ -65,24 +42,132 @@ fn validate(faults: &mut Faults, object: &Value) {
     topologies(faults, object);
 }
 
+/// The name of a driver or provisioner.
+pub(super) fn provisioner(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
+    if faults.need(path, name) {
+        let lower = name.to_lowercase();
+        faults.text(path, &lower, qualified_name(&lower));
+    }
+}
+
+/// The most parameters that a class may have.
+const PARAMETERS: usize = 512;
+/// The most bytes of its parameters together.
+const PARAMETER_BYTES: usize = 256 * 1024;
+
+/// The `parameters` of a class.
+pub(super) fn parameters(faults: &mut Faults, path: &FieldPath<'_>, class: &Value) {
+    if class.entries("parameters").count() > PARAMETERS {
+        return faults.too_long(path, PARAMETERS);
+    }
+    let mut bytes = 0;
+    for (key, value) in class.entries("parameters") {
+        if key.is_empty() {
+            faults.invalid(path, key, "field can not be empty.");
+        }
+        bytes += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if bytes > PARAMETER_BYTES {
+        faults.too_long(path, PARAMETER_BYTES);
+    }
+}
+
 fn topologies(faults: &mut Faults, object: &Value) {
     let path = FieldPath::new("allowedTopologies");
+    let mut terms = HashSet::new();
     for (index, term) in object.list("allowedTopologies").iter().enumerate() {
-        let path = path.index(index);
-        let path = path.child("matchLabelExpressions");
+        let at = path.index(index);
+        let at = at.child("matchLabelExpressions");
+        let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (index, expression) in term.list("matchLabelExpressions").iter().enumerate() {
-            let path = path.index(index);
-            if expression.list("values").is_empty() {
-                faults.required(&path.child("values"), "");
-            }
-            let mut seen = Seen::default();
-            for (index, value) in expression.strings("values").enumerate() {
-                if seen.again(value) {
-                    faults.duplicate(&path.child("values").index(index), value);
-                }
-            }
+            let at = at.index(index);
             let key = expression.text("key");
-            faults.text(&path.child("key"), key, machinery::names::label_key(key));
+            topology(faults, &at, expression);
+            if wanted.contains_key(key) {
+                faults.duplicate(&at.child("key"), key);
+            }
+            wanted.insert(key, expression.strings("values").collect());
         }
+        if !terms.insert(wanted) {
+            faults.duplicate(&at, "");
+        }
+    }
+}
+
+fn topology(faults: &mut Faults, path: &FieldPath<'_>, expression: &Value) {
+    if expression.list("values").is_empty() {
+        faults.required(&path.child("values"), "");
+    }
+    let mut seen = Seen::default();
+    for (index, value) in expression.strings("values").enumerate() {
+        if seen.again(value) {
+            faults.duplicate(&path.child("values").index(index), value);
+        }
+    }
+    let key = expression.text("key");
+    faults.text(&path.child("key"), key, label_key(key));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(object: Value, expected: &[&str]) {
+        kind("storageclasses.storage.k8s.io").create(&object, expected);
+    }
+
+    #[test]
+    fn classes_are_validated() {
+        check(json!({"provisioner": "kubernetes.io/no-provisioner"}), &[]);
+        check(json!({"provisioner": ""}), &["provisioner: Required value"]);
+        check(
+            json!({"provisioner": "p", "reclaimPolicy": "Recycle", "volumeBindingMode": "Later"}),
+            &[
+                r#"reclaimPolicy: Unsupported value: "Recycle": supported values: "Delete", "Retain""#,
+                r#"volumeBindingMode: Unsupported value: "Later": supported values: "Immediate", "WaitForFirstConsumer""#,
+            ],
+        );
+        let many: Map<String, Value> = (0..=512).map(|n| (n.to_string(), "x".into())).collect();
+        check(
+            json!({"provisioner": "p", "parameters": many}),
+            &["parameters: Too long: may not be more than 512 bytes"],
+        );
+        let term = |values: &[&str]| json!({"matchLabelExpressions": [{"key": "zone", "values": values}]});
+        check(
+            json!({"provisioner": "p", "allowedTopologies": [term(&["a", "b"]), term(&["b", "a"]), term(&[]), term(&["c", "c"])]}),
+            &[
+                r#"allowedTopologies[1].matchLabelExpressions: Duplicate value: """#,
+                "allowedTopologies[2].matchLabelExpressions[0].values: Required value",
+                r#"allowedTopologies[3].matchLabelExpressions[0].values[1]: Duplicate value: "c""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn how_volumes_are_made_stays() {
+        let classes = kind("storageclasses.storage.k8s.io");
+        let old = json!({"provisioner": "p"});
+        classes.defaults(
+            &old,
+            &json!({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
+        );
+        classes.update(
+            &old,
+            &json!({"parameters": {"a": "b"}, "provisioner": "q", "reclaimPolicy": "Retain", "volumeBindingMode": "WaitForFirstConsumer"}),
+            &[
+                r#"parameters: Invalid value: {"a":"b"}: field is immutable"#,
+                r#"provisioner: Invalid value: "q": field is immutable"#,
+                r#"reclaimPolicy: Invalid value: "Retain": field is immutable"#,
+                r#"volumeBindingMode: Invalid value: "WaitForFirstConsumer": field is immutable"#,
+            ],
+        );
+        classes.update(
+            &old,
+            &json!({"allowVolumeExpansion": true, "parameters": {}}),
+            &[],
+        );
     }
 }

@@ -89,3 +89,33 @@ fn validate_status(faults: &mut Faults, object: &Value, old: &Value) {
         odd("Failed condition cannot be set to false once it is true");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(resource: Value, expected: &[&str]) {
+        let object = json!({"spec": {"resource": resource}});
+        kind("storageversionmigrations.storagemigration.k8s.io").create(&object, expected);
+    }
+
+    #[test]
+    fn migrations_are_of_a_resource() {
+        check(json!({"group": "example.com", "resource": "foos"}), &[]);
+        check(
+            json!({"group": "", "resource": ""}),
+            &["spec.resource.resource: Required value: resource is required to be set"],
+        );
+        let object = json!({"spec": {"resource": {"group": "", "resource": "pods"}}});
+        let migrations = kind("storageversionmigrations.storagemigration.k8s.io");
+        migrations.update_of(
+            "status",
+            &object,
+            &json!({"status": {"resourceVersion": "01"}}),
+            &[r#"status.resourceVersion: Invalid value: "01": resource version is not well formed: 01"#],
+        );
+    }
+}

@@ -216,8 +216,8 @@ pub(crate) fn one(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, value: 
 
 /// The name of a CSI driver.
 pub(crate) fn csi_driver(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
-    if name.is_empty() {
-        faults.required(path, "");
+    if !faults.need(path, name) {
+        return;
     }
     if name.len() > 63 {
         faults.too_long(path, 63);
