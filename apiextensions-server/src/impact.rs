@@ -112,7 +112,7 @@ impl NamedCreate for Impact {
             return Err(ApiError::not_found(&resource, call.name));
         };
         // The definition is compiled, and objects are checked by it.
-        generic_server::cpu::pause().await;
+        generic_server::cpu::pause(generic_server::cpu::Lane::Bodies).await;
         let old = definition.entry.value();
         if let (Some(map), Some(status)) = (crd.as_object_mut(), old.get("status")) {
             map.insert("status".into(), status.clone());

@@ -418,8 +418,9 @@ impl Chain {
                 },
             }
         };
+        let user = cpu::user_key(&context.user.name);
         // What it computes for long leaves the threads that serve connections.
-        let mut response = cpu::offload(&self.config.cpu, times.deadline, handler).await;
+        let mut response = cpu::offload(&self.config.cpu, user, times.deadline, handler).await;
 
         // 17. Warnings: whatever the handler had to say, before the head leaves.
         headers::warnings(response.headers_mut(), &context.take_warnings());

@@ -2,12 +2,14 @@
 //!
 //! A request is light until something says that its input makes its computation long: [`heavy`] with the bytes that are about to
 //! be worked on, or [`pause`] from a loop over many objects. From then on [`offload`], which the chain puts around the handler,
-//! polls the request under a permit of a [`Pool`] and outside the executor's workers. The permit is given back when the poll
-//! returns, so that it is held only while something is computed and never while the request waits for storage, webhooks or its
-//! client.
+//! polls the request in turns of a [`Pool`] and outside the executor's workers. A turn is over when the poll returns, so that it
+//! is held only while something is computed and never while the request waits for storage, webhooks or its client.
 //!
-//! A long computation is cut into slices: after each, [`slice`] lets the others have their turn and the request's deadline is looked
-//! at, so that an expired request stops within one slice.
+//! A long computation is cut into slices: after each, when its turn has lasted [`limits::TURN`], [`slice`] lets the others have theirs
+//! and the request's deadline is looked at, so that an expired request stops soon.
+//!
+//! What is made of a body takes many times its bytes until the request is done. So the bytes of large bodies that are worked on at
+//! once are bounded, for all and for each user; the others wait with their bodies undecoded.
 //!
 //! On a multi-threaded runtime a slice runs in [`tokio::task::block_in_place`]: the worker's tasks, timers and sockets move to another
 //! thread first. A current-thread runtime, which a test or an embedding program may use, has no other thread: slices run inline there,
@@ -16,33 +18,59 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use machinery::limits;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Semaphore;
-use tokio_util::sync::PollSemaphore;
+
+mod fair;
+
+pub(crate) use fair::UserKey;
+use fair::{Fair, Ticket};
 
 use crate::metrics::{Collect, family, sample};
 
-/// How many long computations run at once. Those that wait get their turns in the order of asking.
+/// How many long computations run at once, and how many bytes of bodies are worked on at once. Whoever waits gets turns after the
+/// users who wait too, one by one.
+///
+/// Bodies and answers have lanes of their own: the steps of a write are as long as its object is large, those of an answer are short,
+/// and neither waits for the other.
 #[derive(Debug)]
 pub struct Pool {
-    permits: Arc<Semaphore>,
+    bodies: Arc<Fair>,
+    answers: Arc<Fair>,
+    work: Arc<Fair>,
+    /// For how long a computation goes on before others have their turn.
+    turn: Duration,
     running: AtomicUsize,
-    waiting: AtomicUsize,
+}
+
+/// Which computations take turns with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// What is made of what a client sends.
+    Bodies,
+    /// What is made for a client.
+    Answers,
 }
 
 impl Pool {
-    /// A pool with this many permits, one at least.
+    /// A pool with this many turns at once in each lane, one at least, that end with each slice.
     pub fn new(permits: usize) -> Arc<Self> {
+        Self::with(permits, Duration::ZERO, limits::WORK_BYTES_PER_CORE)
+    }
+
+    fn with(permits: usize, turn: Duration, work: usize) -> Arc<Self> {
         Arc::new(Pool {
-            permits: Arc::new(Semaphore::new(permits.max(1))),
+            bodies: Fair::new(permits, permits),
+            answers: Fair::new(permits, permits),
+            work: Fair::new(work, work / 2),
+            turn,
             running: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
         })
     }
 
@@ -50,7 +78,8 @@ impl Pool {
     pub fn shared() -> &'static Arc<Self> {
         static SHARED: LazyLock<Arc<Pool>> = LazyLock::new(|| {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            Pool::new(cores.saturating_sub(1))
+            let work = limits::WORK_BYTES_PER_CORE * cores.max(2);
+            Pool::with(cores.saturating_sub(1), limits::TURN, work)
         });
         &SHARED
     }
@@ -60,9 +89,21 @@ impl Pool {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// How many computations wait for their turn.
+    /// How many computations wait for their turn, or for room for their bodies.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.bodies.waiting() + self.answers.waiting() + self.work.waiting()
+    }
+
+    /// How many bytes are worked on.
+    pub fn work(&self) -> usize {
+        self.work.held()
+    }
+
+    fn lane(&self, lane: Lane) -> &Arc<Fair> {
+        match lane {
+            Lane::Bodies => &self.bodies,
+            Lane::Answers => &self.answers,
+        }
     }
 }
 
@@ -78,6 +119,9 @@ impl Collect for Pool {
         for (state, value) in [("running", self.running()), ("waiting", self.waiting())] {
             sample(out, name, &[("state", state)], value);
         }
+        let name = "apiserver_heavy_request_bytes";
+        family(out, name, "gauge", "Bytes of large bodies that are worked on.");
+        sample(out, name, &[], self.work());
     }
 }
 
@@ -101,16 +145,19 @@ impl Drop for Counted<'_> {
 #[derive(Debug)]
 pub(crate) struct Turns {
     pool: Arc<Pool>,
-    permits: PollSemaphore,
-    waits: bool,
+    ticket: Ticket,
 }
 
 impl Turns {
-    pub(crate) fn new(pool: &Arc<Pool>) -> Self {
+    /// Of a user's request that is being handled.
+    pub(crate) fn of_answer(pool: &Arc<Pool>) -> Self {
+        Self::new(pool, Lane::Answers, USER.get())
+    }
+
+    fn new(pool: &Arc<Pool>, lane: Lane, user: UserKey) -> Self {
         Turns {
             pool: pool.clone(),
-            permits: PollSemaphore::new(pool.permits.clone()),
-            waits: false,
+            ticket: Ticket::new(pool.lane(lane), user, 1),
         }
     }
 
@@ -120,27 +167,26 @@ impl Turns {
         cx: &mut Context<'_>,
         slice: impl FnOnce(&mut Context<'_>) -> T,
     ) -> Poll<T> {
-        let acquired = self.permits.poll_acquire(cx);
-        self.set_waiting(acquired.is_pending());
-        // The semaphore is never closed, so there is a permit.
-        let _permit = std::task::ready!(acquired);
-        let _running = Counted::in_gauge(&self.pool.running);
-        Poll::Ready(outside_workers(|| slice(cx)))
-    }
-
-    fn set_waiting(&mut self, waits: bool) {
-        match (self.waits, waits) {
-            (false, true) => self.pool.waiting.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.pool.waiting.fetch_sub(1, Ordering::Relaxed),
-            _ => return,
+        std::task::ready!(self.ticket.poll(cx));
+        let turn = Turn {
+            ticket: &mut self.ticket,
+            _running: Counted::in_gauge(&self.pool.running),
         };
-        self.waits = waits;
+        let done = outside_workers(|| slice(cx));
+        drop(turn);
+        Poll::Ready(done)
     }
 }
 
-impl Drop for Turns {
+/// A turn, which ends when it is dropped, also by a panic.
+struct Turn<'a> {
+    ticket: &'a mut Ticket,
+    _running: Counted<'a>,
+}
+
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.set_waiting(false);
+        self.ticket.release();
     }
 }
 
@@ -166,74 +212,149 @@ enum Weight {
 
 thread_local! {
     static WEIGHT: Cell<Weight> = const { Cell::new(Weight::Untracked) };
+    /// The user whose request is polled.
+    static USER: Cell<UserKey> = const { Cell::new(0) };
+    /// The lane that the request has asked for.
+    static LANE: Cell<Lane> = const { Cell::new(Lane::Answers) };
+    /// Bytes that the request has said it works on and has no room for yet.
+    static CLAIM: Cell<usize> = const { Cell::new(0) };
+    /// When the turn is over.
+    static TURN_END: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The weight of what is polled, until it is dropped; also when the poll panics.
+/// What is known of what is polled, until it is dropped; also when the poll panics.
 struct Polled {
-    before: Weight,
+    weight: Weight,
+    user: UserKey,
+    turn_end: Option<Instant>,
 }
 
 impl Polled {
-    fn with(weight: Weight) -> Self {
+    fn with(weight: Weight, user: UserKey, turn_end: Option<Instant>) -> Self {
+        CLAIM.set(0);
         Polled {
-            before: WEIGHT.replace(weight),
+            weight: WEIGHT.replace(weight),
+            user: USER.replace(user),
+            turn_end: TURN_END.replace(turn_end),
         }
     }
 }
 
 impl Drop for Polled {
     fn drop(&mut self) {
-        WEIGHT.set(self.before);
+        WEIGHT.set(self.weight);
+        USER.set(self.user);
+        TURN_END.set(self.turn_end);
     }
 }
 
+/// A user by name, for turns and shares.
+pub(crate) fn user_key(name: &str) -> UserKey {
+    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    HASHER.hash_one(name)
+}
+
 /// Runs a request's work, in turns once it is heavy. Past its deadline it is not polled again: the caller drops it then.
-pub(crate) async fn offload<F: Future>(pool: &Arc<Pool>, deadline: Option<Instant>, work: F) -> F::Output {
+pub(crate) async fn offload<F: Future>(
+    pool: &Arc<Pool>,
+    user: UserKey,
+    deadline: Option<Instant>,
+    work: F,
+) -> F::Output {
     let mut work = std::pin::pin!(work);
     let mut turns: Option<Turns> = None;
+    let mut room: Option<(usize, Ticket)> = None;
     std::future::poll_fn(|cx| {
-        let Some(turns) = &mut turns else {
-            let _polled = Polled::with(Weight::Light);
-            let polled = work.as_mut().poll(cx);
-            if WEIGHT.get() == Weight::Heavy {
-                turns = Some(Turns::new(pool));
+        loop {
+            if let Some((_, ticket)) = &mut room {
+                std::task::ready!(ticket.poll(cx));
             }
-            return polled;
-        };
-        let slice = turns.poll(cx, |cx| {
-            if deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline.into()) {
-                return Poll::Pending;
+            let polled = match &mut turns {
+                None => {
+                    let _polled = Polled::with(Weight::Light, user, None);
+                    let polled = work.as_mut().poll(cx);
+                    if WEIGHT.get() == Weight::Heavy {
+                        turns = Some(Turns::new(pool, LANE.get(), user));
+                    }
+                    polled
+                }
+                Some(turns) => {
+                    let slice = turns.poll(cx, |cx| {
+                        let now = Instant::now();
+                        let time = tokio::time::Instant::now();
+                        if deadline.is_some_and(|deadline| time >= deadline.into()) {
+                            return Poll::Pending;
+                        }
+                        let _polled = Polled::with(Weight::Heavy, user, Some(now + pool.turn));
+                        work.as_mut().poll(cx)
+                    });
+                    std::task::ready!(slice)
+                }
+            };
+            let claim = CLAIM.take();
+            if claim == 0 || polled.is_ready() {
+                return polled;
             }
-            let _polled = Polled::with(Weight::Heavy);
-            work.as_mut().poll(cx)
-        });
-        std::task::ready!(slice)
+            // What is worked on already is given back while the whole is waited for, so that nobody waits holding anything.
+            let held = room.take().map_or(0, |(bytes, _)| bytes);
+            let bytes = held + claim;
+            room = Some((bytes, Ticket::new(&pool.work, user, bytes)));
+        }
     })
     .await
 }
 
-/// Says that this many bytes are about to be worked on: from [`limits::HEAVY_BYTES`] on the request goes on in the pool.
+/// Says that this many bytes of a body, or of an object that is to be changed, are about to be worked on: from
+/// [`limits::WORK_COUNTS_BYTES`] on there has to be room for them, and from [`limits::HEAVY_BYTES`] on the request goes on in the pool.
 pub async fn heavy(bytes: usize) {
-    if bytes >= limits::HEAVY_BYTES && WEIGHT.get() == Weight::Light {
-        pause().await;
+    let weight = WEIGHT.get();
+    if bytes < limits::WORK_COUNTS_BYTES || weight == Weight::Untracked {
+        return;
+    }
+    let mut claimed = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut claimed, true) {
+            return Poll::Ready(());
+        }
+        CLAIM.set(bytes);
+        if bytes >= limits::HEAVY_BYTES && weight == Weight::Light {
+            WEIGHT.set(Weight::Heavy);
+            LANE.set(Lane::Bodies);
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Says that an answer is about to be made of this many bytes: from [`limits::HEAVY_BYTES`] on the request goes on in the pool.
+pub(crate) async fn heavy_answer(bytes: usize) {
+    if bytes >= limits::HEAVY_BYTES {
+        pause(Lane::Answers).await;
     }
 }
 
 /// The end of a slice of what may be a long computation: where the request is heavy, others get their turn.
 pub async fn slice() {
     if WEIGHT.get() == Weight::Heavy {
-        pause().await;
+        pause(Lane::Bodies).await;
     }
 }
 
-/// The end of a slice of what is a long computation: the request goes on in the pool, after others had their turn.
-pub async fn pause() {
+/// The end of a slice of what is a long computation: the request goes on in the pool, in `lane` unless it has one, after others had
+/// their turn.
+pub async fn pause(lane: Lane) {
     let mut paused = false;
     std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut paused, true) || WEIGHT.get() == Weight::Untracked {
+        let weight = WEIGHT.get();
+        let mid_turn = || TURN_END.get().is_some_and(|end| Instant::now() < end);
+        if std::mem::replace(&mut paused, true) || weight == Weight::Untracked || mid_turn() {
             return Poll::Ready(());
         }
-        WEIGHT.set(Weight::Heavy);
+        if weight == Weight::Light {
+            WEIGHT.set(Weight::Heavy);
+            LANE.set(lane);
+        }
         cx.waker().wake_by_ref();
         Poll::Pending
     })

@@ -26,6 +26,10 @@ pub type Request = http::Request<Body>;
 /// A response inside the chain.
 pub type Response = http::Response<Body>;
 
+/// In a response's extensions: bytes of a stream that are made before the first is sent, beside its first piece.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held(pub(crate) usize);
+
 /// A body of these bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into())

@@ -4,6 +4,8 @@
 //! Together with one rule they keep the server responsive: a pass over a client's bytes costs at most n log n of their number.
 //! Whoever adds a decoder, a validation rule or a cache takes its bound from here and tests it at the limit and one past it.
 
+use std::time::Duration;
+
 /// Bytes of a request body. Upstream's figure (`MaxRequestBodyBytes`, twice etcd's limit). Past it: 413.
 pub const BODY_BYTES: usize = 3 * 1024 * 1024;
 
@@ -106,6 +108,17 @@ pub const JSON_PATH_VALUES: usize = 100_000;
 
 /// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
 pub const HEAVY_BYTES: usize = 64 * 1024;
+
+/// Body bytes from which a request counts towards [`WORK_BYTES_PER_CORE`].
+pub const WORK_COUNTS_BYTES: usize = 16 * 1024;
+
+/// Bytes of large bodies, and of the large objects that they change, that are worked on at once, for each core and as for two at
+/// least; one user has half of it. What is made of them takes up to some 150 times as much memory. Past it: requests wait with their bodies
+/// undecoded, users in turn, until their deadline.
+pub const WORK_BYTES_PER_CORE: usize = 4 << 20;
+
+/// How long a heavy request computes before others have their turn.
+pub const TURN: Duration = Duration::from_millis(20);
 
 /// Selector requirements that a list looks at before it lets others have their turn; an object without any counts as one.
 pub const SLICE_STEPS: usize = 32 * 1024;

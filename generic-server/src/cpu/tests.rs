@@ -43,7 +43,7 @@ async fn light_work_passes_more_heavy_work_than_there_are_workers() {
         .map(|_| {
             let (pool, gate) = (pool.clone(), gate.clone());
             tokio::spawn(async move {
-                offload(&pool, None, async {
+                offload(&pool, 0, None, async {
                     heavy(limits::HEAVY_BYTES).await;
                     gate.block();
                 })
@@ -54,7 +54,7 @@ async fn light_work_passes_more_heavy_work_than_there_are_workers() {
     until(|| pool.running() == 1 && pool.waiting() == 2).await;
     for _ in 0..10 {
         let pool = pool.clone();
-        let light = tokio::spawn(async move { offload(&pool, None, tokio::task::yield_now()).await });
+        let light = tokio::spawn(async move { offload(&pool, 0, None, tokio::task::yield_now()).await });
         light.await.unwrap();
     }
     assert_eq!(
@@ -76,8 +76,8 @@ async fn slices_take_turns() {
     let work = |name: &'static str| {
         let (pool, order) = (&pool, &order);
         async move {
-            offload(pool, None, async {
-                pause().await;
+            offload(pool, 0, None, async {
+                pause(Lane::Answers).await;
                 for _ in 0..3 {
                     order.lock().push(name);
                     slice().await;
@@ -97,12 +97,12 @@ async fn expired_work_ends_within_a_slice() {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
     let endless = async {
         loop {
-            pause().await;
+            pause(Lane::Answers).await;
             slices.fetch_add(1, Ordering::Relaxed);
             tokio::time::advance(Duration::from_millis(400)).await;
         }
     };
-    let work = offload(&pool, Some(deadline.into_std()), endless);
+    let work = offload(&pool, 0, Some(deadline.into_std()), endless);
     let ended: Result<(), _> = tokio::time::timeout_at(deadline, work).await;
     assert!(ended.is_err());
     assert_eq!(slices.load(Ordering::Relaxed), 3);
@@ -114,7 +114,7 @@ async fn weight() {
     #[track_caller]
     fn check(bytes: usize, expected: Weight) {
         let pool = Pool::new(1);
-        let seen = offload(&pool, None, async {
+        let seen = offload(&pool, 0, None, async {
             heavy(bytes).await;
             WEIGHT.get()
         });
@@ -135,7 +135,7 @@ async fn weight() {
 
 #[tokio::test]
 async fn background_work_is_left_alone() {
-    assert_eq!(pause().now_or_never(), Some(()));
+    assert_eq!(pause(Lane::Answers).now_or_never(), Some(()));
     assert_eq!(slice().now_or_never(), Some(()));
     assert_eq!(heavy(usize::MAX).now_or_never(), Some(()));
     assert_eq!(WEIGHT.get(), Weight::Untracked);
@@ -145,13 +145,13 @@ async fn background_work_is_left_alone() {
 async fn a_panic_gives_the_turn_back() {
     let pool = Pool::new(1);
     let panics = async {
-        pause().await;
+        pause(Lane::Answers).await;
         panic!("as asked");
     };
-    let work = std::panic::AssertUnwindSafe(offload::<_>(&pool, None, panics));
+    let work = std::panic::AssertUnwindSafe(offload::<_>(&pool, 0, None, panics));
     let ended: Result<(), _> = work.catch_unwind().await;
     assert!(ended.is_err());
     assert_eq!(WEIGHT.get(), Weight::Untracked);
     assert_eq!((pool.running(), pool.waiting()), (0, 0));
-    offload(&pool, None, pause()).await;
+    offload(&pool, 0, None, pause(Lane::Answers)).await;
 }

@@ -3,10 +3,12 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderValue, StatusCode, header};
 use tokio::sync::Semaphore;
 
+use crate::cpu::{self, UserKey};
 use crate::request::{RequestInfo, Response, User};
 
 /// The right to run, given back when dropped.
@@ -54,17 +56,69 @@ pub fn too_many_requests() -> Box<Response> {
     Box::new(response)
 }
 
-/// `--max-requests-inflight` and `--max-mutating-requests-inflight`: two counts, no queue.
+/// `--max-requests-inflight` and `--max-mutating-requests-inflight`: two counts, no queue. One user has half of the seats at most, so
+/// that who never reads an answer, or never ends a body, leaves some to others.
 #[derive(Debug)]
 pub struct MaxInFlight {
-    reading: Option<Arc<Semaphore>>,
-    mutating: Option<Arc<Semaphore>>,
+    reading: Option<Arc<Seats>>,
+    mutating: Option<Arc<Seats>>,
+}
+
+/// How many groups of users are told apart. Which users share one is not theirs to know.
+const SHARES: usize = 256;
+
+#[derive(Debug)]
+struct Seats {
+    all: Semaphore,
+    most_per_user: usize,
+    taken: Box<[AtomicUsize]>,
+}
+
+impl Seats {
+    fn new(seats: usize) -> Arc<Self> {
+        Arc::new(Seats {
+            all: Semaphore::new(seats),
+            most_per_user: seats.div_ceil(2),
+            taken: (0..SHARES).map(|_| AtomicUsize::new(0)).collect(),
+        })
+    }
+
+    /// A seat for a user, if there is one.
+    fn take(self: &Arc<Self>, user: UserKey) -> Option<Seat> {
+        // The remainder is below the number of shares.
+        let share = (user % SHARES as u64) as usize;
+        if self.taken[share].fetch_add(1, Ordering::Relaxed) < self.most_per_user
+            && let Ok(permit) = self.all.try_acquire()
+        {
+            permit.forget();
+            return Some(Seat {
+                seats: self.clone(),
+                share,
+            });
+        }
+        self.taken[share].fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+/// A seat, until it is dropped.
+#[derive(Debug)]
+struct Seat {
+    seats: Arc<Seats>,
+    share: usize,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.taken[self.share].fetch_sub(1, Ordering::Relaxed);
+        self.seats.all.add_permits(1);
+    }
 }
 
 impl MaxInFlight {
     /// With these limits; zero means none.
     pub fn new(reading: usize, mutating: usize) -> Self {
-        let limit = |n: usize| (n > 0).then(|| Arc::new(Semaphore::new(n)));
+        let limit = |n: usize| (n > 0).then(|| Seats::new(n));
         MaxInFlight {
             reading: limit(reading),
             mutating: limit(mutating),
@@ -85,11 +139,31 @@ impl Admit for MaxInFlight {
         let Some(limit) = limit.as_ref().filter(|_| !long_running) else {
             return Ok(Permit::free());
         };
-        match limit.clone().try_acquire_owned() {
-            Ok(held) => Ok(Permit::held(held)),
+        match limit.take(cpu::user_key(&user.name)) {
+            Some(seat) => Ok(Permit::held(seat)),
             // An administrator always gets an answer.
-            Err(_) if user.in_group("system:masters") => Ok(Permit::free()),
-            Err(_) => Err(too_many_requests()),
+            None if user.in_group("system:masters") => Ok(Permit::free()),
+            None => Err(too_many_requests()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_leaves_half_of_the_seats() {
+        let seats = Seats::new(5);
+        let mut own: Vec<Seat> = std::iter::from_fn(|| seats.take(1)).collect();
+        assert_eq!(own.len(), 3);
+        let others: Vec<Seat> = std::iter::from_fn(|| seats.take(2)).collect();
+        assert_eq!(others.len(), 2);
+        assert!(seats.take(3).is_none());
+        own.pop();
+        assert!(seats.take(3).is_some());
+        drop((own, others));
+        assert_eq!(seats.all.available_permits(), 5);
+        assert!(seats.taken.iter().all(|taken| taken.load(Ordering::Relaxed) == 0));
     }
 }

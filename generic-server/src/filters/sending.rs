@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use crate::metrics::{Collect, Metrics, family, sample};
-use crate::request::{Body, BoxError, Response, User};
+use crate::request::{Body, BoxError, Held, Response, User};
 
 /// How many bytes of answers may be untaken.
 #[derive(Debug)]
@@ -158,8 +158,11 @@ pub(crate) fn size(response: &Response) -> Option<usize> {
         Some(bytes) => usize::try_from(bytes)
             .ok()
             .filter(|bytes| *bytes > limits::SMALL_RESPONSE_BYTES),
-        // A stream: its first piece is there.
-        None => Some(limits::PIECE_BYTES),
+        // A stream: its first piece is there, and what it has made in advance.
+        None => {
+            let held = response.extensions().get::<Held>().map_or(0, |held| held.0);
+            Some(limits::PIECE_BYTES + held)
+        }
     }
 }
 

@@ -103,7 +103,7 @@ pub(crate) async fn object(
     if let Source::Stored(Stored::Entry(entry)) = &source
         && (negotiated.media != Media::Json || negotiated.gzip || negotiated.pretty || !plain(resource))
     {
-        cpu::heavy(entry.json.len()).await;
+        cpu::heavy_answer(entry.json.len()).await;
     }
     let text = match negotiated.view {
         View::Object => match source {

@@ -54,7 +54,7 @@ impl OpenApi {
             Some(_) => Form::Protobuf,
         };
         // These documents are large: joining them anew and compressing them takes long.
-        cpu::pause().await;
+        cpu::pause(cpu::Lane::Answers).await;
         let found = match below {
             None => self.v2(form).await,
             Some(below) => self.v3(below, form).await,

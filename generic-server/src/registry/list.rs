@@ -206,7 +206,7 @@ impl Selection {
             if seen < batch {
                 return found;
             }
-            cpu::pause().await;
+            cpu::pause(cpu::Lane::Answers).await;
         }
     }
 
@@ -220,7 +220,7 @@ impl Selection {
             if seen < limits::SLICE_STEPS {
                 return count;
             }
-            cpu::pause().await;
+            cpu::pause(cpu::Lane::Answers).await;
         }
     }
 

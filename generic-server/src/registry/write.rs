@@ -154,7 +154,7 @@ impl<'a> WriteCall<'a> {
             "rbac.authorization.k8s.io",
         ];
         if self.strategy.is_costly() || GROUPS.contains(&&*self.resource.gvk.group) {
-            cpu::pause().await;
+            cpu::pause(cpu::Lane::Bodies).await;
         }
     }
 

@@ -40,7 +40,7 @@ impl Policies {
     ) -> Result<(), ApiError> {
         let active = configuration(&self.active, attributes, object.as_deref()).await?;
         // Expressions may be long computations, however small the object.
-        crate::cpu::pause().await;
+        crate::cpu::pause(crate::cpu::Lane::Bodies).await;
         let namespaces = Namespaces(self.directory.clone());
         let rounds = attributes.rounds;
         if let Some(rounds) = rounds {

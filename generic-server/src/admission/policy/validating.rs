@@ -105,7 +105,7 @@ impl Policies {
     ) -> Result<(), ApiError> {
         let active = configuration(&self.active, attributes, object).await?;
         // Expressions may be long computations, however small the object.
-        crate::cpu::pause().await;
+        crate::cpu::pause(crate::cpu::Lane::Bodies).await;
         let namespaces = Namespaces(self.directory.clone());
         let context = attributes.authorized.context();
         let mut denials: Vec<Denial<'_>> = Vec::new();

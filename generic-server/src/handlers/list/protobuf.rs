@@ -119,7 +119,7 @@ impl Protobuf {
             worked += size;
             if worked >= limits::SLICE_BYTES {
                 worked = 0;
-                cpu::pause().await;
+                cpu::pause(cpu::Lane::Answers).await;
             }
         }
         let meta = crate::respond::protobuf::list_meta(&metadata.value())?;
@@ -135,6 +135,10 @@ impl Protobuf {
 }
 
 impl Fill for Protobuf {
+    fn held(&self) -> usize {
+        self.kept.iter().map(Vec::len).sum()
+    }
+
     fn fill(&mut self, out: &mut Vec<u8>) -> Result<Filled, ApiError> {
         out.append(&mut self.head);
         let (message, worked) = match self.kept.pop_front() {

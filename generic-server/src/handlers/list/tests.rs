@@ -127,7 +127,7 @@ async fn protobuf_says_what_json_says() {
 async fn pauses(f: &Fixture, query: &str) -> usize {
     let (authorized, head) = request("ns", query, &[]);
     let pool = cpu::Pool::new(1);
-    let work = cpu::offload(&pool, None, select(&f.resource, &authorized, &head));
+    let work = cpu::offload(&pool, 0, None, select(&f.resource, &authorized, &head));
     let mut work = std::pin::pin!(work);
     let mut pauses = 0;
     loop {

@@ -14,7 +14,7 @@ use machinery::{ApiError, limits};
 
 use crate::cpu::{self, Pool, Turns};
 use crate::negotiate::{Media, Negotiated};
-use crate::request::{BoxError, Response};
+use crate::request::{BoxError, Held, Response};
 use crate::respond::json::Indenter;
 use crate::respond::{GZIP_ABOVE, finish, mark_gzip, ready};
 
@@ -37,6 +37,11 @@ pub(crate) enum Filled {
 pub(crate) trait Fill: Send {
     /// Appends an item, or what comes after the last. It is not called again after that.
     fn fill(&mut self, out: &mut Vec<u8>) -> Result<Filled, ApiError>;
+
+    /// Bytes of items that are encoded and not written yet.
+    fn held(&self) -> usize {
+        0
+    }
 }
 
 /// Answers what `source` writes: at once when it is small, else as a stream. `heavy` says that items are parsed or encoded rather
@@ -57,7 +62,7 @@ pub(crate) async fn respond(
         }
         if heavy && worked >= limits::SLICE_BYTES {
             worked = 0;
-            cpu::pause().await;
+            cpu::pause(cpu::Lane::Answers).await;
         }
     }
     let is_json = negotiated.media == Media::Json;
@@ -65,6 +70,7 @@ pub(crate) async fn respond(
     if !pretty {
         first.shrink_to_fit();
     }
+    let held = source.held();
     let body = Pieces {
         making: Making {
             source,
@@ -77,9 +83,12 @@ pub(crate) async fn respond(
                 .then(|| GzEncoder::new(Vec::new(), Compression::fast())),
             done: false,
         },
-        turns: (heavy || pretty || negotiated.gzip).then(|| Turns::new(Pool::shared())),
+        turns: (heavy || pretty || negotiated.gzip).then(|| Turns::of_answer(Pool::shared())),
     };
     let mut response = Response::new(body.boxed_unsync());
+    if held > 0 {
+        response.extensions_mut().insert(Held(held));
+    }
     let content_type = HeaderValue::from_static(negotiated.media.content_type());
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     if negotiated.gzip {

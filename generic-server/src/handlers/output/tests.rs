@@ -8,7 +8,6 @@ use crate::handlers::fixture::{Fixture, fixture, json_of, request};
 use crate::handlers::{get, list};
 use crate::negotiate::ErrorForm;
 use crate::respond::negotiated;
-use http::header;
 
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
 const PARTIAL: (&str, &str) = (

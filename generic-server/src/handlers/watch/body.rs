@@ -67,7 +67,7 @@ impl WatchBody {
         } = beginning;
         let mut body = WatchBody {
             headers: form.has_headers(),
-            turns: form.encodes().then(|| Turns::new(Pool::shared())),
+            turns: form.encodes().then(|| Turns::of_answer(Pool::shared())),
             answers: form.remote().cloned().map(Answers::new),
             form,
             selection,

@@ -391,7 +391,7 @@ mod tests {
             };
             let rules = UpdateRules::default();
             let write = update(&call, "a", &rules, &mut transform);
-            crate::cpu::offload(&Pool::new(1), None, write).await.unwrap();
+            crate::cpu::offload(&Pool::new(1), 0, None, write).await.unwrap();
             assert_eq!(seen, Some(expected), "{bytes}");
         }
         check(10, false).await;
