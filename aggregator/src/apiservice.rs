@@ -66,7 +66,7 @@ pub(crate) fn local_condition() -> Value {
     json!({
         "type": "Available",
         "status": "True",
-        "lastTransitionTime": generic_server::registry::write::now(),
+        "lastTransitionTime": generic_server::write::now(),
         "reason": "Local",
         "message": "Local APIServices are always available",
     })

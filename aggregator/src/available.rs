@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use generic_server::User;
-use generic_server::registry::cache::{Change, Interest};
-use generic_server::registry::store::ObjectStore;
+use generic_server::registry::cache::Change;
+use generic_server::registry::{Event, ObjectStore, Reflector};
 use generic_server::resource::ServedResource;
 use generic_server::spawn::Tasks;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -142,7 +142,7 @@ impl Watch {
                 self.resolver.services()
             };
             if let Some(store) = store {
-                self.follow_store(&store, slices).await;
+                self.follow_store(store, slices).await;
             }
             // The store is not there or its cache starts anew.
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -150,30 +150,31 @@ impl Watch {
         }
     }
 
-    async fn follow_store(&self, store: &ObjectStore, slices: bool) {
-        let Ok(cache) = store.cache().await else {
-            return;
-        };
-        let Ok(mut feed) = cache.feed(cache.snapshot().revision, Interest::All).await else {
-            return;
-        };
+    async fn follow_store(&self, store: Arc<ObjectStore>, slices: bool) {
+        let mut reflector = Reflector::new(store);
         let mut changes: Vec<Arc<Change>> = Vec::new();
-        while feed.next(&mut changes).await.is_ok() {
-            let touches = |spec: &RemoteSpec, change: &Change| {
-                let entry = &change.entry;
-                let about = |entry: &generic_server::registry::cache::Entry| {
-                    if slices {
-                        entry.label(SERVICE_NAME) == Some(&*spec.service)
-                    } else {
-                        entry.name() == spec.service
-                    }
-                };
-                entry.namespace() == spec.namespace
-                    && (about(entry) || change.previous.as_deref().is_some_and(about))
-            };
-            self.look(|spec| changes.iter().any(|change| touches(spec, change)))
-                .await;
-            changes.clear();
+        loop {
+            match reflector.next(&mut changes).await {
+                Event::Listed(_) => self.look(|_| true).await,
+                Event::Changed => {
+                    let touches = |spec: &RemoteSpec, change: &Change| {
+                        let entry = &change.entry;
+                        let about = |entry: &generic_server::registry::cache::Entry| {
+                            if slices {
+                                entry.label(SERVICE_NAME) == Some(&*spec.service)
+                            } else {
+                                entry.name() == spec.service
+                            }
+                        };
+                        entry.namespace() == spec.namespace
+                            && (about(entry) || change.previous.as_deref().is_some_and(about))
+                    };
+                    self.look(|spec| changes.iter().any(|change| touches(spec, change)))
+                        .await;
+                    changes.clear();
+                }
+                Event::Failed(_) => return,
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! What remote servers keep, for the controllers that work across resources, through [`Elsewhere`]: deleted with its namespace, or
+//! What remote servers keep, for the controllers that work across resources, through [`RemoteResources`]: deleted with its namespace, or
 //! with its owners. A server that is away holds up what it keeps, and nothing else.
 //!
 //! Mirrors the remote part of upstream's `pkg/controller/namespace/deletion` and `pkg/controller/garbagecollector`, which find the
@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use generic_server::User;
-use generic_server::discovery::DiscoverySource;
-use generic_server::registry::directory::{
-    Elsewhere, Leftovers, RemoteAsk, RemoteLines, RemoteResource, Whereabouts,
+use generic_server::directory::{
+    KindLocation, Leftovers, RemoteAsk, RemoteLines, RemoteResource, RemoteResources,
 };
+use generic_server::discovery::DiscoverySource;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use machinery::{ApiError, GroupResource, GroupVersionKind, Reason, meta};
 use serde_json::Value;
@@ -182,7 +182,7 @@ fn deletable(known: &[u8]) -> Vec<Deletable> {
 }
 
 #[async_trait::async_trait]
-impl Elsewhere for RemoteContent {
+impl RemoteResources for RemoteContent {
     async fn empty(&self, namespace: &str) -> Leftovers {
         let mut left = Leftovers::default();
         let mut backends = self.published.backends();
@@ -213,7 +213,7 @@ impl Elsewhere for RemoteContent {
         away.map(|(backend, _)| undiscovered(&backend)).collect()
     }
 
-    fn whereabouts(&self, kind: &GroupVersionKind) -> Whereabouts {
+    fn locate(&self, kind: &GroupVersionKind) -> KindLocation {
         let mut away = false;
         for (backend, available) in self.published.backends() {
             let served = *backend.spec.group == *kind.group;
@@ -224,9 +224,9 @@ impl Elsewhere for RemoteContent {
             .iter()
             .filter(|r| r.kind.group == kind.group && r.kind.kind == kind.kind);
         match same.next() {
-            Some(resource) => Whereabouts::Served(resource.clone()),
-            None if away => Whereabouts::Away,
-            None => Whereabouts::Nowhere,
+            Some(resource) => KindLocation::Served(resource.clone()),
+            None if away => KindLocation::Away,
+            None => KindLocation::Nowhere,
         }
     }
 

@@ -26,12 +26,10 @@ use generic_server::spawn::Tasks;
 use generic_server::{Authorized, Body, Request, RequestInfo, Response};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use crate::backend::{Backend, Seats};
 use body::Held;
-use guard::Guarded;
 
 /// The most that a request for a group version's resource list may take: clients ask all servers for theirs.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -143,10 +141,8 @@ impl Proxy {
         match answer {
             Err(why) => unreachable_backend(&why),
             // Watches are many and long: they give up their seat once they run.
-            Ok(response) if lasting => pass_back(response, |body| Guarded::plain(body, place.permit)),
-            Ok(response) => pass_back(response, |body| {
-                Guarded::until(body, place.permit, deadline, seat)
-            }),
+            Ok(response) if lasting => pass_back(response, |body| guard::plain(body, place.permit)),
+            Ok(response) => pass_back(response, |body| guard::until(body, place.permit, deadline, seat)),
         }
     }
 }
@@ -263,7 +259,7 @@ fn unreachable_backend(why: &str) -> Response {
 }
 
 /// A backend's answer as it goes to the client.
-fn pass_back(response: http::Response<Incoming>, guard: impl FnOnce(Incoming) -> Guarded) -> Response {
+fn pass_back(response: http::Response<Incoming>, guarded: impl FnOnce(Incoming) -> Body) -> Response {
     let (mut head, body) = response.into_parts();
     if head.status.is_redirection() && head.headers.contains_key(header::LOCATION) {
         let mut refusal = Response::new(full(
@@ -284,6 +280,5 @@ fn pass_back(response: http::Response<Incoming>, guard: impl FnOnce(Incoming) ->
     head.version = Version::default();
     let extensions = std::mem::take(&mut head.extensions);
     drop(extensions);
-    let body: Body = guard(body).boxed_unsync();
-    Response::from_parts(head, body)
+    Response::from_parts(head, guarded(body))
 }

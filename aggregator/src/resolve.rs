@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use generic_server::client::authority;
-use generic_server::registry::Directory;
+use generic_server::directory::Directory;
 use generic_server::registry::cache::Snapshot;
 use generic_server::registry::store::ObjectStore;
 use machinery::{GroupResource, meta};
@@ -53,13 +53,13 @@ impl Resolver {
             slices: Vec::new(),
         };
         if let Some(store) = self.services()
-            && let Ok(snapshot) = store.fresh().await
+            && let Ok(snapshot) = store.as_system().fresh().await
         {
             let key = store.key(&spec.namespace, &spec.service);
             found.service = snapshot.objects.get(key.as_str()).map(|entry| entry.value());
         }
         if let Some(store) = self.slices()
-            && let Ok(snapshot) = store.fresh().await
+            && let Ok(snapshot) = store.as_system().fresh().await
         {
             found.slices = slices_of(&store, &snapshot, spec);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use generic_server::delegate::{Delegate, Handled};
+use generic_server::directory::Directory;
 use generic_server::discovery::{
     self, DiscoverySource, Documents, GroupDiscovery, VersionDiscovery, resource_documents,
 };
@@ -12,8 +13,8 @@ use generic_server::metrics::Metrics;
 use generic_server::openapi::{
     DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments, SwaggerPart,
 };
-use generic_server::registry::cache::{Interest, Snapshot};
-use generic_server::registry::{Directory, StorageFactory, Synced};
+use generic_server::registry::cache::Snapshot;
+use generic_server::registry::{Event, Reflector, StorageFactory, Synced};
 use generic_server::request::{Authorized, Request, RequestInfo};
 use generic_server::resource::ServedResource;
 use generic_server::server::GroupSpec;
@@ -118,7 +119,7 @@ impl Aggregator {
         deps.metrics.register(Arc::new(BackendMetrics(published.clone())));
         let proxy = Proxy::new(deps.tasks.clone());
         let remote = RemoteContent::new(published.clone(), proxy.mark());
-        deps.directory.set_elsewhere(Arc::new(remote));
+        deps.directory.set_remote_resources(Arc::new(remote));
         let resolver = Resolver::new(deps.directory, deps.endpoint_routing);
         let watch = Watch::new(
             resolver,
@@ -169,7 +170,7 @@ impl Aggregator {
         let Some(store) = self.resource.store() else {
             return Ok(());
         };
-        let snapshot = store.fresh().await?;
+        let snapshot = store.as_system().fresh().await?;
         self.load(&snapshot);
         self.register.sync(&snapshot).await?;
         self.watch.start();
@@ -186,27 +187,20 @@ impl Aggregator {
         let Some(store) = self.resource.store() else {
             return;
         };
+        let mut reflector = Reflector::new(store.clone());
+        let mut changes = Vec::new();
         loop {
-            let cache = match store.cache().await {
-                Ok(cache) => cache,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot read APIServices");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
+            match reflector.next(&mut changes).await {
+                Event::Listed(snapshot) => self.load(&snapshot),
+                Event::Changed => {
+                    if let Some(snapshot) = reflector.newest() {
+                        self.load(&snapshot);
+                    }
+                    self.watch
+                        .touched(changes.iter().map(|change| change.entry.name()));
+                    changes.clear();
                 }
-            };
-            let snapshot = cache.snapshot();
-            self.load(&snapshot);
-            let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            };
-            let mut changes = Vec::new();
-            while feed.next(&mut changes).await.is_ok() {
-                self.load(&cache.snapshot());
-                self.watch
-                    .touched(changes.iter().map(|change| change.entry.name()));
-                changes.clear();
+                Event::Failed(error) => tracing::warn!(%error, "cannot read APIServices; retrying"),
             }
         }
     }
@@ -224,7 +218,7 @@ impl Aggregator {
             .collect();
         let mut routes = self.published.changes.subscribe();
         loop {
-            let outcome = match store.fresh().await {
+            let outcome = match store.as_system().fresh().await {
                 Ok(snapshot) => self.register.sync(&snapshot).await,
                 Err(error) => Err(error),
             };

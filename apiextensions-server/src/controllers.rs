@@ -14,12 +14,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use generic_server::admission::AdmissionChain;
-use generic_server::registry::Entry;
-use generic_server::registry::cache::Interest;
 use generic_server::registry::store::Written;
-use generic_server::registry::write::{WriteCall, book_own_write};
+use generic_server::registry::{Entry, Event, Reflector};
 use generic_server::request::Authorized;
 use generic_server::spawn::Tasks;
+use generic_server::write::{WriteCall, book_own_write};
 use machinery::{ApiError, meta};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -41,7 +40,7 @@ impl ApiExtensions {
     /// # Errors
     /// When the store cannot be read.
     pub async fn start(self: &Arc<Self>, tasks: &Tasks) -> Result<(), ApiError> {
-        self.crd_store()?.cache().await?;
+        self.crd_store()?.as_system().cache().await?;
         self.index();
         tasks.spawn("crd-controllers", run(self.clone(), tasks.clone()));
         Ok(())
@@ -53,7 +52,6 @@ async fn run(server: Arc<ApiExtensions>, tasks: Tasks) {
     let mut idle = tokio::time::interval(server.deps.limits.idle_check);
     idle.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        // A feed that ends (the cache started anew) is taken up again; the index finds by itself what it missed.
         if let Err(error) = follow(&server, &tasks, &finalizing, &mut idle).await {
             tracing::warn!(error = %error, "the CRDs cannot be followed");
             tokio::time::sleep(RETRY).await;
@@ -67,19 +65,17 @@ async fn follow(
     finalizing: &Arc<Finalizing>,
     idle: &mut tokio::time::Interval,
 ) -> Result<(), ApiError> {
-    let cache = server.crd_store()?.cache().await?;
-    let mut feed = cache.feed(cache.snapshot().revision, Interest::All).await?;
+    let mut reflector = Reflector::new(server.crd_store()?.clone());
     let mut events = Vec::new();
-    // What changed while nobody followed.
-    server.index();
     loop {
         tokio::select! {
-            next = feed.next(&mut events) => {
-                events.clear();
-                server.index();
-                if next.is_err() {
-                    return Ok(());
+            event = reflector.next(&mut events) => {
+                if let Event::Failed(error) = event {
+                    return Err(error);
                 }
+                events.clear();
+                // The index finds by itself what has changed.
+                server.index();
             }
             () = server.wake.notified() => {
                 for name in server.take_todo() {
@@ -204,7 +200,7 @@ impl ApiExtensions {
             spec.insert("versions".into(), versions);
         }
         meta::set(&mut crd, "resourceVersion", Value::Null);
-        match self.crd_store()?.replace(read, &crd, None).await? {
+        match self.crd_store()?.as_system().replace(read, &crd, None).await? {
             Written::Stored(entry) => {
                 self.index();
                 Ok(Some(entry))

@@ -13,6 +13,7 @@ use generic_server::registry::strategy::{
 use generic_server::resource::ScalePaths;
 use machinery::custom;
 use machinery::field::{FieldErrorKind, go_quote};
+use machinery::go;
 use machinery::names::{name_is_dns_subdomain, qualified_name};
 use machinery::schema::KindSchema;
 use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionKind, meta};
@@ -161,36 +162,6 @@ fn dotted(path: &[String]) -> String {
     format!(".{}", path.join("."))
 }
 
-/// Go's name for a JSON value's type.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-/// A value as Go's `%v` prints it.
-fn go_print(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".into(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(go_print).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(map) => {
-            let items: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", go_print(v))).collect();
-            format!("map[{}]", items.join(" "))
-        }
-        other => other.to_string(),
-    }
-}
-
 /// The value at a path, when it is of the type; the error is upstream's `accessor error`.
 fn nested<'a>(
     object: &'a Value,
@@ -199,7 +170,7 @@ fn nested<'a>(
     fits: impl Fn(&Value) -> bool,
 ) -> Result<Option<&'a Value>, String> {
     let fault = |depth: usize, value: &Value, wanted: &str| {
-        let (shown, ty) = (go_print(value), go_type(value));
+        let (shown, ty) = (go::Print(value), go::type_name(value));
         let at = dotted(&path[..depth]);
         Err(format!(
             "{at} accessor error: {shown} is of the type {ty}, expected {wanted}"

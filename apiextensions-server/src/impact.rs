@@ -134,7 +134,7 @@ impl NamedCreate for Impact {
 impl ApiExtensions {
     pub(crate) async fn judge_stored(&self, definition: &Definition, crd: &Value) -> Result<Value, ApiError> {
         let future = Future::of(crd)?;
-        let snapshot = self.store_of(definition).fresh().await?;
+        let snapshot = self.store_of(definition).as_system().fresh().await?;
         let (mut refused, mut pruned, mut defaulted) = (Tally::default(), Tally::default(), Tally::default());
         for (i, entry) in snapshot.objects.values().enumerate() {
             if i % BATCH == BATCH - 1 {

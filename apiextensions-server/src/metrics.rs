@@ -50,7 +50,12 @@ impl Cost {
             used = true;
             cost.schema += count(resource.schema().map_or(0, |s| s.root().arena().weight()));
         }
-        if let Some(cache) = definition.serving.store.get().and_then(|s| s.started_cache()) {
+        if let Some(cache) = definition
+            .serving
+            .store
+            .get()
+            .and_then(|s| s.as_system().started_cache())
+        {
             let snapshot = cache.snapshot();
             used |= !snapshot.objects.is_empty();
             cost.objects = count(snapshot.objects.len());

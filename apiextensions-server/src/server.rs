@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use generic_server::delegate::{Delegate, Handled};
+use generic_server::directory::Directory;
 use generic_server::discovery::{DiscoverySource, GroupDiscovery};
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::registry::store::StoreConfig;
-use generic_server::registry::{Directory, ObjectStore, StorageFactory};
+use generic_server::registry::{ObjectStore, StorageFactory};
 use generic_server::request::{Authorized, Request};
 use generic_server::resource::{ALL_VERBS, Backend, Decoding, Names, Scope, ServedResource, Subresource};
 use generic_server::server::{ApiServer, GroupSpec};
@@ -148,7 +149,7 @@ fn retire(change: &Changed) {
         return;
     };
     if !new.is_some_and(|new| Arc::ptr_eq(&new, &old))
-        && let Some(cache) = old.started_cache()
+        && let Some(cache) = old.as_system().started_cache()
     {
         cache.end_feeds();
     }
@@ -187,7 +188,7 @@ impl ApiExtensions {
     /// The index, brought up to the newest snapshot of the CRDs.
     pub(crate) fn index(&self) -> Arc<Index> {
         let index = self.index.load_full();
-        let Some(cache) = self.crds.store().and_then(|s| s.started_cache()) else {
+        let Some(cache) = self.crds.store().and_then(|s| s.as_system().started_cache()) else {
             return index;
         };
         let snapshot = cache.snapshot();
@@ -289,7 +290,12 @@ impl ApiExtensions {
         {
             let store = self.store_of(definition);
             // Whatever is wrong is told by the read itself.
-            if store.fresh().await.is_ok_and(|all| all.objects.is_empty()) {
+            if store
+                .as_system()
+                .fresh()
+                .await
+                .is_ok_and(|all| all.objects.is_empty())
+            {
                 let reader = || Ok(resource::reader(definition, only, store.clone()));
                 return Some(definition.serving.reader.get_or_make(reader));
             }
@@ -362,7 +368,7 @@ impl ApiExtensions {
         if self.deps.storage.engine().published().is_some() {
             return None;
         }
-        let cache = self.crds.store()?.started_cache()?;
+        let cache = self.crds.store()?.as_system().started_cache()?;
         // Too late or unreachable: what is known here is the answer.
         cache.fresh().await.ok()?;
         self.index().find(group, plural).cloned()

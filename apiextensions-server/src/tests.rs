@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use generic_server::admission::AdmissionChain;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
+use generic_server::directory::Directory;
 use generic_server::discovery::DiscoverySource;
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::openapi::OpenApiSource;
-use generic_server::registry::write::{self, DeleteOptions, UpdateRules, WriteCall};
-use generic_server::registry::{Directory, StorageFactory};
+use generic_server::registry::StorageFactory;
 use generic_server::request::{Authorized, User};
 use generic_server::resource::ServedResource;
 use generic_server::spawn::Tasks;
+use generic_server::write::{self, DeleteOptions, UpdateRules, WriteCall};
 use machinery::{ApiError, GroupResource, meta};
 use serde_json::{Value, json};
 
@@ -101,7 +102,7 @@ impl World {
         let store = resource.store().expect("stored");
         let wait = async {
             loop {
-                let entry = store.find(namespace, name).await.expect("readable");
+                let entry = store.as_system().find(namespace, name).await.expect("readable");
                 if entry.is_some_and(|e| meta::deletion_timestamp(&e.value()).is_some()) {
                     return;
                 }
@@ -118,7 +119,12 @@ impl World {
         let store = self.server.crd_store().expect("CRDs are stored");
         let wait = async {
             loop {
-                let crd = store.find("", name).await.expect("readable").map(|e| e.value());
+                let crd = store
+                    .as_system()
+                    .find("", name)
+                    .await
+                    .expect("readable")
+                    .map(|e| e.value());
                 if holds(crd.as_ref()) {
                     return;
                 }

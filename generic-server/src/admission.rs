@@ -3,26 +3,20 @@
 //! Plugins run in the order of the chain. The registry calls [`AdmissionChain::admit`] before managed state is final and
 //! [`AdmissionChain::validate`] with the object exactly as it would be stored, inside the retry loop of an update.
 
-mod expression;
-mod matching;
-pub mod policy;
 mod reinvocation;
-pub mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinery::{ApiError, GroupVersionKind, GroupVersionResource, meta};
+use machinery::schema::KindSchema;
+use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
 use serde_json::Value;
 
-use crate::registry::Synced;
+use crate::decoding::Decoding;
+use crate::registry::strategy::Strategy;
 use crate::request::Authorized;
-use crate::resource::ServedResource;
 
 pub use reinvocation::Reinvocation;
-
-/// How long a write waits for a plugin that has not read its configuration yet. Upstream's figure (`timeToWaitForReady`).
-const TIME_TO_WAIT_FOR_READY: Duration = Duration::from_secs(10);
 
 /// What is being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +46,7 @@ impl Operation {
 /// The write that admission looks at.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a> {
-    /// Who asks, and how.
+    /// The user and the request.
     pub authorized: &'a Authorized,
     /// What is being done.
     pub operation: Operation,
@@ -72,57 +66,40 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// The request's options (CreateOptions, UpdateOptions, PatchOptions, DeleteOptions) as an object.
     pub options: Option<&'a Value>,
-    /// The resource that `object` is of; `None` where a subresource has a kind of its own.
-    pub resource: Option<&'a ServedResource>,
+    /// The kind that `object` is of, where it may be changed; `None` where a subresource has a kind of its own.
+    pub resource: Option<ObjectKind<'a>>,
     /// What the rounds of mutating admission remember; the chain fills it in.
     pub rounds: Option<&'a Reinvocation>,
 }
 
-impl Attributes<'_> {
-    /// An object that a plugin has changed as somebody else told it to: read back as its kind, with defaults.
-    ///
-    /// # Errors
-    /// 500 when it is not an object of the kind any more.
-    pub fn settle(&self, object: Value) -> Result<Value, ApiError> {
-        let Some(resource) = self.resource else {
-            return Ok(object);
-        };
-        let mut object = crate::handlers::body::reread(&resource.decoding, object)?;
-        resource.strategy.default(&mut object);
-        Ok(object)
+/// How objects of a kind are read and defaulted.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectKind<'a> {
+    /// How they are read.
+    pub decoding: &'a Decoding,
+    /// Who defaults them.
+    pub strategy: &'a dyn Strategy,
+}
+
+impl<'a> ObjectKind<'a> {
+    /// The schema, where there is one.
+    pub fn schema(self) -> Option<&'a KindSchema> {
+        self.decoding.schema()
     }
 }
 
-/// The configuration of a plugin. Waits for the first one: a plugin that has not read its configuration does not let writes pass.
-///
-/// # Errors
-/// 403 when it does not come in time, in upstream's words.
-async fn configuration<T>(
-    synced: &Synced<T>,
-    attributes: &Attributes<'_>,
-    object: Option<&Value>,
-) -> Result<Arc<T>, ApiError> {
-    let found = synced.wait(TIME_TO_WAIT_FOR_READY).await;
-    found.ok_or_else(|| {
-        let name = shown_name(attributes, object);
-        ApiError::forbidden(
-            &attributes.gvr.group_resource(),
-            name,
-            "not yet ready to handle request",
-        )
-    })
-}
-
-/// The name that refusals show: of the object, or what it will be called after.
-fn shown_name<'a>(attributes: &Attributes<'a>, object: Option<&'a Value>) -> &'a str {
-    let own = object.map(|object| match meta::name(object) {
-        "" => meta::generate_name(object),
-        name => name,
-    });
-    match (attributes.name, own) {
-        ("", Some(own)) if !own.is_empty() => own,
-        ("", _) => "Unknown",
-        (name, _) => name,
+impl Attributes<'_> {
+    /// An object that a webhook or a policy has changed: read back as its kind, with defaults.
+    ///
+    /// # Errors
+    /// 500 when it is not an object of the kind any more.
+    pub fn reread(&self, object: Value) -> Result<Value, ApiError> {
+        let Some(kind) = self.resource else {
+            return Ok(object);
+        };
+        let mut object = kind.decoding.reread(object)?;
+        kind.strategy.default(&mut object);
+        Ok(object)
     }
 }
 
@@ -227,60 +204,5 @@ impl AdmissionChain {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::authz::AlwaysAllow;
-    use crate::registry::Directory;
-
-    /// A write of a resource while nothing of the configuration has been read.
-    async fn outcome(plugin: Arc<dyn AdmissionPlugin>, group: &str, resource: &str) -> Result<(), ApiError> {
-        let gvk = GroupVersionKind::new(group, "v1", "Any");
-        let gvr = GroupVersionResource::new(group, "v1", resource);
-        let authorized = Authorized::system();
-        let attributes = Attributes {
-            authorized: &authorized,
-            operation: Operation::Create,
-            gvk: &gvk,
-            gvr: &gvr,
-            subresource: "",
-            namespace: "default",
-            name: "one",
-            old: None,
-            dry_run: false,
-            options: None,
-            resource: None,
-            rounds: None,
-        };
-        let chain = AdmissionChain::new(vec![plugin]);
-        assert_eq!(chain.unsynced().len(), 1);
-        let mut object = serde_json::json!({"metadata": {"name": "one"}});
-        chain.admit(&attributes, Some(&mut object)).await?;
-        chain.validate(&attributes, Some(&object)).await
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn configuration_that_was_never_read_lets_nothing_pass() {
-        let directory = Arc::new(Directory::default());
-        let authorizer = Arc::new(AlwaysAllow);
-        let plugins: [Arc<dyn AdmissionPlugin>; 4] = [
-            policy::Policies::new(policy::Phase::Mutating, directory.clone(), authorizer.clone()),
-            policy::Policies::new(policy::Phase::Validating, directory.clone(), authorizer.clone()),
-            webhook::Webhooks::new(webhook::Phase::Mutating, directory.clone(), authorizer.clone()),
-            webhook::Webhooks::new(webhook::Phase::Validating, directory, authorizer),
-        ];
-        for plugin in plugins {
-            let name = plugin.name();
-            let refused = outcome(plugin.clone(), "", "configmaps").await.unwrap_err();
-            let text = "configmaps \"one\" is forbidden: not yet ready to handle request";
-            assert_eq!((refused.code(), refused.message()), (403, text), "{name}");
-            // What configures admission is never held up by it: a broken configuration has to be removable.
-            let group = "admissionregistration.k8s.io";
-            let resource = "validatingwebhookconfigurations";
-            assert!(outcome(plugin, group, resource).await.is_ok(), "{name}");
-        }
     }
 }

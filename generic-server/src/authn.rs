@@ -1,12 +1,10 @@
-//! Who asks: authenticators look at a request's head and say user, no opinion, or a failed credential.
+//! Authentication: authenticators look at a request's head and say user, no opinion, or a failed credential.
 
 use crate::request::User;
 
 pub mod anonymous;
 pub mod bearer;
-pub mod bootstrap_token;
 pub mod request_header;
-pub mod service_account;
 pub mod token_cache;
 pub mod token_file;
 pub mod union;
@@ -23,14 +21,14 @@ pub enum Verdict {
     User(User),
 }
 
-/// One way of telling who asks.
+/// One way of finding the user of a request.
 #[async_trait::async_trait]
 pub trait Authenticator: Send + Sync + std::fmt::Debug {
     /// Looks at the head: headers, and the connection's facts (such as the client certificate) in its extensions.
     async fn authenticate(&self, head: &http::request::Parts) -> Verdict;
 }
 
-/// Tells whose token it is: the bearer authenticator and TokenReview both ask it.
+/// Finds the user of a token, for the bearer authenticator and TokenReview.
 #[async_trait::async_trait]
 pub trait TokenAuthenticator: Send + Sync + std::fmt::Debug {
     /// `audiences` empty: the server's own. Gives the user and the audiences that hold.
@@ -48,34 +46,6 @@ pub enum TokenVerdict {
     User(User, Vec<String>),
 }
 
-/// What kind of object a token depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenObjectKind {
-    /// `serviceaccounts`.
-    ServiceAccount,
-    /// `secrets`.
-    Secret,
-    /// `pods`.
-    Pod,
-    /// `nodes`.
-    Node,
-}
-
-/// Finds the objects that tokens depend on, in memory.
-#[async_trait::async_trait]
-pub trait TokenObjects: Send + Sync + std::fmt::Debug {
-    /// The object as JSON; `None` when there is none.
-    ///
-    /// # Errors
-    /// When it cannot be told; the token fails then.
-    async fn get(
-        &self,
-        kind: TokenObjectKind,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<serde_json::Value>, String>;
-}
-
 /// Namespace and name of `system:serviceaccount:NAMESPACE:NAME`.
 pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
@@ -85,7 +55,7 @@ pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
 
 /// For credentials that know no audiences: those of the server that were asked for, all when none were. `None` when the
 /// server is not meant at all.
-pub(crate) fn server_audiences(own: &[String], asked: &[String]) -> Option<Vec<String>> {
+pub fn server_audiences(own: &[String], asked: &[String]) -> Option<Vec<String>> {
     if asked.is_empty() {
         return Some(own.to_vec());
     }

@@ -1,19 +1,17 @@
-//! May they: authorizers say allow, deny or no opinion about attributes.
+//! Authorization: authorizers say allow, deny or no opinion about attributes.
 
 use crate::request::{RequestInfo, User};
 
 mod forbidden;
-pub mod rbac;
 pub mod union;
 
 pub use forbidden::forbidden;
-pub use rbac::Rbac;
 pub use union::{AlwaysAllow, AlwaysDeny, Privileged, Union};
 
 /// What is asked for. Borrowed: nothing is copied to decide.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a> {
-    /// Who asks.
+    /// The user.
     pub user: &'a User,
     /// The verb.
     pub verb: &'a str,

@@ -2,7 +2,7 @@
 //! changes. Mirrors upstream's `server/options/encryptionconfig`; the transformers are [`storage::encryption`].
 //!
 //! A store takes its transformer anew for each value, so that a changed file counts for the next read and write. A file that
-//! does not hold is told in the log and in a metric, and the one before goes on.
+//! does not hold is logged and counted, and the one before stays in force.
 
 mod config;
 mod metrics;
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use machinery::GroupResource;
+use machinery::go;
 use ring::digest;
 use storage::encryption::{
     AesCbc, AesGcm, Identity, Kms, KmsOptions, Prefixed, PrefixedTransformers, Secretbox, TransformError,
@@ -28,8 +29,8 @@ use config::{Key, Provider};
 use metrics::Figures;
 
 /// How long new KMS plugins may take to be well before a changed file is given up for the time being.
-const SETTLE: Duration = Duration::from_secs(10);
-const SETTLE_EVERY: Duration = Duration::from_millis(100);
+const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
+const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a file cannot be used; the text is upstream's and has no keys in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,24 +81,24 @@ impl Encryption {
     }
 
     /// Waits, for as long as that, until values of these resources can be encrypted: a server whose own objects are encrypted by a
-    /// KMS plugin cannot start without it. Whether it was worth waiting is told by whoever then reads or writes.
+    /// KMS plugin cannot start without it. Reading or writing afterwards shows whether the keys have come.
     pub async fn wait_for_keys(&self, resources: &[GroupResource], patience: Duration) {
         let lacks_key = |resource: &GroupResource| {
             self.of(resource)
                 .is_some_and(|transformers| transformers.write(b"", b"").is_err())
         };
         let deadline = tokio::time::Instant::now() + patience;
-        let mut told = false;
+        let mut logged = false;
         while resources.iter().any(lacks_key) && tokio::time::Instant::now() < deadline {
-            if !told {
+            if !logged {
                 tracing::warn!(
                     "the server's own objects are encrypted with a KMS plugin that is not well, the start waits for it"
                 );
-                told = true;
+                logged = true;
             }
-            tokio::time::sleep(SETTLE_EVERY).await;
+            tokio::time::sleep(HEALTH_INTERVAL).await;
             for kms in &self.current.load().kms {
-                // The next round tells.
+                // The next round shows the outcome.
                 let _ = kms.check().await;
             }
         }
@@ -128,7 +129,7 @@ impl Encryption {
             return Ok(false);
         }
         let loaded = Loaded::read(&self.file, true)?;
-        let deadline = tokio::time::Instant::now() + SETTLE;
+        let deadline = tokio::time::Instant::now() + HEALTH_PATIENCE;
         for kms in &loaded.kms {
             while let Err(error) = kms.check().await {
                 if tokio::time::Instant::now() >= deadline {
@@ -136,7 +137,7 @@ impl Encryption {
                         "health check for new transformers failed, polling error timed out waiting for the condition: {error}"
                     )));
                 }
-                tokio::time::sleep(SETTLE_EVERY).await;
+                tokio::time::sleep(HEALTH_INTERVAL).await;
             }
         }
         self.current.store(Arc::new(loaded));
@@ -171,11 +172,10 @@ impl Encryption {
                 faults.push(format!("kms-provider-{index}: {why}"));
             }
         }
-        match faults.len() {
-            0 => Ok(()),
-            1 => Err(faults.remove(0)),
-            _ => Err(format!("[{}]", faults.join(", "))),
+        if faults.is_empty() {
+            return Ok(());
         }
+        Err(go::aggregate(&faults).into_owned())
     }
 
     fn keep_asking(&self) {

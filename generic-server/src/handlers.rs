@@ -17,7 +17,6 @@ mod update;
 pub mod watch;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::request::Parts;
@@ -25,31 +24,15 @@ use machinery::ApiError;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::admission::AdmissionChain;
-use crate::authz::Authorizer;
 use crate::handlers::options::WriteOptions;
 use crate::negotiate::Negotiated;
-use crate::registry::managed::Writer;
 use crate::registry::strategy::Strategy;
-use crate::registry::write::WriteCall;
 use crate::request::{Authorized, Body, Request, Response, Routed};
 use crate::resource::{Backend, Scope, ServedResource, Subresource};
+use crate::write::WriteCall;
+use crate::write::managed::Writer;
 
-/// What all handlers of a server share.
-#[derive(Debug, Clone)]
-pub struct ServeEnv {
-    /// The server's admission chain.
-    pub admission: AdmissionChain,
-    /// Asked again where a request turns out to need more than its verb (a PUT that creates).
-    pub authorizer: Arc<dyn Authorizer>,
-    /// The largest request body, in bytes (upstream: 3 MiB).
-    pub max_body: usize,
-    /// The least time that a watch without `timeoutSeconds` lives; the most is twice that (`--min-request-timeout`).
-    pub min_request_timeout: Duration,
-}
-
-/// Upstream's default for [`ServeEnv::min_request_timeout`].
-pub const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
+pub use crate::resource::{MIN_REQUEST_TIMEOUT, ServeEnv};
 
 /// A request being handled, taken apart.
 struct Call<'a> {

@@ -331,7 +331,7 @@ pub(crate) fn document(headers: &HeaderMap, aggregated: bool) -> Result<Document
                 && clause.param("v") == Some("v2")
                 && clause.param("as") == Some("APIGroupDiscoveryList")
         };
-        // Whoever takes it gets it, whatever else they take.
+        // A client that accepts it gets it, whatever else it accepts.
         if clauses.any(|clause| is_aggregated(&clause)) {
             return Ok(DocumentForm::AggregatedDiscovery);
         }

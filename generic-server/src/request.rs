@@ -1,5 +1,6 @@
 //! What is known of a request, as types that travel with it: [`RequestInfo`], then [`User`], then [`Authorized`].
 
+mod body;
 mod connection;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use http_body_util::{BodyExt, Empty, Full, combinators::UnsyncBoxBody};
 use machinery::limits;
 use parking_lot::Mutex;
 
+pub use body::{Kept, Wrapped};
 pub(crate) use connection::CachedVerdict;
 pub use connection::{CertificateIdentity, ConnectionInfo};
 
@@ -42,7 +44,7 @@ pub fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Who asks.
+/// The user of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// The user name.
@@ -76,7 +78,7 @@ impl User {
 pub struct RequestContext {
     /// What the path says.
     pub info: RequestInfo,
-    /// Who asks (after impersonation).
+    /// The user (after impersonation).
     pub user: User,
     /// `Audit-Id` of this request.
     pub audit_id: String,
@@ -120,7 +122,7 @@ impl RequestContext {
         }
     }
 
-    /// Says how far the route was found; whoever finds one calls it.
+    /// Records how far the route was found.
     pub fn routed(&self, routed: Routed) {
         self.routed.store(routed as u8, Ordering::Relaxed);
     }
@@ -215,7 +217,7 @@ impl Authorized {
         &self.0
     }
 
-    /// Who asks.
+    /// The user.
     pub fn user(&self) -> &User {
         &self.0.user
     }

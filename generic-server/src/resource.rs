@@ -1,5 +1,6 @@
 //! A resource as it is served: one resource at one version, with everything that the handlers need to answer for it.
 
+mod env;
 mod subresource;
 
 use std::fmt::Debug;
@@ -18,6 +19,9 @@ pub use subresource::{
     Admitted, Answer, Connect, ConnectCall, CreateCall, NamedCreate, ScalePaths, Subresource,
 };
 pub(crate) use subresource::{Outcome, Validation};
+
+pub use crate::decoding::Decoding;
+pub use env::{MIN_REQUEST_TIMEOUT, ServeEnv};
 
 /// Namespaced or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,17 +47,6 @@ pub struct Names {
     pub categories: Vec<String>,
 }
 
-/// How bodies of this resource are read.
-#[derive(Debug, Clone)]
-pub enum Decoding {
-    /// A built-in kind: typed strictly by its schema, unknown fields dropped (or reported), protobuf offered.
-    Builtin(KindSchema),
-    /// A custom kind: pruned and defaulted by its structural schema.
-    Custom(KindSchema),
-    /// A custom kind that preserves unknown fields at its root and has no schema to speak of.
-    Unstructured,
-}
-
 /// Converts objects between the served version and the stored one, by a rule known here.
 #[expect(
     clippy::wrong_self_convention,
@@ -70,7 +63,7 @@ pub trait Converter: Send + Sync + Debug {
     }
 }
 
-/// Converts objects between the served version and the stored one by asking somebody, which takes time and can fail.
+/// Converts objects between the served version and the stored one by a webhook, which takes time and can fail.
 #[async_trait::async_trait]
 #[expect(
     clippy::wrong_self_convention,
@@ -84,12 +77,12 @@ pub trait RemoteConverter: Send + Sync + Debug {
     async fn to_stored(&self, object: Value) -> Result<Value, ApiError>;
 }
 
-/// Who converts between the served version and the stored one.
+/// What converts between the served version and the stored one.
 #[derive(Debug, Clone)]
 pub enum Conversion {
     /// A rule: at once.
     Rule(Arc<dyn Converter>),
-    /// Somebody who is asked.
+    /// A conversion webhook.
     Remote(Arc<dyn RemoteConverter>),
 }
 
@@ -203,10 +196,7 @@ impl ServedResource {
 
     /// The schema, where there is one.
     pub fn schema(&self) -> Option<&KindSchema> {
-        match &self.decoding {
-            Decoding::Builtin(schema) | Decoding::Custom(schema) => Some(schema),
-            Decoding::Unstructured => None,
-        }
+        self.decoding.schema()
     }
 
     /// The rule that converts, where one does.
@@ -217,7 +207,7 @@ impl ServedResource {
         }
     }
 
-    /// Who is asked to convert, where somebody is.
+    /// The webhook that converts, where one does.
     pub fn remote(&self) -> Option<&Arc<dyn RemoteConverter>> {
         match &self.converter {
             Some(Conversion::Remote(converter)) => Some(converter),

@@ -81,7 +81,7 @@ impl WebhookClient {
         WebhookClient { url, client }
     }
 
-    /// Posts JSON and reads a JSON answer of at most `most` bytes, all within `patience`, which the endpoint is told of.
+    /// Posts JSON and reads a JSON answer of at most `most` bytes, all within `patience`, which is sent along as `timeout`.
     ///
     /// # Errors
     /// Why there is no answer to go by, in the words of upstream's client.

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use generic_server::admission::AdmissionChain;
-use generic_server::registry::Directory;
-use generic_server::registry::write::{self, Preconditions, UpdateRules, WriteCall};
+use generic_server::directory::Directory;
 use generic_server::request::Authorized;
+use generic_server::write::{self, Preconditions, UpdateRules, WriteCall};
 use machinery::{ApiError, GroupResource, Reason, meta};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -111,7 +111,12 @@ pub async fn bootstrap_later(facts: Facts) {
 async fn has_begun(directory: &Directory) -> Result<bool, ApiError> {
     let namespaces = GroupResource::new("", "namespaces");
     match directory.get(&namespaces) {
-        Some(registered) => Ok(registered.store.find_once("", "default").await?.is_some()),
+        Some(registered) => Ok(registered
+            .store
+            .as_system()
+            .find_once("", "default")
+            .await?
+            .is_some()),
         None => Ok(false),
     }
 }
@@ -162,7 +167,7 @@ async fn ensure(
     };
     let (namespace, name) = (meta::namespace(&wanted.object), meta::name(&wanted.object));
     let call = WriteCall::internal(&registered.resource, authorized, none, namespace);
-    let Some(live) = registered.store.find_once(namespace, name).await? else {
+    let Some(live) = registered.store.as_system().find_once(namespace, name).await? else {
         let mut object = wanted.object.clone();
         registered.resource.strategy.default(&mut object);
         return match write::create(&call, object).await {

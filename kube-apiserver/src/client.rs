@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use generic_server::admission::AdmissionChain;
+use generic_server::directory::Directory;
+use generic_server::directory::Registered;
+use generic_server::registry::Entry;
 use generic_server::registry::cache::Unreadable;
-use generic_server::registry::directory::Registered;
 use generic_server::registry::strategy::Strategy;
-use generic_server::registry::write::{self, DeleteOptions, Deleted, UpdateRules, WriteCall};
-use generic_server::registry::{Directory, Entry};
 use generic_server::resource::Subresource;
+use generic_server::write::{self, DeleteOptions, Deleted, UpdateRules, WriteCall};
 use generic_server::{ApiError, Authorized};
 use machinery::time::Timestamp;
 use machinery::{GroupResource, Reason};
@@ -61,7 +62,7 @@ impl Client {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<Entry>>, ApiError> {
-        self.resource(at)?.store.find(namespace, name).await
+        self.resource(at)?.store.as_system().find(namespace, name).await
     }
 
     /// An object.
@@ -82,7 +83,12 @@ impl Client {
         if unreadable.is_empty() {
             return Ok(entries);
         }
-        match registered.store.unreadable_in_list(&unreadable).await? {
+        match registered
+            .store
+            .as_system()
+            .unreadable_in_list(&unreadable)
+            .await?
+        {
             Some(error) => Err(error),
             None => Err(ApiError::server_timeout(
                 &GroupResource::new(at.0, at.1),
@@ -233,7 +239,7 @@ pub(crate) async fn list_of(
     registered: &Registered,
     namespace: &str,
 ) -> Result<(Vec<Arc<Entry>>, Vec<Arc<Unreadable>>), ApiError> {
-    let snapshot = registered.store.fresh().await?;
+    let snapshot = registered.store.as_system().fresh().await?;
     let prefix = match namespace {
         "" => String::new(),
         _ => registered.store.key(namespace, ""),

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use generic_server::delegate::Delegate;
-use generic_server::registry::ObjectStore;
-use generic_server::registry::cache::{Change, Interest};
+use generic_server::registry::cache::Change;
+use generic_server::registry::{Event, ObjectStore, Reflector};
+use tracing::warn;
 
 use crate::client::Client;
 use crate::deps::Deps;
@@ -102,22 +103,17 @@ where
     FA: Future<Output = ()>,
     FC: Future<Output = ()>,
 {
+    let mut reflector = Reflector::new(store.clone());
+    let mut changes = Vec::new();
     loop {
-        let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        all(snapshot.objects.values().cloned().collect()).await;
-        let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        drop(snapshot);
-        let mut changes = Vec::new();
-        while feed.next(&mut changes).await.is_ok() {
-            for one in changes.drain(..) {
-                change(one).await;
+        match reflector.next(&mut changes).await {
+            Event::Listed(snapshot) => all(snapshot.objects.values().cloned().collect()).await,
+            Event::Changed => {
+                for one in changes.drain(..) {
+                    change(one).await;
+                }
             }
+            Event::Failed(error) => warn!(error = error.message(), "cannot list; retrying"),
         }
     }
 }

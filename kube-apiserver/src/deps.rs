@@ -7,8 +7,9 @@ use std::time::Duration;
 use generic_server::ApiError;
 use generic_server::authn::TokenAuthenticator;
 use generic_server::authz::Authorizer;
+use generic_server::directory::Directory;
+use generic_server::registry::StorageFactory;
 use generic_server::registry::cache::StoredForm;
-use generic_server::registry::{Directory, StorageFactory};
 
 use crate::net::Cidr;
 

@@ -16,9 +16,11 @@ mod json;
 mod kind;
 mod net;
 mod quantity;
+pub mod rbac;
 mod resources;
 mod rules;
 mod table;
+pub mod tokens;
 mod unique;
 
 pub use admission::{PluginSelection, admission_plugins, forbid_privileged};

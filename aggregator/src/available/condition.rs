@@ -1,9 +1,9 @@
 //! Conditions of APIServices: what they say, and how they are written.
 
 use generic_server::admission::AdmissionChain;
-use generic_server::registry::write::{self, UpdateRules, WriteCall, book_own_write};
 use generic_server::request::Authorized;
 use generic_server::resource::{ServedResource, Subresource};
+use generic_server::write::{self, UpdateRules, WriteCall, book_own_write};
 use machinery::{ApiError, meta};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(super) async fn tell(
     let Some(store) = resource.store() else {
         return Ok(());
     };
-    let Some(entry) = store.find("", &spec.name).await? else {
+    let Some(entry) = store.as_system().find("", &spec.name).await? else {
         return Ok(());
     };
     let mut live = entry.value();

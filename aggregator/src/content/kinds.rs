@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use generic_server::directory::RemoteResource;
 use generic_server::discovery::DiscoverySource;
-use generic_server::registry::directory::RemoteResource;
 use machinery::{GroupResource, GroupVersionKind, meta};
 use parking_lot::Mutex;
 use serde_json::Value;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use generic_server::client::fault_of;
-use generic_server::registry::directory::RemoteLines;
+use generic_server::directory::RemoteLines;
 use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;

@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::Bytes;
-use generic_server::request::BoxError;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use generic_server::Body;
+use generic_server::request::{BoxError, Wrapped};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use http_body_util::combinators::MapErr;
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Sleep;
 
 use crate::backend::Seat;
 
@@ -19,64 +20,37 @@ use crate::backend::Seat;
 #[error("the backend did not finish its answer in time")]
 struct Stalled;
 
-/// A body with what must end when it does.
-#[derive(Debug)]
-pub(super) struct Guarded {
+/// A backend's body with errors as the chain has them.
+type Frames = MapErr<Incoming, fn(hyper::Error) -> BoxError>;
+
+fn frames(body: Incoming) -> Frames {
+    body.map_err(BoxError::from)
+}
+
+/// The body of a watch: it may last, and holds nothing but its place on a connection.
+pub(super) fn plain(body: Incoming, place: OwnedSemaphorePermit) -> Body {
+    let poll = move |body: Pin<&mut Frames>, cx: &mut Context<'_>| {
+        let _place = &place;
+        body.poll_frame(cx)
+    };
+    Wrapped::new(frames(body), poll).boxed_unsync()
+}
+
+/// Any other body: it holds its place and the request's seat, and fails at the deadline.
+pub(super) fn until(
     body: Incoming,
-    deadline: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
-    _seat: Option<Seat>,
-}
-
-impl Guarded {
-    /// Of a watch: it may last, and holds nothing but its place on a connection.
-    pub(super) fn plain(body: Incoming, place: OwnedSemaphorePermit) -> Self {
-        Guarded {
-            body,
-            deadline: None,
-            _place: place,
-            _seat: None,
+    place: OwnedSemaphorePermit,
+    deadline: Option<Instant>,
+    seat: Seat,
+) -> Body {
+    let mut deadline = deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into())));
+    let held = (place, seat);
+    let poll = move |body: Pin<&mut Frames>, cx: &mut Context<'_>| {
+        let _held = &held;
+        match (body.poll_frame(cx), &mut deadline) {
+            (Poll::Pending, Some(deadline)) => deadline.as_mut().poll(cx).map(|()| Some(Err(Stalled.into()))),
+            (polled, _) => polled,
         }
-    }
-
-    pub(super) fn until(
-        body: Incoming,
-        place: OwnedSemaphorePermit,
-        deadline: Option<Instant>,
-        seat: Seat,
-    ) -> Self {
-        let deadline = deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into())));
-        Guarded {
-            body,
-            deadline,
-            _place: place,
-            _seat: Some(seat),
-        }
-    }
-}
-
-impl HttpBody for Guarded {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
-            Poll::Pending => match &mut self.deadline {
-                Some(deadline) => deadline.as_mut().poll(cx).map(|()| Some(Err(Stalled.into()))),
-                None => Poll::Pending,
-            },
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    };
+    Wrapped::new(frames(body), poll).boxed_unsync()
 }

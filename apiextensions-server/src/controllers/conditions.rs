@@ -1,7 +1,8 @@
 //! What the conditions of a CRD say, from what it holds and which names are free.
 
-use generic_server::registry::write::now;
+use generic_server::write::now;
 use machinery::FieldPath;
+use machinery::go;
 use serde_json::Value;
 
 use crate::crd::approval::{self, Approval};
@@ -88,11 +89,10 @@ fn non_structural_condition(crd: &Value) -> Option<Condition> {
         faults.extend(structural_errors(&at, schema).iter().map(ToString::to_string));
     }
     faults.dedup();
-    let message = match faults.as_slice() {
-        [] => return None,
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    };
+    if faults.is_empty() {
+        return None;
+    }
+    let message = go::aggregate(&faults);
     Some(Condition::new(
         "NonStructuralSchema",
         "True",

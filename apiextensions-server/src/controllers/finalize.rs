@@ -6,8 +6,8 @@ use std::time::Duration;
 use generic_server::admission::AdmissionChain;
 use generic_server::registry::Entry;
 use generic_server::registry::cache::Interest;
-use generic_server::registry::write::{DeleteOptions, WriteCall, delete_collection, now};
 use generic_server::request::Authorized;
+use generic_server::write::{DeleteOptions, WriteCall, delete_collection, now};
 use machinery::{ApiError, meta};
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ async fn release(server: &ApiExtensions, entry: &Arc<Entry>, done: &Condition) -
         .collect();
     if left.is_empty() {
         // Lost or not: the next look tells.
-        server.crd_store()?.remove(entry).await?;
+        server.crd_store()?.as_system().remove(entry).await?;
         return Ok(Step::Again);
     }
     meta::set(&mut crd, "finalizers", left);
@@ -122,8 +122,8 @@ async fn delete_instances(server: &ApiExtensions, definition: &Definition) -> Re
     let resource = server.bare_resource(definition);
     let store = server.store_of(definition);
     let list = |error: ApiError| failed("could not list instances", &error);
-    let cache = store.cache().await.map_err(list)?;
-    let snapshot = store.fresh().await.map_err(list)?;
+    let cache = store.as_system().cache().await.map_err(list)?;
+    let snapshot = store.as_system().fresh().await.map_err(list)?;
     let mut feed = cache.feed(snapshot.revision, Interest::All).await.map_err(list)?;
     let (system, no_admission) = (Authorized::system(), AdmissionChain::default());
     let call = WriteCall::internal(&resource, &system, &no_admission, "");

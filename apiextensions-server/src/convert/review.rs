@@ -1,5 +1,6 @@
 //! `ConversionReview`: what is asked, and what is believed of the answer.
 
+use machinery::go;
 use machinery::names::object_meta::{validate_annotations, validate_labels};
 use machinery::{FieldPath, GroupVersion, meta};
 use serde_json::{Map, Value, json};
@@ -117,24 +118,12 @@ pub(super) fn accept(
     Ok(converted)
 }
 
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
 fn restore(sent: &Value, converted: &Value) -> Result<Map<String, Value>, String> {
     let answered = match converted.get("metadata") {
         None => return Err("missing metadata in converted object".into()),
         Some(Value::Object(map)) => map,
         Some(odd) => {
-            let ty = go_type(odd);
+            let ty = go::type_name(odd);
             return Err(format!("invalid metadata of type {ty} in converted object"));
         }
     };
@@ -147,14 +136,14 @@ fn restore(sent: &Value, converted: &Value) -> Result<Map<String, Value>, String
             }
             Some(Value::Object(map)) => map,
             Some(odd) => {
-                let ty = go_type(odd);
+                let ty = go::type_name(odd);
                 return Err(format!(
                     "invalid metadata.{field} of type {ty} in converted object"
                 ));
             }
         };
         if let Some((key, odd)) = new.iter().find(|(_, v)| !v.is_string()) {
-            let ty = go_type(odd);
+            let ty = go::type_name(odd);
             return Err(format!(
                 "metadata.{field}[{key}] must be a string, but is {ty} in converted object"
             ));
@@ -166,10 +155,8 @@ fn restore(sent: &Value, converted: &Value) -> Result<Map<String, Value>, String
                 _ => validate_annotations(new, &root.child("annotation")),
             };
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            match faults.as_slice() {
-                [] => {}
-                [one] => return Err(one.clone()),
-                many => return Err(format!("[{}]", many.join(", "))),
+            if !faults.is_empty() {
+                return Err(go::aggregate(&faults).into_owned());
             }
         }
         metadata.insert(field.into(), Value::Object(new.clone()));

@@ -4,6 +4,7 @@
 //! CRD has been given is taken; the rest of the group is read from an index, so the cost does not grow with the number of CRDs.
 
 use machinery::field::go_quote;
+use machinery::go;
 use serde_json::{Value, json};
 
 use crate::crd::status::{self, Condition};
@@ -82,13 +83,13 @@ pub(crate) fn decide(crd: &Value, claims: &dyn Claims) -> Naming {
                 faults.push(why);
             }
         }
-        match faults.as_slice() {
-            [] => give(
+        if faults.is_empty() {
+            give(
                 "shortNames",
                 requested.get("shortNames").filter(|_| !wanted.is_empty()),
-            ),
-            [one] => conflict = Some(("ShortNamesConflict", one.clone())),
-            many => conflict = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+            );
+        } else {
+            conflict = Some(("ShortNamesConflict", go::aggregate(&faults).into_owned()));
         }
     }
     for (key, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {

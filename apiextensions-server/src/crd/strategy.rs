@@ -8,8 +8,8 @@ use machinery::{FieldError, meta};
 use serde_json::{Value, json};
 
 use generic_server::registry::strategy::{NameRule, Strategy, WriteContext};
-use generic_server::registry::write::now;
 use generic_server::resource::{Column, TableConvertor};
+use generic_server::write::now;
 
 use crate::crd::internal::Spec;
 use crate::crd::status::{self, Condition, status_mut};

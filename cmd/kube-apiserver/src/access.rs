@@ -10,13 +10,13 @@ use generic_server::authn::request_header::RequestHeader;
 use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::{ClientAuthorities, X509};
 use generic_server::authn::{Authenticator, TokenAuthenticator};
-use generic_server::authz::rbac::{self, Rbac};
 use generic_server::authz::{AlwaysAllow, AlwaysDeny, Authorizer, Privileged, Union};
+use generic_server::directory::Directory;
 use generic_server::health::StaticJson;
 use generic_server::pki::Pki;
-use generic_server::registry::Directory;
 use generic_server::registry::cache::{ChangeKind, Interest};
 use kube_apiserver::authorization::node::NodeAuthorizer;
+use kube_apiserver::rbac::{self, Rbac};
 use kube_apiserver::{ClusterAuthorities, TokenIssuer};
 use machinery::GroupResource;
 use rustls_pki_types::CertificateDer;
@@ -202,7 +202,7 @@ pub(crate) async fn follow_rbac(
         let Some(registered) = directory.get(&GroupResource::new(RBAC_GROUP, resource)) else {
             return Err(StartError::Build("the RBAC kinds are not served"));
         };
-        let snapshot = patiently(|| registered.store.fresh())
+        let snapshot = patiently(|| registered.store.as_system().fresh())
             .await
             .map_err(StartError::Bootstrap)?;
         let objects: Vec<Value> = snapshot.objects.values().map(|entry| entry.value()).collect();
@@ -210,7 +210,7 @@ pub(crate) async fn follow_rbac(
         let (rbac, store, mut after) = (rbac.clone(), registered.store.clone(), snapshot.revision);
         tasks.push(async move {
             loop {
-                let cache = match store.cache().await {
+                let cache = match store.as_system().cache().await {
                     Ok(cache) => cache,
                     Err(error) => {
                         tracing::warn!(resource, %error, "cannot list; what was read before stays in force");

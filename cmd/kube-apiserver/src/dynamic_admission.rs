@@ -4,9 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use generic_server::admission::{AdmissionPlugin, policy, webhook};
+use generic_server::admission::AdmissionPlugin;
 use generic_server::authz::Authorizer;
-use generic_server::registry::Directory;
+use generic_server::directory::Directory;
+use generic_server::dynamic_admission::{policy, webhook};
 
 /// Follows the configuration of a plugin, for ever.
 type Follow = Pin<Box<dyn Future<Output = ()> + Send>>;

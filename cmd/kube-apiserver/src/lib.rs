@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use generic_server::chain::Chain;
+use generic_server::directory::Directory;
 use generic_server::lifecycle::{Lifecycle, Timeline};
 use generic_server::pki::Pki;
-use generic_server::registry::Directory;
 use generic_server::serve::Server;
 use generic_server::spawn::Tasks;
 use storage::Store;

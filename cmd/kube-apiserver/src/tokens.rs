@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use generic_server::ApiError;
-use generic_server::authn::bootstrap_token::BootstrapToken;
-use generic_server::authn::service_account::{
-    self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
-};
+use generic_server::authn::TokenAuthenticator;
 use generic_server::authn::token_cache::TokenCache;
 use generic_server::authn::token_file::TokenFile;
 use generic_server::authn::union::TokenUnion;
-use generic_server::authn::{TokenAuthenticator, TokenObjectKind, TokenObjects};
+use generic_server::directory::Directory;
 use generic_server::health::StaticJson;
 use generic_server::pki::Pki;
-use generic_server::registry::Directory;
+use kube_apiserver::tokens::bootstrap_token::BootstrapToken;
+use kube_apiserver::tokens::service_account::{
+    self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
+};
+use kube_apiserver::tokens::{TokenObjectKind, TokenObjects};
 use kube_apiserver::{IssuedToken, TokenClaims, TokenIssuer};
 use machinery::GroupResource;
 use machinery::time::Timestamp;
@@ -144,6 +145,7 @@ impl TokenObjects for Objects {
             .ok_or("the kind is not served")?;
         let found = registered
             .store
+            .as_system()
             .find(namespace, name)
             .await
             .map_err(|error| error.to_string())?;

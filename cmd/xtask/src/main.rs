@@ -2,6 +2,7 @@
 
 mod ci;
 mod codegen;
+mod modules;
 mod supply;
 mod tidy;
 

@@ -1,4 +1,5 @@
-//! Rules of the repository that no compiler checks: who may depend on whom, lint inheritance, links, file sizes.
+//! Rules of the repository that no compiler checks: which crate may depend on which, circles of modules, lint inheritance, links,
+//! file sizes.
 
 mod shown_by;
 
@@ -44,7 +45,9 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let mut faults = Vec::new();
     members(root, &mut faults)?;
     let mut tree = shown_by::Tree::default();
-    for name in tracked_files(root)? {
+    let tracked = tracked_files(root)?;
+    crate::modules::check(root, &tracked, &mut faults);
+    for name in tracked {
         let path = root.join(&name);
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;

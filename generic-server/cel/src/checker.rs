@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use crate::{
     ast::{Call, Entry, Expr, Fold, Kind, Literal, Select, Struct, op},
     decls::{self, Library, Overload},
-    env::Variable,
     error::CompileErrors,
     parser::Parsed,
     types::{ObjectType, Type},
@@ -18,6 +17,13 @@ use crate::{
 use std::sync::Arc;
 
 use unify::{Bindings, most_general};
+
+/// A declared variable.
+#[derive(Debug, Clone)]
+pub(crate) struct Variable {
+    pub(crate) name: Box<str>,
+    pub(crate) ty: Type,
+}
 
 /// A checked tree: types by node, and what names and calls refer to.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    checker::{self, Reference, Scope},
+    checker::{self, Reference, Scope, Variable},
     cost::{self, CostEstimate},
     decls::Library,
     error::{CompileErrors, EvalError},
@@ -28,13 +28,6 @@ pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
 pub const RULE_ESTIMATE_LIMIT: u64 = 10_000_000;
 /// The highest estimate all rules of a CRD may have together.
 pub const SCHEMA_ESTIMATE_LIMIT: u64 = 100_000_000;
-
-/// A declared variable.
-#[derive(Debug, Clone)]
-pub(crate) struct Variable {
-    pub(crate) name: Box<str>,
-    pub(crate) ty: Type,
-}
 
 /// What expressions can refer to. Cheap to clone.
 #[derive(Debug, Clone)]

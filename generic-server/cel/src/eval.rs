@@ -3,8 +3,6 @@
 //! Errors are results, except that `&&`, `||` and comprehensions over them absorb an error when the other side decides. Running
 //! out of budget is never absorbed.
 
-pub(crate) mod cost;
-
 use std::{collections::HashMap, sync::Arc};
 
 use regex::Regex;
@@ -13,6 +11,7 @@ use crate::{
     error::EvalError,
     functions,
     plan::{Access, CallNode, FoldNode, Node, Qual, QualKey, Root},
+    price,
     value::{Entries, Key, List, Map, Val, compare},
 };
 
@@ -72,7 +71,7 @@ impl<'p, 'a> Machine<'p, 'a> {
             Node::Access(access) => {
                 let val = self.access(access);
                 if !matches!(access.root, Root::Cond(_)) {
-                    self.charge(cost::SELECT)?;
+                    self.charge(price::SELECT)?;
                 }
                 val
             }
@@ -99,15 +98,15 @@ impl<'p, 'a> Machine<'p, 'a> {
             },
             Node::List(elements) => {
                 let list = self.list(elements);
-                self.built(list, cost::LIST)
+                self.built(list, price::LIST)
             }
             Node::Map(entries) => {
                 let map = self.map(entries);
-                self.built(map, cost::MAP)
+                self.built(map, price::MAP)
             }
             Node::Struct(name, fields) => {
                 let object = self.object(name, fields);
-                self.built(object, cost::STRUCT)
+                self.built(object, price::STRUCT)
             }
             Node::Fold(fold) => self.fold(fold),
             Node::Append(slot, node, constant) => self.append(*slot, node, *constant),
@@ -141,7 +140,7 @@ impl<'p, 'a> Machine<'p, 'a> {
     fn equality(&mut self, pair: &'p [Node; 2], negated: bool) -> Eval<Val<'a>> {
         let left = self.eval(&pair[0]);
         let right = self.and_then_eval(&left, &pair[1])?;
-        self.charge(cost::equality(priced(&left), priced(&right), negated))?;
+        self.charge(price::equality(priced(&left), priced(&right), negated))?;
         let equal = compare::equal(&left?, &right?);
         match (equal, negated) {
             (equal, true) => Ok(Val::Bool(equal != Ok(true))),
@@ -362,7 +361,7 @@ impl<'p, 'a> Machine<'p, 'a> {
             let found = self.lookup(&val, qual, optional || qual.test);
             if qual.test {
                 // Asking is priced whether or not the answer is yes.
-                self.charge(cost::SELECT)?;
+                self.charge(price::SELECT)?;
                 let present = found?.is_some();
                 return Ok(if optional && !present {
                     Val::none()
@@ -372,14 +371,14 @@ impl<'p, 'a> Machine<'p, 'a> {
             }
             match found {
                 Ok(Some(next)) => {
-                    self.charge(cost::SELECT)?;
+                    self.charge(price::SELECT)?;
                     val = next;
                 }
                 Ok(None) => return Ok(Val::none()),
                 Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
                 Err(error) => {
                     if !optional {
-                        self.charge(cost::SELECT)?;
+                        self.charge(price::SELECT)?;
                     }
                     return Err(error);
                 }
@@ -513,8 +512,8 @@ impl<'p, 'a> Machine<'p, 'a> {
         if matches!(item, Err(EvalError::CostLimit)) {
             return item;
         }
-        let list_cost = if constant { 0 } else { cost::LIST };
-        self.charge(cost::SELECT + list_cost + 1)?;
+        let list_cost = if constant { 0 } else { price::LIST };
+        self.charge(price::SELECT + list_cost + 1)?;
         match std::mem::replace(&mut self.locals[slot as usize], Local::Unset) {
             Local::Failed(error) => Err(error),
             Local::Val(Val::List(List::Vals { mut items, list_type })) => {
@@ -530,14 +529,14 @@ impl<'p, 'a> Machine<'p, 'a> {
     fn insert(&mut self, slot: u32, nodes: &'p [Node]) -> Eval<Val<'a>> {
         if let Local::Failed(error) = &self.locals[slot as usize] {
             let error = error.clone();
-            self.charge(cost::SELECT)?;
+            self.charge(price::SELECT)?;
             return Err(error);
         }
         let args = nodes
             .iter()
             .map(|node| self.eval(node))
             .collect::<Eval<Vec<_>>>()?;
-        self.charge(cost::SELECT + 1)?;
+        self.charge(price::SELECT + 1)?;
         let Local::Val(Val::Map(Map::Vals(mut entries))) =
             std::mem::replace(&mut self.locals[slot as usize], Local::Unset)
         else {

@@ -2,13 +2,11 @@
 //! dynamically typed data works the same way.
 
 pub(crate) mod authz;
-pub(crate) mod codec;
 pub(crate) mod convert;
 pub(crate) mod format;
 pub(crate) mod formats;
 pub(crate) mod lists;
 pub(crate) mod net;
-pub(crate) mod opaque;
 pub(crate) mod operators;
 pub(crate) mod optionals;
 pub(crate) mod quantity;

@@ -9,6 +9,7 @@
 //!   are limited.
 
 mod ast;
+mod authz;
 mod checker;
 #[cfg(test)]
 mod conformance;
@@ -19,12 +20,16 @@ mod error;
 mod eval;
 mod functions;
 mod lexer;
+mod opaque;
 mod parser;
 mod plan;
+mod price;
+mod scalar;
 mod types;
 mod validate;
 mod value;
 
+pub use authz::{Authorizer, AuthzCheck, AuthzResource, AuthzTarget, AuthzVal, Decision};
 pub use cost::CostEstimate;
 pub use decls::Library;
 pub use env::{
@@ -32,10 +37,7 @@ pub use env::{
     RUNTIME_BUDGET, SCHEMA_ESTIMATE_LIMIT,
 };
 pub use error::{CompileErrors, EvalError};
-pub use functions::{
-    authz::{Authorizer, AuthzCheck, AuthzResource, AuthzTarget, AuthzVal, Decision},
-    opaque::Opaque,
-};
+pub use opaque::Opaque;
 pub use parser::is_identifier;
 pub use types::{
     DeclKind, DeclType, Field, FieldDecl, ListType, MAX_REQUEST_BYTES, ObjectType, Type, escape_field,

@@ -13,8 +13,8 @@ use crate::{
     ast::{ACCUMULATOR, Call, Expr, Fold, Kind, Literal, op},
     checker::{Checked, Reference},
     error::EvalError,
-    eval::cost::CostRule,
     functions::{self, Function},
+    price::CostRule,
     types::Type,
     value::{Key, Val},
 };

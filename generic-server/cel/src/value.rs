@@ -12,8 +12,10 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use crate::{
+    authz::{Authorizer, AuthzResource, AuthzVal, Step},
     error::EvalError,
-    functions::{authz::AuthzVal, opaque::Opaque},
+    opaque::Opaque,
+    scalar,
     types::{DeclType, ListType, ObjectType, Type},
 };
 
@@ -162,6 +164,32 @@ impl<'a> Val<'a> {
         Val::Optional(None)
     }
 
+    /// The variable `authorizer`.
+    pub fn authorizer(host: &'a dyn Authorizer) -> Val<'a> {
+        Val::Authz(Arc::new(AuthzVal::new(host, Step::Authorizer)))
+    }
+
+    /// The variable `authorizer.requestResource`.
+    pub fn resource_check(host: &'a dyn Authorizer, resource: AuthzResource) -> Val<'a> {
+        Val::Authz(Arc::new(AuthzVal::new(host, Step::Resource(resource))))
+    }
+
+    /// The string form of a scalar.
+    pub(crate) fn text(&self) -> Option<String> {
+        Some(match self {
+            Val::Bool(value) => value.to_string(),
+            Val::Int(value) => value.to_string(),
+            Val::Uint(value) => value.to_string(),
+            Val::Double(value) => scalar::general(*value),
+            Val::String(text) => text.to_string(),
+            Val::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok()?,
+            Val::Duration(nanos) => format!("{}s", *nanos as f64 / 1e9),
+            Val::Timestamp(at) => scalar::time::format(*at),
+            Val::Type(ty) => ty.name().to_string(),
+            _ => return None,
+        })
+    }
+
     pub(crate) fn opaque(value: Opaque) -> Val<'a> {
         Val::Opaque(Arc::new(value))
     }
@@ -254,7 +282,7 @@ impl fmt::Display for Val<'_> {
             Val::Bool(value) => write!(f, "{value}"),
             Val::Int(value) => write!(f, "{value}"),
             Val::Uint(value) => write!(f, "{value}"),
-            Val::Double(value) => f.write_str(&crate::functions::format::general(*value)),
+            Val::Double(value) => f.write_str(&scalar::general(*value)),
             Val::String(text) => f.write_str(text),
             Val::Type(ty) => f.write_str(ty.name()),
             Val::Duration(nanos) => write!(f, "{}s", *nanos as f64 / 1e9),

@@ -156,17 +156,26 @@ pub fn type_name(value: &Value) -> &'static str {
 /// assert_eq!(aggregate(&["a", "b"]), "[a, b]");
 /// assert_eq!(aggregate(&["a"]), "a");
 /// assert_eq!(aggregate::<&str>(&[]), "");
+/// assert_eq!(machinery::go::aggregate_first(&["a", "b"], 3), "[a, b, and 3 more]");
 /// ```
 pub fn aggregate<T: AsRef<str>>(errors: &[T]) -> Cow<'_, str> {
-    match errors {
-        [] => Cow::Borrowed(""),
-        [one] => Cow::Borrowed(one.as_ref()),
-        many => {
+    aggregate_first(errors, 0)
+}
+
+/// The same of the first of many errors; `more` is how many were left out: `[a, b, and 3 more]`.
+pub fn aggregate_first<T: AsRef<str>>(errors: &[T], more: usize) -> Cow<'_, str> {
+    match (errors, more) {
+        ([], 0) => Cow::Borrowed(""),
+        ([one], 0) => Cow::Borrowed(one.as_ref()),
+        (many, more) => {
             let mut out = String::from("[");
             for (index, error) in many.iter().enumerate() {
-                let comma = if index > 0 { ", " } else { "" };
-                out.push_str(comma);
+                out.push_str(if index > 0 { ", " } else { "" });
                 out.push_str(error.as_ref());
+            }
+            if more > 0 {
+                // Writing to a string does not fail.
+                let _ = write!(out, ", and {more} more");
             }
             out.push(']');
             Cow::Owned(out)

@@ -281,15 +281,11 @@ impl ApiError {
                 texts.push(text);
             }
         }
-        let message = match (texts.as_slice(), more) {
-            ([], _) => format!("{kind} \"{name}\" is invalid"),
-            ([one], 0) => format!("{kind} \"{name}\" is invalid: {one}"),
-            (many, 0) => format!("{kind} \"{name}\" is invalid: [{}]", many.join(", ")),
-            (many, more) => format!(
-                "{kind} \"{name}\" is invalid: [{}, and {more} more]",
-                many.join(", ")
-            ),
-        };
+        let mut message = format!("{kind} \"{name}\" is invalid");
+        if !texts.is_empty() {
+            message.push_str(": ");
+            message.push_str(&crate::go::aggregate_first(&texts, more));
+        }
         let causes = errors
             .iter()
             .take(limits::CAUSES)

@@ -37,7 +37,7 @@ impl Plugin {
 
 impl Reinvocation {
     /// Begins the second round when one is wanted.
-    pub(super) fn again(&self) -> bool {
+    pub(crate) fn again(&self) -> bool {
         let mut state = self.0.lock();
         let again = state.wanted && !state.second;
         state.second |= again;
@@ -45,7 +45,7 @@ impl Reinvocation {
     }
 
     /// A plugin begins its part: in the second round it looks whether others have changed the object since.
-    pub(super) fn enter(&self, plugin: &'static str, object: Option<&Value>) {
+    pub(crate) fn enter(&self, plugin: &'static str, object: Option<&Value>) {
         let mut state = self.0.lock();
         let second = state.second;
         let own = state.plugins.entry(plugin).or_default();
@@ -55,7 +55,7 @@ impl Reinvocation {
     }
 
     /// Whether a hook is called in this round.
-    pub(super) fn calls(&self, plugin: &'static str, hook: &str) -> bool {
+    pub(crate) fn calls(&self, plugin: &'static str, hook: &str) -> bool {
         let state = self.0.lock();
         !state.second
             || state
@@ -65,21 +65,21 @@ impl Reinvocation {
     }
 
     /// A hook has changed the object.
-    pub(super) fn changed(&self, plugin: &'static str) {
+    pub(crate) fn changed(&self, plugin: &'static str) {
         let mut state = self.0.lock();
         state.wanted = true;
         state.plugins.entry(plugin).or_default().changed();
     }
 
     /// A hook that wants to see later changes was called.
-    pub(super) fn invoked(&self, plugin: &'static str, hook: &str) {
+    pub(crate) fn invoked(&self, plugin: &'static str, hook: &str) {
         let mut state = self.0.lock();
         let own = state.plugins.entry(plugin).or_default();
         own.invoked.insert(hook.to_string());
     }
 
     /// A plugin that has called somebody leaves the object.
-    pub(super) fn leave(&self, plugin: &'static str, object: Option<&Value>) {
+    pub(crate) fn leave(&self, plugin: &'static str, object: Option<&Value>) {
         let mut state = self.0.lock();
         state.plugins.entry(plugin).or_default().output = object.cloned();
     }

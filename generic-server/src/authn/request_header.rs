@@ -1,4 +1,4 @@
-//! The front proxy: a peer with a trusted certificate says in headers who asks.
+//! The front proxy: a peer with a trusted certificate names the user in headers.
 //!
 //! The headers count only from a peer whose certificate the request-header authorities signed, and whose common name is on the
 //! list if there is one. Mirrors upstream's `authentication/request/headerrequest`.

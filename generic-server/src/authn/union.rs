@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
+use machinery::go;
 
 use super::anonymous::{ANONYMOUS, AUTHENTICATED, Anonymous, UNAUTHENTICATED};
 use super::{Authenticator, TokenAuthenticator, TokenVerdict, Verdict};
@@ -68,10 +69,9 @@ impl TokenAuthenticator for TokenUnion {
                 found @ TokenVerdict::User(..) => return found,
             }
         }
-        match failures.len() {
-            0 => TokenVerdict::NotMine,
-            1 => TokenVerdict::Failed(failures.remove(0)),
-            _ => TokenVerdict::Failed(format!("[{}]", failures.join(", "))),
+        if failures.is_empty() {
+            return TokenVerdict::NotMine;
         }
+        TokenVerdict::Failed(go::aggregate(&failures).into_owned())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use machinery::go;
 use serde_json::json;
 
 use super::{Attributes, Authorizer, Decision, ResolvedRules};
@@ -104,10 +105,7 @@ impl Authorizer for Union {
                 errors.push(rules.evaluation_error);
             }
         }
-        all.evaluation_error = match errors.len() {
-            0 | 1 => errors.pop().unwrap_or_default(),
-            _ => format!("[{}]", errors.join(", ")),
-        };
+        all.evaluation_error = go::aggregate(&errors).into_owned();
         all
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use machinery::codec::{StrictError, strict_message, yaml};
+use machinery::go;
 use machinery::time::GoDuration;
 use machinery::{FieldError, FieldPath, GroupResource};
 use serde_json::{Map, Value, json};
@@ -95,19 +96,16 @@ pub(super) fn parse(path: &str, data: &[u8], reload: bool) -> Result<Vec<Entry>,
     if !reader.strict.is_empty() {
         return Err(undecodable(strict_message(&reader.strict)));
     }
-    match reader.errors.len() {
-        0 => Ok(entries),
-        1 => Err(reader.errors[0].to_string()),
-        _ => {
-            let mut texts: Vec<String> = Vec::new();
-            for text in reader.errors.iter().map(FieldError::to_string) {
-                if !texts.contains(&text) {
-                    texts.push(text);
-                }
-            }
-            Err(format!("[{}]", texts.join(", ")))
+    if reader.errors.is_empty() {
+        return Ok(entries);
+    }
+    let mut texts: Vec<String> = Vec::new();
+    for text in reader.errors.iter().map(FieldError::to_string) {
+        if !texts.contains(&text) {
+            texts.push(text);
         }
     }
+    Err(go::aggregate(&texts).into_owned())
 }
 
 /// Collects what is wrong while it reads.
@@ -471,7 +469,7 @@ mod tests {
     fn refused(resources: &str, providers: &str, expected: &str) {
         let error = read(&file(resources, providers)).unwrap_err();
         assert!(error.contains(expected), "{error}");
-        assert!(!error.contains("Njc4"), "no key is told: {error}");
+        assert!(!error.contains("Njc4"), "an error shows no key: {error}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) const AUDIT_ID: &str = "audit-id";
 /// Where a request is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It is known who asks; nothing was done yet.
+    /// The user is known; nothing was done yet.
     RequestReceived,
     /// The head of a long-running answer is sent.
     ResponseStarted,

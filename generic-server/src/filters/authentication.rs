@@ -1,4 +1,4 @@
-//! What becomes of a request once it is known who asks: credentials leave it, so that no handler, proxy or log sees them.
+//! What becomes of a request once its user is known: credentials leave it, so that no handler, proxy or log sees them.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 

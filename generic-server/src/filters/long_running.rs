@@ -4,12 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
-use crate::request::{Body, BoxError, RequestInfo, Response};
+use crate::request::{Body, RequestInfo, Response, Wrapped};
 
 /// Whether a request may last for long.
 pub(crate) fn is(info: &RequestInfo) -> bool {
@@ -33,43 +32,16 @@ pub(crate) fn bind<G: Send + Unpin + 'static>(
     end: &CancellationToken,
     guard: G,
 ) -> Response {
-    let end = end.clone().cancelled_owned();
+    let mut end = Box::pin(end.clone().cancelled_owned());
     response.map(|body| {
-        Bound {
-            body,
-            end: Box::pin(end),
-            _guard: guard,
-        }
+        Wrapped::new(body, move |body: Pin<&mut Body>, cx: &mut Context<'_>| {
+            let _guard = &guard;
+            // What is ready is sent first, so that the end never cuts an event that was there before it.
+            match body.poll_frame(cx) {
+                Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+                ready => ready,
+            }
+        })
         .boxed_unsync()
     })
-}
-
-struct Bound<G> {
-    body: Body,
-    end: Pin<Box<WaitForCancellationFutureOwned>>,
-    _guard: G,
-}
-
-impl<G: Unpin> HttpBody for Bound<G> {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // What is ready is sent first, so that the end never cuts an event that was there before it.
-        match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Pending => self.end.as_mut().poll(cx).map(|()| None),
-            ready => ready,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

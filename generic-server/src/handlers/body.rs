@@ -2,15 +2,12 @@
 
 mod shown;
 
-use std::sync::{Arc, LazyLock};
-
 use bytes::{Bytes, BytesMut};
 use http::header;
 use http_body_util::BodyExt;
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
-use machinery::custom;
 use machinery::field::go_quote;
-use machinery::schema::{self, KindSchema, Node, NodeId, Schema, SchemaRef};
+use machinery::schema::{self, KindSchema, SchemaRef};
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, GroupVersion, limits, meta};
 use serde_json::Value;
 
@@ -18,8 +15,7 @@ use super::Call;
 use super::options::{FieldValidation, WriteOptions};
 use super::patch::Patch;
 use crate::cpu;
-use crate::resource::Decoding;
-pub(super) use shown::go_map;
+use crate::decoding::{Decoding, shape};
 use shown::summary;
 
 /// The encodings of bodies.
@@ -56,7 +52,7 @@ pub(crate) async fn read(mut body: crate::request::Body, limit: usize) -> Result
         }
     }
     let whole = if rest.is_empty() { first } else { rest.freeze() };
-    // What is done with a large body is not done here, but by whoever asked for it.
+    // What is done with a large body is not done here, but by the caller.
     cpu::heavy(whole.len()).await;
     Ok(whole)
 }
@@ -384,50 +380,6 @@ fn fields_of_another_version(object: &Value, schema: Option<&KindSchema>, own: &
         .map(|key| StrictError::Unknown(key.clone()))
         .take(limits::STRICT_ERRORS)
         .collect()
-}
-
-/// Prunes and defaults a custom object; its metadata, and that of objects embedded in it, is read as built-in metadata is.
-fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Result<(), DecodeError> {
-    static ANYTHING: LazyLock<KindSchema> = LazyLock::new(|| {
-        let arena = Schema {
-            nodes: vec![Node::default()],
-            root: Some(NodeId(0)),
-        };
-        KindSchema::new(Arc::new(arena), NodeId(0))
-    });
-    let mut unknown = Vec::new();
-    if let Some(schema) = schema {
-        unknown = custom::prune(schema.root(), &mut decoded.value, true);
-        custom::prune_nulls(schema.root(), &mut decoded.value);
-    }
-    let root = schema.unwrap_or(&*ANYTHING).root();
-    let metadata = custom::coerce_metadata(root, &mut decoded.value, true, false)
-        .map_err(|error| DecodeError::Type(error.to_string()))?;
-    let (own, embedded): (Vec<_>, Vec<_>) = metadata
-        .into_iter()
-        .partition(|path| path.starts_with("metadata."));
-    let unknown = own.into_iter().chain(unknown).chain(embedded);
-    decoded.strict.extend(unknown.map(StrictError::Unknown));
-    if let Some(schema) = schema {
-        custom::default_decoded(schema.root(), &mut decoded.value)?;
-    }
-    Ok(())
-}
-
-/// An object that apply has merged or admission has changed, read back as the resource's kind.
-pub(crate) fn reread(decoding: &Decoding, merged: Value) -> Result<Value, ApiError> {
-    let mut decoded = Decoded {
-        value: merged,
-        strict: Vec::new(),
-    };
-    let done = match decoding {
-        Decoding::Builtin(schema) => {
-            codec::typed::decode_builtin(schema.root(), decoded.value).map(|reread| reread.value)
-        }
-        Decoding::Custom(schema) => shape(Some(schema), &mut decoded).map(|()| decoded.value),
-        Decoding::Unstructured => Ok(decoded.value),
-    };
-    done.map_err(|error| ApiError::raw_internal(error.to_string()))
 }
 
 /// The object that a patch made, read back as the resource's kind.

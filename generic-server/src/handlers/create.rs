@@ -5,10 +5,9 @@ use machinery::ApiError;
 
 use super::{Call, body, options::WriteOptions, output};
 use crate::cpu;
-use crate::registry::managed;
 use crate::registry::strategy::Strategy;
-use crate::registry::write;
 use crate::request::Response;
+use crate::write::{self, managed};
 
 /// Creates an object.
 pub(super) async fn handle(
@@ -25,7 +24,7 @@ pub(super) async fn handle(
     write::match_namespace(&call.write(strategy, subresource, &options), &mut object)?;
     managed::dedup_owners(call.authorized, &mut object, false);
     call.writer(strategy, subresource, &options)
-        .book(None, &mut object);
+        .record_ownership(None, &mut object);
     cpu::slice().await;
     let stored = write::create(&call.write(strategy, subresource, &options), object).await?;
     output::object(

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Call, body, list, options};
 use crate::authz::{Attributes, Decision};
-use crate::registry::write::{self, WriteCall};
 use crate::request::Response;
+use crate::write::{self, WriteCall};
 
 async fn delete_options(call: &Call<'_>) -> Result<(write::DeleteOptions, bool, Value), ApiError> {
     let store = call.resource.store();

@@ -107,9 +107,9 @@ impl Fixture {
             "spec": {"nodeName": node},
         });
         let store = self.store();
-        let written = match store.find(namespace, name).await.expect("reads") {
-            Some(previous) => store.replace(&previous, &object, None).await,
-            None => store.insert(&object, None).await,
+        let written = match store.as_system().find(namespace, name).await.expect("reads") {
+            Some(previous) => store.as_system().replace(&previous, &object, None).await,
+            None => store.as_system().insert(&object, None).await,
         };
         match written.expect("writes") {
             Written::Stored(entry) => entry.revision.to_string(),
@@ -118,9 +118,14 @@ impl Fixture {
     }
 
     pub(crate) async fn remove(&self, namespace: &str, name: &str) {
-        let entry = self.store().get(namespace, name).await.expect("it is there");
+        let entry = self
+            .store()
+            .as_system()
+            .get(namespace, name)
+            .await
+            .expect("it is there");
         assert!(matches!(
-            self.store().remove(&entry).await,
+            self.store().as_system().remove(&entry).await,
             Ok(Written::Stored(_))
         ));
     }

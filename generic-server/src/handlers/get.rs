@@ -22,7 +22,10 @@ pub(crate) async fn handle(
     head: &Parts,
 ) -> Result<Response, ApiError> {
     let negotiated = negotiate(head, resource.custom)?;
-    let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
+    let store = resource
+        .store()
+        .ok_or_else(ApiError::method_not_allowed)?
+        .view(authorized);
     let mut version = Cow::Borrowed("");
     for (key, value) in query_pairs(head.uri.query().unwrap_or_default()) {
         match &*key {

@@ -55,10 +55,13 @@ pub(crate) async fn select(
     authorized: &Authorized,
     head: &Parts,
 ) -> Result<Listed, ApiError> {
-    let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
+    let store = resource
+        .store()
+        .ok_or_else(ApiError::method_not_allowed)?
+        .view(authorized);
     let info = authorized.info();
     let options = parse_list(head.uri.query(), resource, info, false)?;
-    let selection = options.selection(store, &info.namespace);
+    let selection = options.selection(&store, &info.namespace);
     let Page {
         entries,
         revision,

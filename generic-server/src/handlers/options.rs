@@ -5,8 +5,8 @@ mod list;
 use machinery::{ApiError, GroupKind, names};
 use serde_json::{Map, Value, json};
 
-use crate::registry::write::{DeleteOptions, IGNORE_READ_ERROR, Preconditions};
 use crate::request_info::query_pairs;
+use crate::write::{DeleteOptions, IGNORE_READ_ERROR, Preconditions};
 
 pub(crate) use list::parse_list;
 

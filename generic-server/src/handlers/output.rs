@@ -18,10 +18,10 @@ use super::table;
 use crate::cpu;
 use crate::negotiate::{Media, MetaVersion, Negotiated, View};
 use crate::registry::cache::Entry;
-use crate::registry::write::Stored;
 use crate::request::Response;
 use crate::resource::ServedResource;
 use crate::respond::{finish, json};
+use crate::write::Stored;
 
 /// What is answered.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub(crate) fn answered(resource: &ServedResource, json: &[u8]) -> Result<Value, 
     Ok(object)
 }
 
-/// An entry's object as it is served, parsed, whoever converts it.
+/// An entry's object as it is served, parsed, converted by a rule or by a webhook.
 async fn converted(resource: &ServedResource, entry: &Arc<Entry>) -> Result<Value, ApiError> {
     let Some(remote) = resource.remote() else {
         return served(resource, entry);

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use http::{StatusCode, header};
+use machinery::field::clip;
 use machinery::patch::{self, PatchError};
 use machinery::schema::SchemaRef;
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, limits, meta};
@@ -14,9 +15,9 @@ use super::options::{FieldValidation, WriteOptions};
 use super::{Call, body, output, update};
 use crate::cpu;
 use crate::registry::strategy::Strategy;
-use crate::registry::write::{self, UpdateRules};
 use crate::request::Response;
 use crate::resource::Decoding;
+use crate::write::{self, UpdateRules};
 
 /// The kinds of patches, by media type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +110,7 @@ pub(super) async fn handle(
                 let merged = call
                     .writer(strategy, subresource, &options)
                     .apply(live, &patch.value, force)?;
-                body::reread(&call.resource.decoding, merged)?
+                call.resource.decoding.reread(merged)?
             }
             live => {
                 let live = live.unwrap_or(&Value::Null);
@@ -117,7 +118,7 @@ pub(super) async fn handle(
                 let mut object = body::patched(call, patched, &patch, &options)?;
                 strategy.default(&mut object);
                 call.writer(strategy, subresource, &options)
-                    .book(Some(live), &mut object);
+                    .record_ownership(Some(live), &mut object);
                 object
             }
         };
@@ -244,7 +245,7 @@ impl Patch {
     /// The refusal of a patched object that does not decode, or has faults that strict validation does not let pass.
     pub(super) fn invalid(&self, patched: &Value, error: &str) -> ApiError {
         let shown = match self.kind {
-            PatchType::Strategic => body::go_map(&self.value, limits::SHOWN_VALUE_BYTES),
+            PatchType::Strategic => clip(limits::SHOWN_VALUE_BYTES, &machinery::go::Print(&self.value)),
             _ => patched.to_string(),
         };
         let fault = FieldError::invalid_str(&FieldPath::new("patch"), &shown, error);

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use super::options::WriteOptions;
 use super::patch::{Patch, PatchType};
 use super::{Call, body, output};
-use crate::registry::write::{self, Preconditions, UpdateRules};
 use crate::request::Response;
 use crate::resource::{ScalePaths, ServedResource};
+use crate::write::{self, Preconditions, UpdateRules};
 
 static SCHEMA: LazyLock<Option<KindSchema>> =
     LazyLock::new(|| machinery::schema::builtin().kind("autoscaling", "v1", "Scale"));
@@ -66,7 +66,11 @@ fn of(resource: &ServedResource, object: &Value, paths: &ScalePaths) -> Result<V
 /// Reads the scale.
 pub(super) async fn get(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
     let negotiated = call.negotiate()?;
-    let store = call.resource.store().ok_or_else(ApiError::method_not_allowed)?;
+    let store = call
+        .resource
+        .store()
+        .ok_or_else(ApiError::method_not_allowed)?
+        .view(call.authorized);
     let entry = store.get(call.namespace(), call.name()).await?;
     let scale = of(call.resource, &write::served(call.resource, &entry).await?, paths)?;
     output::object(
@@ -182,12 +186,12 @@ async fn write(
             Make::From(_) => {
                 let wish = wish(&scale);
                 set(&mut object, path, wish.into());
-                writer.book_scale(live, &mut object, path, None)?;
+                writer.record_scale_ownership(live, &mut object, path, None)?;
                 wish
             }
             Make::Apply(patch) => {
                 let force = options.force.unwrap_or_default();
-                wish(&writer.book_scale(live, &mut object, path, Some((patch, force)))?)
+                wish(&writer.record_scale_ownership(live, &mut object, path, Some((patch, force)))?)
             }
         };
         set(&mut object, path, wish.into());

@@ -11,12 +11,12 @@ use super::{Call, ServeEnv, body, options::WriteOptions, output};
 use crate::admission::{AdmissionChain, Attributes, Operation};
 use crate::cpu;
 use crate::negotiate::{self, Negotiated};
-use crate::registry::{managed, write};
 use crate::request::{Authorized, Request, Response};
 use crate::resource::{
     Answer, Connect, ConnectCall, CreateCall, NamedCreate, Outcome, ServedResource, Validation,
     VirtualResource,
 };
+use crate::write::{self, managed};
 
 /// A posted object, on its way to whatever answers it.
 struct Posted<'a> {
@@ -146,7 +146,10 @@ async fn create(
         old: None,
         dry_run: options.dry_run,
         options: Some(&options.object),
-        resource: posted.resource,
+        resource: posted.resource.map(|resource| crate::admission::ObjectKind {
+            decoding: &resource.decoding,
+            strategy: &*resource.strategy,
+        }),
         rounds: None,
     };
     let chain = &call.env.admission;

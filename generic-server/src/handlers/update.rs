@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Call, body, options::WriteOptions, output};
 use crate::cpu;
-use crate::registry::managed;
 use crate::registry::strategy::Strategy;
-use crate::registry::write::{self, Preconditions, UpdateRules};
 use crate::request::Response;
+use crate::write::managed;
+use crate::write::{self, Preconditions, UpdateRules};
 
 /// Replaces an object, or the part of it that the subresource is.
 pub(super) async fn handle(
@@ -39,7 +39,7 @@ pub(super) async fn handle(
     let mut transform = |live: Option<&Value>| {
         let mut object = object.clone();
         call.writer(strategy, subresource, &options)
-            .book(live, &mut object);
+            .record_ownership(live, &mut object);
         Ok(object)
     };
     let (stored, created) = write::update(&write, call.name(), &rules, &mut transform).await?;

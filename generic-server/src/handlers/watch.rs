@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::options::parse_list;
 use crate::negotiate::{Media, negotiate_stream};
-use crate::registry::ObjectStore;
+use crate::registry::View;
 use crate::registry::cache::{Entry, Feed};
 use crate::registry::list::{ListOptions, Selection, parse_version};
 use crate::request::{Authorized, Response, full};
@@ -33,7 +33,7 @@ const ENDLESS: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What a watch begins with.
 struct Beginning {
-    /// Objects that are told as ADDED first, and the revision that they are of.
+    /// Objects that are sent as ADDED first, and the revision that they are of.
     initial: Vec<Arc<Entry>>,
     /// A bookmark says that the initial events are complete.
     announce: bool,
@@ -48,7 +48,10 @@ pub(crate) async fn handle(
     min_timeout: Duration,
 ) -> Result<Response, ApiError> {
     let negotiated = negotiate_stream(head, resource.custom)?;
-    let store = resource.store().ok_or_else(ApiError::method_not_allowed)?;
+    let store = resource
+        .store()
+        .ok_or_else(ApiError::method_not_allowed)?
+        .view(authorized);
     let info = authorized.info();
     let options = parse_list(head.uri.query(), resource, info, true)?;
     if negotiated.media == Media::Yaml {
@@ -57,8 +60,8 @@ pub(crate) async fn handle(
             "application/vnd.kubernetes.protobuf;stream=watch",
         ]));
     }
-    let selection = options.selection(store, &info.namespace);
-    // The cache is there, or the failure is a plain one; whatever goes wrong later is told in the stream, as upstream has it.
+    let selection = options.selection(&store, &info.namespace);
+    // The cache is there, or the failure is a plain one; whatever goes wrong later is an event of the stream, as upstream has it.
     store.cache().await?;
     let form = Form::new(resource.clone(), &negotiated);
     // A version that is no number is upstream's bare 500.
@@ -83,14 +86,10 @@ pub(crate) async fn handle(
 }
 
 /// Where the watch begins.
-async fn begin(
-    store: &ObjectStore,
-    selection: &Selection,
-    options: &ListOptions,
-) -> Result<Beginning, ApiError> {
+async fn begin(store: View<'_>, selection: &Selection, options: &ListOptions) -> Result<Beginning, ApiError> {
     let cache = store.cache().await?;
     let revision = parse_version(&options.version).map_err(ApiError::raw_internal)?;
-    let interest = selection.interest(store);
+    let interest = selection.interest(&store);
     let (initial, after) = match (options.send_initial_events, options.version.as_str()) {
         (Some(true), version) => {
             let snapshot = match version {

@@ -42,9 +42,9 @@ pub fn from_storage(error: &StorageError, resource: &GroupResource, verb: &str) 
     }
 }
 
-/// 500 for an object that is there and cannot be read. `told`: in the words of upstream's handling of corrupt objects.
-pub(crate) fn unreadable(object: &Unreadable, told: bool) -> ApiError {
-    if told {
+/// 500 for an object that is there and cannot be read. `detailed`: in the words of upstream's handling of corrupt objects.
+pub(crate) fn unreadable(object: &Unreadable, detailed: bool) -> ApiError {
+    if detailed {
         // Upstream's key lacks the prefix of the whole store here.
         let key = object
             .key
@@ -58,12 +58,16 @@ pub(crate) fn unreadable(object: &Unreadable, told: bool) -> ApiError {
     }
 }
 
-/// 500 for a list with objects that cannot be read; with `told` it names them.
-pub(crate) fn unreadable_list(objects: &[Arc<Unreadable>], resource: &GroupResource, told: bool) -> ApiError {
+/// 500 for a list with objects that cannot be read; with `detailed` it names them.
+pub(crate) fn unreadable_list(
+    objects: &[Arc<Unreadable>],
+    resource: &GroupResource,
+    detailed: bool,
+) -> ApiError {
     let Some(first) = objects.first() else {
         return ApiError::internal("the list cannot be read");
     };
-    if !told {
+    if !detailed {
         return match &first.error {
             ValueError::Untransformable(why) => {
                 ApiError::internal(format_args!("unable to transform key \"{}\": {why}", first.key))

@@ -41,7 +41,7 @@ impl StorageFactory {
         StorageFactory { encryption, ..self }
     }
 
-    /// With objects that cannot be read told in detail, and deletable by those who may, as the feature gate
+    /// With errors that name objects that cannot be read, and such objects deletable by those who may, as the feature gate
     /// `AllowUnsafeMalformedObjectDeletion` has it (KEP-3926).
     #[must_use]
     pub fn with_unsafe_deletion(self, unsafe_deletion: bool) -> Self {

@@ -11,10 +11,9 @@ use arc_swap::{ArcSwapOption, Guard};
 use tokio::sync::watch;
 
 use super::ObjectStore;
-use super::cache::{Interest, Snapshot};
+use super::cache::Snapshot;
+use super::reflector::{Event, Reflector};
 
-/// How long to wait before a store that could not be read is asked again.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait before objects that cannot be decoded are read again.
 const DECODE_PAUSE: Duration = Duration::from_secs(10);
 
@@ -73,7 +72,7 @@ impl<T> Synced<T> {
             return Some(state);
         }
         let mut synced = self.synced.subscribe();
-        // Late or not, the state tells.
+        // Whether it came in time shows in the state.
         let _ = tokio::time::timeout(patience, synced.wait_for(|synced| *synced)).await;
         self.get()
     }
@@ -82,52 +81,46 @@ impl<T> Synced<T> {
 /// Calls `apply` with everything there is, and again after every change, for ever. Changes that come together are one call. A
 /// state with objects that cannot be decoded is not applied: it is logged, and the one before stays until they can be or are gone.
 pub async fn follow(store: Arc<ObjectStore>, mut apply: impl FnMut(&Arc<Snapshot>) + Send) {
-    let resource = &store.config().resource;
-    let mut told: Option<Arc<str>> = None;
-    // Whether the snapshot was whole.
+    let resource = store.config().resource.clone();
+    let mut logged: Option<Arc<str>> = None;
+    // Gives whether the snapshot was whole.
     let mut take = |snapshot: &Arc<Snapshot>| {
         let Some(key) = snapshot.unreadable.keys().next() else {
-            told = None;
+            logged = None;
             apply(snapshot);
             return true;
         };
-        if told.as_ref() != Some(key) {
+        if logged.as_ref() != Some(key) {
             tracing::error!(%resource, key = &**key, "an object cannot be decoded; the state before it stays in force");
-            told = Some(key.clone());
+            logged = Some(key.clone());
         }
         false
     };
+    let mut reflector = Reflector::new(store.clone());
+    let mut changes = Vec::new();
+    let mut whole = true;
     loop {
-        let cache = match store.cache().await {
-            Ok(cache) => cache,
-            Err(error) => {
+        // A key that was away may be back without any change: what could not be decoded is tried again.
+        let patience = if whole { Duration::MAX } else { DECODE_PAUSE };
+        let snapshot = match tokio::time::timeout(patience, reflector.next(&mut changes)).await {
+            Ok(Event::Listed(snapshot)) => Some(snapshot),
+            Ok(Event::Changed) => reflector.newest(),
+            Ok(Event::Failed(error)) => {
                 tracing::warn!(%resource, %error, "cannot list; retrying");
-                tokio::time::sleep(PAUSE).await;
-                continue;
+                None
             }
-        };
-        let mut snapshot = cache.snapshot();
-        let mut whole = take(&snapshot);
-        // Too far behind already: everything anew.
-        let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
-            continue;
-        };
-        let mut changes = Vec::new();
-        loop {
-            // A key that was away may be back without any change: what could not be decoded is tried again.
-            let patience = if whole { Duration::MAX } else { DECODE_PAUSE };
-            match tokio::time::timeout(patience, feed.next(&mut changes)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(_)) => break,
-                Err(_) => {
+            Err(_) => {
+                if let Some(snapshot) = reflector.newest() {
                     let unreadable: Vec<_> = snapshot.unreadable.values().cloned().collect();
                     if let Err(error) = store.unreadable_in_list(&unreadable).await {
                         tracing::warn!(%resource, %error, "cannot read; retrying");
                     }
                 }
+                reflector.newest()
             }
-            changes.clear();
-            snapshot = cache.snapshot();
+        };
+        changes.clear();
+        if let Some(snapshot) = snapshot {
             whole = take(&snapshot);
         }
     }

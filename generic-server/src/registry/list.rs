@@ -19,8 +19,8 @@ use storage::Revision;
 pub(crate) use options::ListOptions;
 
 use crate::cpu;
-use crate::registry::ObjectStore;
 use crate::registry::cache::{Entry, Interest, Snapshot, Unreadable};
+use crate::registry::{ObjectStore, View};
 use token::Token;
 
 /// A resourceVersion as clients write it; empty and `0` are zero. The error is upstream's text.
@@ -45,7 +45,7 @@ pub(crate) fn parse_version(text: &str) -> Result<Revision, String> {
 }
 
 /// The newest state that is no older than a resourceVersion that a client named: any for zero.
-pub(crate) async fn read_version(store: &ObjectStore, revision: Revision) -> Result<Arc<Snapshot>, ApiError> {
+pub(crate) async fn read_version(store: View<'_>, revision: Revision) -> Result<Arc<Snapshot>, ApiError> {
     let cache = store.cache().await?;
     match revision {
         Revision(0) => Ok(cache.snapshot()),
@@ -299,7 +299,7 @@ pub(crate) struct Page {
 
 /// Lists.
 pub(crate) async fn list(
-    store: &ObjectStore,
+    store: View<'_>,
     selection: &Selection,
     options: &ListOptions,
 ) -> Result<Page, ApiError> {

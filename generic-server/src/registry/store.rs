@@ -1,7 +1,7 @@
 //! One resource's objects: consistent reads from the cache, guarded writes to the engine.
 //!
-//! What a *request* does (admission, strategy, managed fields, preconditions) is in [`crate::registry::write`]; here an
-//! object is JSON under a key. Objects are of the stored version and carry no resourceVersion when they are written: the
+//! What a *request* does (admission, strategy, managed fields, preconditions) is in [`crate::write`]; here an
+//! object is JSON under a key. Objects are reached through a [`View`](super::View), which takes a proof of authorization. Objects are of the stored version and carry no resourceVersion when they are written: the
 //! engine's revision is spliced in on the way out.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::registry::cache::{Entry, JsonCodec, ObjectCache, Prepared, Snapshot, 
 use crate::registry::errors::{self, from_storage};
 use crate::registry::strategy::SelectableField;
 
-/// What an object store is told at birth.
+/// What an object store is made with.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
     /// The resource.
@@ -40,7 +40,7 @@ pub struct ObjectStore {
     config: StoreConfig,
     engine: Arc<dyn Store>,
     codec: Arc<dyn StorageCodec>,
-    /// Objects that cannot be read are told, and may be deleted, as upstream's `AllowUnsafeMalformedObjectDeletion` has it.
+    /// Errors name objects that cannot be read, and these may be deleted, as upstream's `AllowUnsafeMalformedObjectDeletion` has it.
     unsafe_deletion: bool,
     /// There from the first use on, until it is empty and idle.
     cache: ArcSwapOption<ObjectCache>,
@@ -95,13 +95,13 @@ impl ObjectStore {
         })
     }
 
-    /// What it was told.
+    /// What it was made with.
     pub fn config(&self) -> &StoreConfig {
         &self.config
     }
 
     /// The engine below.
-    pub fn engine(&self) -> &Arc<dyn Store> {
+    pub(super) fn engine(&self) -> &Arc<dyn Store> {
         &self.engine
     }
 
@@ -116,7 +116,7 @@ impl ObjectStore {
     }
 
     /// The cache, started on first use. Who holds it can go on using it, also when the store lets go of it meanwhile.
-    pub async fn cache(&self) -> Result<Arc<ObjectCache>, ApiError> {
+    pub(super) async fn cache(&self) -> Result<Arc<ObjectCache>, ApiError> {
         if let Some(cache) = self.use_cache() {
             return Ok(cache);
         }
@@ -133,7 +133,7 @@ impl ObjectStore {
     }
 
     /// The cache, when it has been started. To look at it does not count as a use.
-    pub fn started_cache(&self) -> Option<Arc<ObjectCache>> {
+    pub(super) fn started_cache(&self) -> Option<Arc<ObjectCache>> {
         self.cache.load_full()
     }
 
@@ -154,7 +154,7 @@ impl ObjectStore {
         }
         let idle = self.cache.load().as_ref().is_some_and(|cache| cache.idle());
         if idle {
-            // Whoever remembers something of before looks anew.
+            // What was remembered from before does not hold any more.
             let before = self.cache.swap(None).map_or(0, |cache| cache.deletions());
             self.earlier_deletions.fetch_add(before + 1, Ordering::Relaxed);
         }
@@ -170,19 +170,23 @@ impl ObjectStore {
     }
 
     /// All objects, no older than any write acknowledged before the call.
-    pub async fn fresh(&self) -> Result<Arc<Snapshot>, ApiError> {
+    pub(super) async fn fresh(&self) -> Result<Arc<Snapshot>, ApiError> {
         self.cache().await?.fresh().await
     }
 
     /// One object, no older than any write acknowledged before the call.
-    pub async fn find(&self, namespace: &str, name: &str) -> Result<Option<Arc<Entry>>, ApiError> {
+    pub(super) async fn find(&self, namespace: &str, name: &str) -> Result<Option<Arc<Entry>>, ApiError> {
         let snapshot = self.fresh().await?;
         self.look_up(&snapshot, &self.key(namespace, name), "get").await
     }
 
     /// As [`ObjectStore::find`], without starting a cache for it where the engine is in this process: for who looks once, when a
     /// server starts on a large store.
-    pub async fn find_once(&self, namespace: &str, name: &str) -> Result<Option<Arc<Entry>>, ApiError> {
+    pub(super) async fn find_once(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Entry>>, ApiError> {
         if self.started_cache().is_some() || self.engine.published().is_none() {
             return self.find(namespace, name).await;
         }
@@ -202,7 +206,7 @@ impl ObjectStore {
     }
 
     /// An object of a snapshot by its key. One that could not be read is looked at anew.
-    pub(crate) async fn look_up(
+    pub(super) async fn look_up(
         &self,
         snapshot: &Snapshot,
         key: &str,
@@ -231,7 +235,7 @@ impl ObjectStore {
     ///
     /// # Errors
     /// When the engine does not answer.
-    pub async fn unreadable_in_list(
+    pub(super) async fn unreadable_in_list(
         &self,
         unreadable: &[Arc<Unreadable>],
     ) -> Result<Option<ApiError>, ApiError> {
@@ -254,7 +258,7 @@ impl ObjectStore {
     }
 
     /// Removes an object that cannot be read, whatever it is. False when it is not there.
-    pub(crate) async fn remove_unread(&self, key: &str) -> Result<bool, ApiError> {
+    pub(super) async fn remove_unread(&self, key: &str) -> Result<bool, ApiError> {
         let failed = |error: StorageError| from_storage(&error, &self.config.resource, "delete");
         let (found, _) = self.engine.get(key, None).await.map_err(failed)?;
         let Some(found) = found else { return Ok(false) };
@@ -274,20 +278,20 @@ impl ObjectStore {
     }
 
     /// One object, or 404.
-    pub async fn get(&self, namespace: &str, name: &str) -> Result<Arc<Entry>, ApiError> {
+    pub(super) async fn get(&self, namespace: &str, name: &str) -> Result<Arc<Entry>, ApiError> {
         self.find(namespace, name)
             .await?
             .ok_or_else(|| ApiError::not_found(&self.config.resource, name))
     }
 
     /// Stores a new object, which has a name and no resourceVersion. `Lost` when the name is taken.
-    pub async fn insert(&self, object: &Value, ttl: Option<Duration>) -> Result<Written, ApiError> {
+    pub(super) async fn insert(&self, object: &Value, ttl: Option<Duration>) -> Result<Written, ApiError> {
         self.put(object, None, ttl, "create").await
     }
 
     /// Replaces an object as it was at `previous`. `Lost` when it has changed since or is gone. Storing what is there
     /// already writes nothing and answers `previous`.
-    pub async fn replace(
+    pub(super) async fn replace(
         &self,
         previous: &Arc<Entry>,
         object: &Value,
@@ -343,7 +347,7 @@ impl ObjectStore {
     }
 
     /// Removes an object as it was at `previous`. The entry answered is its last state with the deletion's revision.
-    pub async fn remove(&self, previous: &Arc<Entry>) -> Result<Written, ApiError> {
+    pub(super) async fn remove(&self, previous: &Arc<Entry>) -> Result<Written, ApiError> {
         let key = previous.key.to_string();
         let txn = Txn {
             guards: vec![Guard {

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::request::Authorized;
 
-/// What a strategy is told about the write it looks at.
+/// The write that a strategy looks at.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteContext<'a> {
-    /// Who asks, and how (warnings go to `authorized.context().warn`).
+    /// The user and the request (warnings go to `authorized.context().warn`).
     pub authorized: &'a Authorized,
     /// The namespace, or empty.
     pub namespace: &'a str,

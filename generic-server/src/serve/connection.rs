@@ -11,11 +11,9 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -33,10 +31,10 @@ use super::head;
 use super::io::{Metered, Prefixed};
 use super::limits::ConnectionLimits;
 use super::listener::{AcceptError, Backoff, Listener};
-use super::registry::{Place, Registry, Running};
+use super::registry::{Place, Registry};
 use super::tls::Tls;
 use crate::metrics::{Closed, ConnectionMetrics};
-use crate::request::{Body, BoxError, ConnectionInfo, Request, Response, empty};
+use crate::request::{ConnectionInfo, Kept, Request, Response, empty};
 use crate::spawn::Tasks;
 
 /// Upstream's size of most bodies: what one stream may send before it is read.
@@ -239,10 +237,9 @@ impl Server {
             let answer = answer(&handler, &facts, request);
             async move {
                 let response = answer.await;
-                Ok::<_, Infallible>(response.map(|body| Answer {
-                    body,
-                    _running: running,
-                }))
+                // The request runs until all of its answer is handed over.
+                let answer = response.map(|body| Kept::new(body, running));
+                Ok::<_, Infallible>(answer)
             }
         });
         let outcome = match protocol {
@@ -282,7 +279,7 @@ impl Server {
     }
 }
 
-/// The TLS handshake. Clients that speak HTTP instead are told so, in Go's words.
+/// The TLS handshake. Clients that speak HTTP instead get an answer that says so, in Go's words.
 async fn handshake(
     tls: Arc<ServerConfig>,
     mut stream: Prefixed<TcpStream>,
@@ -316,31 +313,4 @@ fn answer(
         body.map_err(Into::into).boxed_unsync()
     };
     handler.clone().handle(Request::from_parts(parts, body))
-}
-
-/// An answer's body. Its request runs until all of it is handed over.
-#[derive(Debug)]
-struct Answer {
-    body: Body,
-    _running: Running,
-}
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

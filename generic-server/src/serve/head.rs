@@ -1,10 +1,10 @@
-//! What every request has to bring, and what clients that speak no TLS are told.
+//! Checks of a request's head, and the answer to clients that speak HTTP on a TLS port.
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 
 use crate::request::{Response, full};
 
-/// What clients are told that speak HTTP without TLS, in Go's words.
+/// The answer to clients that speak HTTP without TLS, in Go's words.
 pub(super) const PLAIN_HTTP: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 

@@ -35,7 +35,7 @@ struct Inner {
     /// Those whose first request is awaited, in the order in which they came.
     waiting: BTreeMap<u64, Arc<Activity>>,
     /// Those that had one, by the recorded moment since which they are idle.
-    settled: BTreeMap<(u64, u64), Arc<Activity>>,
+    served: BTreeMap<(u64, u64), Arc<Activity>>,
 }
 
 /// What a connection does, as those see it who might close it.
@@ -50,7 +50,7 @@ pub(super) struct Activity {
     begun: AtomicU64,
     /// Milliseconds since the epoch at which the last request ended.
     idle_since: AtomicU64,
-    /// Under which moment `Inner::settled` has it. Changes under the registry's lock alone.
+    /// Under which moment `Inner::served` has it. Changes under the registry's lock alone.
     recorded: AtomicU64,
     /// Whether the registry gave its place away. Changes under the registry's lock alone.
     evicted: AtomicBool,
@@ -137,7 +137,7 @@ impl Registry {
 
     fn make_room(&self, inner: &mut Inner, now: u64) -> bool {
         for _ in 0..LOOKED_AT {
-            let Some((&(since, id), activity)) = inner.settled.first_key_value() else {
+            let Some((&(since, id), activity)) = inner.served.first_key_value() else {
                 break;
             };
             // A connection without any request counts from when it came.
@@ -152,7 +152,7 @@ impl Registry {
                 0 => activity.idle_since.load(Ordering::Acquire),
                 _ => now.max(since + 1),
             };
-            let Some(activity) = inner.settled.remove(&(since, id)) else {
+            let Some(activity) = inner.served.remove(&(since, id)) else {
                 break;
             };
             if actual <= since {
@@ -160,7 +160,7 @@ impl Registry {
                 return true;
             }
             activity.recorded.store(actual, Ordering::Relaxed);
-            inner.settled.insert((actual, id), activity);
+            inner.served.insert((actual, id), activity);
         }
         match inner.waiting.pop_first() {
             Some((_, longest)) => {
@@ -181,7 +181,7 @@ impl Registry {
     #[cfg(test)]
     fn counts(&self) -> (usize, usize, usize) {
         let inner = self.inner.lock();
-        (inner.open, inner.waiting.len(), inner.settled.len())
+        (inner.open, inner.waiting.len(), inner.served.len())
     }
 }
 
@@ -211,7 +211,7 @@ impl Requests {
             let mut inner = self.registry.inner.lock();
             if inner.waiting.remove(&activity.id).is_some() {
                 let recorded = activity.recorded.load(Ordering::Relaxed);
-                inner.settled.insert((recorded, activity.id), activity.clone());
+                inner.served.insert((recorded, activity.id), activity.clone());
             }
         }
         Running(activity.clone())
@@ -239,7 +239,7 @@ impl Requests {
 fn forget(inner: &mut Inner, activity: &Activity) {
     inner.waiting.remove(&activity.id);
     let recorded = activity.recorded.load(Ordering::Relaxed);
-    inner.settled.remove(&(recorded, activity.id));
+    inner.served.remove(&(recorded, activity.id));
 }
 
 impl Drop for Place {
@@ -255,7 +255,7 @@ impl Drop for Place {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Before the count, so that whoever reads zero reads when that was.
+        // Before the count, so that a reader of zero reads the time of it too.
         self.0.stir();
         self.0.running.fetch_sub(1, Ordering::AcqRel);
     }

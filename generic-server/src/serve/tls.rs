@@ -58,14 +58,14 @@ pub struct SniCertificate {
     pub certificate: Arc<CertifiedKey>,
 }
 
-/// What a TLS port is told.
+/// How a TLS port is configured.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
     /// For clients that name nothing better.
     pub default: Arc<CertifiedKey>,
     /// For clients that name one of these; the first match wins.
     pub sni: Vec<SniCertificate>,
-    /// Authorities whose client certificates are welcome, told to clients as a hint.
+    /// Authorities whose client certificates are accepted, sent to clients as a hint.
     pub client_ca: Vec<CertificateDer<'static>>,
     /// The lowest version.
     pub min_version: TlsVersion,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machinery::{GroupResource, meta};
 use serde_json::Value;
 
-use crate::registry::Directory;
+use crate::directory::Directory;
 
 /// Finds services through the stores of the process.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct Services(pub Arc<Directory>);
 impl Services {
     async fn find(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let store = self.0.get(&GroupResource::new("", resource))?.store;
-        let entry = store.find(namespace, name).await.ok()??;
+        let entry = store.as_system().find(namespace, name).await.ok()??;
         Some(entry.value())
     }
 

@@ -3,6 +3,7 @@
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use machinery::GroupVersionResource;
+use machinery::go;
 use machinery::quantity::Quantity;
 use serde_json::Value;
 
@@ -57,16 +58,8 @@ impl AdmissionPlugin for LimitRanger {
                 true => check_pod(&range, object),
                 false => check_claim(&range, object),
             };
-            match errors.as_slice() {
-                [] => {}
-                [one] => return Err(forbidden(attributes, Some(object), one)),
-                many => {
-                    return Err(forbidden(
-                        attributes,
-                        Some(object),
-                        format!("[{}]", many.join(", ")),
-                    ));
-                }
+            if !errors.is_empty() {
+                return Err(forbidden(attributes, Some(object), go::aggregate(&errors)));
             }
         }
         Ok(())

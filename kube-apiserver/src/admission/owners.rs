@@ -7,7 +7,7 @@ use std::sync::Arc;
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use generic_server::authz::{Attributes as Question, Authorizer, Decision};
-use generic_server::registry::Directory;
+use generic_server::directory::Directory;
 use generic_server::resource::Scope;
 use machinery::{GroupKind, GroupVersionResource};
 use serde_json::Value;

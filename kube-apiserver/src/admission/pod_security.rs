@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
+use machinery::go;
 use machinery::{GroupVersionResource, meta};
 use serde_json::Value;
 
@@ -150,10 +151,7 @@ fn evaluate(
     let annotate = |key: &str, value: String| context.annotate(&format!("{PREFIX}{key}"), value);
     if !errors.is_empty() {
         let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let all = match all.as_slice() {
-            [one] => one.clone(),
-            all => format!("[{}]", all.join(", ")),
-        };
+        let all = go::aggregate(&all);
         annotate("error", format!("Failed to parse policy: {all}"));
     }
     let mut known: HashMap<LevelVersion, Vec<Violation>> = HashMap::new();

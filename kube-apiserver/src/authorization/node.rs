@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use generic_server::User;
-use generic_server::authz::rbac::PolicyRule;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use machinery::selector::FieldSelector;
 
 use crate::bootstrap;
+use crate::rbac::PolicyRule;
 
 mod follow;
 pub(crate) mod graph;

@@ -1,7 +1,8 @@
 //! The roles and bindings of `rbac.txt`, and how they are kept complete on a cluster that has changed them.
 
-use generic_server::authz::rbac::PolicyRule;
 use serde_json::{Value, json};
+
+use crate::rbac::PolicyRule;
 
 use super::{Existing, Wanted, wanted as want};
 

@@ -51,7 +51,10 @@ const STRANGERS: usize = 1024;
 pub(super) async fn run(client: Client, prefix: String) {
     let (sender, mut reports) = mpsc::channel(QUEUE);
     let mut directory = client.directory().changes();
-    let mut remote = client.directory().elsewhere().map(|server| server.changes());
+    let mut remote = client
+        .directory()
+        .remote_resources()
+        .map(|server| server.changes());
     if let Some(changes) = &mut remote {
         changes.mark_changed();
     }
@@ -71,7 +74,7 @@ pub(super) async fn run(client: Client, prefix: String) {
             && changes.has_changed().unwrap_or_default()
         {
             changes.mark_unchanged();
-            if let Some(server) = collector.client.directory().elsewhere() {
+            if let Some(server) = collector.client.directory().remote_resources() {
                 collector.follows.turn_remote(server, &mut turn);
             }
         }

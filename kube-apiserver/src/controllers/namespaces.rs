@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{StreamExt, stream};
 use generic_server::ApiError;
-use generic_server::registry::cache::{ChangeKind, Interest};
-use generic_server::registry::write::DeleteOptions;
+use generic_server::registry::cache::ChangeKind;
+use generic_server::registry::{Event, Reflector};
+use generic_server::write::DeleteOptions;
 use machinery::time::Timestamp;
 use machinery::{GroupResource, meta};
 use serde_json::{Value, json};
@@ -28,55 +29,47 @@ const CONCURRENCY: usize = 64;
 
 /// Empties terminating namespaces.
 pub(super) async fn run(client: Client) {
+    let store = loop {
+        match client.resource(NAMESPACES) {
+            Ok(registered) => break registered.store,
+            Err(_) => tokio::time::sleep(REST).await,
+        }
+    };
+    let ending = |entry: &generic_server::registry::Entry| entry.fields().any(|p| p == "Terminating");
     let mut waiting: BTreeSet<String> = BTreeSet::new();
+    let mut reflector = Reflector::new(store);
+    let mut changes = Vec::new();
     loop {
-        let Ok(store) = client.resource(NAMESPACES).map(|r| r.store) else {
-            tokio::time::sleep(REST).await;
-            continue;
+        waiting = sweep(&client, std::mem::take(&mut waiting)).await;
+        let next = reflector.next(&mut changes);
+        let event = if waiting.is_empty() {
+            next.await
+        } else {
+            match tokio::time::timeout(AGAIN, next).await {
+                Ok(event) => event,
+                Err(_) => continue,
+            }
         };
-        let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        let ending = |entry: &generic_server::registry::Entry| entry.fields().any(|p| p == "Terminating");
-        waiting.extend(
-            snapshot
-                .objects
-                .values()
-                .filter(|e| ending(e))
-                .map(|e| e.name().to_string()),
-        );
-        let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        let mut changes = Vec::new();
-        loop {
-            waiting = sweep(&client, std::mem::take(&mut waiting)).await;
-            let next = feed.next(&mut changes);
-            let ended = if waiting.is_empty() {
-                next.await.is_err()
-            } else {
-                match tokio::time::timeout(AGAIN, next).await {
-                    Ok(done) => done.is_err(),
-                    Err(_) => false,
-                }
-            };
-            for change in changes.drain(..) {
-                let name = change.entry.name();
-                match change.kind {
-                    ChangeKind::Deleted => {
-                        waiting.remove(name);
+        match event {
+            Event::Listed(snapshot) => {
+                let found = snapshot.objects.values().filter(|entry| ending(entry));
+                waiting.extend(found.map(|entry| entry.name().to_string()));
+            }
+            Event::Changed => {
+                for change in changes.drain(..) {
+                    let name = change.entry.name();
+                    match change.kind {
+                        ChangeKind::Deleted => {
+                            waiting.remove(name);
+                        }
+                        _ if ending(&change.entry) => {
+                            waiting.insert(name.to_string());
+                        }
+                        _ => {}
                     }
-                    _ if ending(&change.entry) => {
-                        waiting.insert(name.to_string());
-                    }
-                    _ => {}
                 }
             }
-            if ended {
-                break;
-            }
+            Event::Failed(error) => warn!(error = error.message(), "cannot list namespaces; retrying"),
         }
     }
 }
@@ -188,7 +181,7 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
         };
         if !unreadable.is_empty() {
             // Unreadable objects are content too: an administrator has to delete them unread.
-            match registered.store.unreadable_in_list(&unreadable).await {
+            match registered.store.as_system().unreadable_in_list(&unreadable).await {
                 Ok(Some(error)) | Err(error) => remains.failures.push(error.message().to_string()),
                 Ok(None) => remains.add(key, unreadable.len()),
             }
@@ -218,13 +211,13 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             }
         }
         if key.group.is_empty() && &*key.resource == "pods" && !remains.resources.is_empty() {
-            let elsewhere = client.directory().elsewhere();
+            let elsewhere = client.directory().remote_resources();
             remains.undiscovered = elsewhere.map(|e| e.undiscovered()).unwrap_or_default();
             return remains;
         }
     }
     // Aggregated servers, after all that is kept here: one that is away holds up what it keeps and nothing else.
-    if let Some(elsewhere) = client.directory().elsewhere() {
+    if let Some(elsewhere) = client.directory().remote_resources() {
         let left = elsewhere.empty(namespace).await;
         remains.undiscovered = left.undiscovered;
         remains.failures.extend(left.failures);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::rbac::PolicyRule;
 use generic_server::ApiError;
-use generic_server::authz::rbac::PolicyRule;
 use serde_json::{Map, Value};
 use tracing::warn;
 

@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use generic_server::delegate::{Delegate, Handled};
-use generic_server::registry::Entry;
-use generic_server::registry::cache::Interest;
+use generic_server::registry::{Entry, Event, Reflector};
 use generic_server::request::full;
 use generic_server::{ApiError, Authorized};
 use http_body_util::BodyExt;
@@ -71,24 +70,22 @@ impl From<ApiError> for Later {
 }
 
 impl Migrator {
+    /// Works on the migrations whenever one has changed, and again after a rest while there is more to do.
     async fn follow(&self) -> Result<(), ApiError> {
-        let store = self.client.resource(MIGRATIONS)?.store;
-        let cache = store.cache().await?;
-        let mut feed = cache.feed(store.fresh().await?.revision, Interest::All).await?;
+        let mut reflector = Reflector::new(self.client.resource(MIGRATIONS)?.store);
         let mut changes = Vec::new();
+        let mut again = false;
         loop {
-            let again = self.sync().await;
-            let next = feed.next(&mut changes);
-            let ended = match again {
-                true => tokio::time::timeout(REST, next)
-                    .await
-                    .is_ok_and(|end| end.is_err()),
-                false => next.await.is_err(),
+            let next = reflector.next(&mut changes);
+            let event = match again {
+                true => tokio::time::timeout(REST, next).await.ok(),
+                false => Some(next.await),
             };
             changes.clear();
-            if ended {
-                return Ok(());
+            if let Some(Event::Failed(error)) = event {
+                return Err(error);
             }
+            again = self.sync().await;
         }
     }
 
@@ -258,7 +255,7 @@ impl Migrator {
             )));
         }
         let name = meta::name(migration);
-        let snapshot = registered.store.fresh().await?;
+        let snapshot = registered.store.as_system().fresh().await?;
         let until: u64 = match migration.text("status.resourceVersion").parse() {
             Ok(until) => until,
             Err(_) => {

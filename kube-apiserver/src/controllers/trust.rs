@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use generic_server::ApiError;
 use generic_server::pki;
 use generic_server::registry::cache::Interest;
+use generic_server::registry::{Event, Reflector};
 use machinery::meta;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -36,39 +37,30 @@ pub(super) async fn run(
         meta::namespace(&wanted).to_string(),
         meta::name(&wanted).to_string(),
     );
+    let store = loop {
+        match client.resource(MAPS) {
+            Ok(registered) => break registered.store,
+            Err(_) => tokio::time::sleep(REST).await,
+        }
+    };
+    let interest = Interest::Key(store.key(&own.0, &own.1).into());
+    let mut reflector = Reflector::of(store, interest);
+    let mut changes = Vec::new();
     loop {
-        let Ok(store) = client.resource(MAPS).map(|r| r.store) else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        let key = store.key(&own.0, &own.1);
-        let interest = Interest::Key(key.as_str().into());
-        let Ok(mut feed) = cache.feed(snapshot.revision, interest).await else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        drop(snapshot);
-        let mut changes = Vec::new();
-        loop {
-            if let Err(error) = mend(&client, &wanted).await {
-                warn!(error = error.message(), "cannot publish the trusted authorities");
-                tokio::time::sleep(REST).await;
+        tokio::select! {
+            event = reflector.next(&mut changes) => if let Event::Failed(error) = event {
+                warn!(error = error.message(), "cannot read the trusted authorities; retrying");
                 continue;
+            },
+            Ok(()) = authorities.changed() => {
+                wanted = authentication_config(&authorities.borrow_and_update(), &names);
             }
-            changes.clear();
-            tokio::select! {
-                next = feed.next(&mut changes) => if next.is_err() {
-                    break;
-                },
-                Ok(()) = authorities.changed() => {
-                    wanted = authentication_config(&authorities.borrow_and_update(), &names);
-                }
-                () = tokio::time::sleep(EVERY) => {}
-            }
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        changes.clear();
+        while let Err(error) = mend(&client, &wanted).await {
+            warn!(error = error.message(), "cannot publish the trusted authorities");
+            tokio::time::sleep(REST).await;
         }
     }
 }

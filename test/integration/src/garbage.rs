@@ -281,7 +281,7 @@ async fn a_kind_without_objects_costs_nothing() {
     let cache = |group: &str, resource: &str| {
         let key = GroupResource::new(group, resource);
         let registered = plane.directory().get(&key);
-        registered.and_then(|r| r.store.started_cache())
+        registered.and_then(|r| r.store.as_system().started_cache())
     };
     client.post(CRDS, &crd()).await.expect(201);
     // Seen by the collector: what depends on the kind is collected.
@@ -392,7 +392,11 @@ async fn a_thousand_dependents_go() {
     for index in 0..1000 {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("d-{index}"),
             "namespace": "default", "uid": format!("u-{index}"), "ownerReferences": [owner(&parent)]}});
-        store.insert(&object, None).await.expect("it is stored");
+        store
+            .as_system()
+            .insert(&object, None)
+            .await
+            .expect("it is stored");
     }
     delete(&client, "owner", "Background").await;
     eventually("all are gone", || async {

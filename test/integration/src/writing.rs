@@ -142,7 +142,7 @@ async fn a_huge_collection_is_deleted() {
     let mut inserts = tokio::task::JoinSet::new();
     for object in objects {
         let store = store.clone();
-        inserts.spawn(async move { store.insert(&object, None).await.map(|_| ()) });
+        inserts.spawn(async move { store.as_system().insert(&object, None).await.map(|_| ()) });
     }
     for done in inserts.join_all().await {
         done.expect("it is stored");

@@ -3,6 +3,7 @@
 use kube_cel::RUNTIME_BUDGET;
 use machinery::custom;
 use machinery::field::FieldErrorKind;
+use machinery::go;
 use machinery::schema::{SchemaRef, validate as values};
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -216,9 +217,8 @@ fn in_metadata(at: &FieldPath<'_>, default: &Value, around: &Surrounding<'_>) ->
     }
     let faults = embedded::validate_whole(schema, &object);
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    match texts.as_slice() {
-        [] => Vec::new(),
-        [one] => vec![invalid(one.clone())],
-        many => vec![invalid(format!("[{}]", many.join(", ")))],
+    if texts.is_empty() {
+        return Vec::new();
     }
+    vec![invalid(go::aggregate(&texts).into_owned())]
 }

@@ -3,7 +3,7 @@
 use super::{Arg, Coster, Price, Range, UNKNOWN, is_comparison, is_logical};
 use crate::{
     ast::{Expr, Kind, Literal},
-    eval::cost::{AUTHZ_CHECK, LIST, REGEX_FACTOR, STRING_FACTOR, STRUCT},
+    price::{AUTHZ_CHECK, LIST, REGEX_FACTOR, STRING_FACTOR, STRUCT},
     types::Type,
 };
 

@@ -1,119 +1,29 @@
-//! The `authorizer` of admission expressions. The host answers; this module only collects what is asked.
+//! The steps of an authorization check, as functions.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use super::{Function, Ret, no_overload};
-use crate::{error::EvalError, types::Type, value::Val};
+use crate::{
+    authz::{AuthzCheck, AuthzResource, AuthzTarget, AuthzVal, Decision, Step},
+    error::EvalError,
+    opaque::formats,
+    value::Val,
+};
 
-/// Answers authorization checks. Evaluation is synchronous: hosts whose authorizer is not must answer from what they asked
-/// before, or block.
-pub trait Authorizer: fmt::Debug + Sync {
-    /// Decides one check.
-    fn check(&self, check: &AuthzCheck) -> Decision;
+fn at<'a>(authz: &AuthzVal<'a>, step: Step) -> Val<'a> {
+    Val::Authz(Arc::new(AuthzVal {
+        step,
+        ..authz.clone()
+    }))
 }
 
-/// What an expression wants to know.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AuthzCheck {
-    pub verb: String,
-    /// Namespace and name of the service account asked about, instead of the request's user.
-    pub service_account: Option<(String, String)>,
-    pub target: AuthzTarget,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AuthzTarget {
-    /// A non-resource path.
-    Path(String),
-    Resource(AuthzResource),
-}
-
-impl Default for AuthzTarget {
-    fn default() -> AuthzTarget {
-        AuthzTarget::Resource(AuthzResource::default())
-    }
-}
-
-/// A resource asked about; empty strings where nothing was said.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AuthzResource {
-    pub group: String,
-    pub resource: String,
-    pub subresource: String,
-    pub namespace: String,
-    pub name: String,
-    pub field_selector: String,
-    pub label_selector: String,
-}
-
-/// The answer to a check.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Decision {
-    pub allowed: bool,
-    pub reason: String,
-    pub error: Option<String>,
-}
-
-/// The authorizer and the steps towards a check.
-#[derive(Debug, Clone)]
-pub struct AuthzVal<'a> {
-    host: &'a dyn Authorizer,
-    service_account: Option<(String, String)>,
-    step: Step,
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Authorizer,
-    Path(String),
-    Group(String),
-    Resource(AuthzResource),
-    Decision(Decision),
-}
-
-impl<'a> Val<'a> {
-    /// The variable `authorizer`.
-    pub fn authorizer(host: &'a dyn Authorizer) -> Val<'a> {
-        Val::Authz(Arc::new(AuthzVal {
-            host,
-            service_account: None,
-            step: Step::Authorizer,
-        }))
-    }
-
-    /// The variable `authorizer.requestResource`.
-    pub fn resource_check(host: &'a dyn Authorizer, resource: AuthzResource) -> Val<'a> {
-        Val::Authz(Arc::new(AuthzVal {
-            host,
-            service_account: None,
-            step: Step::Resource(resource),
-        }))
-    }
-}
-
-impl<'a> AuthzVal<'a> {
-    pub(crate) fn type_of(&self) -> Type {
-        match self.step {
-            Step::Authorizer => Type::AUTHORIZER,
-            Step::Path(_) => Type::PATH_CHECK,
-            Step::Group(_) => Type::GROUP_CHECK,
-            Step::Resource(_) => Type::RESOURCE_CHECK,
-            Step::Decision(_) => Type::DECISION,
-        }
-    }
-
-    fn at(&self, step: Step) -> Val<'a> {
-        Val::Authz(Arc::new(AuthzVal { step, ..self.clone() }))
-    }
-
-    fn check(&self, target: AuthzTarget, verb: &str) -> Val<'a> {
-        let check = AuthzCheck {
-            verb: verb.to_string(),
-            service_account: self.service_account.clone(),
-            target,
-        };
-        self.at(Step::Decision(self.host.check(&check)))
-    }
+fn check<'a>(authz: &AuthzVal<'a>, target: AuthzTarget, verb: &str) -> Val<'a> {
+    let check = AuthzCheck {
+        verb: verb.to_string(),
+        service_account: authz.service_account.clone(),
+        target,
+    };
+    at(authz, Step::Decision(authz.host.check(&check)))
 }
 
 pub(super) fn implementation(name: &str) -> Option<Function> {
@@ -156,9 +66,9 @@ fn step<'a>(name: &str, args: &[Val<'a>]) -> Ret<'a> {
             resource: word,
             ..AuthzResource::default()
         }),
-        (Step::Path(path), "check") => return Ok(authz.check(AuthzTarget::Path(path.clone()), text)),
+        (Step::Path(path), "check") => return Ok(check(authz, AuthzTarget::Path(path.clone()), text)),
         (Step::Resource(resource), "check") => {
-            return Ok(authz.check(AuthzTarget::Resource(resource.clone()), text));
+            return Ok(check(authz, AuthzTarget::Resource(resource.clone()), text));
         }
         (Step::Resource(resource), _) => {
             let mut resource = resource.clone();
@@ -174,17 +84,17 @@ fn step<'a>(name: &str, args: &[Val<'a>]) -> Ret<'a> {
         }
         _ => return no_overload(name, args),
     };
-    Ok(authz.at(next))
+    Ok(at(authz, next))
 }
 
 fn service_account<'a>(args: &[Val<'a>]) -> Ret<'a> {
     let [Val::Authz(authz), Val::String(namespace), Val::String(name)] = args else {
         return no_overload("serviceAccount", args);
     };
-    if !super::formats::is_subdomain(name) {
+    if !formats::is_subdomain(name) {
         return Err(EvalError::fixed("Invalid service account name"));
     }
-    if !super::formats::is_label(namespace) {
+    if !formats::is_label(namespace) {
         return Err(EvalError::fixed("Invalid service account namespace"));
     }
     let service_account = Some((namespace.to_string(), name.to_string()));

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Ret, format, no_overload, opaque::Opaque, time as times};
+use super::{Ret, no_overload, time as times};
 use crate::{
     error::EvalError,
+    opaque::Opaque,
+    scalar::time::{parse_duration, parse_timestamp},
     types::Type,
     value::{Str, Val},
 };
@@ -54,7 +56,7 @@ pub(crate) fn to_double<'a>(args: &[Val<'a>]) -> Ret<'a> {
 pub(crate) fn to_duration<'a>(args: &[Val<'a>]) -> Ret<'a> {
     match &args[0] {
         Val::Duration(nanos) | Val::Int(nanos) => Ok(Val::Duration(*nanos)),
-        Val::String(text) => match times::parse_duration(text) {
+        Val::String(text) => match parse_duration(text) {
             Some(nanos) => Ok(Val::Duration(nanos)),
             None => failed(&args[0], &Type::Duration),
         },
@@ -66,7 +68,7 @@ pub(crate) fn to_timestamp<'a>(args: &[Val<'a>]) -> Ret<'a> {
     match &args[0] {
         Val::Timestamp(at) => Ok(Val::Timestamp(*at)),
         Val::Int(seconds) => times::from_unix(*seconds),
-        Val::String(text) => match times::parse_timestamp(text) {
+        Val::String(text) => match parse_timestamp(text) {
             Some(at) => Ok(Val::Timestamp(at)),
             None => failed(&args[0], &Type::Timestamp),
         },
@@ -122,26 +124,10 @@ pub(crate) fn to_string<'a>(args: &[Val<'a>]) -> Ret<'a> {
         Val::Opaque(value) if matches!(**value, Opaque::Ip(_) | Opaque::Cidr(_)) => {
             Val::string(value.to_string())
         }
-        val => match text(val) {
+        val => match val.text() {
             Some(text) => Val::string(text),
             None => return no_overload("string", args),
         },
-    })
-}
-
-/// The string form of a scalar.
-pub(crate) fn text(val: &Val<'_>) -> Option<String> {
-    Some(match val {
-        Val::Bool(value) => value.to_string(),
-        Val::Int(value) => value.to_string(),
-        Val::Uint(value) => value.to_string(),
-        Val::Double(value) => format::general(*value),
-        Val::String(text) => text.to_string(),
-        Val::Bytes(bytes) => String::from_utf8(bytes.to_vec()).ok()?,
-        Val::Duration(nanos) => format!("{}s", *nanos as f64 / 1e9),
-        Val::Timestamp(at) => times::format(*at),
-        Val::Type(ty) => ty.name().to_string(),
-        _ => return None,
     })
 }
 

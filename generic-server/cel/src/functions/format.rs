@@ -1,28 +1,11 @@
 //! `string.format(list)` and Go's number forms.
 
-use super::{Ret, convert, no_overload};
+use super::{Ret, no_overload};
 use crate::{
     error::EvalError,
+    scalar::general,
     value::{List, Map, Val},
 };
-
-/// Go's `%g`: the shortest form, with an exponent below 1e-4 and from 1e6 on.
-pub(crate) fn general(value: f64) -> String {
-    if value.is_nan() {
-        return "NaN".to_string();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_string();
-    }
-    let text = format!("{value:e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if !(-4..6).contains(&exponent) {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{digits}e{sign}{:02}", exponent.abs());
-    }
-    format!("{value}")
-}
 
 /// What a literal format string demands of its arguments, for checking before anything runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,7 +238,7 @@ fn string(val: &Val<'_>) -> Option<String> {
         Val::Null => Some("null".to_string()),
         Val::List(list) => list_text(list),
         Val::Map(map) => map_text(map),
-        val => convert::text(val),
+        val => val.text(),
     }
 }
 
@@ -263,9 +246,9 @@ fn string(val: &Val<'_>) -> Option<String> {
 fn literal(val: &Val<'_>) -> Option<String> {
     Some(match val {
         Val::String(text) => format!("{:?}", &**text),
-        Val::Bytes(_) => format!("b{:?}", convert::text(val)?),
-        Val::Timestamp(_) => format!("timestamp({:?})", convert::text(val)?),
-        Val::Duration(_) => format!("duration({:?})", convert::text(val)?),
+        Val::Bytes(_) => format!("b{:?}", val.text()?),
+        Val::Timestamp(_) => format!("timestamp({:?})", val.text()?),
+        Val::Duration(_) => format!("duration({:?})", val.text()?),
         Val::Type(ty) => format!("type({})", ty.name()),
         Val::Double(value) if !value.is_finite() => format!("{:?}", general(*value)),
         Val::Double(value) => format!("{value:.6}"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{List, Map, Str, Val};
 use crate::{
     error::EvalError,
-    functions::{codec, convert, time as times},
+    scalar::{codec, time as times},
     types::{DeclKind, DeclType, ListType},
 };
 
@@ -89,9 +89,7 @@ impl Val<'_> {
                 .ok_or_else(none)?,
             Val::String(text) => Value::String(text.to_string()),
             Val::Bytes(bytes) => Value::String(codec::to_base64(bytes)),
-            Val::Timestamp(_) | Val::Duration(_) => {
-                convert::text(self).map(Value::String).ok_or_else(none)?
-            }
+            Val::Timestamp(_) | Val::Duration(_) => self.text().map(Value::String).ok_or_else(none)?,
             Val::List(list) => Value::Array(
                 list.iter()
                     .map(|item| item?.to_json())

@@ -445,9 +445,9 @@ pub(crate) fn keep(field: &FieldDef, node: &Node, value: &Value) -> bool {
         Value::Number(number) => {
             number.as_i64() != Some(0) || !field.omit_empty || node.ty == Type::IntOrString
         }
-        // An empty list or map does not survive upstream's storage. Lists that are always written are emptied by [`settle`],
+        // An empty list or map does not survive upstream's storage. Lists that are always written are emptied by [`drop_empty_lists`],
         // because they are owned until then; that of managed fields asks to stop tracking, and is taken out where
-        // ownership is booked.
+        // ownership is recorded.
         Value::Array(items) => {
             !items.is_empty() || is_raw(node) || !field.omit_empty || &*field.name == "managedFields"
         }
@@ -457,7 +457,7 @@ pub(crate) fn keep(field: &FieldDef, node: &Node, value: &Value) -> bool {
 }
 
 /// Brings an object to what upstream's storage gives back: empty lists that are always written become null.
-pub fn settle(schema: SchemaRef<'_>, value: &mut Value) {
+pub fn drop_empty_lists(schema: SchemaRef<'_>, value: &mut Value) {
     let node = schema.node();
     if is_raw(node) {
         return;
@@ -472,19 +472,19 @@ pub fn settle(schema: SchemaRef<'_>, value: &mut Value) {
                     Value::Array(items) if items.is_empty() && !field.omit_empty && !field.pointer => {
                         *value = Value::Null;
                     }
-                    Value::Array(_) | Value::Object(_) => settle(inner, value),
+                    Value::Array(_) | Value::Object(_) => drop_empty_lists(inner, value),
                     _ => {}
                 }
             }
         }
         Value::Object(map) => {
             if let Some(inner) = schema.additional().filter(|s| s.node().ty == Type::Object) {
-                map.values_mut().for_each(|value| settle(inner, value));
+                map.values_mut().for_each(|value| drop_empty_lists(inner, value));
             }
         }
         Value::Array(items) => {
             if let Some(inner) = schema.items().filter(|s| s.node().ty == Type::Object) {
-                items.iter_mut().for_each(|item| settle(inner, item));
+                items.iter_mut().for_each(|item| drop_empty_lists(inner, item));
             }
         }
         _ => {}

@@ -172,10 +172,7 @@ impl Requirement {
         let mut known = HashSet::new();
         let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         texts.retain(|text| known.insert(text.clone()));
-        Err(match texts.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        })
+        Err(crate::go::aggregate(&texts).into_owned())
     }
 
     /// The label.

@@ -22,7 +22,7 @@ use crate::registry::cache::{Change, ChangeKind, Entry, Feed};
 use crate::registry::list::Selection;
 use crate::request::BoxError;
 
-/// How often a watcher is told how far it is, and how long before its end it is told so for the last time.
+/// How often a watcher gets a bookmark, and how long before its end it gets the last one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Frames are joined up to this size: fewer, larger writes.
@@ -135,7 +135,7 @@ impl WatchBody {
         self.initial.len() > 0 || next.is_some_and(|change| change.entry.json.len() >= limits::HEAVY_BYTES)
     }
 
-    /// What a change is to this watcher, and the object that it is told with; nothing when it does not concern it.
+    /// What a change is to this watcher, and the object of its event; nothing when it does not concern it.
     fn view<'c>(&self, change: &'c Change) -> Option<(ChangeKind, &'c Arc<Entry>)> {
         let now = change.kind != ChangeKind::Deleted && self.selection.matches(&change.entry);
         let before = change
@@ -258,7 +258,7 @@ impl WatchBody {
             }
             match self.feed.poll(cx, &mut self.scratch) {
                 Poll::Pending => return Poll::Pending,
-                // The client comes back with the version it has and is told then whether that is too old.
+                // The client comes back with the version it has, and gets a 410 then if that is too old.
                 Poll::Ready(Err(_)) => return Poll::Ready(Ok(None)),
                 Poll::Ready(Ok(())) => self.taken.extend(self.scratch.drain(..)),
             }

@@ -21,7 +21,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// The object that an event tells of.
 #[derive(Debug)]
 pub(super) enum Subject {
-    /// As it is cached, and the resourceVersion that it is told with.
+    /// As it is cached, and the resourceVersion of its event.
     Entry(Arc<Entry>, Revision),
     /// In the served version, by a converter that was asked, likewise.
     Converted(Bytes, Revision),
@@ -94,13 +94,13 @@ impl Form {
     fn row(&self, of: &Subject) -> Result<RowOf, ApiError> {
         match of {
             Subject::Entry(entry, revision) => {
-                let told = match entry.revision == *revision {
+                let shown = match entry.revision == *revision {
                     true => entry.clone(),
                     false => Arc::new(entry.at_revision(*revision)),
                 };
                 match output::plain_at(&self.resource, entry.revision) {
-                    true => Ok(RowOf::Entry(told)),
-                    false => output::served(&self.resource, &told).map(RowOf::Value),
+                    true => Ok(RowOf::Entry(shown)),
+                    false => output::served(&self.resource, &shown).map(RowOf::Value),
                 }
             }
             Subject::Converted(json, revision) => {

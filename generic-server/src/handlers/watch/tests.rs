@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::handlers::fixture::{Fixture, fixture, request};
+use crate::registry::ObjectStore;
 use crate::request::Body;
 
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
@@ -173,7 +174,7 @@ async fn it_ends_with_its_kind() {
     let mut body = watch(&f, "ns", "", &[]).await.expect("watches");
     assert_eq!(told(&mut body, 1).await.len(), 1);
     f.remove("ns", "a").await;
-    f.store().cache().await.expect("a cache").end_feeds();
+    f.store().as_system().cache().await.expect("a cache").end_feeds();
     assert_eq!(told(&mut body, 1).await.len(), 1, "what happened before is told");
     assert!(next(&mut body).await.is_empty());
     let mut late = watch(&f, "ns", "", &[]).await.expect("watches");
@@ -204,7 +205,7 @@ async fn failures_are_events() {
         ..ListOptions::default()
     };
     let selection = options.selection(&restarted, "ns");
-    let error = begin(&restarted, &selection, &options)
+    let error = begin(restarted.as_system(), &selection, &options)
         .await
         .err()
         .expect("too old");

@@ -3,21 +3,17 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use generic_server::ApiError;
-use generic_server::registry::cache::{ChangeKind, Interest, Snapshot};
-use generic_server::registry::{Directory, Entry, ObjectStore};
+use generic_server::directory::Directory;
+use generic_server::registry::cache::{Change, ChangeKind, Snapshot};
+use generic_server::registry::{Entry, Event, Reflector};
 use machinery::GroupResource;
 use serde_json::Value;
-use storage::Revision;
 
 use super::graph::{Graph, Key, Kind, key};
 use super::{NodeAuthorizer, references};
 use crate::json::Json;
-
-/// How long to wait before a store that could not be read is asked again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What is read, and what an object of it is in the index.
 const FOLLOWED: [(&str, &str, Kind); 4] = [
@@ -41,44 +37,26 @@ pub async fn follow(
         let registered = directory
             .get(&GroupResource::new(group, resource))
             .ok_or_else(ApiError::no_such_path)?;
-        let snapshot = registered.store.fresh().await?;
-        authorizer.graph.replace(kind, &snapshot);
-        let (authorizer, store) = (authorizer.clone(), registered.store.clone());
-        tasks.push(async move { keep(&authorizer.graph, kind, &store, snapshot.revision).await });
+        let mut reflector = Reflector::new(registered.store);
+        if let Event::Failed(error) = authorizer
+            .graph
+            .follow(kind, &mut reflector, &mut Vec::new())
+            .await
+        {
+            return Err(error);
+        }
+        let authorizer = authorizer.clone();
+        tasks.push(async move {
+            let mut changes = Vec::new();
+            loop {
+                let event = authorizer.graph.follow(kind, &mut reflector, &mut changes).await;
+                if let Event::Failed(error) = event {
+                    tracing::warn!(resource, %error, "cannot list; what was read before stays in force");
+                }
+            }
+        });
     }
     Ok(tasks)
-}
-
-/// Applies every change after a revision, for ever. What was read before stays in force while the store cannot be read.
-async fn keep(graph: &Graph, kind: Kind, store: &Arc<ObjectStore>, mut after: Revision) {
-    let resource = &store.config().resource;
-    loop {
-        let cache = match store.cache().await {
-            Ok(cache) => cache,
-            Err(error) => {
-                tracing::warn!(%resource, %error, "cannot list; what was read before stays in force");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        let Ok(mut feed) = cache.feed(after, Interest::All).await else {
-            // Too far behind: everything anew.
-            let snapshot = cache.snapshot();
-            graph.replace(kind, &snapshot);
-            after = snapshot.revision;
-            continue;
-        };
-        let mut changes = Vec::new();
-        while feed.next(&mut changes).await.is_ok() {
-            for change in changes.drain(..) {
-                match change.kind {
-                    ChangeKind::Deleted => graph.remove(kind, &change.entry),
-                    _ => graph.put(kind, &change.entry),
-                }
-                after = change.revision;
-            }
-        }
-    }
 }
 
 fn own_key(entry: &Entry) -> Key {
@@ -86,6 +64,21 @@ fn own_key(entry: &Entry) -> Key {
 }
 
 impl Graph {
+    /// Waits for what happens next to objects of a kind, and makes it count.
+    async fn follow(&self, kind: Kind, reflector: &mut Reflector, changes: &mut Vec<Arc<Change>>) -> Event {
+        let event = reflector.next(changes).await;
+        if let Event::Listed(snapshot) = &event {
+            self.replace(kind, snapshot);
+        }
+        for change in changes.drain(..) {
+            match change.kind {
+                ChangeKind::Deleted => self.remove(kind, &change.entry),
+                _ => self.put(kind, &change.entry),
+            }
+        }
+        event
+    }
+
     /// Makes the index what a snapshot says. Objects that stay related are so at every moment.
     fn replace(&self, kind: Kind, snapshot: &Snapshot) {
         let keys: HashSet<Key> = snapshot.objects.values().map(|entry| own_key(entry)).collect();

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use generic_server::registry::Directory;
+use generic_server::directory::Directory;
 use machinery::GroupResource;
 use parking_lot::Mutex;
 use storage::{Event, EventKind, Revision, StorageError, Store, WatchHandle, WatchSink};

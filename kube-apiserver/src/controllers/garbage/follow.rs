@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use generic_server::registry::cache::{ChangeKind, Interest, Snapshot};
-use generic_server::registry::directory::{Elsewhere, Registered, RemoteResource};
+use generic_server::directory::{Registered, RemoteResource, RemoteResources};
+use generic_server::registry::cache::{ChangeKind, Snapshot};
+use generic_server::registry::{Event, Reflector};
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use machinery::{GroupKind, GroupResource};
@@ -249,7 +250,7 @@ impl Follows {
     async fn watch_engines(&mut self, stores: &[(GroupResource, Registered)]) {
         let ignored = events();
         for (_, registered) in stores {
-            let engine = registered.store.engine();
+            let engine = registered.store.as_system().engine();
             if self.engines.iter().any(|(known, _)| Arc::ptr_eq(known, engine)) {
                 continue;
             }
@@ -270,7 +271,7 @@ impl Follows {
     }
 
     /// Follows what aggregated servers have, as it is now.
-    pub(super) fn turn_remote(&mut self, server: &Arc<dyn Elsewhere>, turn: &mut Turn) {
+    pub(super) fn turn_remote(&mut self, server: &Arc<dyn RemoteResources>, turn: &mut Turn) {
         let mut wanted = server.resources();
         turn.kinds.extend(wanted.iter().map(|r| r.kind.group_kind()));
         wanted.retain(|resource| resource.followable);
@@ -308,7 +309,7 @@ impl Follows {
 /// Where a resource's objects are.
 enum Kept {
     Local(Registered),
-    Remote(Arc<dyn Elsewhere>, Arc<RemoteResource>),
+    Remote(Arc<dyn RemoteResources>, Arc<RemoteResource>),
 }
 
 /// The Events, which own nothing and have no owners.
@@ -329,7 +330,7 @@ async fn inhabited(stores: Vec<(GroupResource, Registered)>) -> Vec<GroupResourc
                 count_only: true,
                 ..RangeRequest::default()
             };
-            let found = store.engine().range(request).await;
+            let found = store.as_system().engine().range(request).await;
             found.map_or(true, |found| found.count > 0).then_some(resource)
         });
     let counted = stream::iter(counts).buffer_unordered(COUNTS);
@@ -368,84 +369,73 @@ async fn follow_local(
     reporter: Reporter,
 ) {
     let source = Source::local(&resource);
-    let store = &registered.store;
     let mut events = Vec::new();
     let mut first = true;
+    let mut reflector = Reflector::new(registered.store.clone());
+    let mut changes = Vec::new();
     loop {
-        let (Ok(snapshot), Ok(cache)) = (store.fresh().await, store.cache().await) else {
-            events.push(ObjectEvent::Failing);
-            if !reporter.send(&mut events).await {
-                return;
+        let empty = reflector.newest().is_some_and(|newest| is_empty(&newest));
+        let next = reflector.next(&mut changes);
+        let event = if empty {
+            match tokio::time::timeout(LINGER, next).await {
+                Ok(event) => event,
+                Err(_) => {
+                    let now = reflector.newest().filter(|now| is_empty(now));
+                    if now.is_some_and(|now| arrivals.leave(&resource, now.revision)) {
+                        events.push(ObjectEvent::Left);
+                        reporter.send(&mut events).await;
+                        return;
+                    }
+                    continue;
+                }
             }
-            tokio::time::sleep(REST).await;
-            continue;
+        } else {
+            next.await
         };
-        let mut present = HashSet::new();
-        for entry in snapshot.objects.values() {
-            // After a gap also what has no owners: it may have had.
-            if first && !concerns(entry) {
-                continue;
-            }
-            let Some(node) = Node::of(&source, entry) else {
-                continue;
-            };
-            if !first {
-                present.insert(node.uid.clone());
-            }
-            events.push(ObjectEvent::Put(Box::new(node)));
-            if events.len() >= BATCH && !reporter.send(&mut events).await {
-                return;
-            }
-        }
-        events.push(ObjectEvent::Listed((!first).then_some(present)));
-        if !reporter.send(&mut events).await {
-            return;
-        }
-        first = false;
-        let Ok(mut feed) = cache.feed(snapshot.revision, Interest::All).await else {
-            tokio::time::sleep(REST).await;
-            continue;
-        };
-        drop(snapshot);
-        let mut changes = Vec::new();
-        loop {
-            let next = feed.next(&mut changes);
-            if is_empty(&cache.snapshot()) {
-                match tokio::time::timeout(LINGER, next).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => break,
-                    Err(_) => {
-                        let now = cache.snapshot();
-                        if is_empty(&now) && arrivals.leave(&resource, now.revision) {
-                            events.push(ObjectEvent::Left);
-                            reporter.send(&mut events).await;
-                            return;
-                        }
+        match event {
+            Event::Failed(_) => events.push(ObjectEvent::Failing),
+            Event::Listed(snapshot) => {
+                let mut present = HashSet::new();
+                for entry in snapshot.objects.values() {
+                    // After a gap also what has no owners: it may have had.
+                    if first && !concerns(entry) {
                         continue;
                     }
-                }
-            } else if next.await.is_err() {
-                break;
-            }
-            for change in changes.drain(..) {
-                let before = change.previous.as_ref();
-                events.extend(match change.kind {
-                    ChangeKind::Deleted => Metadata::of(&change.entry).map(|m| ObjectEvent::Gone(m.uid)),
-                    _ if concerns(&change.entry) || before.is_some_and(|e| concerns(e)) => {
-                        Node::of(&source, &change.entry).map(|node| ObjectEvent::Put(Box::new(node)))
+                    let Some(node) = Node::of(&source, entry) else {
+                        continue;
+                    };
+                    if !first {
+                        present.insert(node.uid.clone());
                     }
-                    _ => None,
-                });
+                    events.push(ObjectEvent::Put(Box::new(node)));
+                    if events.len() >= BATCH && !reporter.send(&mut events).await {
+                        return;
+                    }
+                }
+                events.push(ObjectEvent::Listed((!first).then_some(present)));
+                first = false;
             }
-            if !reporter.send(&mut events).await {
-                return;
+            Event::Changed => {
+                for change in changes.drain(..) {
+                    let before = change.previous.as_ref();
+                    events.extend(match change.kind {
+                        ChangeKind::Deleted => Metadata::of(&change.entry).map(|m| ObjectEvent::Gone(m.uid)),
+                        _ if concerns(&change.entry) || before.is_some_and(|e| concerns(e)) => {
+                            Node::of(&source, &change.entry).map(|node| ObjectEvent::Put(Box::new(node)))
+                        }
+                        _ => None,
+                    });
+                }
             }
+        }
+        if !reporter.send(&mut events).await {
+            return;
         }
     }
 }
 
 /// Reports everything that matters about one resource of an aggregated server.
-async fn follow_remote(server: Arc<dyn Elsewhere>, resource: Arc<RemoteResource>, reporter: Reporter) {
+async fn follow_remote(server: Arc<dyn RemoteResources>, resource: Arc<RemoteResource>, reporter: Reporter) {
     let source = Source {
         resource: resource.group_resource(),
         remote: true,

@@ -1,7 +1,7 @@
 //! The states of an object's owners: from the index, else from the store or the aggregated server that has them.
 
 use generic_server::ApiError;
-use generic_server::registry::directory::{RemoteAsk, Whereabouts};
+use generic_server::directory::{KindLocation, RemoteAsk};
 use machinery::{GroupKind, GroupVersion, GroupVersionKind, Reason};
 
 use super::index::{Index, OwnerState};
@@ -66,18 +66,18 @@ async fn look_up(
         let Some(namespace) = reach(store.config().namespaced, node) else {
             return Ok(OwnerState::Unknown);
         };
-        let entry = store.find(namespace, &owner.name).await?;
+        let entry = store.as_system().find(namespace, &owner.name).await?;
         let source = Source::local(&store.config().resource);
         (entry.and_then(|entry| Metadata::of(&entry)), source, namespace)
     } else {
-        let server = client.directory().elsewhere();
+        let server = client.directory().remote_resources();
         let wanted = GroupVersionKind {
             group: version.group.clone(),
             version: version.version.clone(),
             kind: owner.kind.clone(),
         };
-        let at = server.map(|server| (server, server.whereabouts(&wanted)));
-        let Some((server, Whereabouts::Served(resource))) = at else {
+        let at = server.map(|server| (server, server.locate(&wanted)));
+        let Some((server, KindLocation::Served(resource))) = at else {
             found.kinds.push(kind);
             return Ok(OwnerState::Unknown);
         };
@@ -137,10 +137,11 @@ pub(super) async fn stranger(client: &Client, owner: &Owner, node: &Node) -> Opt
         .resource(("", "namespaces"))
         .ok()?
         .store
+        .as_system()
         .fresh()
         .await
         .ok()?;
-    let objects = store.fresh().await.ok()?;
+    let objects = store.as_system().fresh().await.ok()?;
     let mut all = namespaces.objects.values().map(|entry| entry.name());
     let at = all.find(|namespace| {
         let found = objects.objects.get(store.key(namespace, &owner.name).as_str());

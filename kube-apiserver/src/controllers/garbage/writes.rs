@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use generic_server::ApiError;
-use generic_server::registry::directory::{Elsewhere, RemoteAsk, RemoteResource};
-use generic_server::registry::write::{DeleteOptions, Preconditions};
+use generic_server::directory::{RemoteAsk, RemoteResource, RemoteResources};
+use generic_server::write::{DeleteOptions, Preconditions};
 use machinery::{Reason, meta};
 use serde_json::{Value, json};
 
@@ -24,8 +24,11 @@ pub(super) enum Written {
 }
 
 /// An aggregated server with the resource of an object; `None` when it is away.
-fn remote<'a>(client: &'a Client, node: &Node) -> Option<(&'a Arc<dyn Elsewhere>, Arc<RemoteResource>)> {
-    let server = client.directory().elsewhere()?;
+fn remote<'a>(
+    client: &'a Client,
+    node: &Node,
+) -> Option<(&'a Arc<dyn RemoteResources>, Arc<RemoteResource>)> {
+    let server = client.directory().remote_resources()?;
     let wanted = &node.place.source.resource;
     let mut all = server.resources().into_iter();
     Some((server, all.find(|r| r.group_resource() == *wanted)?))

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use generic_server::admission::policy::{self, Phase};
+use generic_server::dynamic_admission::policy::{self, Phase};
 use machinery::names::{
     dns1035_label, dns1123_subdomain, name_is_dns_subdomain, path_segment_name, qualified_name,
 };

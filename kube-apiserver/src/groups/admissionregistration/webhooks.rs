@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use generic_server::admission::webhook::condition_faults;
+use generic_server::dynamic_admission::webhook::condition_faults;
 use machinery::names::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number, qualified_name};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use generic_server::ApiError;
 use generic_server::registry::strategy::{Finisher, WriteContext, WriteHooks};
-use generic_server::registry::write::DeleteOptions;
+use generic_server::write::DeleteOptions;
 use machinery::{FieldError, FieldPath, GroupKind, meta};
 use serde_json::{Value, json};
 
@@ -202,7 +202,13 @@ impl Allocator {
         let mut ledger = self.ledger.lock().await;
         // In this order: what is no longer pending after this line is in the snapshot.
         let busy = self.pending.lock().clone();
-        let snapshot = self.client.resource(("", "services"))?.store.fresh().await?;
+        let snapshot = self
+            .client
+            .resource(("", "services"))?
+            .store
+            .as_system()
+            .fresh()
+            .await?;
         ledger.follow(&snapshot.objects);
         let mut search = Search {
             ledger: &mut ledger,

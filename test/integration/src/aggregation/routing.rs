@@ -21,7 +21,11 @@ async fn slice(plane: &control_plane::ControlPlane, service: &str, name: &str, a
         "endpoints": [{"addresses": [at.ip().to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": at.port(), "protocol": "TCP"}],
     });
-    store.insert(&object, None).await.expect("it is stored");
+    store
+        .as_system()
+        .insert(&object, None)
+        .await
+        .expect("it is stored");
 }
 
 /// A Service without a cluster network behind it.

@@ -1,8 +1,8 @@
 //! `pods/eviction`: deletes a pod if its disruption budget allows that.
 
 use generic_server::ApiError;
-use generic_server::registry::write::{DeleteOptions, Preconditions};
 use generic_server::resource::{Answer, CreateCall, NamedCreate};
+use generic_server::write::{DeleteOptions, Preconditions};
 use machinery::selector::LabelSelector;
 use machinery::time::Timestamp;
 use machinery::{Cause, FieldPath, GroupKind, GroupResource, GroupVersionKind, Map, meta};

@@ -225,7 +225,12 @@ impl SharedPorts {
         for _ in 0..ATTEMPTS {
             // In this order: whoever enters a port later makes the write below fail.
             let stored = self.read().await?;
-            let services = client.resource(("", "services"))?.store.fresh().await?;
+            let services = client
+                .resource(("", "services"))?
+                .store
+                .as_system()
+                .fresh()
+                .await?;
             let mut used = BTreeSet::new();
             for entry in services.objects.values() {
                 used.extend(ports(&things(&entry.value())).filter(|port| self.range.contains(port)));

@@ -1,0 +1,73 @@
+//! How objects of a kind are read, whether they come from a client, from apply or from admission.
+
+use std::sync::{Arc, LazyLock};
+
+use machinery::codec::{self, DecodeError, Decoded, StrictError};
+use machinery::schema::{KindSchema, Node, NodeId, Schema};
+use machinery::{ApiError, custom};
+use serde_json::Value;
+
+/// How bodies of this resource are read.
+#[derive(Debug, Clone)]
+pub enum Decoding {
+    /// A built-in kind: typed strictly by its schema, unknown fields dropped (or reported), protobuf offered.
+    Builtin(KindSchema),
+    /// A custom kind: pruned and defaulted by its structural schema.
+    Custom(KindSchema),
+    /// A custom kind that preserves unknown fields at its root and has no schema to speak of.
+    Unstructured,
+}
+
+impl Decoding {
+    /// The schema, where there is one.
+    pub fn schema(&self) -> Option<&KindSchema> {
+        match self {
+            Decoding::Builtin(schema) | Decoding::Custom(schema) => Some(schema),
+            Decoding::Unstructured => None,
+        }
+    }
+
+    /// An object that apply has merged or admission has changed, read back as the kind.
+    pub(crate) fn reread(&self, merged: Value) -> Result<Value, ApiError> {
+        let mut decoded = Decoded {
+            value: merged,
+            strict: Vec::new(),
+        };
+        let done = match self {
+            Decoding::Builtin(schema) => {
+                codec::typed::decode_builtin(schema.root(), decoded.value).map(|reread| reread.value)
+            }
+            Decoding::Custom(schema) => shape(Some(schema), &mut decoded).map(|()| decoded.value),
+            Decoding::Unstructured => Ok(decoded.value),
+        };
+        done.map_err(|error| ApiError::raw_internal(error.to_string()))
+    }
+}
+
+/// Prunes and defaults a custom object; its metadata, and that of objects embedded in it, is read as built-in metadata is.
+pub(crate) fn shape(schema: Option<&KindSchema>, decoded: &mut Decoded) -> Result<(), DecodeError> {
+    static ANYTHING: LazyLock<KindSchema> = LazyLock::new(|| {
+        let arena = Schema {
+            nodes: vec![Node::default()],
+            root: Some(NodeId(0)),
+        };
+        KindSchema::new(Arc::new(arena), NodeId(0))
+    });
+    let mut unknown = Vec::new();
+    if let Some(schema) = schema {
+        unknown = custom::prune(schema.root(), &mut decoded.value, true);
+        custom::prune_nulls(schema.root(), &mut decoded.value);
+    }
+    let root = schema.unwrap_or(&*ANYTHING).root();
+    let metadata = custom::coerce_metadata(root, &mut decoded.value, true, false)
+        .map_err(|error| DecodeError::Type(error.to_string()))?;
+    let (own, embedded): (Vec<_>, Vec<_>) = metadata
+        .into_iter()
+        .partition(|path| path.starts_with("metadata."));
+    let unknown = own.into_iter().chain(unknown).chain(embedded);
+    decoded.strict.extend(unknown.map(StrictError::Unknown));
+    if let Some(schema) = schema {
+        custom::default_decoded(schema.root(), &mut decoded.value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! What other servers keep for the same clients: the remote half of what works across resources.
+
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+use machinery::{ApiError, GroupResource, GroupVersionKind};
+use serde_json::Value;
+
+/// A resource of another server, at the version that it is asked in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteResource {
+    /// Its kind.
+    pub kind: GroupVersionKind,
+    /// Its plural name.
+    pub resource: Arc<str>,
+    /// Objects live in namespaces.
+    pub namespaced: bool,
+    /// Objects can be listed, watched and deleted.
+    pub followable: bool,
+}
+
+impl RemoteResource {
+    /// Without the version.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource {
+            group: self.kind.group.clone(),
+            resource: self.resource.clone(),
+        }
+    }
+}
+
+/// Where a kind is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KindLocation {
+    /// By another server, which is available.
+    Served(Arc<RemoteResource>),
+    /// If anywhere, by another server, which is away.
+    Away,
+    /// By no other server.
+    Nowhere,
+}
+
+/// What is asked of another server about one object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RemoteAsk {
+    /// Its metadata.
+    Get,
+    /// A JSON merge patch.
+    Patch(Value),
+    /// Its deletion, with these options.
+    Delete(Value),
+}
+
+/// A list and what follows it, of metadata alone: each item is a watch event, `{"type": ..., "object": ...}`. What is there comes as
+/// `ADDED`, then one `BOOKMARK` when all of it has come, then changes. Ends when it has to be begun anew.
+pub type RemoteLines = BoxStream<'static, Result<Value, String>>;
+
+/// What other servers keep for the same clients.
+#[async_trait::async_trait]
+pub trait RemoteResources: Send + Sync + std::fmt::Debug {
+    /// Deletes what they keep in a namespace, and tells what could not be and what is still there.
+    async fn empty(&self, namespace: &str) -> Leftovers;
+    /// Group versions whose servers cannot be asked, as `group/version: why`.
+    fn undiscovered(&self) -> Vec<String>;
+    /// Where a kind is served.
+    fn locate(&self, kind: &GroupVersionKind) -> KindLocation;
+    /// The resources of servers that are available, each once.
+    fn resources(&self) -> Vec<Arc<RemoteResource>>;
+    /// Asks about one object; gives it, or what the server says of it.
+    ///
+    /// # Errors
+    /// As the server has it; 503 when it cannot be asked.
+    async fn ask(
+        &self,
+        resource: &RemoteResource,
+        namespace: &str,
+        name: &str,
+        ask: RemoteAsk,
+    ) -> Result<Value, ApiError>;
+    /// Follows a resource.
+    fn follow(&self, resource: &Arc<RemoteResource>) -> RemoteLines;
+    /// Fires when a server comes or goes, or says something else of itself.
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64>;
+}
+
+/// What is left of a namespace on other servers.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    /// Group versions whose servers cannot be asked, as `group/version: why`.
+    pub undiscovered: Vec<String>,
+    /// What could not be listed or deleted, and why.
+    pub failures: Vec<String>,
+    /// Objects that are still there, by resource.
+    pub resources: Vec<(GroupResource, usize)>,
+    /// The same by finalizer.
+    pub finalizers: Vec<(String, usize)>,
+}

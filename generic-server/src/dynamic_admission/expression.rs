@@ -1,0 +1,482 @@
+//! CEL over admission requests: the variables that upstream declares, match conditions, and a budget shared by expressions.
+//!
+//! `object` and `oldObject` are untyped, as upstream has them; `request` and `namespaceObject` are typed. Mirrors
+//! `apiserver/pkg/admission/plugin/cel`.
+
+use std::sync::LazyLock;
+
+use futures_util::FutureExt;
+use kube_cel::{
+    AuthzCheck, AuthzResource, AuthzTarget, Bindings, DeclType, Env, EnvBuilder, FieldDecl, Library,
+    ListType, Program, Type, Val,
+};
+use machinery::go;
+use machinery::{FieldError, FieldPath, GroupVersionResource};
+use serde_json::{Value, json};
+
+use super::matching;
+use crate::admission::Attributes;
+use crate::authz::{self, Authorizer, Decision};
+use crate::request::User;
+
+/// No expression is looked at any more: the budget is spent.
+pub(super) const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+fn object(name: &str, fields: &[(&str, &DeclType, bool)]) -> DeclType {
+    let fields = fields
+        .iter()
+        .map(|(name, decl, required)| FieldDecl::new(name, (*decl).clone()).required(*required, false));
+    DeclType::object(name, fields)
+}
+
+static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
+    let text = &DeclType::string();
+    let texts = &DeclType::list(text.clone(), None, ListType::Atomic);
+    let triple = |name: &str, last: &str| {
+        object(
+            name,
+            &[("group", text, true), ("version", text, true), (last, text, true)],
+        )
+    };
+    let kind = &triple("kubernetes.GroupVersionKind", "kind");
+    let resource = &triple("kubernetes.GroupVersionResource", "resource");
+    let extra = &DeclType::map(texts.clone(), None);
+    let user = &object(
+        "kubernetes.UserInfo",
+        &[
+            ("username", text, false),
+            ("uid", text, false),
+            ("groups", texts, false),
+            ("extra", extra, false),
+        ],
+    );
+    object(
+        "kubernetes.AdmissionRequest",
+        &[
+            ("kind", kind, true),
+            ("resource", resource, true),
+            ("subResource", text, false),
+            ("requestKind", kind, true),
+            ("requestResource", resource, true),
+            ("requestSubResource", text, false),
+            ("name", text, true),
+            ("namespace", text, false),
+            ("operation", text, true),
+            ("userInfo", user, true),
+            ("dryRun", &DeclType::bool(), false),
+            ("options", &DeclType::dynamic(), false),
+        ],
+    )
+});
+
+static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
+    let (text, number, time) = (&DeclType::string(), &DeclType::int(), &DeclType::date_time());
+    let texts = &DeclType::list(text.clone(), None, ListType::Atomic);
+    let pairs = &DeclType::map(text.clone(), None);
+    let condition = object(
+        "kubernetes.NamespaceCondition",
+        &[
+            ("status", text, true),
+            ("type", text, true),
+            ("lastTransitionTime", time, true),
+            ("message", text, true),
+            ("reason", text, true),
+        ],
+    );
+    let conditions = &DeclType::list(condition, None, ListType::Atomic);
+    let metadata = &object(
+        "kubernetes.NamespaceMetadata",
+        &[
+            ("name", text, true),
+            ("generateName", text, true),
+            ("namespace", text, true),
+            ("labels", pairs, true),
+            ("annotations", pairs, true),
+            ("UID", text, true),
+            ("creationTimestamp", time, true),
+            ("deletionGracePeriodSeconds", number, true),
+            ("deletionTimestamp", time, true),
+            ("generation", number, true),
+            ("resourceVersion", text, true),
+            ("finalizers", texts, true),
+        ],
+    );
+    object(
+        "kubernetes.Namespace",
+        &[
+            ("metadata", metadata, true),
+            (
+                "spec",
+                &object("kubernetes.NamespaceSpec", &[("finalizers", texts, true)]),
+                true,
+            ),
+            (
+                "status",
+                &object(
+                    "kubernetes.NamespaceStatus",
+                    &[("conditions", conditions, true), ("phase", text, true)],
+                ),
+                true,
+            ),
+        ],
+    )
+});
+
+/// What expressions of a place may speak of besides the request and its objects.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Scope {
+    pub(super) params: bool,
+    pub(super) authorizer: bool,
+    /// `Object` and `JSONPatch`.
+    pub(super) patches: bool,
+}
+
+impl Scope {
+    /// The environment, to be extended.
+    pub(super) fn env(self) -> EnvBuilder {
+        let mut env = Env::builder()
+            .typed("object", Type::Dyn)
+            .typed("oldObject", Type::Dyn)
+            .typed("namespaceObject", NAMESPACE.cel_type().clone())
+            .typed("request", REQUEST.cel_type().clone());
+        if self.params {
+            env = env.typed("params", Type::Dyn);
+        }
+        if self.authorizer {
+            env = env
+                .typed("authorizer", Type::AUTHORIZER)
+                .typed("authorizer.requestResource", Type::RESOURCE_CHECK);
+        }
+        if self.patches {
+            let text = &DeclType::string();
+            let patch = object(
+                "JSONPatch",
+                &[
+                    ("op", text, false),
+                    ("path", text, false),
+                    ("from", text, false),
+                    ("value", &DeclType::dynamic(), false),
+                ],
+            );
+            env = env
+                .structure(&patch)
+                .library(Library::JsonPatch)
+                .library(Library::Objects);
+        }
+        env
+    }
+}
+
+/// An expression as it was written, with its program or why there is none.
+#[derive(Debug)]
+pub(super) struct Expression {
+    pub(super) source: String,
+    pub(super) program: Result<Program, String>,
+}
+
+impl Expression {
+    /// Compiles. `wanted` says which types of result will do, and how upstream names them.
+    pub(super) fn compile(env: &Env, source: &str, wanted: &Wanted) -> Self {
+        let program = env
+            .compile(source)
+            .map_err(|faults| faults.detail())
+            .and_then(|program| wanted.check(program));
+        Expression {
+            source: source.to_string(),
+            program,
+        }
+    }
+
+    /// Evaluates out of a budget. The outer error ends all evaluation: the budget is spent.
+    pub(super) fn eval<'a>(
+        &self,
+        bindings: &Bindings<'a>,
+        lazy: Option<&dyn Metered>,
+        budget: &mut u64,
+    ) -> Result<Result<Val<'a>, String>, String> {
+        let program = match &self.program {
+            Ok(program) => program,
+            Err(why) => return Ok(Err(format!("compilation error: {why}"))),
+        };
+        let (result, cost) = program.eval_counted(bindings);
+        let cost = cost.saturating_add(lazy.map_or(0, Metered::take));
+        let Some(left) = budget.checked_sub(cost) else {
+            *budget = 0;
+            return Err(OUT_OF_BUDGET.into());
+        };
+        *budget = left;
+        Ok(result.map_err(|error| format!("expression '{}' resulted in error: {error}", self.source)))
+    }
+}
+
+/// Something that evaluates on demand and knows what it cost.
+pub(super) trait Metered {
+    /// The cost since the last call.
+    fn take(&self) -> u64;
+}
+
+/// The result types that an expression may have.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Bool,
+    Text,
+    TextOrNull,
+    Any,
+    /// `Object`.
+    Object,
+    /// `list(JSONPatch)`.
+    Patches,
+}
+
+impl Wanted {
+    fn check(&self, program: Program) -> Result<Program, String> {
+        let found = program.output_type();
+        let fits = match self {
+            Self::Bool => matches!(found, Type::Bool),
+            Self::Text => matches!(found, Type::String),
+            Self::TextOrNull => matches!(found, Type::String | Type::Null),
+            Self::Any => true,
+            Self::Object => found.name() == "Object",
+            Self::Patches => matches!(found, Type::List(item) if item.name() == "JSONPatch"),
+        };
+        let wanted = match self {
+            _ if fits => return Ok(program),
+            Self::TextOrNull => {
+                return Err(format!(
+                    "must evaluate to one of [string null_type] but got {found}"
+                ));
+            }
+            Self::Bool => "bool",
+            Self::Text => "string",
+            Self::Any => "any",
+            Self::Object => "Object",
+            Self::Patches => "list(JSONPatch)",
+        };
+        Err(format!("must evaluate to {wanted} but got {found}"))
+    }
+}
+
+/// What expressions see of one write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub(super) object: Option<&'a Value>,
+    pub(super) old: Option<&'a Value>,
+    pub(super) request: &'a Value,
+    pub(super) namespace: Option<&'a Value>,
+    pub(super) params: Option<&'a Value>,
+    pub(super) asker: Option<&'a Asker<'a>>,
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn bindings(&self) -> Bindings<'a> {
+        let dynamic = |value: Option<&'a Value>| value.map_or(Val::Null, Val::dynamic);
+        let typed = |value: &'a Value, decl: &'static DeclType| Val::json(value, decl).unwrap_or(Val::Null);
+        let mut bindings = Bindings::new()
+            .with("object", dynamic(self.object))
+            .with("oldObject", dynamic(self.old))
+            .with("params", dynamic(self.params))
+            .with("request", typed(self.request, &REQUEST))
+            .with(
+                "namespaceObject",
+                self.namespace.map_or(Val::Null, |value| typed(value, &NAMESPACE)),
+            );
+        if let Some(asker) = self.asker {
+            bindings.set("authorizer", Val::authorizer(asker));
+            bindings.set(
+                "authorizer.requestResource",
+                Val::resource_check(asker, asker.request_resource()),
+            );
+        }
+        bindings
+    }
+}
+
+/// The `request` of expressions and, with what is added to it, of AdmissionReviews.
+pub(super) fn request_value(attributes: &Attributes<'_>) -> Value {
+    let user = attributes.authorized.user();
+    let kind = json!({"group": &*attributes.gvk.group, "version": &*attributes.gvk.version, "kind": &*attributes.gvk.kind});
+    let resource = json!({"group": &*attributes.gvr.group, "version": &*attributes.gvr.version, "resource": &*attributes.gvr.resource});
+    let mut info = json!({"username": user.name});
+    if !user.uid.is_empty() {
+        info["uid"] = user.uid.clone().into();
+    }
+    if !user.groups.is_empty() {
+        info["groups"] = json!(user.groups);
+    }
+    if !user.extra.is_empty() {
+        info["extra"] = json!(user.extra);
+    }
+    let mut request = json!({
+        "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+        "operation": attributes.operation.as_str(), "userInfo": info, "dryRun": attributes.dry_run,
+    });
+    for (key, text) in [
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
+        ("name", attributes.name),
+        ("namespace", matching::namespace_of(attributes)),
+    ] {
+        if !text.is_empty() {
+            request[key] = text.into();
+        }
+    }
+    if let Some(options) = attributes.options {
+        request["options"] = options.clone();
+    }
+    request
+}
+
+/// Answers what expressions ask of the authorizer, on behalf of the request's user.
+#[derive(Debug)]
+pub(super) struct Asker<'a> {
+    pub(super) authorizer: &'a dyn Authorizer,
+    pub(super) user: &'a User,
+    pub(super) gvr: &'a GroupVersionResource,
+    pub(super) subresource: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+}
+
+impl<'a> Asker<'a> {
+    /// For the user of a request.
+    pub(super) fn of(attributes: &Attributes<'a>, authorizer: &'a dyn Authorizer) -> Self {
+        Asker {
+            authorizer,
+            user: attributes.authorized.user(),
+            gvr: attributes.gvr,
+            subresource: attributes.subresource,
+            namespace: matching::namespace_of(attributes),
+            name: attributes.name,
+        }
+    }
+
+    fn request_resource(&self) -> AuthzResource {
+        AuthzResource {
+            group: self.gvr.group.to_string(),
+            resource: self.gvr.resource.to_string(),
+            subresource: self.subresource.into(),
+            namespace: self.namespace.into(),
+            name: self.name.into(),
+            ..AuthzResource::default()
+        }
+    }
+}
+
+impl kube_cel::Authorizer for Asker<'_> {
+    fn check(&self, check: &AuthzCheck) -> kube_cel::Decision {
+        let account = check.service_account.as_ref().map(|(namespace, name)| User {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![
+                "system:serviceaccounts".into(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".into(),
+            ],
+            ..User::default()
+        });
+        let mut attributes = authz::Attributes {
+            user: account.as_ref().unwrap_or(self.user),
+            verb: &check.verb,
+            is_resource: false,
+            group: "",
+            version: "",
+            resource: "",
+            subresource: "",
+            namespace: "",
+            name: "",
+            path: "",
+            field_selector: "",
+        };
+        match &check.target {
+            AuthzTarget::Path(path) => attributes.path = path,
+            AuthzTarget::Resource(resource) => {
+                attributes.is_resource = true;
+                attributes.group = &resource.group;
+                attributes.version = "*";
+                attributes.resource = &resource.resource;
+                attributes.subresource = &resource.subresource;
+                attributes.namespace = &resource.namespace;
+                attributes.name = &resource.name;
+                attributes.field_selector = &resource.field_selector;
+            }
+        }
+        // Authorizers in the process answer at once. One that has to ask elsewhere cannot be waited for here: that is an error,
+        // and nothing is allowed.
+        let (allowed, reason, error) = match self.authorizer.authorize(&attributes).now_or_never() {
+            Some(Decision::Allow(reason)) => (true, reason, None),
+            Some(Decision::Deny(reason) | Decision::NoOpinion(reason)) => (false, reason, None),
+            None => (
+                false,
+                String::new(),
+                Some("the authorizer cannot answer inside an expression".to_string()),
+            ),
+        };
+        kube_cel::Decision {
+            allowed,
+            reason,
+            error,
+        }
+    }
+}
+
+/// `matchConditions`.
+#[derive(Debug)]
+pub(super) struct Conditions(Vec<Expression>);
+
+/// What match conditions say of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Matched {
+    Yes,
+    No,
+    /// Some could not be evaluated, and none says no.
+    Failed(String),
+}
+
+impl Conditions {
+    /// Compiles those of a webhook or policy.
+    pub(super) fn compile(value: &Value, env: &Env) -> Self {
+        let conditions = value.get("matchConditions").and_then(Value::as_array);
+        let sources = conditions
+            .into_iter()
+            .flatten()
+            .map(|condition| machinery::meta::dig_str(condition, &["expression"]));
+        Conditions(
+            sources
+                .map(|source| Expression::compile(env, source, &Wanted::Bool))
+                .collect(),
+        )
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is wrong with those that do not compile.
+    pub(super) fn faults(&self, path: &FieldPath<'_>) -> Vec<FieldError> {
+        let faults = self.0.iter().enumerate().filter_map(|(index, condition)| {
+            let why = condition.program.as_ref().err()?;
+            let path = path.index(index);
+            let path = path.child("expression");
+            Some(FieldError::invalid_str(&path, &condition.source, why.clone()))
+        });
+        faults.collect()
+    }
+
+    /// Evaluates all of them.
+    pub(super) fn matches(&self, bindings: &Bindings<'_>, lazy: Option<&dyn Metered>) -> Matched {
+        let mut budget = kube_cel::MATCH_CONDITIONS_BUDGET;
+        let mut errors = Vec::new();
+        for condition in &self.0 {
+            match condition.eval(bindings, lazy, &mut budget) {
+                Err(spent) => return Matched::Failed(spent),
+                Ok(Err(why)) => errors.push(why),
+                Ok(Ok(value)) if value.as_bool() == Some(false) => return Matched::No,
+                Ok(Ok(_)) => {}
+            }
+        }
+        if errors.is_empty() {
+            return Matched::Yes;
+        }
+        Matched::Failed(go::aggregate(&errors).into_owned())
+    }
+}

@@ -1,0 +1,278 @@
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: rules in CEL that may refuse or change a write, without a webhook.
+//!
+//! Policies and bindings are followed in the background; an expression is compiled once, when its policy changes. A write reads
+//! one immutable list. Mirrors upstream's `admission/plugin/policy`.
+
+mod compile;
+mod mutating;
+mod params;
+mod validating;
+mod variables;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinery::{ApiError, GroupResource, GroupVersionResource, meta};
+use parking_lot::Mutex;
+use serde_json::Value;
+use storage::Revision;
+
+use super::expression::{Asker, Input, request_value};
+use super::matching::{Matcher, Namespaces, exempt, namespace_of};
+use super::{configuration, shown_name};
+use crate::admission::{AdmissionPlugin, Attributes, Operation};
+use crate::authz::Authorizer;
+use crate::directory::Directory;
+use crate::registry::cache::Snapshot;
+use crate::registry::{Synced, follow};
+
+use compile::{Body, Policy};
+use params::ParamRef;
+
+pub use compile::faults;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Which of the two kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// MutatingAdmissionPolicy.
+    Mutating,
+    /// ValidatingAdmissionPolicy.
+    Validating,
+}
+
+impl Phase {
+    fn kind(self) -> &'static str {
+        match self {
+            Phase::Mutating => "MutatingAdmissionPolicy",
+            Phase::Validating => "ValidatingAdmissionPolicy",
+        }
+    }
+
+    fn resources(self) -> [&'static str; 2] {
+        match self {
+            Phase::Mutating => ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"],
+            Phase::Validating => ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+        }
+    }
+}
+
+/// What a binding of a validating policy does with a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Deny,
+    Warn,
+    Audit,
+}
+
+/// A binding, compiled.
+#[derive(Debug)]
+struct Binding {
+    name: String,
+    policy: String,
+    matcher: Option<Matcher>,
+    params: Option<ParamRef>,
+    actions: Vec<Action>,
+}
+
+impl Binding {
+    fn compile(name: &str, binding: &Value) -> Self {
+        let spec = binding.get("spec").unwrap_or(&Value::Null);
+        let set = |key: &str| spec.get(key).filter(|value| value.is_object());
+        let actions = spec.get("validationActions").and_then(Value::as_array);
+        let actions = actions
+            .into_iter()
+            .flatten()
+            .filter_map(|action| match action.as_str()? {
+                "Deny" => Some(Action::Deny),
+                "Warn" => Some(Action::Warn),
+                "Audit" => Some(Action::Audit),
+                _ => None,
+            });
+        Binding {
+            name: name.to_string(),
+            policy: meta::dig_str(spec, &["policyName"]).to_string(),
+            matcher: set("matchResources").map(Matcher::of_resources),
+            params: set("paramRef").map(ParamRef::read),
+            actions: actions.collect(),
+        }
+    }
+
+    async fn matches(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        namespaces: &Namespaces,
+    ) -> Result<bool, ApiError> {
+        match &self.matcher {
+            Some(matcher) => matcher.matches(attributes, object, namespaces).await,
+            None => Ok(true),
+        }
+    }
+}
+
+/// A policy with its bindings. Without any it is not active.
+#[derive(Debug, Clone)]
+struct Active {
+    policy: Arc<Policy>,
+    bindings: Arc<[Arc<Binding>]>,
+}
+
+/// Compiled objects by name, with the revision that they were compiled of.
+type Compiled<T> = HashMap<String, (Revision, Arc<T>)>;
+
+/// What the followers have compiled so far; `None` of what has not been read yet.
+#[derive(Debug, Default)]
+struct Known {
+    policies: Option<Compiled<Policy>>,
+    bindings: Option<Compiled<Binding>>,
+}
+
+/// The admission plugin.
+#[derive(Debug)]
+pub struct Policies {
+    phase: Phase,
+    directory: Arc<Directory>,
+    authorizer: Arc<dyn Authorizer>,
+    known: Mutex<Known>,
+    active: Synced<Vec<Active>>,
+}
+
+impl Policies {
+    /// A plugin that knows no policy until they are followed.
+    pub fn new(phase: Phase, directory: Arc<Directory>, authorizer: Arc<dyn Authorizer>) -> Arc<Self> {
+        Arc::new(Policies {
+            phase,
+            directory,
+            authorizer,
+            known: Mutex::default(),
+            active: Synced::default(),
+        })
+    }
+
+    /// Keeps policies and bindings current, for ever. Where they are not served it stays without any, and lets no write pass.
+    pub async fn follow(self: Arc<Self>) {
+        let [policies, bindings] = self
+            .phase
+            .resources()
+            .map(|resource| self.directory.get(&GroupResource::new(GROUP, resource)));
+        let (Some(policies), Some(bindings)) = (policies, bindings) else {
+            tracing::error!(plugin = self.name(), "admission configuration is not served");
+            return;
+        };
+        tokio::join!(
+            follow(policies.store, |snapshot| self.take_policies(snapshot)),
+            follow(bindings.store, |snapshot| self.take_bindings(snapshot)),
+        );
+    }
+
+    fn take_policies(&self, snapshot: &Snapshot) {
+        let mut known = self.known.lock();
+        let before = known.policies.take().unwrap_or_default();
+        known.policies = Some(renew(snapshot, before, |name, value| {
+            Policy::compile(self.phase, name, value)
+        }));
+        self.publish(&known);
+    }
+
+    fn take_bindings(&self, snapshot: &Snapshot) {
+        let mut known = self.known.lock();
+        let before = known.bindings.take().unwrap_or_default();
+        known.bindings = Some(renew(snapshot, before, Binding::compile));
+        self.publish(&known);
+    }
+
+    /// Publishes what is active, once both kinds have been read: a policy is nothing without its bindings.
+    fn publish(&self, known: &Known) {
+        let (Some(policies), Some(all)) = (&known.policies, &known.bindings) else {
+            return;
+        };
+        let mut bindings: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
+        for (_, binding) in all.values() {
+            bindings.entry(&binding.policy).or_default().push(binding.clone());
+        }
+        let mut active: Vec<Active> = Vec::new();
+        for (_, policy) in policies.values() {
+            if let Some(mut bound) = bindings.remove(policy.name.as_str()) {
+                bound.sort_by(|a, b| a.name.cmp(&b.name));
+                active.push(Active {
+                    policy: policy.clone(),
+                    bindings: bound.into(),
+                });
+            }
+        }
+        active.sort_by(|a, b| a.policy.name.cmp(&b.policy.name));
+        self.active.set(active);
+    }
+
+    /// The namespace whose object expressions see; none for what is in none, and for namespaces themselves.
+    async fn namespace(
+        &self,
+        attributes: &Attributes<'_>,
+        namespaces: &Namespaces,
+    ) -> Result<Option<Value>, ApiError> {
+        let of_namespaces = attributes.gvr.group.is_empty() && &*attributes.gvk.kind == "Namespace";
+        match namespace_of(attributes) {
+            "" => Ok(None),
+            _ if of_namespaces => Ok(None),
+            name => namespaces.get(name).await.map(Some),
+        }
+    }
+}
+
+fn renew<T>(snapshot: &Snapshot, mut known: Compiled<T>, compile: impl Fn(&str, &Value) -> T) -> Compiled<T> {
+    let entries = snapshot.objects.values().map(|entry| {
+        let name = entry.name();
+        let compiled = known
+            .remove(name)
+            .filter(|(revision, _)| *revision == entry.revision)
+            .unwrap_or_else(|| (entry.revision, Arc::new(compile(name, &entry.value()))));
+        (name.to_string(), compiled)
+    });
+    entries.collect()
+}
+
+#[async_trait::async_trait]
+impl AdmissionPlugin for Policies {
+    fn name(&self) -> &'static str {
+        self.phase.kind()
+    }
+
+    fn is_synced(&self) -> bool {
+        self.active.is_synced()
+    }
+
+    async fn wait_until_synced(&self, patience: Duration) {
+        // Whether it came in time shows in the state.
+        let _ = self.active.wait(patience).await;
+    }
+
+    fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
+        match &*self.active.peek() {
+            None => !exempt(gvr),
+            Some(active) => {
+                !active.is_empty()
+                    && !exempt(gvr)
+                    && active
+                        .iter()
+                        .any(|one| one.policy.matcher.covers(operation, gvr, subresource))
+            }
+        }
+    }
+
+    async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Value>) -> Result<(), ApiError> {
+        match self.phase {
+            Phase::Mutating => self.mutate(attributes, object).await,
+            Phase::Validating => Ok(()),
+        }
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
+        match self.phase {
+            Phase::Mutating => Ok(()),
+            Phase::Validating => self.check(attributes, object).await,
+        }
+    }
+}

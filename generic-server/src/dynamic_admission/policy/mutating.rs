@@ -1,0 +1,323 @@
+//! MutatingAdmissionPolicy over one write.
+
+use kube_cel::{Bindings, List, Val};
+use machinery::{ApiError, Cause, Reason};
+use serde_json::{Map, Value};
+
+use super::compile::Mutation;
+use super::variables::Lazy;
+use super::{AdmissionPlugin, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy};
+use super::{configuration, namespace_of, params, request_value, shown_name};
+use crate::admission::ObjectKind;
+use crate::dynamic_admission::expression::{Expression, Matched};
+
+/// A policy that could not do its work. By its failure policy that refuses the write.
+struct Fault<'p> {
+    policy: &'p Policy,
+    binding: Option<&'p Binding>,
+    message: String,
+    reason: Option<Reason>,
+}
+
+/// Why a mutation did not happen.
+enum Stop {
+    /// By failure policy.
+    Fault(String),
+    Status(ApiError),
+}
+
+impl From<String> for Stop {
+    fn from(why: String) -> Self {
+        Stop::Fault(why)
+    }
+}
+
+impl Policies {
+    /// Lets every active policy that is about this write change the object.
+    pub(super) async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Value>,
+    ) -> Result<(), ApiError> {
+        let active = configuration(&self.active, attributes, object.as_deref()).await?;
+        // Expressions may be long computations, however small the object.
+        crate::cpu::pause(crate::cpu::Lane::Bodies).await;
+        let namespaces = Namespaces(self.directory.clone());
+        let rounds = attributes.rounds;
+        if let Some(rounds) = rounds {
+            rounds.enter(self.name(), object.as_deref());
+        }
+        let mut faults: Vec<Fault<'_>> = Vec::new();
+        let mut called = false;
+        for one in active.iter() {
+            let policy = &*one.policy;
+            let Body::Mutations { mutations, reinvoked } = &policy.body else {
+                continue;
+            };
+            let shown = object.as_deref();
+            let misconfigured = |binding: Option<_>, why: &str| Fault {
+                policy,
+                binding,
+                message: match binding {
+                    None => format!("failed to configure policy: {why}"),
+                    Some(_) => format!("failed to configure binding: {why}"),
+                },
+                reason: None,
+            };
+            match policy.matcher.matches(attributes, shown, &namespaces).await {
+                Ok(true) if policy.constrained => {}
+                Ok(_) => continue,
+                Err(error) => {
+                    faults.push(misconfigured(None, error.message()));
+                    continue;
+                }
+            }
+            for binding in one.bindings.iter() {
+                let params = match binding.matches(attributes, object.as_deref(), &namespaces).await {
+                    Ok(false) => continue,
+                    Ok(true) => {
+                        let reference = binding.params.as_ref();
+                        params::collect(&self.directory, policy, reference, namespace_of(attributes)).await
+                    }
+                    Err(error) => Err(error.message().to_string()),
+                };
+                let params = match params {
+                    Ok(params) => params,
+                    Err(why) => {
+                        faults.push(misconfigured(Some(&**binding), &why));
+                        continue;
+                    }
+                };
+                let namespace = self.namespace(attributes, &namespaces).await?;
+                for (index, params) in params.iter().enumerate() {
+                    let id = format!("{}/{}/{index}", policy.name, binding.name);
+                    let mut fault = |message: String| {
+                        faults.push(Fault {
+                            policy,
+                            binding: Some(binding),
+                            message,
+                            reason: Some(Reason::Invalid),
+                        });
+                    };
+                    let sight = Sight {
+                        policies: self,
+                        policy,
+                        attributes,
+                        namespace: namespace.as_ref(),
+                        params: params.as_ref(),
+                    };
+                    match sight.wanted(object.as_deref()) {
+                        Matched::Yes => {}
+                        Matched::No => continue,
+                        Matched::Failed(why) => {
+                            fault(why);
+                            continue;
+                        }
+                    }
+                    if rounds.is_some_and(|rounds| !rounds.calls(self.name(), &id)) {
+                        continue;
+                    }
+                    called = true;
+                    let mut changed = false;
+                    for mutation in mutations {
+                        let Some(object) = object.as_deref_mut() else {
+                            break;
+                        };
+                        match sight.apply(mutation, object) {
+                            Ok(new) => {
+                                changed |= new != *object;
+                                *object = new;
+                            }
+                            Err(Stop::Fault(why)) => fault(why),
+                            Err(Stop::Status(error)) => return Err(error),
+                        }
+                    }
+                    if let Some(rounds) = rounds {
+                        if changed {
+                            rounds.changed(self.name());
+                        }
+                        if *reinvoked {
+                            rounds.invoked(self.name(), &id);
+                        }
+                    }
+                }
+            }
+        }
+        if called && let Some(rounds) = rounds {
+            rounds.leave(self.name(), object.as_deref());
+        }
+        faults.retain(|fault| !fault.policy.ignore_failures);
+        match faults.is_empty() {
+            true => Ok(()),
+            false => Err(refusal(&faults, attributes, object.as_deref())),
+        }
+    }
+}
+
+fn refusal(faults: &[Fault<'_>], attributes: &Attributes<'_>, object: Option<&Value>) -> ApiError {
+    let texts = faults.iter().map(|fault| match fault.binding {
+        Some(binding) => format!(
+            "policy '{}' with binding '{}' denied request: {}",
+            fault.policy.name, binding.name, fault.message
+        ),
+        None => format!(
+            "policy \"{}\" denied request: {}",
+            fault.policy.name, fault.message
+        ),
+    });
+    let texts: Vec<String> = texts.collect();
+    let resource = attributes.gvr.group_resource();
+    let base = ApiError::forbidden(&resource, shown_name(attributes, object), "");
+    let reason = faults.first().and_then(|fault| fault.reason);
+    let mut error = ApiError::new(
+        403,
+        reason.unwrap_or(Reason::Forbidden),
+        texts.first().cloned().unwrap_or_default(),
+    );
+    if let Some(details) = base.details() {
+        error = error.with_details(details.clone());
+    }
+    for message in texts {
+        error = error.with_cause(Cause {
+            message,
+            ..Cause::default()
+        });
+    }
+    error
+}
+
+/// What one invocation of a policy sees besides the object.
+struct Sight<'s> {
+    policies: &'s Policies,
+    policy: &'s Policy,
+    attributes: &'s Attributes<'s>,
+    namespace: Option<&'s Value>,
+    params: Option<&'s Value>,
+}
+
+impl Sight<'_> {
+    fn with<T>(&self, object: Option<&Value>, look: impl FnOnce(&Bindings<'_>, &Lazy<'_>) -> T) -> T {
+        let request = request_value(self.attributes);
+        let asker = Asker::of(self.attributes, &*self.policies.authorizer);
+        let input = Input {
+            object,
+            old: self.attributes.old,
+            request: &request,
+            namespace: self.namespace,
+            params: self.params,
+            asker: Some(&asker),
+        };
+        let lazy = Lazy::new(&self.policy.variables, input.bindings());
+        look(&lazy.bindings(), &lazy)
+    }
+
+    fn wanted(&self, object: Option<&Value>) -> Matched {
+        if self.policy.conditions.is_empty() {
+            return Matched::Yes;
+        }
+        self.with(object, |bindings, lazy| {
+            self.policy.conditions.matches(bindings, Some(lazy))
+        })
+    }
+
+    /// The object as a mutation leaves it.
+    fn apply(&self, mutation: &Mutation, object: &Value) -> Result<Value, Stop> {
+        let new = match mutation {
+            Mutation::Apply(expression) => self.overlay(expression, object)?,
+            Mutation::Patch(expression) => self.patch(expression, object)?,
+        };
+        self.attributes.reread(new).map_err(Stop::Status)
+    }
+
+    fn overlay(&self, expression: &Expression, object: &Value) -> Result<Value, Stop> {
+        let mut config = self.with(Some(object), |bindings, lazy| {
+            let mut budget = kube_cel::RUNTIME_BUDGET;
+            let value = expression.eval(bindings, Some(lazy), &mut budget)??;
+            placed(&value)?;
+            value.to_json().map_err(|error| error.to_string())
+        })?;
+        for key in ["apiVersion", "kind"] {
+            if let (Some(text), Some(fields)) = (object.get(key), config.as_object_mut()) {
+                fields.insert(key.into(), text.clone());
+            }
+        }
+        let schema = self.attributes.resource.and_then(ObjectKind::schema);
+        let Some(schema) = schema else {
+            return Err(Stop::Status(ApiError::unavailable(format!(
+                "Resource kind {} not found. There can be a delay between when CustomResourceDefinitions are created and when they are available.",
+                self.attributes.gvk
+            ))));
+        };
+        machinery::apply::overlay(object, &config, schema.root())
+            .map_err(|why| Stop::Fault(format!("error applying patch: {why}")))
+    }
+
+    fn patch(&self, expression: &Expression, object: &Value) -> Result<Value, Stop> {
+        let patch = self.with(Some(object), |bindings, lazy| {
+            let mut budget = kube_cel::RUNTIME_BUDGET;
+            let value = expression.eval(bindings, Some(lazy), &mut budget)??;
+            let Val::List(list) = &value else {
+                return Err("type mismatch: JSONPatchType.expression should evaluate to array".to_string());
+            };
+            operations(list)
+        })?;
+        if patch.as_array().is_some_and(Vec::is_empty) {
+            return Ok(object.clone());
+        }
+        match machinery::patch::json::apply(object, &patch) {
+            Ok(new) => Ok(new),
+            // The patch asks whether it is wanted.
+            Err(_) if failed_test(&patch, object) => Ok(object.clone()),
+            Err(error) => Err(Stop::Fault(format!("JSON Patch: {error}"))),
+        }
+    }
+}
+
+/// Whether what is built stands where its type says.
+fn placed(value: &Val<'_>) -> Result<(), String> {
+    let faults = value.misplaced_types();
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(format!("type mismatch: {}", faults.join("\n"))),
+    }
+}
+
+/// JSON patch operations as an expression built them.
+fn operations(list: &List<'_>) -> Result<Value, String> {
+    let mut out = Vec::with_capacity(list.len());
+    for item in list.iter() {
+        let item = item.map_err(|error| error.to_string())?;
+        let Val::Map(fields) = &item else {
+            return Err(
+                "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch".into(),
+            );
+        };
+        let mut operation = Map::new();
+        for key in ["op", "path", "from", "value"] {
+            let Some(value) = fields.field(key) else { continue };
+            let value = value.map_err(|error| error.to_string())?;
+            placed(&value)?;
+            let value = value.to_json().map_err(|error| {
+                format!(
+                    "JSONPath valueExpression evaluated to a type that could not marshal to JSON: {error}"
+                )
+            })?;
+            operation.insert(key.into(), value);
+        }
+        out.push(Value::Object(operation));
+    }
+    Ok(Value::Array(out))
+}
+
+/// Whether the first operation of the patch that fails is a `test`.
+fn failed_test(patch: &Value, object: &Value) -> bool {
+    let mut object = object.clone();
+    for operation in patch.as_array().into_iter().flatten() {
+        let single = Value::Array(vec![operation.clone()]);
+        match machinery::patch::json::apply(&object, &single) {
+            Ok(next) => object = next,
+            Err(_) => return operation.get("op").and_then(Value::as_str) == Some("test"),
+        }
+    }
+    false
+}

@@ -1,0 +1,329 @@
+//! ValidatingAdmissionPolicy over one write.
+
+use kube_cel::Val;
+use machinery::{ApiError, Cause, Reason};
+use serde_json::{Value, json};
+
+use super::variables::Lazy;
+use super::{Action, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, namespace_of};
+use super::{configuration, params, request_value, shown_name};
+use crate::dynamic_admission::expression::{Expression, Matched};
+
+/// The longest message an expression may give, in bytes.
+const MOST_MESSAGE: usize = 5 * 1024;
+/// The longest audit annotation, in bytes.
+const MOST_ANNOTATION: usize = 10 * 1024;
+
+/// A failed validation.
+struct Decision {
+    index: usize,
+    message: String,
+    reason: &'static str,
+}
+
+/// The first refusal decides the answer.
+struct Denial<'p> {
+    policy: &'p Policy,
+    binding: Option<&'p Binding>,
+    message: String,
+    reason: &'static str,
+}
+
+const INVALID: &str = "Invalid";
+
+fn known_reason(reason: &str) -> &'static str {
+    match reason {
+        "Forbidden" => "Forbidden",
+        "Unauthorized" => "Unauthorized",
+        "RequestEntityTooLarge" => "RequestEntityTooLarge",
+        _ => INVALID,
+    }
+}
+
+impl Denial<'_> {
+    fn answer(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> ApiError {
+        let name = &self.policy.name;
+        let bound = self.binding.map_or(String::new(), |binding| {
+            format!(" with binding '{}'", binding.name)
+        });
+        let message = format!(
+            "ValidatingAdmissionPolicy '{name}'{bound} denied request: {}",
+            self.message
+        );
+        let forbidden = ApiError::forbidden(
+            &attributes.gvr.group_resource(),
+            shown_name(attributes, object),
+            &message,
+        );
+        let (code, reason) = match self.reason {
+            "Forbidden" => (403, Reason::Forbidden),
+            "Unauthorized" => (401, Reason::Unauthorized),
+            "RequestEntityTooLarge" => (413, Reason::RequestEntityTooLarge),
+            _ => (422, Reason::Invalid),
+        };
+        let error = ApiError::new(code, reason, forbidden.message());
+        let error = match forbidden.details() {
+            Some(details) => error.with_details(details.clone()),
+            None => error,
+        };
+        error.with_cause(Cause {
+            message,
+            ..Cause::default()
+        })
+    }
+}
+
+/// What evaluating a policy once has found.
+#[derive(Default)]
+struct Findings {
+    failed: Vec<Decision>,
+    annotations: Vec<(String, String)>,
+    /// Annotations that could not be evaluated: a refusal whatever the binding's actions.
+    refusals: Vec<String>,
+}
+
+impl Findings {
+    fn error(policy: &Policy, message: String) -> Self {
+        let mut findings = Findings::default();
+        if !policy.ignore_failures {
+            findings.failed.push(Decision {
+                index: 0,
+                message,
+                reason: "",
+            });
+        }
+        findings
+    }
+}
+
+impl Policies {
+    /// Evaluates every active policy that is about this write.
+    pub(super) async fn check(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let active = configuration(&self.active, attributes, object).await?;
+        // Expressions may be long computations, however small the object.
+        crate::cpu::pause(crate::cpu::Lane::Bodies).await;
+        let namespaces = Namespaces(self.directory.clone());
+        let context = attributes.authorized.context();
+        let mut denials: Vec<Denial<'_>> = Vec::new();
+        for one in active.iter() {
+            let policy = &*one.policy;
+            let misconfigured = |binding, why: String| Denial {
+                policy,
+                binding,
+                message: match binding {
+                    None => format!("failed to configure policy: {why}"),
+                    Some(_) => format!("failed to configure binding: {why}"),
+                },
+                reason: "",
+            };
+            match policy.matcher.matches(attributes, object, &namespaces).await {
+                Ok(true) if policy.constrained => {}
+                Ok(true) | Ok(false) => continue,
+                Err(_) if policy.ignore_failures => continue,
+                Err(error) => {
+                    denials.push(misconfigured(None, error.message().to_string()));
+                    continue;
+                }
+            }
+            let mut annotations: Vec<(String, Vec<String>)> = Vec::new();
+            for binding in one.bindings.iter() {
+                let params = match binding.matches(attributes, object, &namespaces).await {
+                    Ok(false) => continue,
+                    Ok(true) => {
+                        let reference = binding.params.as_ref();
+                        params::collect(&self.directory, policy, reference, namespace_of(attributes)).await
+                    }
+                    Err(error) => Err(error.message().to_string()),
+                };
+                let params = match params {
+                    Ok(params) => params,
+                    Err(_) if policy.ignore_failures => continue,
+                    Err(why) => {
+                        denials.push(misconfigured(Some(binding), why));
+                        continue;
+                    }
+                };
+                let namespace = self.namespace(attributes, &namespaces).await?;
+                for params in &params {
+                    let findings =
+                        self.evaluate(policy, attributes, object, namespace.as_ref(), params.as_ref());
+                    for decision in findings.failed {
+                        self.act(policy, binding, &decision, attributes, &mut |message, reason| {
+                            denials.push(Denial {
+                                policy,
+                                binding: Some(binding),
+                                message,
+                                reason,
+                            });
+                        });
+                    }
+                    for message in findings.refusals {
+                        denials.push(Denial {
+                            policy,
+                            binding: Some(binding),
+                            message,
+                            reason: "",
+                        });
+                    }
+                    for (key, value) in findings.annotations {
+                        match annotations.iter_mut().find(|(known, _)| *known == key) {
+                            Some((_, values)) if values.contains(&value) => {}
+                            Some((_, values)) => values.push(value),
+                            None => annotations.push((key, vec![value])),
+                        }
+                    }
+                }
+            }
+            for (key, values) in annotations {
+                context.annotate(&format!("{}/{key}", policy.name), values.join(", "));
+            }
+        }
+        match denials.first() {
+            Some(denial) => Err(denial.answer(attributes, object)),
+            None => Ok(()),
+        }
+    }
+
+    /// Does what a binding says about a failure.
+    fn act(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        decision: &Decision,
+        attributes: &Attributes<'_>,
+        deny: &mut dyn FnMut(String, &'static str),
+    ) {
+        let context = attributes.authorized.context();
+        for action in &binding.actions {
+            match action {
+                Action::Deny => deny(decision.message.clone(), decision.reason),
+                Action::Warn => context.warn(format!(
+                    "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
+                    policy.name, binding.name, decision.message
+                )),
+                Action::Audit => {
+                    let actions = binding.actions.iter().map(|action| match action {
+                        Action::Deny => "Deny",
+                        Action::Warn => "Warn",
+                        Action::Audit => "Audit",
+                    });
+                    let failure = json!([{
+                        "message": decision.message, "policy": policy.name, "binding": binding.name,
+                        "expressionIndex": decision.index, "validationActions": actions.collect::<Vec<_>>(),
+                    }]);
+                    context.annotate(
+                        "validation.policy.admission.k8s.io/validation_failure",
+                        failure.to_string(),
+                    );
+                }
+            }
+        }
+    }
+
+    fn evaluate(
+        &self,
+        policy: &Policy,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        namespace: Option<&Value>,
+        params: Option<&Value>,
+    ) -> Findings {
+        let Body::Validations {
+            validations,
+            annotations,
+        } = &policy.body
+        else {
+            return Findings::default();
+        };
+        let request = request_value(attributes);
+        let asker = Asker::of(attributes, &*self.authorizer);
+        let input = Input {
+            object,
+            old: attributes.old,
+            request: &request,
+            namespace,
+            params,
+            asker: Some(&asker),
+        };
+        let lazy = Lazy::new(&policy.variables, input.bindings());
+        let bindings = lazy.bindings();
+        match policy.conditions.matches(&bindings, Some(&lazy)) {
+            Matched::Yes => {}
+            Matched::No => return Findings::default(),
+            Matched::Failed(why) => return Findings::error(policy, why),
+        }
+        let mut budget = kube_cel::RUNTIME_BUDGET;
+        let mut results = Vec::with_capacity(validations.len());
+        for validation in validations {
+            match validation.expression.eval(&bindings, Some(&lazy), &mut budget) {
+                Ok(result) => results.push(result),
+                Err(spent) => return Findings::error(policy, spent),
+            }
+        }
+        let mut findings = Findings::default();
+        for (index, (validation, result)) in validations.iter().zip(results).enumerate() {
+            match result {
+                Err(message) if !policy.ignore_failures => findings.failed.push(Decision {
+                    index,
+                    message,
+                    reason: "",
+                }),
+                Err(_) => {}
+                Ok(value) if value.as_bool() == Some(true) => {}
+                Ok(_) => {
+                    let said = validation.message_expression.as_ref().and_then(|expression| {
+                        let said = expression.eval(&bindings, Some(&lazy), &mut budget);
+                        message(said.ok()?.ok()?)
+                    });
+                    let fallback = || match validation.message.as_str() {
+                        "" => format!("failed expression: {}", validation.expression.source.trim()),
+                        message => message.to_string(),
+                    };
+                    findings.failed.push(Decision {
+                        index,
+                        message: said.unwrap_or_else(fallback),
+                        reason: known_reason(&validation.reason),
+                    });
+                }
+            }
+        }
+        let mut budget = kube_cel::RUNTIME_BUDGET;
+        for (key, expression) in annotations {
+            match annotation(expression, &bindings, &lazy, &mut budget) {
+                Ok(Some(value)) => findings.annotations.push((key.clone(), value)),
+                Ok(None) => {}
+                Err(_) if policy.ignore_failures => {}
+                Err(why) => findings.refusals.push(why),
+            }
+        }
+        findings
+    }
+}
+
+/// A message that an expression gave, if it is fit to be shown.
+fn message(value: Val<'_>) -> Option<String> {
+    let text = value.as_str()?.trim();
+    let fit = !text.is_empty() && text.len() <= MOST_MESSAGE && !text.contains('\n');
+    fit.then(|| text.to_string())
+}
+
+fn annotation(
+    expression: &Expression,
+    bindings: &kube_cel::Bindings<'_>,
+    lazy: &Lazy<'_>,
+    budget: &mut u64,
+) -> Result<Option<String>, String> {
+    let value = expression.eval(bindings, Some(lazy), budget)??;
+    let text = value.as_str().map(str::trim).filter(|text| !text.is_empty());
+    Ok(text.map(|text| {
+        let mut end = text.len().min(MOST_ANNOTATION);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text[..end].to_string()
+    }))
+}

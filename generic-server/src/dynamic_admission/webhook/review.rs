@@ -1,0 +1,160 @@
+//! AdmissionReview, `v1` and `v1beta1`: the question, and reading the answer. Mirrors upstream's `webhook/request`.
+
+use base64::Engine;
+use machinery::{ApiError, meta};
+use serde_json::{Value, json};
+
+use crate::admission::Attributes;
+use crate::dynamic_admission::expression::request_value;
+
+const GROUP: &str = "admission.k8s.io";
+
+/// A question.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) uid: String,
+    version: &'static str,
+    pub(super) body: Value,
+}
+
+/// What a webhook said.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) allowed: bool,
+    /// The patch, decoded.
+    pub(super) patch: Option<Value>,
+    /// `status` of a refusal.
+    pub(super) status: Option<Value>,
+    pub(super) warnings: Vec<String>,
+    pub(super) annotations: Vec<(String, String)>,
+}
+
+/// An object as webhooks see it.
+fn shown(attributes: &Attributes<'_>, object: Option<&Value>) -> Value {
+    let Some(object) = object else { return Value::Null };
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields
+            .entry("apiVersion")
+            .or_insert_with(|| attributes.gvk.group_version().to_string().into());
+        fields
+            .entry("kind")
+            .or_insert_with(|| attributes.gvk.kind.to_string().into());
+    }
+    object
+}
+
+impl Question {
+    /// In the first of the webhook's versions that is known.
+    pub(super) fn new(
+        versions: &[String],
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<Self, String> {
+        let known = versions.iter().find_map(|version| match version.as_str() {
+            "v1" => Some("v1"),
+            "v1beta1" => Some("v1beta1"),
+            _ => None,
+        });
+        let version = known.ok_or(
+            "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)",
+        )?;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let mut request = request_value(attributes);
+        request["uid"] = uid.clone().into();
+        request["object"] = shown(attributes, object);
+        request["oldObject"] = shown(attributes, attributes.old);
+        if request.get("options").is_none() {
+            request["options"] = Value::Null;
+        }
+        let body = json!({"kind": "AdmissionReview", "apiVersion": format!("{GROUP}/{version}"), "request": request});
+        Ok(Question { uid, version, body })
+    }
+
+    /// Reads the answer; the error says what is wrong with it.
+    pub(super) fn read(&self, review: &Value, mutating: bool) -> Result<Answer, String> {
+        let response = review.get("response").filter(|response| response.is_object());
+        let response = response.ok_or("webhook response was absent")?;
+        let text = |key: &str| meta::dig_str(response, &[key]);
+        let (patch, patch_type) = (text("patch"), response.get("patchType").and_then(Value::as_str));
+        if self.version == "v1" {
+            if text("uid") != self.uid {
+                let found = machinery::field::go_quote(text("uid"));
+                return Err(format!("expected response.uid=\"{}\", got {found}", self.uid));
+            }
+            let (version, kind) = (meta::api_version(review), meta::kind(review));
+            if version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
+                return Err(format!(
+                    "expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {version}, Kind={kind}"
+                ));
+            }
+            match (mutating, patch.is_empty(), patch_type) {
+                (false, false, _) => return Err("validating webhook may not return response.patch".into()),
+                (false, true, Some(_)) => {
+                    return Err("validating webhook may not return response.patchType".into());
+                }
+                (true, false, None) => {
+                    return Err("webhook returned response.patch but not response.patchType".into());
+                }
+                (true, true, Some(_)) => {
+                    return Err("webhook returned response.patchType but not response.patch".into());
+                }
+                (true, false, Some("")) => {
+                    return Err("webhook returned invalid response.patchType of \"\"".into());
+                }
+                (true, false, Some(other)) if other != "JSONPatch" => {
+                    return Err(format!("unsupported patch type \"{other}\""));
+                }
+                _ => {}
+            }
+        }
+        let patch = match mutating && !patch.is_empty() {
+            true => Some(decode(patch)?),
+            false => None,
+        };
+        let strings = |key: &str| response.get(key).and_then(Value::as_array).into_iter().flatten();
+        let annotations = response.get("auditAnnotations").and_then(Value::as_object);
+        Ok(Answer {
+            allowed: response.get("allowed").and_then(Value::as_bool).unwrap_or(false),
+            patch,
+            status: response
+                .get("status")
+                .filter(|status| status.is_object())
+                .cloned(),
+            warnings: strings("warnings")
+                .filter_map(Value::as_str)
+                .map(String::from)
+                .collect(),
+            annotations: annotations
+                .into_iter()
+                .flatten()
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_string())))
+                .collect(),
+        })
+    }
+}
+
+fn decode(patch: &str) -> Result<Value, String> {
+    let bad = |why: String| format!("received undecodable patch in webhook response: {why}");
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(patch)
+        .map_err(|error| bad(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))
+}
+
+/// The refusal of a webhook as the client sees it.
+pub(super) fn refusal(hook: &str, status: Option<Value>) -> ApiError {
+    let denied = format!("admission webhook \"{hook}\" denied the request");
+    let mut status = status.unwrap_or_else(|| json!({}));
+    let text = |status: &Value, key: &str| meta::dig_str(status, &[key]).to_string();
+    let message = match (text(&status, "message"), text(&status, "reason")) {
+        (message, _) if !message.is_empty() => format!("{denied}: {message}"),
+        (_, reason) if !reason.is_empty() => format!("{denied}: {reason}"),
+        _ => format!("{denied} without explanation"),
+    };
+    let code = status.get("code").and_then(Value::as_u64).unwrap_or(0);
+    status["kind"] = "Status".into();
+    status["code"] = code.clamp(400, 599).into();
+    status["message"] = message.clone().into();
+    ApiError::from_value(&status).unwrap_or_else(|| ApiError::bad_request(message))
+}

@@ -1,0 +1,257 @@
+//! Managed fields around a write: who is the manager, what is reset, and the small rules about metadata that go with it. The
+//! set arithmetic is [`machinery::apply`]'s.
+
+use std::collections::HashSet;
+
+use machinery::apply::{self, FieldFilter, Options, SameShape, ScalePaths, Versions};
+use machinery::schema::{KindSchema, SchemaRef, builtin};
+use machinery::{ApiError, GroupVersion, GroupVersionKind, limits, meta};
+use serde_json::{Value, json};
+
+use crate::registry::strategy::{OtherVersion, Strategy};
+use crate::request::Authorized;
+use crate::resource::ServedResource;
+
+/// The longest name of a manager that is taken from a User-Agent.
+const MAX_MANAGER: usize = 128;
+
+/// The manager of a write: what the client names, else its User-Agent up to the first slash.
+pub(crate) fn manager<'a>(named: &'a str, authorized: &'a Authorized) -> std::borrow::Cow<'a, str> {
+    if !named.is_empty() {
+        return named.into();
+    }
+    let agent = &authorized.context().user_agent;
+    let agent = agent.split('/').next().unwrap_or_default();
+    let printable: String = agent.chars().filter(|c| !c.is_control()).collect();
+    let mut end = printable.len().min(MAX_MANAGER);
+    while !printable.is_char_boundary(end) {
+        end -= 1;
+    }
+    printable[..end].to_string().into()
+}
+
+/// Owner references of one object are one: equal ones are dropped with a warning.
+pub(crate) fn dedup_owners(authorized: &Authorized, object: &mut Value, after_admission: bool) {
+    let references = meta::owner_references(object);
+    if references.len() < 2 {
+        return;
+    }
+    let mut seen: HashSet<&Value> = HashSet::with_capacity(references.len());
+    let (mut uids, mut twice): (HashSet<&str>, Vec<&str>) = (HashSet::new(), Vec::new());
+    for reference in references {
+        let uid = || reference.get("uid").and_then(Value::as_str).unwrap_or_default();
+        if !seen.insert(reference) && uids.insert(uid()) {
+            twice.push(uid());
+        }
+    }
+    if twice.is_empty() {
+        return;
+    }
+    seen.clear();
+    let kept: Vec<Value> = references
+        .iter()
+        .filter(|reference| seen.insert(*reference))
+        .cloned()
+        .collect();
+    let more = if twice.len() > limits::CAUSES { ", ..." } else { "" };
+    twice.truncate(limits::CAUSES);
+    let when = if after_admission {
+        " after mutating admission happens"
+    } else {
+        ""
+    };
+    authorized.context().warn(format!(
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}{more}",
+        twice.join(", ")
+    ));
+    meta::set(object, "ownerReferences", kept);
+}
+
+/// A write that changes nothing but the times of managed fields changes nothing.
+pub(crate) fn ignore_time_only(object: &mut Value, live: &Value) {
+    let fields = |object: &Value| {
+        meta::metadata(object)
+            .and_then(|m| m.get("managedFields"))
+            .cloned()
+    };
+    if fields(object) != fields(live) && apply::same_but_times(live, object) {
+        meta::set(object, "managedFields", fields(live).unwrap_or_default());
+    }
+}
+
+/// The versions of a resource, as field ownership asks for them. Versions of one group are of one shape, but for those that
+/// the strategy names; custom resources are distinguished by their paths alone.
+struct OfResource<'a> {
+    resource: &'a ServedResource,
+    schema: SchemaRef<'a>,
+    others: &'a [(OtherVersion, KindSchema)],
+}
+
+impl OfResource<'_> {
+    fn other(&self, api_version: &str) -> Option<&(OtherVersion, KindSchema)> {
+        self.others
+            .iter()
+            .find(|(other, _)| other.api_version == api_version)
+    }
+}
+
+impl Versions for OfResource<'_> {
+    fn schema(&self, api_version: &str) -> Option<SchemaRef<'_>> {
+        if let Some((_, schema)) = self.other(api_version) {
+            return Some(schema.root());
+        }
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        (group == &*self.resource.gvr.group).then_some(self.schema)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        let mut object = object.clone();
+        let text = |error: ApiError| error.message().to_owned();
+        if let Some((other, _)) = self.other(meta::api_version(&object)) {
+            object = (other.from)(object).map_err(text)?;
+        }
+        if let Some((other, _)) = self.other(api_version) {
+            object = (other.to)(object).map_err(text)?;
+        }
+        if let Some(map) = object.as_object_mut() {
+            map.insert("apiVersion".into(), api_version.into());
+        }
+        Ok(object)
+    }
+}
+
+/// What a write through this strategy resets, for the resource's version.
+fn filters<'a>(strategy: &dyn Strategy, api_version: &'a str) -> Vec<(&'a str, FieldFilter)> {
+    let paths: Vec<Vec<&str>> = strategy
+        .reset_fields()
+        .iter()
+        .map(|path| path.split('.').collect())
+        .collect();
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    let paths: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
+    vec![(api_version, FieldFilter::exclude(&paths))]
+}
+
+/// Who writes what through what.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer<'a> {
+    pub(crate) resource: &'a ServedResource,
+    pub(crate) strategy: &'a dyn Strategy,
+    pub(crate) subresource: &'a str,
+    pub(crate) authorized: &'a Authorized,
+    /// What the client names as manager, or nothing.
+    pub(crate) named: &'a str,
+}
+
+impl Writer<'_> {
+    fn with<T>(&self, act: impl FnOnce(&OfResource<'_>, &Options<'_>) -> T) -> Option<T> {
+        let schema = self.resource.schema()?.root();
+        let api_version = self.resource.gvk.api_version();
+        let now = super::now();
+        let manager = manager(self.named, self.authorized);
+        let filters = filters(self.strategy, &api_version);
+        let others: Vec<(OtherVersion, KindSchema)> = self
+            .strategy
+            .other_versions()
+            .iter()
+            .filter_map(|other| {
+                let version = GroupVersion::parse(other.api_version)?;
+                let schema = builtin().kind(&version.group, &version.version, &self.resource.gvk.kind)?;
+                Some((*other, schema))
+            })
+            .collect();
+        let options = Options {
+            manager: &manager,
+            subresource: self.subresource,
+            kind: &self.resource.gvk,
+            now: &now,
+            filters: &filters,
+        };
+        Some(act(
+            &OfResource {
+                resource: self.resource,
+                schema,
+                others: &others,
+            },
+            &options,
+        ))
+    }
+
+    /// Books a create, update or patch to its manager.
+    pub(crate) fn record_ownership(&self, live: Option<&Value>, object: &mut Value) {
+        self.with(|versions, options| apply::update(live, object, versions, options));
+    }
+
+    /// Server-side apply: the merged object with its managed fields, to be read back and defaulted.
+    pub(crate) fn apply(&self, live: Option<&Value>, patch: &Value, force: bool) -> Result<Value, ApiError> {
+        self.with(|versions, options| apply::apply(live, patch, versions, options, force))
+            .unwrap_or_else(|| Err(ApiError::method_not_allowed()))
+            .map(|applied| applied.object)
+    }
+
+    /// Books a write of the replicas through `scale` to its manager, in the terms of the parent. `applied` is the patch and
+    /// whether it may take fields over, for an apply. Answers the scale as it is then.
+    pub(crate) fn record_scale_ownership(
+        &self,
+        live: &Value,
+        object: &mut Value,
+        path: &[String],
+        applied: Option<(&Value, bool)>,
+    ) -> Result<Value, ApiError> {
+        let Some(schema) = builtin().kind("autoscaling", "v1", "Scale") else {
+            return Err(ApiError::internal("no schema for kind Scale"));
+        };
+        let fields = |object: &Value| {
+            meta::metadata(object)
+                .and_then(|m| m.get("managedFields"))
+                .cloned()
+        };
+        let api_version = self.resource.gvk.api_version();
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let paths: &ScalePaths<'_> = &[(&api_version, Some(&path))];
+        let parent = fields(live);
+        let failed = |error: String| ApiError::internal(error);
+        let shown = apply::scale_to_subresource(parent.as_ref(), paths).map_err(failed)?;
+        let replicas = |object: &Value| meta::dig(object, &path).cloned().unwrap_or_else(|| 0.into());
+        let scale = |object: &Value| {
+            json!({
+                "apiVersion": "autoscaling/v1", "kind": "Scale",
+                "metadata": {"name": meta::name(object), "namespace": meta::namespace(object)},
+                "spec": {"replicas": replicas(object)},
+            })
+        };
+        let mut before = scale(live);
+        meta::set(&mut before, "managedFields", shown.unwrap_or_default());
+        let versions = SameShape {
+            api_versions: &["autoscaling/v1"],
+            schema: schema.root(),
+        };
+        let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
+        let now = super::now();
+        let manager = manager(self.named, self.authorized);
+        let options = Options {
+            manager: &manager,
+            subresource: "scale",
+            kind: &kind,
+            now: &now,
+            filters: &[],
+        };
+        let after = match applied {
+            Some((patch, force)) => apply::apply(Some(&before), patch, &versions, &options, force)?.object,
+            None => {
+                let mut after = scale(object);
+                apply::update(Some(&before), &mut after, &versions, &options);
+                after
+            }
+        };
+        let merged = apply::scale_to_parent(parent.as_ref(), fields(&after).as_ref(), &api_version, paths);
+        meta::set(
+            object,
+            "managedFields",
+            merged.map_err(failed)?.unwrap_or_default(),
+        );
+        Ok(after)
+    }
+}

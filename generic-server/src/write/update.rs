@@ -1,0 +1,399 @@
+//! PUT, PATCH and apply: read, transform, admit, check, commit against what was read; again when somebody was faster.
+
+use std::sync::Arc;
+
+use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, meta, names};
+use serde_json::Value;
+
+use super::{Stored, WriteCall, create, match_namespace, sent_version, without_version};
+use crate::admission::Operation;
+use crate::authz::{Attributes, Authorizer, Decision, forbidden};
+use crate::cpu;
+use crate::registry::cache::Entry;
+use crate::registry::store::Written;
+use crate::registry::strategy::Strategy;
+
+/// How often a write that names no resourceVersion is tried anew after a lost race. Upstream's storage tries without end;
+/// a bound turns a livelock into an answer.
+const ATTEMPTS: usize = 64;
+
+/// What must hold of the object, whatever its content.
+#[derive(Debug, Clone, Default)]
+pub struct Preconditions {
+    /// Its uid.
+    pub uid: Option<String>,
+    /// Its resourceVersion.
+    pub resource_version: Option<String>,
+}
+
+/// Makes the new object from the live one (`None` when there is none). Called again on every retry.
+pub type Transform<'t> = dyn FnMut(Option<&Value>) -> Result<Value, ApiError> + Send + 't;
+
+/// What this update is allowed.
+#[derive(Debug, Clone, Default)]
+pub struct UpdateRules<'a> {
+    /// What must hold of the live object.
+    pub preconditions: Preconditions,
+    /// Create the object when it is not there, whatever the strategy says (apply).
+    pub force_create: bool,
+    /// The transform keeps no resourceVersion of the client's: lost races are tried anew without telling the client.
+    pub retry: bool,
+    /// Asked whether the user may create, when the update turns out to be one.
+    pub create_check: Option<&'a dyn Authorizer>,
+}
+
+/// Updates an object. Answers it with whether it was created.
+pub async fn update(
+    call: &WriteCall<'_>,
+    name: &str,
+    rules: &UpdateRules<'_>,
+    transform: &mut Transform<'_>,
+) -> Result<(Stored, bool), ApiError> {
+    let store = call.store()?;
+    let resource = call.resource.gvr.group_resource();
+    let mut current = store.find(call.namespace, name).await?;
+    for _ in 0..ATTEMPTS {
+        let step = match &current {
+            Some(entry) => change(call, name, rules, transform, entry).await?,
+            None => {
+                if !call.strategy.allow_create_on_update() && !rules.force_create {
+                    return Err(ApiError::not_found(&resource, name));
+                }
+                match create_from(call, name, rules, transform).await {
+                    // Somebody else created it meanwhile: it is an update after all.
+                    Err(error) if error.reason() == Reason::AlreadyExists => {
+                        current = store.find(call.namespace, name).await?;
+                        continue;
+                    }
+                    created => return created.map(|stored| (stored, true)),
+                }
+            }
+        };
+        match step {
+            Step::Done(stored) => return Ok((stored, false)),
+            Step::Lost(newest) => {
+                if newest.is_none() && !rules.force_create && !call.strategy.allow_create_on_update() {
+                    return Err(ApiError::not_found(&resource, name));
+                }
+                current = newest;
+            }
+        }
+    }
+    Err(ApiError::modified(&resource, name))
+}
+
+async fn create_from(
+    call: &WriteCall<'_>,
+    name: &str,
+    rules: &UpdateRules<'_>,
+    transform: &mut Transform<'_>,
+) -> Result<Stored, ApiError> {
+    let mut object = transform(None)?;
+    cpu::slice().await;
+    if meta::name(&object).is_empty() {
+        meta::set(&mut object, "name", name);
+    }
+    if call.strategy.allow_create_on_update() && !meta::uid(&object).is_empty() {
+        // A PUT that names a uid means an object that exists.
+        let wanted = meta::uid(&object);
+        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: ");
+        let why = storage_error(call, name, &why);
+        return Err(ApiError::conflict(&call.resource.gvr.group_resource(), name, why));
+    }
+    if let Some(authorizer) = rules.create_check {
+        let info = call.authorized.info();
+        let attributes = Attributes {
+            verb: "create",
+            ..Attributes::of(call.authorized.user(), info)
+        };
+        match authorizer.authorize(&attributes).await {
+            Decision::Allow(_) => {}
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+                return Err(forbidden(&attributes, &reason));
+            }
+        }
+    }
+    create::create_as(call, object, create::Asked::Write).await
+}
+
+enum Step {
+    Done(Stored),
+    Lost(Option<Arc<Entry>>),
+}
+
+async fn change(
+    call: &WriteCall<'_>,
+    name: &str,
+    rules: &UpdateRules<'_>,
+    transform: &mut Transform<'_>,
+    entry: &Arc<Entry>,
+) -> Result<Step, ApiError> {
+    let resource = call.resource.gvr.group_resource();
+    // A small patch of a large object is as much work as a large one.
+    cpu::heavy(entry.json.len()).await;
+    call.leave_when_costly().await;
+    let live = super::served(call.resource, entry).await?;
+    check_preconditions(call, name, &rules.preconditions, &live)?;
+    cpu::slice().await;
+    let mut object = transform(Some(&live))?;
+    cpu::slice().await;
+    match_namespace(call, &mut object)?;
+    call.admission
+        .admit(
+            &call.attributes(Operation::Update, name, Some(&live)),
+            Some(&mut object),
+        )
+        .await?;
+
+    cpu::slice().await;
+    let sent = sent_version(&object)?;
+    if sent == 0 && !call.strategy.allow_unconditional_update() {
+        let path = FieldPath::new("metadata");
+        let error = FieldError::invalid(
+            &path.child("resourceVersion"),
+            &0.into(),
+            "must be specified for an update",
+        );
+        let kind = GroupKind::new(&resource.group, &resource.resource);
+        return Err(ApiError::invalid(&kind, name, &[error]));
+    }
+    if sent != 0 && sent != entry.revision.0 {
+        return Err(ApiError::modified(&resource, name));
+    }
+    meta::set(
+        &mut object,
+        "resourceVersion",
+        meta::resource_version(&live).to_string(),
+    );
+
+    let context = call.context();
+    keep_system_fields(&mut object, &live);
+    call.strategy.prepare_for_update(&context, &mut object, &live);
+    let finisher = match call.strategy.hooks() {
+        Some(hooks) => hooks.begin_update(&context, &mut object, &live).await?,
+        None => None,
+    };
+    cpu::slice().await;
+    let mut errors = metadata_update_errors(call, &object, &live);
+    errors.extend(call.strategy.validate_update(&context, &object, &live));
+    if !errors.is_empty() {
+        return Err(call.invalid(&object, &errors));
+    }
+    for warning in call.strategy.warnings_on_update(&context, &object, &live) {
+        call.authorized.context().warn(warning);
+    }
+    cpu::slice().await;
+    call.strategy.canonicalize(&mut object);
+    call.drop_empty_lists(&mut object);
+    crate::write::managed::ignore_time_only(&mut object, &live);
+    cpu::slice().await;
+    call.admission
+        .validate(
+            &call.attributes(Operation::Update, name, Some(&live)),
+            Some(&object),
+        )
+        .await?;
+
+    cpu::slice().await;
+    let gone = should_delete(call.strategy, &object, &live);
+    if call.dry_run {
+        return Ok(Step::Done(Stored::Value(object)));
+    }
+    let store = call.store()?;
+    let (written, removed) = if gone {
+        // The answer is the object as it would have been stored.
+        (store.remove(entry).await?, Some(object))
+    } else {
+        let stored = call.into_stored(without_version(object)).await?;
+        (store.replace(entry, &stored, None).await?, None)
+    };
+    match written {
+        Written::Stored(stored) => {
+            if let Some(finisher) = finisher {
+                finisher.commit();
+            }
+            let Some(removed) = removed else {
+                return Ok(Step::Done(Stored::Entry(stored)));
+            };
+            if let Some(hooks) = call.strategy.hooks() {
+                hooks.after_delete(&context, &live).await;
+            }
+            Ok(Step::Done(Stored::Value(removed)))
+        }
+        // The client named the version it changed: it has to look again. Else the change is made anew on what is there now.
+        Written::Lost(_) if sent != 0 && !rules.retry => Err(ApiError::modified(&resource, name)),
+        Written::Lost(newest) => Ok(Step::Lost(newest)),
+    }
+}
+
+/// An object that is being deleted goes with what last held it back, when no grace is left.
+fn should_delete(strategy: &dyn Strategy, object: &Value, live: &Value) -> bool {
+    let held = |object: &Value| meta::finalizers(object).next().is_some() || strategy.held_back(object);
+    let grace = meta::dig(live, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
+    meta::deletion_timestamp(live).is_some() && !held(object) && grace.unwrap_or_default() == 0
+}
+
+/// As upstream's storage words it.
+fn storage_error(call: &WriteCall<'_>, name: &str, why: &str) -> String {
+    let key = call.resource.store().map(|store| store.key(call.namespace, name));
+    format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: {why}",
+        key.unwrap_or_default()
+    )
+}
+
+fn check_preconditions(
+    call: &WriteCall<'_>,
+    name: &str,
+    preconditions: &Preconditions,
+    live: &Value,
+) -> Result<(), ApiError> {
+    let resource = call.resource.gvr.group_resource();
+    if let Some(uid) = &preconditions.uid {
+        let own = meta::uid(live);
+        if uid != own {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}");
+            return Err(ApiError::conflict(
+                &resource,
+                name,
+                storage_error(call, name, &why),
+            ));
+        }
+    }
+    if let Some(version) = &preconditions.resource_version {
+        let own = meta::resource_version(live);
+        if version != own {
+            let why = format!(
+                "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {own}"
+            );
+            return Err(ApiError::conflict(
+                &resource,
+                name,
+                storage_error(call, name, &why),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a client leaves out or may not say is taken from the live object.
+fn keep_system_fields(object: &mut Value, live: &Value) {
+    let has = |object: &Value, key: &str| {
+        meta::metadata(object)
+            .and_then(|m| m.get(key))
+            .is_some_and(|v| !v.is_null() && v != "")
+    };
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+    ] {
+        let kept = match key {
+            "generation" => true,
+            "uid" => !has(object, key),
+            "deletionGracePeriodSeconds" => has(live, key) && !has(object, key),
+            // A change of these is ignored, not refused; a mark that is not there cannot be made, and validation says so.
+            _ => has(live, key),
+        };
+        if kept {
+            let live = meta::metadata(live)
+                .and_then(|m| m.get(key))
+                .cloned()
+                .unwrap_or_default();
+            meta::set(object, key, live);
+        }
+    }
+    meta::set(object, "selfLink", Value::Null);
+}
+
+/// Faults of the metadata of a new object.
+pub(super) fn metadata_errors(call: &WriteCall<'_>, object: &Value) -> Vec<FieldError> {
+    let empty = serde_json::Map::new();
+    let metadata = meta::metadata(object).unwrap_or(&empty);
+    let path = FieldPath::new("metadata");
+    let mut errors =
+        names::validate_object_meta(metadata, call.namespaced(), call.strategy.name_rule(), &path);
+    if !call.resource.custom {
+        errors.extend(finalizer_errors(object));
+    }
+    errors
+}
+
+/// Built-in kinds know which finalizers may go without a domain.
+fn finalizer_errors(object: &Value) -> Vec<FieldError> {
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let metadata = FieldPath::new("metadata");
+    let path = metadata.child("finalizers");
+    let faulty = meta::finalizers(object)
+        .enumerate()
+        .filter(|(_, name)| !name.contains('/') && !STANDARD.contains(name));
+    faulty
+        .map(|(index, name)| {
+            FieldError::invalid_str(
+                &path.index(index),
+                name,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            )
+        })
+        .collect()
+}
+
+/// Faults of the metadata of a changed object. Every kind's own validation looks at metadata once more after the common
+/// one, so that faults are there several times, as upstream's are; its messages name them once.
+fn metadata_update_errors(call: &WriteCall<'_>, object: &Value, live: &Value) -> Vec<FieldError> {
+    let empty = serde_json::Map::new();
+    let path = FieldPath::new("metadata");
+    let new = meta::metadata(object).unwrap_or(&empty);
+    let old = meta::metadata(live).unwrap_or(&empty);
+    let mut errors = names::validate_object_meta(new, call.namespaced(), names::name_is_path_segment, &path);
+    errors.extend(names::validate_object_meta_update(new, old, &path));
+    errors.extend(names::validate_object_meta_update(new, old, &path));
+    if call.resource.custom {
+        return errors;
+    }
+    errors.extend(finalizer_errors(object));
+    if call.subresource.is_empty() {
+        errors.extend(names::validate_object_meta(
+            new,
+            call.namespaced(),
+            call.strategy.name_rule(),
+            &path,
+        ));
+        errors.extend(finalizer_errors(object));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::limits;
+
+    use super::*;
+    use crate::admission::AdmissionChain;
+    use crate::cpu::Pool;
+    use crate::handlers::fixture::fixture;
+    use crate::request::Authorized;
+
+    #[tokio::test]
+    async fn a_small_change_of_a_large_object_is_heavy() {
+        async fn check(bytes: usize, expected: bool) {
+            let f = fixture(false);
+            f.put("ns", "a", "x", &"n".repeat(bytes)).await;
+            let (authorized, none) = (Authorized::system(), AdmissionChain::default());
+            let call = WriteCall::internal(&f.resource, &authorized, &none, "ns");
+            let mut seen = None;
+            let mut transform = |live: Option<&Value>| {
+                seen = Some(cpu::is_heavy());
+                Ok(live.cloned().unwrap_or_default())
+            };
+            let rules = UpdateRules::default();
+            let write = update(&call, "a", &rules, &mut transform);
+            crate::cpu::offload(&Pool::new(1), 0, None, write).await.unwrap();
+            assert_eq!(seen, Some(expected), "{bytes}");
+        }
+        check(10, false).await;
+        check(limits::HEAVY_BYTES, true).await;
+    }
+}

@@ -1,0 +1,112 @@
+//! Policy rules: what one is made of and what it allows.
+
+use generic_server::authz::Attributes;
+use serde_json::Value;
+
+/// A rule, as `rbac.authorization.k8s.io/v1` has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct PolicyRule {
+    /// Verbs, or `*`.
+    pub verbs: Vec<String>,
+    /// API groups, or `*`.
+    pub api_groups: Vec<String>,
+    /// Resources, `resource/subresource`, `*/subresource` or `*`.
+    pub resources: Vec<String>,
+    /// Names; empty for all.
+    pub resource_names: Vec<String>,
+    /// Paths, with `*` at the end for what is below.
+    pub non_resource_urls: Vec<String>,
+}
+
+fn has(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|one| one == wanted)
+}
+
+fn path_matches(pattern: &str, path: &str) -> bool {
+    pattern == "*"
+        || pattern == path
+        || pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*'))
+}
+
+impl PolicyRule {
+    /// From JSON. Anything that is not a list of strings reads as empty, which allows nothing.
+    pub fn read(value: &Value) -> Self {
+        let list = |key: &str| -> Vec<String> {
+            let list = value.get(key).and_then(Value::as_array);
+            list.into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_string)
+                .collect()
+        };
+        PolicyRule {
+            verbs: list("verbs"),
+            api_groups: list("apiGroups"),
+            resources: list("resources"),
+            resource_names: list("resourceNames"),
+            non_resource_urls: list("nonResourceURLs"),
+        }
+    }
+
+    /// The rules of a role.
+    pub fn read_all(role: &Value) -> Vec<Self> {
+        let rules = role.get("rules").and_then(Value::as_array);
+        rules.into_iter().flatten().map(PolicyRule::read).collect()
+    }
+
+    /// Whether it allows what is asked. Allocates nothing.
+    pub fn allows(&self, a: &Attributes<'_>) -> bool {
+        let verb = self.verbs.iter().any(|verb| verb == "*" || verb == a.verb);
+        if !verb {
+            return false;
+        }
+        if !a.is_resource {
+            return self
+                .non_resource_urls
+                .iter()
+                .any(|pattern| path_matches(pattern, a.path));
+        }
+        self.api_groups
+            .iter()
+            .any(|group| group == "*" || group == a.group)
+            && self
+                .resources
+                .iter()
+                .any(|rule| resource_matches(rule, a.resource, a.subresource))
+            && (self.resource_names.is_empty() || has(&self.resource_names, a.name))
+    }
+
+    fn lists(&self) -> [&[String]; 5] {
+        [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.resource_names,
+            &self.non_resource_urls,
+        ]
+    }
+
+    /// How many strings it is made of, and one for itself.
+    pub(super) fn strings(&self) -> usize {
+        self.lists().into_iter().map(<[String]>::len).sum::<usize>() + 1
+    }
+
+    /// About how many bytes it is in JSON.
+    pub(super) fn bytes(&self) -> usize {
+        let strings = self.lists().into_iter().flatten();
+        strings.map(|text| text.len() + 3).sum::<usize>() + 64
+    }
+}
+
+fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
+    if rule == "*" {
+        return true;
+    }
+    if subresource.is_empty() {
+        return rule == resource;
+    }
+    match rule.split_once('/') {
+        Some((first, rest)) => rest == subresource && (first == "*" || first == resource),
+        None => false,
+    }
+}

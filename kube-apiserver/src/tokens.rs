@@ -1,0 +1,32 @@
+//! Bearer tokens that objects of the built-in kinds stand behind: service account tokens and bootstrap tokens.
+
+pub mod bootstrap_token;
+pub mod service_account;
+
+/// What kind of object a token depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenObjectKind {
+    /// `serviceaccounts`.
+    ServiceAccount,
+    /// `secrets`.
+    Secret,
+    /// `pods`.
+    Pod,
+    /// `nodes`.
+    Node,
+}
+
+/// Finds the objects that tokens depend on, in memory.
+#[async_trait::async_trait]
+pub trait TokenObjects: Send + Sync + std::fmt::Debug {
+    /// The object as JSON; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it cannot be told; the token fails then.
+    async fn get(
+        &self,
+        kind: TokenObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<serde_json::Value>, String>;
+}

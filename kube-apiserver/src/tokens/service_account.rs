@@ -1,0 +1,472 @@
+//! Service account tokens: made and checked here, bound to objects that must still be there.
+//!
+//! Mirrors upstream's `pkg/serviceaccount`. Who asks for a token (TokenRequest) and which objects it may be bound to is the
+//! service account resource's business.
+
+mod keys;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use generic_server::User;
+use generic_server::authn::{TokenAuthenticator, TokenVerdict, split_service_account};
+use machinery::go::quote;
+use machinery::meta;
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::bootstrap_token::data;
+use super::{TokenObjectKind, TokenObjects};
+
+pub use keys::{KeyError, PublicKeys, SigningKey};
+
+/// Clocks may differ by this much.
+const LEEWAY: i64 = 60;
+/// The issuer of tokens kept in secrets.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+/// An object by name and uid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// What a new token says.
+#[derive(Debug, Clone)]
+pub struct TokenClaims {
+    /// The service account's namespace.
+    pub namespace: String,
+    /// The service account.
+    pub service_account: ObjectRef,
+    /// Who it is good for.
+    pub audiences: Vec<String>,
+    /// How long, in seconds.
+    pub expiration_seconds: i64,
+    /// The pod it is bound to.
+    pub pod: Option<ObjectRef>,
+    /// The secret it is bound to.
+    pub secret: Option<ObjectRef>,
+    /// The node it is bound to, or that the pod runs on.
+    pub node: Option<ObjectRef>,
+    /// When its use begins to be reported, in seconds from now.
+    pub warn_after: Option<i64>,
+}
+
+/// Makes tokens.
+#[derive(Debug)]
+pub struct TokenIssuer {
+    issuer: String,
+    key: SigningKey,
+}
+
+/// A new token. Prints nothing of itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewToken {
+    /// The token.
+    pub token: String,
+    /// When it ends, in seconds since the epoch.
+    pub expires: i64,
+    /// Its id (`jti`).
+    pub id: String,
+}
+
+impl std::fmt::Debug for NewToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewToken")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TokenIssuer {
+    /// For an issuer (`--service-account-issuer`) and its key.
+    pub fn new(issuer: &str, key: SigningKey) -> Self {
+        TokenIssuer {
+            issuer: issuer.into(),
+            key,
+        }
+    }
+
+    /// Makes a token, good from now on.
+    ///
+    /// # Errors
+    /// When the key cannot sign.
+    pub fn issue(&self, claims: &TokenClaims) -> Result<NewToken, KeyError> {
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        // The node of a pod may be gone: it has a name and no uid.
+        let reference = |r: &ObjectRef| match r.uid.is_empty() {
+            true => json!({"name": r.name}),
+            false => json!({"name": r.name, "uid": r.uid}),
+        };
+        let mut kubernetes = Map::new();
+        kubernetes.insert("namespace".into(), claims.namespace.as_str().into());
+        kubernetes.insert("serviceaccount".into(), reference(&claims.service_account));
+        for (key, bound) in [
+            ("pod", &claims.pod),
+            ("secret", &claims.secret),
+            ("node", &claims.node),
+        ] {
+            if let Some(bound) = bound {
+                kubernetes.insert(key.into(), reference(bound));
+            }
+        }
+        if let Some(after) = claims.warn_after {
+            kubernetes.insert("warnafter".into(), (now + after).into());
+        }
+        let id = uuid::Uuid::new_v4().to_string();
+        let expires = now + claims.expiration_seconds;
+        let payload = json!({
+            "aud": claims.audiences,
+            "exp": expires,
+            "iat": now,
+            "iss": self.issuer,
+            "jti": id,
+            "kubernetes.io": kubernetes,
+            "nbf": now,
+            "sub": user_name(&claims.namespace, &claims.service_account.name),
+        });
+        Ok(NewToken {
+            token: self.key.sign_jwt(&payload)?,
+            expires,
+            id,
+        })
+    }
+
+    /// The token that a `kubernetes.io/service-account-token` secret holds: it does not expire.
+    ///
+    /// # Errors
+    /// When the key cannot sign.
+    pub fn issue_legacy(
+        &self,
+        namespace: &str,
+        account: &ObjectRef,
+        secret: &str,
+    ) -> Result<String, KeyError> {
+        self.key.sign_jwt(&json!({
+            "iss": LEGACY_ISSUER,
+            "kubernetes.io/serviceaccount/namespace": namespace,
+            "kubernetes.io/serviceaccount/secret.name": secret,
+            "kubernetes.io/serviceaccount/service-account.name": account.name,
+            "kubernetes.io/serviceaccount/service-account.uid": account.uid,
+            "sub": user_name(namespace, &account.name),
+        }))
+    }
+}
+
+/// The user name of a service account.
+pub fn user_name(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// Compares in a time that does not tell where texts differ.
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y)) == 0
+}
+
+/// Checks tokens.
+#[derive(Debug)]
+pub struct ServiceAccounts {
+    issuers: Vec<String>,
+    keys: Arc<ArcSwap<PublicKeys>>,
+    audiences: Vec<String>,
+    objects: Arc<dyn TokenObjects>,
+}
+
+impl ServiceAccounts {
+    /// For tokens of these issuers, by default good for these audiences (`--api-audiences`, else the first issuer). The
+    /// keys may be replaced while serving.
+    pub fn new(
+        issuers: Vec<String>,
+        keys: Arc<ArcSwap<PublicKeys>>,
+        audiences: Vec<String>,
+        objects: Arc<dyn TokenObjects>,
+    ) -> Self {
+        ServiceAccounts {
+            issuers,
+            keys,
+            audiences,
+            objects,
+        }
+    }
+
+    async fn check(
+        &self,
+        token: &str,
+        payload: Value,
+        asked: &[String],
+    ) -> Result<(User, Vec<String>), String> {
+        let claims = self
+            .keys
+            .load()
+            .verify(token)?
+            .then_some(payload)
+            .ok_or("invalid signature")?;
+        let own: Vec<String> = match claims.get("aud") {
+            Some(Value::String(one)) => vec![one.clone()],
+            Some(Value::Array(many)) => many
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_string)
+                .collect(),
+            _ => Vec::new(),
+        };
+        // Tokens without audiences are old and meant for the server alone.
+        let own = if own.is_empty() {
+            self.audiences.clone()
+        } else {
+            own
+        };
+        let asked = if asked.is_empty() { &self.audiences } else { asked };
+        let hold: Vec<String> = own.iter().filter(|a| asked.contains(a)).cloned().collect();
+        if hold.is_empty() && !self.audiences.is_empty() {
+            let list = |all: &[String]| all.iter().map(|a| quote(a)).collect::<Vec<_>>().join(" ");
+            let (own, asked) = (list(&own), list(asked));
+            return Err(format!(
+                "token audiences [{own}] is invalid for the target audiences [{asked}]"
+            ));
+        }
+        let user = if claims.get("iss").and_then(Value::as_str) == Some(LEGACY_ISSUER) {
+            self.legacy(token, &claims).await?
+        } else {
+            self.bound(&claims).await?
+        };
+        Ok((user, hold))
+    }
+
+    async fn bound(&self, claims: &Value) -> Result<User, String> {
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        check_times(claims, now)?;
+        let kubernetes = claims.get("kubernetes.io").unwrap_or(&Value::Null);
+        let namespace = meta::dig_str(kubernetes, &["namespace"]);
+        let reference = |key: &str| {
+            let found = kubernetes.get(key).filter(|v| v.is_object())?;
+            Some((meta::dig_str(found, &["name"]), meta::dig_str(found, &["uid"])))
+        };
+        let (account, account_uid) = reference("serviceaccount").unwrap_or_default();
+
+        let found = self
+            .objects
+            .get(TokenObjectKind::ServiceAccount, namespace, account)
+            .await?;
+        let found = found.ok_or_else(|| format!("serviceaccounts {} not found", quote(account)))?;
+        let uid = meta::uid(&found);
+        if uid != account_uid {
+            return Err(format!(
+                "service account UID ({uid}) does not match claim ({account_uid})"
+            ));
+        }
+        if deleted_before(&found, now) {
+            return Err(format!("service account {namespace}/{account} has been deleted"));
+        }
+
+        let mut user = account_user(namespace, account, account_uid);
+        let mut extra = |key: &str, value: &str| {
+            user.extra.insert(
+                format!("authentication.kubernetes.io/{key}"),
+                vec![value.to_string()],
+            );
+        };
+        if let Some((name, uid)) = reference("secret") {
+            self.still_there(TokenObjectKind::Secret, namespace, name, uid, now)
+                .await?;
+        }
+        let pod = reference("pod");
+        if let Some((name, uid)) = pod {
+            self.still_there(TokenObjectKind::Pod, namespace, name, uid, now)
+                .await?;
+            if !name.is_empty() && !uid.is_empty() {
+                extra("pod-name", name);
+                extra("pod-uid", uid);
+            }
+        }
+        if let Some((name, uid)) = reference("node") {
+            // With a pod, the node is what the pod ran on when the token was made: told, not checked.
+            if pod.is_none() {
+                self.still_there(TokenObjectKind::Node, "", name, uid, now)
+                    .await?;
+            }
+            if !name.is_empty() {
+                extra("node-name", name);
+                if !uid.is_empty() {
+                    extra("node-uid", uid);
+                }
+            }
+        }
+        let id = meta::dig_str(claims, &["jti"]);
+        if !id.is_empty() {
+            extra("credential-id", &format!("JTI={id}"));
+        }
+        Ok(user)
+    }
+
+    async fn still_there(
+        &self,
+        kind: TokenObjectKind,
+        namespace: &str,
+        name: &str,
+        claimed: &str,
+        now: i64,
+    ) -> Result<(), String> {
+        const GONE: &str = "service account token has been invalidated";
+        let (title, what) = match kind {
+            TokenObjectKind::Secret => ("secret UID", "service account secret ref claim"),
+            TokenObjectKind::Pod => ("pod UID", "service account pod ref claim"),
+            TokenObjectKind::Node => ("node UID", "service account node ref claim"),
+            TokenObjectKind::ServiceAccount => ("service account UID", "claim"),
+        };
+        let found = self
+            .objects
+            .get(kind, namespace, name)
+            .await
+            .ok()
+            .flatten()
+            .ok_or(GONE)?;
+        let uid = meta::uid(&found);
+        if uid != claimed {
+            return Err(format!("{title} ({uid}) does not match {what} ({claimed})"));
+        }
+        if deleted_before(&found, now) {
+            Err(GONE.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn legacy(&self, token: &str, claims: &Value) -> Result<User, String> {
+        const GONE: &str = "Token has been invalidated";
+        let claim = |name: &str| {
+            let key = format!("kubernetes.io/serviceaccount/{name}");
+            claims.get(&key).and_then(Value::as_str).unwrap_or_default()
+        };
+        let subject = meta::dig_str(claims, &["sub"]);
+        let (namespace, secret) = (claim("namespace"), claim("secret.name"));
+        let (account, uid) = (claim("service-account.name"), claim("service-account.uid"));
+        for (value, name) in [
+            (subject, "sub"),
+            (namespace, "namespace"),
+            (secret, "secretName"),
+            (account, "serviceAccountName"),
+            (uid, "serviceAccountUID"),
+        ] {
+            if value.is_empty() {
+                return Err(format!("{name} claim is missing"));
+            }
+        }
+        if split_service_account(subject) != Some((namespace, account)) {
+            return Err("sub claim is invalid".into());
+        }
+        let held = self
+            .objects
+            .get(TokenObjectKind::Secret, namespace, secret)
+            .await
+            .ok()
+            .flatten()
+            .ok_or(GONE)?;
+        if meta::deletion_timestamp(&held).is_some() {
+            return Err(GONE.into());
+        }
+        if !same(&data(&held, "token").unwrap_or_default(), token.as_bytes()) {
+            return Err("Token does not match server's copy".into());
+        }
+        let found = self
+            .objects
+            .get(TokenObjectKind::ServiceAccount, namespace, account)
+            .await?;
+        let found = found.ok_or_else(|| format!("serviceaccounts {} not found", quote(account)))?;
+        if meta::deletion_timestamp(&found).is_some() {
+            return Err(format!("ServiceAccount {namespace}/{account} has been deleted"));
+        }
+        if meta::uid(&found) != uid {
+            let now = meta::uid(&found);
+            return Err(format!("ServiceAccount UID ({now}) does not match claim ({uid})"));
+        }
+        let invalid = meta::labels(&held).and_then(|l| l.get("kubernetes.io/legacy-token-invalid-since"));
+        if invalid
+            .and_then(Value::as_str)
+            .is_some_and(|since| !since.is_empty())
+        {
+            return Err(format!(
+                "the token in secret {namespace}/{secret} for service account {namespace}/{account} has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the 'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token"
+            ));
+        }
+        Ok(account_user(namespace, account, uid))
+    }
+}
+
+#[async_trait::async_trait]
+impl TokenAuthenticator for ServiceAccounts {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
+        // Whose token it is decides who must judge it; nothing else of the payload is believed before the signature is.
+        let Some(payload) = unverified_payload(token) else {
+            return TokenVerdict::NotMine;
+        };
+        let issuer = payload.get("iss").and_then(Value::as_str).unwrap_or_default();
+        let own = self.issuers.iter().any(|known| known == issuer) || issuer == LEGACY_ISSUER;
+        if !own {
+            return TokenVerdict::NotMine;
+        }
+        match self.check(token, payload, audiences).await {
+            Ok((user, audiences)) => TokenVerdict::User(user, audiences),
+            Err(why) => TokenVerdict::Failed(why),
+        }
+    }
+}
+
+fn unverified_payload(token: &str) -> Option<Value> {
+    let mut parts = token.split('.');
+    let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
+}
+
+fn account_user(namespace: &str, name: &str, uid: &str) -> User {
+    User {
+        name: user_name(namespace, name),
+        uid: uid.into(),
+        groups: vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{namespace}"),
+        ],
+        ..User::default()
+    }
+}
+
+fn check_times(claims: &Value, now: i64) -> Result<(), &'static str> {
+    let time = |key: &str| {
+        let value = claims.get(key)?;
+        // Dates may have fractions.
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "seconds since the epoch, saturating"
+        )]
+        value.as_i64().or_else(|| value.as_f64().map(|f| f as i64))
+    };
+    if time("nbf").is_some_and(|at| now + LEEWAY < at) {
+        return Err("service account token is not valid yet");
+    }
+    if time("exp").is_some_and(|at| now - LEEWAY > at) {
+        return Err("service account token has expired");
+    }
+    if time("iat").is_some_and(|at| now + LEEWAY < at) {
+        return Err("service account token is issued in the future");
+    }
+    Ok(())
+}
+
+/// Whether an object is being deleted, and was so already a minute ago: what is just going may still use its token.
+fn deleted_before(object: &Value, now: i64) -> bool {
+    meta::deletion_timestamp(object).is_some_and(|at| {
+        OffsetDateTime::parse(at, &Rfc3339).map_or(true, |at| at.unix_timestamp() < now - LEEWAY)
+    })
+}
+
+#[cfg(test)]
+mod tests;
