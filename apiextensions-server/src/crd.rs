@@ -1,11 +1,9 @@
 //! The CustomResourceDefinition kind: what it must be, which names it gets, and what its status says.
 
 pub(crate) mod approval;
-pub(crate) mod fieldpath;
 pub(crate) mod internal;
 pub(crate) mod naming;
 pub(crate) mod priority;
-pub(crate) mod props;
 pub(crate) mod status;
 pub(crate) mod stored;
 pub(crate) mod strategy;

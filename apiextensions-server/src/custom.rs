@@ -20,8 +20,8 @@ use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionKind
 use serde_json::{Map, Value};
 use storage::Revision;
 
-use crate::crd::props::Props;
 use crate::definition::VersionInfo;
+use crate::props::Props;
 use crate::rules::RuleTree;
 use crate::schema::{self, Compiled};
 use crate::usage::Usage;

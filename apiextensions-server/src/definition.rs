@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use generic_server::registry::{Entry, ObjectStore};
 use generic_server::resource::{Names, ScalePaths, Scope, ServedResource};
 use machinery::meta;
+use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use storage::Revision;
 
@@ -300,5 +303,28 @@ impl Definition {
     /// The version that objects are stored at.
     pub(crate) fn storage_version(&self) -> Option<&VersionInfo> {
         self.facts.versions.iter().find(|v| v.storage)
+    }
+
+    /// The `storageVersionHash` that every version of it has.
+    pub(crate) fn storage_version_hash(&self) -> String {
+        let Some(version) = self.storage_version() else {
+            return String::new();
+        };
+        storage_version_hash(&self.group, &version.name, &self.facts.names.kind)
+    }
+}
+
+/// `storageVersionHash` of objects stored at a version.
+pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
+    let text = format!("{group}/{version}/{kind}");
+    BASE64_STANDARD.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn hashes_are_upstreams() {
+        let hash = super::storage_version_hash("apiextensions.k8s.io", "v1beta1", "CustomResourceDefinition");
+        assert_eq!(hash, "jfWCUB31mvA=");
     }
 }

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base64::Engine;
 use generic_server::discovery::{GroupDiscovery, ResourceDocument, SubresourceDocument, version_discovery};
 use generic_server::resource::Scope;
 use machinery::GroupVersionKind;
-use ring::digest::{SHA256, digest};
 
 use crate::crd::priority;
 use crate::definition::{Definition, VersionInfo};
@@ -29,20 +27,6 @@ const VIEW_VERBS: &[&str] = &["get", "patch", "update"];
 
 fn strings(list: &[&str]) -> Vec<String> {
     list.iter().map(|s| (*s).to_string()).collect()
-}
-
-/// `storageVersionHash` of objects stored at a version.
-pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
-    let text = format!("{group}/{version}/{kind}");
-    base64::engine::general_purpose::STANDARD.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..8])
-}
-
-/// The hash that every version of a CRD has.
-pub(crate) fn hash_of(definition: &Definition) -> String {
-    let Some(version) = definition.storage_version() else {
-        return String::new();
-    };
-    storage_version_hash(&definition.group, &version.name, &definition.facts.names.kind)
 }
 
 fn document(definition: &Definition, version: &VersionInfo) -> ResourceDocument {
@@ -74,7 +58,7 @@ fn document(definition: &Definition, version: &VersionInfo) -> ResourceDocument 
         }),
         short: names.short.clone(),
         categories: names.categories.clone(),
-        storage_version_hash: hash_of(definition),
+        storage_version_hash: definition.storage_version_hash(),
         full_kinds: true,
         subresources,
     }
@@ -112,13 +96,4 @@ pub(crate) fn groups(index: &Index) -> Vec<Arc<GroupDiscovery>> {
             .clone()
     };
     index.groups.iter().filter_map(one).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn hashes_are_upstreams() {
-        let hash = super::storage_version_hash("apiextensions.k8s.io", "v1beta1", "CustomResourceDefinition");
-        assert_eq!(hash, "jfWCUB31mvA=");
-    }
 }

@@ -12,13 +12,14 @@ use machinery::{ApiError, FieldPath, GroupVersionKind, meta};
 use serde_json::{Value, json};
 
 use crate::crd::internal::Spec;
-use crate::crd::props::Props;
 use crate::crd::strategy::set_defaults;
 use crate::crd::validation;
 use crate::definition::Definition;
+use crate::deps::GROUP;
+use crate::props::Props;
 use crate::rules::RuleTree;
 use crate::schema::{self, Compiled};
-use crate::server::{ApiExtensions, GROUP};
+use crate::server::ApiExtensions;
 
 /// Examples given of each kind.
 const EXAMPLES: usize = 10;

@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use generic_server::discovery::GroupDiscovery;
+use generic_server::openapi::DocumentRef;
 use generic_server::registry::Entry;
 use generic_server::registry::cache::Snapshot;
 use imbl::ordmap::DiffItem;
@@ -14,7 +15,6 @@ use serde_json::Value;
 
 use crate::crd::naming::Claims;
 use crate::definition::Definition;
-use crate::openapi::Published;
 
 /// The CRDs of one group.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +29,15 @@ pub(crate) struct Group {
     pub(crate) discovery: OnceLock<Option<Arc<GroupDiscovery>>>,
     /// What it publishes in OpenAPI, likewise.
     pub(crate) openapi: OnceLock<Published>,
+}
+
+/// What a group publishes in OpenAPI.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Published {
+    /// One document per version (v3).
+    pub(crate) documents: Vec<DocumentRef>,
+    /// One part per version of a CRD (v2).
+    pub(crate) parts: Vec<DocumentRef>,
 }
 
 /// What differs between two states of the index.

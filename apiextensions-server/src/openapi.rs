@@ -4,5 +4,3 @@ mod pieces;
 mod routes;
 mod source;
 mod template;
-
-pub(crate) use source::Published;

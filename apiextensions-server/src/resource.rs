@@ -19,9 +19,8 @@ use crate::convert::{ByName, ByWebhook, WebhookClient};
 use crate::crd::internal::Spec;
 use crate::custom::{CustomStatusStrategy, CustomStrategy, Shape};
 use crate::definition::{Conversion, Definition, HEAVY, VersionInfo};
-use crate::discovery::hash_of;
+use crate::deps::Deps;
 use crate::schema;
-use crate::server::Deps;
 use crate::table::PrinterColumns;
 
 /// A selectable field by its path, without the leading dot.
@@ -119,7 +118,7 @@ fn skeleton(definition: &Definition, version: &str, store: Arc<ObjectStore>) -> 
         table: Arc::new(NameColumn),
         verbs: ALL_VERBS,
         deprecation_warning: None,
-        storage_version_hash: hash_of(definition),
+        storage_version_hash: definition.storage_version_hash(),
         custom: true,
     }
 }

@@ -8,7 +8,7 @@ mod tree;
 
 use kube_cel::{DeclType, Env, Program, Type};
 
-use crate::crd::props::Props;
+use crate::props::Props;
 
 pub(crate) use tree::RuleTree;
 

@@ -10,15 +10,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use generic_server::delegate::{Delegate, Handled};
 use generic_server::directory::Directory;
 use generic_server::discovery::{DiscoverySource, GroupDiscovery};
-use generic_server::handlers::{self, ServeEnv};
+use generic_server::handlers;
+use generic_server::registry::ObjectStore;
 use generic_server::registry::store::StoreConfig;
-use generic_server::registry::{ObjectStore, StorageFactory};
 use generic_server::request::{Authorized, Request};
 use generic_server::resource::{ALL_VERBS, Backend, Decoding, Names, Scope, ServedResource, Subresource};
 use generic_server::server::{ApiServer, GroupSpec};
@@ -31,45 +30,10 @@ use tokio::sync::{Notify, watch};
 use crate::crd::stored::CrdCodec;
 use crate::crd::strategy::{CrdColumns, CrdStatusStrategy, CrdStrategy};
 use crate::definition::{Definition, VersionInfo};
+use crate::deps::{Deps, GROUP};
 use crate::impact::Impact;
 use crate::index::{Changed, Index};
 use crate::resource;
-
-/// The group of the CRD kind itself.
-pub(crate) const GROUP: &str = "apiextensions.k8s.io";
-
-/// What the server is built on.
-#[derive(Debug, Clone)]
-pub struct Deps {
-    /// Where CRDs and their instances are stored.
-    pub storage: StorageFactory,
-    /// Where all keys begin (`--etcd-prefix`): `/registry`.
-    pub prefix: String,
-    /// Where the stores of custom resources are registered, for garbage collection and namespace deletion.
-    pub directory: Arc<Directory>,
-    /// Admission, authorization and bounds.
-    pub env: ServeEnv,
-    /// How long things may take.
-    pub limits: Limits,
-}
-
-/// How long things may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// One call of a conversion webhook, connecting included; upstream's are 30 seconds.
-    pub conversion: Duration,
-    /// What is compiled of a CRD is dropped when nobody has used it between two looks, this far apart.
-    pub idle_check: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            conversion: Duration::from_secs(30),
-            idle_check: Duration::from_secs(300),
-        }
-    }
-}
 
 /// Groups as discovery publishes them.
 type Groups = Arc<Vec<Arc<GroupDiscovery>>>;
@@ -117,7 +81,7 @@ fn crd_resource(deps: &Deps, server: Weak<ApiExtensions>) -> ServedResource {
     ServedResource {
         gvr: GroupVersionResource::new(GROUP, "v1", "customresourcedefinitions"),
         // Upstream stores CRDs as v1beta1, and clients compare hashes.
-        storage_version_hash: crate::discovery::storage_version_hash(GROUP, "v1beta1", &gvk.kind),
+        storage_version_hash: crate::definition::storage_version_hash(GROUP, "v1beta1", &gvk.kind),
         gvk,
         names: Names {
             kind: "CustomResourceDefinition".into(),

@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::crd::approval::{self, Approval};
 use crate::crd::internal::Spec;
 use crate::crd::naming::{self, Claims};
-use crate::crd::props::{Props, unsupported};
 use crate::crd::status::{self, Condition, status_mut};
 use crate::crd::validation::structural_errors;
+use crate::props::{Props, unsupported};
 
 /// Brings names and conditions up to date. Says whether names have been given back.
 pub(super) fn settle(crd: &mut Value, claims: &dyn Claims) -> bool {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::crd::props::Props;
+use crate::props::Props;
 
 /// A version of the CRD, with what is not hoisted.
 #[derive(Debug, Clone, Copy)]

@@ -19,10 +19,10 @@ use serde_json::Value;
 pub(crate) use structural::validate as structural_errors;
 
 use crate::crd::approval::{self, Approval};
-use crate::crd::fieldpath;
 use crate::crd::internal::{Spec, Version, has_status, open_api_schema};
-use crate::crd::props::{Props, unsupported};
 use crate::crd::status::is_true;
+use crate::fieldpath;
+use crate::props::{Props, unsupported};
 
 /// The most selectable fields that a version may have.
 const MAX_SELECTABLE_FIELDS: usize = 8;

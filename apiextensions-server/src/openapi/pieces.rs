@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::routes::{self, Shape};
 use super::template::{Filling, Slot, Template};
-use crate::crd::props::{Props, unsupported};
 use crate::crd::status;
 use crate::crd::validation::structural_errors;
 use crate::definition::{Definition, VersionInfo};
+use crate::props::{Props, unsupported};
 
 /// Members of an object: a name, and its value as JSON.
 pub(super) type Members = Vec<(String, Bytes)>;

@@ -10,8 +10,9 @@ use machinery::openapi::{Descriptions, Dialect};
 
 use super::pieces::{self, Members};
 use crate::definition::{Definition, VersionInfo};
-use crate::index::Group;
-use crate::server::{ApiExtensions, GROUP};
+use crate::deps::GROUP;
+use crate::index::{Group, Published};
+use crate::server::ApiExtensions;
 
 /// What a CRD publishes changes with these.
 fn state(definition: &Definition) -> String {
@@ -29,13 +30,6 @@ fn served<'g>(
         info.served.then_some((definition, info))
     };
     group.crds.values().filter_map(of)
-}
-
-/// What a group publishes.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Published {
-    documents: Vec<DocumentRef>,
-    parts: Vec<DocumentRef>,
 }
 
 /// What a group publishes; made once for each state of the group.

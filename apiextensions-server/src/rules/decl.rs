@@ -3,7 +3,7 @@
 use kube_cel::{DeclType, FieldDecl, ListType};
 use serde_json::Value;
 
-use crate::crd::props::Props;
+use crate::props::Props;
 
 /// The declaration of a node's data; `None` when rules cannot see it. `root` says that it is a whole object, of which `kind`,
 /// `apiVersion` and the names in `metadata` are always visible.

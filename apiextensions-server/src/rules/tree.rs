@@ -8,8 +8,8 @@ use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
 use super::Envs;
-use crate::crd::fieldpath;
-use crate::crd::props::Props;
+use crate::fieldpath;
+use crate::props::Props;
 
 /// The longest text that a `messageExpression` may give, in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Options, one_of};
 use crate::crd::internal::Spec;
-use crate::crd::props::Props;
+use crate::props::Props;
 
 /// `ConversionReview` versions that the server speaks.
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];

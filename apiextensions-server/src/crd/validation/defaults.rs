@@ -8,7 +8,7 @@ use machinery::schema::{SchemaRef, validate as values};
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use crate::crd::props::Props;
+use crate::props::Props;
 use crate::rules::RuleTree;
 use crate::{embedded, schema};
 

@@ -7,7 +7,7 @@ use machinery::field::FieldErrorKind;
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use crate::crd::props::Props;
+use crate::props::Props;
 
 /// The most that one expression may be estimated to cost.
 const EXPRESSION_LIMIT: u64 = 10_000_000;

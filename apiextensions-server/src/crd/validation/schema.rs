@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::Options;
 use super::rules::{self, CostContext, RuleSite};
-use crate::crd::fieldpath;
-use crate::crd::props::{Additional, Items, Props, unsupported};
+use crate::fieldpath;
+use crate::props::{Additional, Items, Props, unsupported};
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 const REASONS: &[&str] = &[

@@ -3,7 +3,7 @@
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use crate::crd::props::{Additional, Props};
+use crate::props::{Additional, Props};
 
 /// Where in the schema a node sits, as far as messages tell the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ enum Level {
 
 /// The faults, sorted by their text as upstream sorts them. The schema must not have [`unsupported`] keywords.
 ///
-/// [`unsupported`]: crate::crd::props::unsupported
+/// [`unsupported`]: crate::props::unsupported
 pub(crate) fn validate(path: &FieldPath<'_>, schema: Props<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     invariants(schema, Level::Root, path, &mut errors);

@@ -1,7 +1,7 @@
 //! Restricted JSON paths into a schema: `.spec.a['b.c']`, as `fieldPath` of rules and selectable fields are written.
 //! Mirrors `ValidFieldPath` of `pkg/apiserver/schema/cel/validation.go`.
 
-use crate::crd::props::Props;
+use crate::props::Props;
 
 /// A path that leads to a node of the schema.
 #[derive(Debug, Clone)]
@@ -127,7 +127,7 @@ mod tests {
     use serde_json::json;
 
     use super::resolve;
-    use crate::crd::props::Props;
+    use crate::props::Props;
 
     #[test]
     fn paths_lead_into_the_schema() {

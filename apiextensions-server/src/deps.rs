@@ -1,0 +1,48 @@
+//! What the server is built on, and what it is called.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::handlers::ServeEnv;
+use generic_server::registry::{Directory, StorageFactory};
+
+/// The group of the CRD kind itself.
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+
+/// `groupPriorityMinimum` and `versionPriority` of the group of CRDs itself; `None` of others. Upstream's.
+pub fn priority(group: &str) -> Option<(i32, i32)> {
+    (group == GROUP).then_some((16_700, 15))
+}
+
+/// What the server is built on.
+#[derive(Debug, Clone)]
+pub struct Deps {
+    /// Where CRDs and their instances are stored.
+    pub storage: StorageFactory,
+    /// Where all keys begin (`--etcd-prefix`): `/registry`.
+    pub prefix: String,
+    /// Where the stores of custom resources are registered, for garbage collection and namespace deletion.
+    pub directory: Arc<Directory>,
+    /// Admission, authorization and bounds.
+    pub env: ServeEnv,
+    /// How long things may take.
+    pub limits: Limits,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// One call of a conversion webhook, connecting included; upstream's are 30 seconds.
+    pub conversion: Duration,
+    /// What is compiled of a CRD is dropped when nobody has used it between two looks, this far apart.
+    pub idle_check: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            conversion: Duration::from_secs(30),
+            idle_check: Duration::from_secs(300),
+        }
+    }
+}
