@@ -1,17 +1,15 @@
 //! The gate: what must pass before a change lands, the same here and in CI.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 use crate::{codegen, say, supply, tidy};
 
-/// Tools that some tests need, and what is not tested without them.
-const TOOLS: &[(&str, &str)] = &[
-    ("etcd", "the etcd engine against a real etcd"),
-    ("kubectl", "an unmodified kubectl against a running server"),
-];
+/// The variable that names the file in which tests list themselves when they lack a program (`test/tools`).
+const SKIPPED: &str = "SKIPPED_TESTS";
 
-/// Formatting, dependencies, lints, repository rules, generated files, then all tests.
+/// Formatting, dependencies, lints, repository rules, generated files, documentation, then all tests.
 pub(crate) fn ci(root: &Path) -> Result<(), String> {
     step("formatting", || cargo(root, &["fmt", "--all", "--check"]))?;
     step("dependencies", || supply::check(root))?;
@@ -31,20 +29,44 @@ pub(crate) fn ci(root: &Path) -> Result<(), String> {
     })?;
     step("repository rules", || tidy::run(root))?;
     step("generated files", || codegen::run(root, true))?;
+    step("documentation", || {
+        let flags = [("RUSTDOCFLAGS", "-D warnings")];
+        let args = [
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+            "--locked",
+        ];
+        cargo_with(root, &args, &flags)
+    })?;
     test(root, &[])
 }
 
-/// All tests; `args` go to the test runner. Its lines end the output, so the error is empty.
+/// All tests, then a list of those that were skipped; `args` go to the test runner. What fails is in its output, so the error is empty.
 pub(crate) fn test(root: &Path, args: &[&str]) -> Result<(), String> {
-    for (tool, what) in TOOLS {
-        if !on_path(tool) {
-            say(&format!("SKIPPED: {what}: there is no `{tool}` on the PATH"));
-        }
-    }
     say("==> tests");
     let mut command = vec!["test", "--workspace", "--locked", "--no-fail-fast"];
     command.extend(args);
-    cargo(root, &command).map_err(|_| String::new())
+    let name = format!("skipped-tests-{}", std::process::id());
+    let list = std::env::temp_dir().join(name);
+    let outcome = cargo_with(root, &command, &[(SKIPPED, &list.to_string_lossy())]);
+    // There is no file where nothing was skipped.
+    let lines = std::fs::read_to_string(&list).unwrap_or_default();
+    let _ = std::fs::remove_file(&list);
+    say(&summary(&lines));
+    outcome.map_err(|_| String::new())
+}
+
+/// How many tests were skipped, which, and why.
+fn summary(lines: &str) -> String {
+    let tests: BTreeSet<&str> = lines.lines().collect();
+    let mut text = format!("==> {} tests skipped for want of a program", tests.len());
+    for test in tests {
+        text.push_str("\n    ");
+        text.push_str(test);
+    }
+    text
 }
 
 fn step(name: &str, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
@@ -53,9 +75,14 @@ fn step(name: &str, run: impl FnOnce() -> Result<(), String>) -> Result<(), Stri
 }
 
 pub(crate) fn cargo(root: &Path, args: &[&str]) -> Result<(), String> {
+    cargo_with(root, args, &[])
+}
+
+fn cargo_with(root: &Path, args: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(args)
+        .envs(variables.iter().copied())
         .current_dir(root)
         .status()
         .map_err(|error| format!("cannot run cargo: {error}"))?;
@@ -66,7 +93,16 @@ pub(crate) fn cargo(root: &Path, args: &[&str]) -> Result<(), String> {
     }
 }
 
-fn on_path(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(tool).is_file())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_tests_are_counted_and_listed_once() {
+        assert_eq!(summary(""), "==> 0 tests skipped for want of a program");
+        assert_eq!(
+            summary("b: no `etcd`\na: no `etcd`\nb: no `etcd`\n"),
+            "==> 2 tests skipped for want of a program\n    a: no `etcd`\n    b: no `etcd`"
+        );
+    }
 }

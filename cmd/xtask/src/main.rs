@@ -5,12 +5,13 @@ mod codegen;
 mod modules;
 mod supply;
 mod tidy;
+mod unused;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <command>
-  ci                  formatting, dependencies, lints, repository rules, generated files, tests
+  ci                  formatting, dependencies, lints, repository rules, generated files, documentation, tests
   test [ARGS]         all tests; ARGS go to cargo test
   deny                what is depended on: bans, licences, sources, and advisories where their database is there
   tidy                the repository's own rules

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::unused;
+
 /// The longest a source file may be before it wants splitting.
 const LONGEST_FILE: usize = 1_500;
 
@@ -43,9 +45,9 @@ const SERVER: &[&str] = &["generic-server", "machinery", "kube-cel", "storage"];
 /// Checks all rules; the error lists every fault.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let mut faults = Vec::new();
-    members(root, &mut faults)?;
-    let mut tree = shown_by::Tree::default();
     let tracked = tracked_files(root)?;
+    members(root, &tracked, &mut faults)?;
+    let mut tree = shown_by::Tree::default();
     crate::modules::check(root, &tracked, &mut faults);
     for name in tracked {
         let path = root.join(&name);
@@ -68,7 +70,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     Err(format!("tidy:\n  {}", faults.join("\n  ")))
 }
 
-fn members(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
+fn members(root: &Path, files: &[String], faults: &mut Vec<String>) -> Result<(), String> {
     let metadata: Value = serde_json::from_str(&output(
         root,
         "cargo",
@@ -91,6 +93,7 @@ fn members(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
                 faults.push(format!("{name} must not depend on {target}"));
             }
         }
+        unused::check(root, package, files, faults);
         let manifest = package["manifest_path"].as_str().unwrap_or_default();
         let text = std::fs::read_to_string(manifest).unwrap_or_default();
         if !inherits_lints(&text) {

@@ -5,6 +5,8 @@
 
 mod etcd;
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,9 +39,26 @@ pub fn named_tool(variable: &str) -> Option<PathBuf> {
     found
 }
 
+/// The file that skipped tests are listed in, one line each, where this variable names one: the output of a test that passes is shown
+/// to nobody.
+const LIST: &str = "SKIPPED_TESTS";
+
 #[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
 fn skipped(why: &str) {
     eprintln!("SKIPPED: {why}");
+    let Some(list) = std::env::var_os(LIST) else {
+        return;
+    };
+    // The thread of a test has its name.
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
+    // One write, so that lines of tests that run at once are not mixed.
+    let written = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(list)
+        .and_then(|mut file| file.write_all(line.as_bytes()));
+    written.expect("the list of skipped tests can be written");
 }
 
 /// A port for a program, below those that the system gives out by itself, so that nobody else takes it before the program does.
