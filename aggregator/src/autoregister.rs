@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::apiservice::{self, GROUP, VERSION};
-use crate::local::{CUSTOM_PRIORITY, LocalVersion, builtin_priority};
+use crate::local::{CUSTOM_PRIORITY, LocalVersion, Priorities};
 
 /// Says who keeps an APIService, and how.
 const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -29,6 +29,7 @@ const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 pub(crate) struct AutoRegister {
     resource: Arc<ServedResource>,
     sources: Vec<Arc<dyn DiscoverySource>>,
+    priorities: Priorities,
     /// Built-in ones that have been mended once: later edits are respected.
     settled: Mutex<BTreeSet<String>>,
     quiet: Mutex<Quiet>,
@@ -57,10 +58,15 @@ enum Step {
 }
 
 impl AutoRegister {
-    pub(crate) fn new(resource: Arc<ServedResource>, sources: Vec<Arc<dyn DiscoverySource>>) -> Self {
+    pub(crate) fn new(
+        resource: Arc<ServedResource>,
+        sources: Vec<Arc<dyn DiscoverySource>>,
+        priorities: Priorities,
+    ) -> Self {
         AutoRegister {
             resource,
             sources,
+            priorities,
             settled: Mutex::default(),
             quiet: Mutex::default(),
         }
@@ -73,10 +79,14 @@ impl AutoRegister {
             for group in source.groups().iter() {
                 for version in &group.versions {
                     let name = format!("{}.{}", version.version, group.group);
-                    wanted.entry(name).or_insert_with(|| LocalVersion {
-                        group: group.group.to_string(),
-                        version: version.version.to_string(),
-                        custom: builtin_priority(&group.group, &version.version).is_none(),
+                    wanted.entry(name).or_insert_with(|| {
+                        let builtin = (self.priorities)(&group.group, &version.version);
+                        LocalVersion {
+                            group: group.group.to_string(),
+                            version: version.version.to_string(),
+                            priority: builtin.unwrap_or(CUSTOM_PRIORITY),
+                            custom: builtin.is_none(),
+                        }
                     });
                 }
             }
@@ -185,7 +195,7 @@ fn needs_confirming(object: &Value) -> bool {
 }
 
 fn spec_of(version: &LocalVersion) -> Value {
-    let priority = builtin_priority(&version.group, &version.version).unwrap_or(CUSTOM_PRIORITY);
+    let priority = version.priority;
     let mut spec = json!({
         "version": version.version, "groupPriorityMinimum": priority.0, "versionPriority": priority.1,
     });
@@ -278,6 +288,10 @@ mod tests {
             let version = LocalVersion {
                 group: (*group).into(),
                 version: (*version).into(),
+                priority: match custom {
+                    true => CUSTOM_PRIORITY,
+                    false => (17_800, 15),
+                },
                 custom: *custom,
             };
             (format!("{}.{group}", version.version), version)

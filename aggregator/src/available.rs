@@ -22,9 +22,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::backend::Backend;
+use crate::remote::RemoteSpec;
 use crate::remote_discovery;
 use crate::resolve::{Resolver, SERVICE_NAME};
-use crate::routes::{RemoteSpec, Routes};
+use crate::routes::Routes;
 use condition::{AVAILABLE, Condition, READABLE};
 
 pub(crate) use condition::{replace_condition, write_status};

@@ -14,9 +14,9 @@ use generic_server::openapi::SwaggerPart;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::proxy::client::Transport;
-use crate::proxy::tls::ProxyKey;
-use crate::routes::RemoteSpec;
+use crate::remote::RemoteSpec;
+use crate::transport::ProxyKey;
+use crate::transport::Transport;
 
 /// Requests that one APIService may have under way at once, watches aside: reading, writing. A quarter of what the server takes
 /// by default: a backend that hangs leaves the others the rest.

@@ -24,8 +24,8 @@ use self::kinds::Kinds;
 use crate::backend::Backend;
 use crate::local::version_rank;
 use crate::proxy;
+use crate::published::Published;
 use crate::remote_discovery::{self, Ask};
-use crate::server::Published;
 
 /// Objects looked at per resource and round; more are left for the next.
 const PAGE: usize = 500;

@@ -12,11 +12,14 @@ mod content;
 mod local;
 mod metrics;
 mod proxy;
+mod published;
+mod remote;
 mod remote_discovery;
 mod resolve;
 mod routes;
 mod server;
+mod transport;
 
-pub use local::{LocalVersion, builtin_priority};
-pub use proxy::tls::ProxyKey;
+pub use local::{LocalVersion, Priorities};
 pub use server::{Aggregator, Deps};
+pub use transport::ProxyKey;

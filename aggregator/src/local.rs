@@ -1,4 +1,4 @@
-//! Group versions that are served here, and the priorities that upstream gives to those it knows.
+//! Group versions that are served here, and their order.
 
 /// A group version served by this process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -7,6 +7,8 @@ pub struct LocalVersion {
     pub group: String,
     /// The version.
     pub version: String,
+    /// `groupPriorityMinimum` and `versionPriority` of its APIService.
+    pub priority: (i32, i32),
     /// Of a CRD: registered with low priority, removed with the CRD.
     pub custom: bool,
 }
@@ -14,39 +16,8 @@ pub struct LocalVersion {
 /// `groupPriorityMinimum` and `versionPriority` of a custom group.
 pub(crate) const CUSTOM_PRIORITY: (i32, i32) = (1000, 100);
 
-/// `groupPriorityMinimum` and `versionPriority` of a built-in group version.
-pub fn builtin_priority(group: &str, version: &str) -> Option<(i32, i32)> {
-    let minimum = match group {
-        "" => return Some((18_000, 1)),
-        "apps" => 17_800,
-        "events.k8s.io" => 17_750,
-        "authentication.k8s.io" => 17_700,
-        "authorization.k8s.io" => 17_600,
-        "autoscaling" => 17_500,
-        "batch" => 17_400,
-        "certificates.k8s.io" => 17_300,
-        "networking.k8s.io" => 17_200,
-        "policy" => 17_100,
-        "rbac.authorization.k8s.io" => 17_000,
-        "storage.k8s.io" => 16_800,
-        "apiextensions.k8s.io" | "admissionregistration.k8s.io" => 16_700,
-        "scheduling.k8s.io" => 16_600,
-        "coordination.k8s.io" => 16_500,
-        "node.k8s.io" => 16_300,
-        "discovery.k8s.io" => 16_200,
-        "resource.k8s.io" => 16_200,
-        "flowcontrol.apiserver.k8s.io" => 16_100,
-        "storagemigration.k8s.io" => 15_800,
-        _ => return None,
-    };
-    let version = match (group, version) {
-        ("autoscaling", "v2") => 30,
-        ("resource.k8s.io" | "flowcontrol.apiserver.k8s.io", "v1") => 21,
-        (_, "v1") => 15,
-        _ => 9,
-    };
-    Some((minimum, version))
-}
+/// `groupPriorityMinimum` and `versionPriority` of a built-in group and version; `None` of others. The servers behind say them.
+pub type Priorities = fn(&str, &str) -> Option<(i32, i32)>;
 
 /// A version as Kubernetes orders them: stable before beta before alpha, higher numbers first; other names after those,
 /// by name. The greater rank comes first.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use generic_server::metrics::{Collect, family, sample};
 
 use crate::backend::BUCKETS;
-use crate::server::Published;
+use crate::published::Published;
 
 /// Tells how the backends are doing.
 #[derive(Debug)]

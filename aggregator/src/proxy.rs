@@ -5,11 +5,8 @@
 //! credentials never leave; no request is sent twice unless no byte of it can have been acted on; a backend that hangs or dies
 //! takes a bounded number of requests with it, and only its own.
 
-mod body;
-pub(crate) mod client;
 mod guard;
 mod headers;
-pub(crate) mod tls;
 mod upgrade;
 
 use std::sync::Arc;
@@ -29,7 +26,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use hyper::body::Incoming;
 
 use crate::backend::{Backend, Seats};
-use body::Held;
+use crate::transport::{self, Held};
 
 /// The most that a request for a group version's resource list may take: clients ask all servers for theirs.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -185,7 +182,7 @@ impl Call<'_> {
     async fn send(
         &self,
         backend: &Arc<Backend>,
-        pool: &client::Pool,
+        pool: &transport::Pool,
         targets: &[Box<str>],
         body: Held,
     ) -> Result<http::Response<Incoming>, String> {

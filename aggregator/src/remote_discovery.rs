@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::backend::Backend;
 use crate::proxy;
-use crate::routes::RemoteSpec;
+use crate::remote::RemoteSpec;
 
 /// How long an answer may take, to its end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ pub(crate) async fn ask_backend(backend: &Arc<Backend>, path: &str, what: &Ask<'
     Err(last)
 }
 
-async fn ask(transport: &proxy::client::Transport, url: &str, what: &Ask<'_>) -> Result<Answer, String> {
+async fn ask(transport: &crate::transport::Transport, url: &str, what: &Ask<'_>) -> Result<Answer, String> {
     let mut request = http::Request::new(proxy::body(what.body.clone()));
     *request.method_mut() = what.method.clone();
     *request.uri_mut() = url.parse().map_err(|error| format!("{error}"))?;
@@ -146,7 +146,7 @@ pub(crate) async fn open(
     backend: &Arc<Backend>,
     path: &str,
     headers: &HeaderMap,
-) -> Result<(StatusCode, hyper::body::Incoming, proxy::client::Place), String> {
+) -> Result<(StatusCode, hyper::body::Incoming, crate::transport::Place), String> {
     let transport = backend.transport.as_ref().map_err(Clone::clone)?;
     let targets = backend.targets()?;
     let authority = targets.first().ok_or("no address")?;

@@ -2,17 +2,16 @@
 //!
 //! Mirrors upstream's `apiserver/pkg/util/proxy`. It runs when a Service or EndpointSlice changes, never per request.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use generic_server::client::authority;
+use generic_server::client::{authority, is_forbidden};
 use generic_server::directory::Directory;
 use generic_server::registry::cache::Snapshot;
 use generic_server::registry::store::ObjectStore;
 use machinery::{GroupResource, meta};
 use serde_json::Value;
 
-use crate::routes::RemoteSpec;
+use crate::remote::RemoteSpec;
 
 /// The label that ties a slice to its service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -110,19 +109,6 @@ impl Resolver {
             ));
         }
         Ok(allowed)
-    }
-}
-
-/// The metadata service of a cloud at an address that is not link-local.
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-
-/// Link-local addresses are where clouds keep their credentials; nothing that may be proxied to is there.
-pub(crate) fn is_forbidden(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(ip) => ip.is_link_local() || ip.is_unspecified() || ip.is_multicast(),
-        IpAddr::V6(ip) => {
-            ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast() || ip == METADATA_V6
-        }
     }
 }
 

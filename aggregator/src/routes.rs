@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use generic_server::paths::Paths;
 use generic_server::registry::Entry;
 use machinery::meta;
 use serde_json::Value;
 
 use crate::backend::Backend;
-use crate::local::{CUSTOM_PRIORITY, builtin_priority};
-use crate::proxy::tls::ProxyKey;
+use crate::local::{CUSTOM_PRIORITY, Priorities};
+use crate::remote::RemoteSpec;
+use crate::transport::ProxyKey;
 
 /// What an APIService says of its group version.
 #[derive(Debug, Clone)]
@@ -24,25 +26,13 @@ pub(crate) struct Route {
     from: (Arc<str>, u64),
 }
 
-/// How a remote server is reached, as its APIService says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RemoteSpec {
-    /// The APIService's name.
-    pub(crate) name: String,
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) namespace: String,
-    pub(crate) service: String,
-    pub(crate) port: u16,
-    /// PEM in base64; `None` verifies against the system's roots.
-    pub(crate) ca_bundle: Option<String>,
-    pub(crate) insecure: bool,
-}
-
 /// All routes, by group and version.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    groups: HashMap<Box<str>, Vec<(Box<str>, Route)>>,
+    /// Group, version and route.
+    all: Vec<(Box<str>, Box<str>, Route)>,
+    /// Where in `all` the route of a group and version is.
+    paths: Paths<usize>,
 }
 
 impl Routes {
@@ -57,7 +47,7 @@ impl Routes {
             .iter()
             .map(|(group, version, route)| (&*route.from.0, (group, version, route)))
             .collect();
-        let mut groups: HashMap<Box<str>, Vec<_>> = HashMap::new();
+        let mut routes = Routes::default();
         for entry in services {
             let same = known
                 .get(entry.name())
@@ -66,9 +56,11 @@ impl Routes {
                 Some((group, version, route)) => ((*group).into(), (*version).into(), Route::clone(route)),
                 None => Self::read(entry, old, key),
             };
-            groups.entry(group).or_default().push((version, route));
+            let at = routes.all.len();
+            routes.paths.insert_segments(&[&group, &version], at);
+            routes.all.push((group, version, route));
         }
-        Routes { groups }
+        routes
     }
 
     fn read(entry: &Entry, old: &Routes, key: &ProxyKey) -> (Box<str>, Box<str>, Route) {
@@ -102,20 +94,14 @@ impl Routes {
 
     /// The route of a group version, when an APIService names it.
     pub(crate) fn get(&self, group: &str, version: &str) -> Option<&Route> {
-        let versions = self.groups.get(group)?;
-        versions
-            .iter()
-            .find(|(v, _)| **v == *version)
-            .map(|(_, route)| route)
+        let at = self.paths.get_segments(&[group, version])?;
+        self.all.get(*at).map(|(_, _, route)| route)
     }
 
     /// Every group version with its route.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Route)> {
-        self.groups.iter().flat_map(|(group, versions)| {
-            versions
-                .iter()
-                .map(move |(version, route)| (&**group, &**version, route))
-        })
+        let all = self.all.iter();
+        all.map(|(group, version, route)| (&**group, &**version, route))
     }
 
     /// The remote servers.
@@ -124,52 +110,10 @@ impl Routes {
     }
 
     /// The priorities of a group version: its APIService's, else what it is registered with.
-    pub(crate) fn priority(&self, group: &str, version: &str) -> (i32, i32) {
+    pub(crate) fn priority(&self, group: &str, version: &str, builtin: Priorities) -> (i32, i32) {
         match self.get(group, version) {
             Some(route) => (route.group_priority, route.version_priority),
-            None => builtin_priority(group, version).unwrap_or(CUSTOM_PRIORITY),
-        }
-    }
-}
-
-impl RemoteSpec {
-    pub(crate) fn of(object: &Value) -> Option<Self> {
-        let service = meta::dig(object, &["spec", "service"]).filter(|s| s.is_object())?;
-        let text = |key: &str| {
-            service
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_string()
-        };
-        let port = service.get("port").and_then(Value::as_u64).unwrap_or(443);
-        let bundle = meta::dig_str(object, &["spec", "caBundle"]);
-        Some(RemoteSpec {
-            name: meta::name(object).to_string(),
-            group: meta::dig_str(object, &["spec", "group"]).to_string(),
-            version: meta::dig_str(object, &["spec", "version"]).to_string(),
-            namespace: text("namespace"),
-            service: text("name"),
-            port: u16::try_from(port).unwrap_or(443),
-            ca_bundle: (!bundle.is_empty()).then(|| bundle.to_string()),
-            insecure: meta::dig(object, &["spec", "insecureSkipTLSVerify"])
-                .and_then(Value::as_bool)
-                .unwrap_or_default(),
-        })
-    }
-
-    /// `v1.a.io`, served by the service `n/s`.
-    #[cfg(test)]
-    pub(crate) fn example() -> Self {
-        RemoteSpec {
-            name: "v1.a.io".into(),
-            group: "a.io".into(),
-            version: "v1".into(),
-            namespace: "n".into(),
-            service: "s".into(),
-            port: 443,
-            ca_bundle: None,
-            insecure: false,
+            None => builtin(group, version).unwrap_or(CUSTOM_PRIORITY),
         }
     }
 }

@@ -1,39 +1,32 @@
 //! The aggregator as a delegate and as the one source of discovery.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use generic_server::delegate::{Delegate, Handled};
 use generic_server::directory::Directory;
-use generic_server::discovery::{
-    self, DiscoverySource, Documents, GroupDiscovery, VersionDiscovery, resource_documents,
-};
+use generic_server::discovery::{DiscoverySource, Documents};
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::metrics::Metrics;
-use generic_server::openapi::{
-    DocumentRef, OpenApi, OpenApiSource, RootDocuments, StaticDocuments, SwaggerPart,
-};
+use generic_server::openapi::{OpenApi, OpenApiSource, RootDocuments, StaticDocuments};
 use generic_server::registry::cache::Snapshot;
-use generic_server::registry::{Event, Reflector, StorageFactory, Synced};
+use generic_server::registry::{Event, Reflector, StorageFactory};
 use generic_server::request::{Authorized, Request, RequestInfo};
 use generic_server::resource::ServedResource;
 use generic_server::server::GroupSpec;
 use generic_server::spawn::Tasks;
 use machinery::ApiError;
-use machinery::openapi::Descriptions;
 
 use crate::apiservice;
 use crate::autoregister::AutoRegister;
 use crate::available::Watch;
 use crate::backend::Backend;
 use crate::content::RemoteContent;
-use crate::local::version_rank;
+use crate::local::Priorities;
 use crate::metrics::BackendMetrics;
-use crate::proxy::tls::ProxyKey;
 use crate::proxy::{self, Proxy};
-use crate::remote_discovery;
+use crate::published::Published;
 use crate::resolve::Resolver;
-use crate::routes::Routes;
+use crate::transport::ProxyKey;
 
 /// How long to wait before something that failed is tried anew.
 const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
@@ -53,6 +46,8 @@ pub struct Deps {
     pub next: Arc<dyn Delegate>,
     /// What they publish.
     pub local: Vec<Arc<dyn DiscoverySource>>,
+    /// The priorities of what they publish.
+    pub priorities: Priorities,
     /// What they publish in OpenAPI.
     pub openapi: Vec<Arc<dyn OpenApiSource>>,
     /// Where stores are registered.
@@ -86,36 +81,17 @@ pub struct Aggregator {
     tasks: Tasks,
 }
 
-/// Discovery of everything, local and remote, in order of priority.
-#[derive(Debug)]
-pub(crate) struct Published {
-    own: Arc<VersionDiscovery>,
-    local: Vec<Arc<dyn DiscoverySource>>,
-    /// Absent until the APIServices have been read: until then nobody knows which groups are remote.
-    routes: Synced<Routes>,
-    proxy_key: ProxyKey,
-    changes: tokio::sync::watch::Sender<u64>,
-}
-
 impl Aggregator {
     /// An aggregator. `None` when its own kind's schema is not built in.
     pub fn new(deps: Deps) -> Option<Arc<Self>> {
         let resource = apiservice::resource(&deps.storage, &deps.prefix)?;
         deps.directory.register(resource.clone());
-        let own = discovery::version_discovery(
-            apiservice::GROUP,
-            apiservice::VERSION,
-            &resource_documents(std::slice::from_ref(&resource)),
-            false,
-        );
-        let changes = tokio::sync::watch::Sender::default();
-        let published = Arc::new(Published {
-            own: Arc::new(own),
-            local: deps.local.clone(),
-            routes: Synced::default(),
-            proxy_key: deps.proxy_key,
-            changes: changes.clone(),
-        });
+        let published = Arc::new(Published::new(
+            &resource,
+            deps.local.clone(),
+            deps.proxy_key,
+            deps.priorities,
+        ));
         deps.metrics.register(Arc::new(BackendMetrics(published.clone())));
         let proxy = Proxy::new(deps.tasks.clone());
         let remote = RemoteContent::new(published.clone(), proxy.mark());
@@ -125,7 +101,7 @@ impl Aggregator {
             resolver,
             resource.clone(),
             proxy.mark(),
-            changes,
+            published.changes.clone(),
             deps.tasks.clone(),
         );
         let documents = Documents::new(vec![published.clone()], deps.server_address);
@@ -139,7 +115,7 @@ impl Aggregator {
         openapi.extend(deps.openapi);
         let openapi = OpenApi::new(openapi);
         Some(Arc::new(Aggregator {
-            register: AutoRegister::new(resource.clone(), deps.local),
+            register: AutoRegister::new(resource.clone(), deps.local, deps.priorities),
             resource,
             env: deps.env,
             next: deps.next,
@@ -248,11 +224,8 @@ impl Aggregator {
     }
 
     fn load(&self, snapshot: &Snapshot) {
-        let published = &self.published;
-        let before = published.routes.get().unwrap_or_default();
-        let routes = Routes::of(snapshot.objects.values(), &before, &published.proxy_key);
-        self.watch.take(&published.routes.set(routes));
-        published.changes.send_modify(|n| *n += 1);
+        self.watch.take(&self.published.load(snapshot));
+        self.published.changes.send_modify(|n| *n += 1);
     }
 
     /// The remote server of a request, with whether it is available.
@@ -282,161 +255,6 @@ fn group_version(path: &str) -> Option<(&str, &str)> {
     let mut parts = path.strip_prefix("/apis/")?.split('/');
     let (group, version) = (parts.next()?, parts.next()?);
     (!group.is_empty() && !version.is_empty()).then_some((group, version))
-}
-
-impl Published {
-    /// Whether a group version is served by this process.
-    fn serves(&self, group: &str, version: &str) -> bool {
-        group == apiservice::GROUP && version == apiservice::VERSION
-            || self.local.iter().any(|source| {
-                let groups = source.groups();
-                let found = groups.iter().find(|g| *g.group == *group);
-                found.is_some_and(|g| g.versions.iter().any(|v| *v.version == *version))
-            })
-    }
-
-    /// The remote servers, by APIService.
-    pub(crate) fn backends(&self) -> Vec<(Arc<Backend>, bool)> {
-        let routes = self.routes.get().unwrap_or_default();
-        let mut all: Vec<_> = routes
-            .iter()
-            .filter_map(|(_, _, route)| Some((route.remote.clone()?, route.available)))
-            .collect();
-        all.sort_by(|a, b| a.0.spec.name.cmp(&b.0.spec.name));
-        all
-    }
-}
-
-/// Where a backend's OpenAPI document is, below `/openapi/v3/`.
-fn document_path(backend: &Backend) -> String {
-    remote_discovery::path(&backend.spec)
-        .trim_start_matches('/')
-        .to_string()
-}
-
-impl Published {
-    fn backend_of(&self, path: &str) -> Option<Arc<Backend>> {
-        let mut all = self.backends().into_iter().map(|(backend, _)| backend);
-        all.find(|backend| document_path(backend) == path)
-    }
-}
-
-impl OpenApiSource for Published {
-    fn documents(&self) -> Vec<DocumentRef> {
-        let one = |(backend, _): (Arc<Backend>, bool)| {
-            Some(DocumentRef {
-                path: document_path(&backend),
-                hash: backend.openapi.load().as_ref()?.hash.clone(),
-            })
-        };
-        self.backends().into_iter().filter_map(one).collect()
-    }
-
-    fn document(&self, path: &str) -> Option<bytes::Bytes> {
-        let backend = self.backend_of(path)?;
-        backend
-            .openapi
-            .load()
-            .as_ref()
-            .map(|known| known.document.clone())
-    }
-
-    fn swagger_parts(&self) -> Vec<DocumentRef> {
-        let one = |(backend, _): (Arc<Backend>, bool)| {
-            Some(DocumentRef {
-                path: document_path(&backend),
-                hash: backend.swagger.load().as_ref()?.hash.clone(),
-            })
-        };
-        self.backends().into_iter().filter_map(one).collect()
-    }
-
-    fn swagger(&self, path: &str, _texts: &Descriptions) -> Option<SwaggerPart> {
-        let backend = self.backend_of(path)?;
-        backend
-            .swagger
-            .load()
-            .as_ref()
-            .map(|known| known.document.clone())
-    }
-}
-
-impl DiscoverySource for Published {
-    fn groups(&self) -> Arc<Vec<Arc<GroupDiscovery>>> {
-        // Before they have been read there is only what is served here.
-        let routes = self.routes.get().unwrap_or_default();
-        let mut groups: BTreeMap<Arc<str>, Vec<Arc<VersionDiscovery>>> = BTreeMap::new();
-        for source in &self.local {
-            for group in source.groups().iter() {
-                let versions = groups.entry(group.group.clone()).or_default();
-                for version in &group.versions {
-                    if !versions.iter().any(|v| v.version == version.version) {
-                        versions.push(version.clone());
-                    }
-                }
-            }
-        }
-        for (group, version, route) in routes.iter() {
-            if group == apiservice::GROUP {
-                continue;
-            }
-            let versions = groups.entry(group.into()).or_default();
-            let known = versions.iter().position(|v| *v.version == *version);
-            let published = match &route.remote {
-                // Nothing is known to be there, but somebody says that it is served here.
-                None if known.is_none() => Arc::new(VersionDiscovery {
-                    version: version.into(),
-                    resource_list: bytes::Bytes::new(),
-                    aggregated: serde_json::json!({"version": version, "freshness": "Current"})
-                        .to_string()
-                        .into(),
-                    stale: false,
-                }),
-                None => continue,
-                Some(backend) => {
-                    let last = backend.known.load_full();
-                    match last {
-                        Some(last) if route.available => last,
-                        last => Arc::new(remote_discovery::stale(&backend.spec, last.as_deref())),
-                    }
-                }
-            };
-            match known.and_then(|at| versions.get_mut(at)) {
-                Some(there) => *there = published,
-                None => versions.push(published),
-            }
-        }
-        let mut ordered: Vec<(i32, GroupDiscovery)> = groups
-            .into_iter()
-            .map(|(group, mut versions)| {
-                versions.sort_by(|a, b| {
-                    let rank = |v: &VersionDiscovery| routes.priority(&group, &v.version).1;
-                    let by_name = || version_rank(&b.version).cmp(&version_rank(&a.version));
-                    rank(b).cmp(&rank(a)).then_with(by_name)
-                });
-                let first = versions
-                    .iter()
-                    .map(|v| routes.priority(&group, &v.version).0)
-                    .max();
-                (first.unwrap_or_default(), GroupDiscovery { group, versions })
-            })
-            .collect();
-        ordered.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| left.group.cmp(&right.group)));
-        let own = GroupDiscovery {
-            group: apiservice::GROUP.into(),
-            versions: vec![self.own.clone()],
-        };
-        let all = std::iter::once(own).chain(ordered.into_iter().map(|(_, group)| group));
-        Arc::new(all.map(Arc::new).collect())
-    }
-
-    fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.changes.subscribe()
-    }
-
-    fn generation(&self) -> u64 {
-        self.local.iter().map(|s| s.generation()).sum::<u64>() + *self.changes.borrow()
-    }
 }
 
 #[async_trait::async_trait]

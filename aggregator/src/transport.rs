@@ -1,12 +1,15 @@
 //! Connections to extension servers: TCP, TLS with the service's name, HTTP/2 or HTTP/1.1 as negotiated, pooled per endpoint.
 
+mod body;
+mod tls;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use generic_server::client::{self, Fault, TlsIo};
+use generic_server::client::{self, Fault, TlsIo, is_forbidden};
 use http::Uri;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -16,10 +19,11 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 
-use super::body::Held;
-use super::tls::{ProxyKey, client_config};
-use crate::resolve::is_forbidden;
-use crate::routes::RemoteSpec;
+pub(crate) use body::Held;
+pub use tls::ProxyKey;
+use tls::client_config;
+
+use crate::remote::RemoteSpec;
 
 /// How long a connection may take to come about; a second endpoint is tried after that.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);

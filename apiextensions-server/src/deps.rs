@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use generic_server::directory::Directory;
 use generic_server::handlers::ServeEnv;
-use generic_server::registry::{Directory, StorageFactory};
+use generic_server::registry::StorageFactory;
 
 /// The group of the CRD kind itself.
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";

@@ -13,7 +13,6 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use generic_server::delegate::{Delegate, Handled};
-use generic_server::directory::Directory;
 use generic_server::discovery::{DiscoverySource, GroupDiscovery};
 use generic_server::handlers;
 use generic_server::registry::ObjectStore;

@@ -5,7 +5,7 @@
 //! socket. Mirrors upstream's `DefaultBuildHandlerChain`. It decides nothing about kinds: that is the delegate's.
 
 mod config;
-mod endpoints;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use http::{HeaderValue, Method, StatusCode, header};
+use tokio_util::sync::CancellationToken;
 
 use crate::authn::Verdict;
 use crate::authz::{Attributes, Decision, forbidden};
@@ -27,12 +28,13 @@ use crate::filters::audit::Recording;
 use crate::filters::max_in_flight::{self, Permit};
 use crate::filters::sending::{self, Charge, ResponseBudget};
 use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
+use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
 use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent};
 use crate::request_info::{self, InfoError};
 use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
 pub use config::ChainConfig;
-pub use endpoints::{Endpoint, Endpoints};
+pub use service::{ChainService, OuterLayers, OuterService};
 
 /// The chain of a server.
 #[derive(Debug)]
@@ -380,11 +382,15 @@ impl Chain {
 
         // 15. Authorization: last before the handler; its proof is what the registry asks for.
         let attributes = Attributes::of(&context.user, &context.info);
+        // Annotations are for the audit log alone.
+        let recorded = self.config.audit.enabled();
         match self.config.authorizer.authorize(&attributes).await {
             Decision::Allow(reason) => {
                 self.config.metrics.authorized(AuthorizationResult::Allowed);
-                context.annotate("authorization.k8s.io/decision", "allow");
-                context.annotate("authorization.k8s.io/reason", reason);
+                if recorded {
+                    context.annotate("authorization.k8s.io/decision", "allow");
+                    context.annotate("authorization.k8s.io/reason", reason);
+                }
             }
             refused => {
                 let (result, reason) = match refused {
@@ -394,8 +400,10 @@ impl Chain {
                     }
                 };
                 self.config.metrics.authorized(result);
-                context.annotate("authorization.k8s.io/decision", "forbid");
-                context.annotate("authorization.k8s.io/reason", reason.clone());
+                if recorded {
+                    context.annotate("authorization.k8s.io/decision", "forbid");
+                    context.annotate("authorization.k8s.io/reason", reason.clone());
+                }
                 return headers::no_sniff(crate::respond::error(&forbidden(&attributes, &reason)));
             }
         }
@@ -447,6 +455,20 @@ impl Chain {
             charge: self.responses.charge(&context.user.name, bytes),
         });
         response
+    }
+
+    /// The signals of the server's life.
+    pub fn lifecycle(&self) -> &Lifecycle {
+        &self.config.lifecycle
+    }
+
+    /// Fires when no more connections are to be taken: at once when the server stops, or with `--shutdown-send-retry-after` when
+    /// watches end, because until then requests are answered with 429.
+    pub fn end_of_accepting(&self) -> &CancellationToken {
+        match self.config.shutdown_send_retry_after {
+            true => self.config.lifecycle.end_watches(),
+            false => self.config.lifecycle.not_accepting(),
+        }
     }
 
     fn too_many_bytes(&self) -> Response {

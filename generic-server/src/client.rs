@@ -2,6 +2,7 @@
 //! writes it.
 
 mod connect;
+mod outgoing;
 pub mod trust;
 
 use std::io;
@@ -15,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 pub use connect::{Fault, authority, connect, fault_of};
+pub use outgoing::{Addresses, Outgoing, is_forbidden};
 
 /// A connection that knows whether it speaks HTTP/2.
 #[derive(Debug)]

@@ -1,9 +1,15 @@
-//! What is served outside the API, by path.
+//! What is served outside the API, by path: documents, health, metrics.
 
-use std::collections::HashMap;
+mod document;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::paths::Paths;
 use crate::request::{Authorized, Request, Response};
+
+pub(crate) use document::json_response;
+pub use document::{StaticJson, Version};
 
 /// Answers one path outside the API: health, metrics, version, documents.
 #[async_trait::async_trait]
@@ -15,37 +21,30 @@ pub trait Endpoint: Send + Sync + std::fmt::Debug {
 /// The endpoints by path.
 #[derive(Debug, Default, Clone)]
 pub struct Endpoints {
-    exact: HashMap<String, Arc<dyn Endpoint>>,
-    below: Vec<(String, Arc<dyn Endpoint>)>,
+    routes: Paths<Arc<dyn Endpoint>>,
+    /// The paths that were added.
+    listed: BTreeSet<String>,
 }
 
 impl Endpoints {
     /// Serves exactly this path.
     pub fn add(&mut self, path: &str, endpoint: Arc<dyn Endpoint>) {
-        self.exact.insert(path.to_string(), endpoint);
+        self.listed.insert(path.to_string());
+        self.routes.insert(path, endpoint);
     }
 
     /// Serves this path and everything below it.
     pub fn add_below(&mut self, path: &str, endpoint: Arc<dyn Endpoint>) {
-        self.exact.insert(path.to_string(), endpoint.clone());
-        self.below.push((format!("{path}/"), endpoint));
+        self.listed.insert(path.to_string());
+        self.routes.insert_below(path, endpoint);
     }
 
     /// The paths that are served exactly, sorted: for the index at `/`.
     pub fn paths(&self) -> Vec<String> {
-        let mut paths: Vec<String> = self.exact.keys().cloned().collect();
-        paths.sort();
-        paths
+        self.listed.iter().cloned().collect()
     }
 
-    pub(super) fn find(&self, path: &str) -> Option<&Arc<dyn Endpoint>> {
-        let below = || {
-            self.below
-                .iter()
-                .find(|(prefix, _)| path.starts_with(prefix.as_str()))
-        };
-        self.exact
-            .get(path)
-            .or_else(|| below().map(|(_, endpoint)| endpoint))
+    pub(crate) fn find(&self, path: &str) -> Option<&Arc<dyn Endpoint>> {
+        self.routes.get(path)
     }
 }

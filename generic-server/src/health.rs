@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz` and `/healthz`: named checks, in order, in upstream's plain text. And `/version`.
+//! `/livez`, `/readyz` and `/healthz`: named checks, in order, in upstream's plain text.
 //!
 //! Checks are cheap questions about state that others keep; nothing is probed while a request waits. Start-up work takes a
 //! [`Hook`] and finishes it, so that readiness tells what is still missing.
@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use machinery::go::quote;
 use parking_lot::RwLock;
 
-use crate::chain::{Endpoint, Endpoints};
+use crate::endpoint::{Endpoint, Endpoints};
 use crate::filters::{not_found, text_error};
 use crate::lifecycle::Lifecycle;
 use crate::request::{Authorized, Request, Response, full};
@@ -254,145 +253,6 @@ fn passed(text: String) -> Response {
         HeaderValue::from_static("nosniff"),
     );
     response
-}
-
-/// `/version`: what this server is compatible with.
-#[derive(Debug, Clone, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Version {
-    major: &'static str,
-    minor: &'static str,
-    emulation_major: &'static str,
-    emulation_minor: &'static str,
-    min_compatibility_major: &'static str,
-    min_compatibility_minor: &'static str,
-    git_version: String,
-    git_commit: &'static str,
-    git_tree_state: &'static str,
-    build_date: &'static str,
-    go_version: &'static str,
-    compiler: &'static str,
-    platform: String,
-}
-
-impl Default for Version {
-    fn default() -> Self {
-        Version {
-            major: "1",
-            minor: "36",
-            emulation_major: "1",
-            emulation_minor: "36",
-            min_compatibility_major: "1",
-            min_compatibility_minor: "35",
-            git_version: concat!("v1.36.2+rust", env!("CARGO_PKG_VERSION")).into(),
-            git_commit: "",
-            git_tree_state: "",
-            build_date: "1970-01-01T00:00:00Z",
-            go_version: "",
-            compiler: "rustc",
-            platform: format!("{}/{}", std::env::consts::OS, go_arch()),
-        }
-    }
-}
-
-fn go_arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-/// Serves a JSON document that does not change, to GET and at its path alone.
-#[derive(Debug)]
-pub struct StaticJson {
-    document: Bytes,
-    media: &'static str,
-}
-
-const JSON: &str = "application/json";
-
-fn accepts(request: &Request, media: &str) -> bool {
-    let mut given = request.headers().get_all(header::ACCEPT).iter().peekable();
-    given.peek().is_none()
-        || given.filter_map(|value| value.to_str().ok()).any(|value| {
-            value.is_empty()
-                || ["*/*", "application/*", media]
-                    .iter()
-                    .any(|kind| value.contains(kind))
-        })
-}
-
-impl StaticJson {
-    /// A document, compact.
-    ///
-    /// # Errors
-    /// When it cannot be written as JSON.
-    pub fn new(document: &serde_json::Value) -> Result<Arc<Self>, serde_json::Error> {
-        Self::of_type(JSON, document)
-    }
-
-    /// The same with a media type of its own; it is given to who takes that.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn of_type(
-        media: &'static str,
-        document: &serde_json::Value,
-    ) -> Result<Arc<Self>, serde_json::Error> {
-        let document = serde_json::to_vec(document)?.into();
-        Ok(Arc::new(StaticJson { document, media }))
-    }
-
-    /// `/version`.
-    ///
-    /// # Errors
-    /// Never in practice: the document is plain strings.
-    pub fn version() -> Result<Arc<Self>, serde_json::Error> {
-        Ok(Arc::new(StaticJson {
-            document: serde_json::to_vec_pretty(&Version::default())?.into(),
-            media: JSON,
-        }))
-    }
-}
-
-#[async_trait::async_trait]
-impl Endpoint for StaticJson {
-    async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
-        document_response(&request, self.media, || self.document.clone())
-    }
-}
-
-/// A JSON document, for those who read it and take JSON.
-pub(crate) fn json_response(request: &Request, document: impl FnOnce() -> Bytes) -> Response {
-    document_response(request, JSON, document)
-}
-
-fn document_response(request: &Request, media: &'static str, document: impl FnOnce() -> Bytes) -> Response {
-    if request.method() != http::Method::GET {
-        return crate::respond::error(&machinery::ApiError::method_not_allowed());
-    }
-    if !accepts(request, media) {
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {media}");
-        let refusal = machinery::ApiError::new(406, machinery::Reason::NotAcceptable, message)
-            .with_details(machinery::status::Details::default());
-        return crate::respond::error(&refusal);
-    }
-    let mut response = Response::new(full(document()));
-    let kind = HeaderValue::from_static(media);
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
-}
-
-/// Serves `/metrics`.
-#[async_trait::async_trait]
-impl Endpoint for crate::metrics::Metrics {
-    async fn serve(&self, _authorized: &Authorized, _request: Request) -> Response {
-        let mut response = Response::new(full(self.render()));
-        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        response
-    }
 }
 
 #[cfg(test)]

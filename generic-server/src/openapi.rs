@@ -22,8 +22,8 @@ use machinery::openapi::{CustomKind, Descriptions, Dialect, custom_definitions, 
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
+use crate::group::GroupSpec;
 use crate::resource::ServedResource;
-use crate::server::GroupSpec;
 use swagger::Swagger;
 
 /// A document that a source has.

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use generic_server::encryption::Encryption;
 use parking_lot::Mutex;
 use ring::digest;
+
+use crate::encryption::Encryption;
 
 /// How often files are looked at, as upstream.
 const EVERY: Duration = Duration::from_secs(60);
@@ -26,7 +27,7 @@ struct Watched {
 
 /// All files that are read again.
 #[derive(Default)]
-pub(crate) struct Reload {
+pub struct Reload {
     watched: Vec<Watched>,
     encryption: Option<Arc<Encryption>>,
     /// What else is kept in step with the files.
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Reload {
 
 impl Reload {
     /// Follows files that have just been read. `apply` reads them again and takes them over, or says why it cannot.
-    pub(crate) fn watch(
+    pub fn watch(
         &mut self,
         name: &'static str,
         files: impl IntoIterator<Item = PathBuf>,
@@ -64,17 +65,17 @@ impl Reload {
     }
 
     /// Follows the encryption configuration, too.
-    pub(crate) fn encryption(&mut self, encryption: Option<Arc<Encryption>>) {
+    pub fn encryption(&mut self, encryption: Option<Arc<Encryption>>) {
         self.encryption = encryption;
     }
 
     /// Calls this, too, whenever files were taken over.
-    pub(crate) fn afterwards(&mut self, apply: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+    pub fn afterwards(&mut self, apply: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.afterwards.push(Box::new(apply));
     }
 
     /// Looks at all files once. Names what was taken over; what does not hold is told in the log.
-    pub(crate) async fn look(&self) -> Vec<&'static str> {
+    pub async fn look(&self) -> Vec<&'static str> {
         let mut taken = Vec::new();
         for one in &self.watched {
             let now = hash(&one.files);
@@ -106,7 +107,7 @@ impl Reload {
     }
 
     /// Looks again and again, until dropped.
-    pub(crate) async fn follow(self: Arc<Self>) {
+    pub async fn follow(self: Arc<Self>) {
         loop {
             tokio::time::sleep(EVERY).await;
             self.look().await;

@@ -1,6 +1,7 @@
 //! A server of a fixed set of groups, as a delegate: built-in kinds and extension servers are served by it.
 
-use std::collections::HashMap;
+mod documents;
+
 use std::sync::Arc;
 
 use machinery::ApiError;
@@ -8,27 +9,28 @@ use machinery::ApiError;
 use crate::delegate::{Delegate, Handled};
 use crate::discovery::{self, DiscoverySource, GroupDiscovery};
 use crate::handlers::{self, ServeEnv};
+use crate::paths::Paths;
 use crate::request::{Authorized, Request};
 use crate::resource::ServedResource;
 
-/// A group that a server brings.
-#[derive(Debug, Clone)]
-pub struct GroupSpec {
-    /// The group, empty for core.
-    pub group: Arc<str>,
-    /// Its versions with their resources, preferred first.
-    pub versions: Vec<(Arc<str>, Vec<Arc<ServedResource>>)>,
-}
+pub use crate::group::GroupSpec;
+pub use documents::WithDocuments;
 
-/// The resources of a group version, by name.
-type Table = HashMap<Arc<str>, Arc<ServedResource>>;
+/// What a sequence of segments leads to.
+#[derive(Debug)]
+enum Route {
+    /// A group, whose other versions and resources no server behind this one has.
+    Group,
+    /// A resource at a version.
+    Resource(Arc<ServedResource>),
+}
 
 /// Serves groups known at start.
 #[derive(Debug)]
 pub struct ApiServer {
     groups: Vec<GroupSpec>,
-    /// By group and version.
-    routes: HashMap<Arc<str>, HashMap<Arc<str>, Table>>,
+    /// By group; by group, version and resource.
+    routes: Paths<Route>,
     discovery: Arc<Vec<Arc<GroupDiscovery>>>,
     changes: tokio::sync::watch::Sender<u64>,
     env: ServeEnv,
@@ -37,19 +39,16 @@ pub struct ApiServer {
 impl ApiServer {
     /// A server of these groups.
     pub fn new(groups: Vec<GroupSpec>, env: ServeEnv) -> Self {
-        let mut routes: HashMap<Arc<str>, HashMap<Arc<str>, Table>> = HashMap::new();
+        let mut routes = Paths::default();
         let mut published = Vec::new();
         for group in &groups {
             let mut versions = Vec::new();
+            routes.insert_segments(&[&group.group], Route::Group);
             for (version, resources) in &group.versions {
-                let table = resources
-                    .iter()
-                    .map(|r| (r.gvr.resource.clone(), r.clone()))
-                    .collect();
-                routes
-                    .entry(group.group.clone())
-                    .or_default()
-                    .insert(version.clone(), table);
+                for resource in resources {
+                    let segments = [&*group.group, version, &*resource.gvr.resource];
+                    routes.insert_segments(&segments, Route::Resource(resource.clone()));
+                }
                 let documents = discovery::resource_documents(resources);
                 versions.push(Arc::new(discovery::version_discovery(
                     &group.group,
@@ -80,7 +79,15 @@ impl ApiServer {
 
     /// A resource it serves.
     pub fn resource(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<ServedResource>> {
-        self.routes.get(group)?.get(version)?.get(resource)
+        match self.routes.get_segments(&[group, version, resource])? {
+            Route::Resource(resource) => Some(resource),
+            Route::Group => None,
+        }
+    }
+
+    /// Whether a group is this server's.
+    fn has(&self, group: &str) -> bool {
+        self.routes.get_segments(&[group]).is_some()
     }
 
     /// What its handlers share.
@@ -115,22 +122,21 @@ impl Delegate for ApiServer {
         if !info.is_resource {
             // A version that one of its groups does not have.
             return match group_below(&info.path) {
-                Some(group) if self.routes.contains_key(group) => {
+                Some(group) if self.has(group) => {
                     Handled::Answered(crate::respond::error(&ApiError::no_such_path()))
                 }
                 _ => Handled::NotMine(request),
             };
         }
-        let Some(versions) = self.routes.get(info.group.as_str()) else {
-            return Handled::NotMine(request);
-        };
-        let found = versions
-            .get(info.version.as_str())
-            .and_then(|table| table.get(info.resource.as_str()));
-        Handled::Answered(match found {
-            Some(resource) => handlers::serve(resource, &self.env, authorized, request).await,
-            // The group is this server's: nobody behind it knows better.
-            None => crate::respond::error(&ApiError::no_such_path()),
-        })
+        match self.resource(&info.group, &info.version, &info.resource) {
+            Some(resource) => {
+                Handled::Answered(handlers::serve(resource, &self.env, authorized, request).await)
+            }
+            // The group is this server's: none behind it serves more of it.
+            None if self.has(&info.group) => {
+                Handled::Answered(crate::respond::error(&ApiError::no_such_path()))
+            }
+            None => Handled::NotMine(request),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The admission plugins that are built in, one file each. Webhooks and policies are not among them: the composed server adds
-//! those, and [`PluginSelection`] says which plugins are on and in which order they run.
+//! The admission plugins that are built in, one file each. [`PluginSelection`] says which plugins are on and in which order they
+//! run, and [`admission_chain`] joins them with webhooks and policies.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::deps::Deps;
 
 mod certificates;
+mod chain;
 mod constant;
 mod defaults;
 mod external_ips;
@@ -31,10 +32,11 @@ mod selection;
 mod service_account;
 mod volume_resize;
 
+pub use chain::{AdmissionOptions, admission_chain};
 pub use selection::PluginSelection;
 
 /// The plugins that are built in. [`PluginSelection::choose`] puts them in order, together with webhooks and policies.
-pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
+fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
     let client = Client::new(deps.directory.clone());
     vec![
         Arc::new(constant::AlwaysAdmit),
@@ -73,11 +75,6 @@ pub fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
         // It counts what is really going to be stored.
         Arc::new(quota::ResourceQuota::new(client)),
     ]
-}
-
-/// What refuses privileged containers (`--allow-privileged=false`). Not one of the plugins that can be chosen.
-pub fn forbid_privileged() -> Arc<dyn AdmissionPlugin> {
-    Arc::new(privileged::Privileged)
 }
 
 /// Whether a write is of a resource, by group and name.

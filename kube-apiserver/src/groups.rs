@@ -37,51 +37,124 @@ mod growth;
 mod schemas;
 
 type Resources = Vec<Arc<ServedResource>>;
-/// Makes the resources of a group.
-type Make = fn(&Builder<'_>) -> Resources;
+/// Versions with their resources, preferred first.
+type Versions = Vec<(&'static str, Resources)>;
 
-/// Groups of one version, in the order of discovery; `None` are those made by hand.
-const SIMPLE: &[(&str, Option<Make>)] = &[
-    ("", Some(core::v1)),
-    ("apps", Some(apps::v1)),
-    ("events.k8s.io", None),
-    ("authentication.k8s.io", Some(authentication::v1)),
-    ("authorization.k8s.io", Some(authorization::v1)),
-    ("autoscaling", None),
-    ("batch", Some(batch::v1)),
-    ("certificates.k8s.io", Some(certificates::v1)),
-    ("networking.k8s.io", Some(networking::v1)),
-    ("policy", Some(policy::v1)),
-    ("rbac.authorization.k8s.io", Some(rbac::v1)),
-    ("storage.k8s.io", Some(storage::v1)),
-    ("admissionregistration.k8s.io", Some(admissionregistration::v1)),
-    ("scheduling.k8s.io", Some(scheduling::v1)),
-    ("coordination.k8s.io", Some(coordination::v1)),
-    ("node.k8s.io", Some(node::v1)),
-    ("discovery.k8s.io", Some(discovery::v1)),
-    ("resource.k8s.io", Some(resource::v1)),
-    ("flowcontrol.apiserver.k8s.io", Some(flowcontrol::v1)),
+/// A built-in group: all that the rest of the server has to know of it.
+struct Group {
+    name: &'static str,
+    /// `groupPriorityMinimum` of its APIServices. Upstream's.
+    priority: i32,
+    /// `versionPriority` of its versions, those that are not named have 9. Upstream's.
+    versions: &'static [(&'static str, i32)],
+    make: Make,
+}
+
+/// How the resources of a group are made.
+enum Make {
+    /// It has one version, v1.
+    V1(fn(&Builder<'_>) -> Resources),
+    /// It has several versions, or shares stores with the groups before it.
+    Versions(fn(&Deps, &[GroupSpec]) -> Versions),
+    /// It is there with `--feature-gates` and `--runtime-config` alone.
+    Beta(fn(&Builder<'_>) -> Resources),
+}
+
+const fn group(name: &'static str, priority: i32, make: fn(&Builder<'_>) -> Resources) -> Group {
+    Group {
+        name,
+        priority,
+        versions: &[("v1", 15)],
+        make: Make::V1(make),
+    }
+}
+
+/// In the order of discovery. A new group is one line here.
+const GROUPS: [Group; 20] = [
+    Group {
+        versions: &[("v1", 1)],
+        ..group("", 18_000, core::v1)
+    },
+    group("apps", 17_800, apps::v1),
+    Group {
+        name: "events.k8s.io",
+        priority: 17_750,
+        versions: &[("v1", 15)],
+        make: Make::Versions(event_versions),
+    },
+    group("authentication.k8s.io", 17_700, authentication::v1),
+    group("authorization.k8s.io", 17_600, authorization::v1),
+    Group {
+        name: "autoscaling",
+        priority: 17_500,
+        versions: &[("v2", 30), ("v1", 15)],
+        make: Make::Versions(autoscaling_versions),
+    },
+    group("batch", 17_400, batch::v1),
+    group("certificates.k8s.io", 17_300, certificates::v1),
+    group("networking.k8s.io", 17_200, networking::v1),
+    group("policy", 17_100, policy::v1),
+    group("rbac.authorization.k8s.io", 17_000, rbac::v1),
+    group("storage.k8s.io", 16_800, storage::v1),
+    group("admissionregistration.k8s.io", 16_700, admissionregistration::v1),
+    group("scheduling.k8s.io", 16_600, scheduling::v1),
+    group("coordination.k8s.io", 16_500, coordination::v1),
+    group("node.k8s.io", 16_300, node::v1),
+    group("discovery.k8s.io", 16_200, discovery::v1),
+    Group {
+        versions: &[("v1", 21)],
+        ..group("resource.k8s.io", 16_200, resource::v1)
+    },
+    Group {
+        versions: &[("v1", 21)],
+        ..group("flowcontrol.apiserver.k8s.io", 16_100, flowcontrol::v1)
+    },
+    Group {
+        name: "storagemigration.k8s.io",
+        priority: 15_800,
+        versions: &[],
+        make: Make::Beta(storagemigration::v1beta1),
+    },
 ];
+
+/// `versionPriority` of the versions of built-in groups that are not named.
+const OTHER_VERSION: i32 = 9;
+
+/// `groupPriorityMinimum` and `versionPriority` of a built-in group version; `None` of groups that are not built in.
+pub fn priority(group: &str, version: &str) -> Option<(i32, i32)> {
+    let found = GROUPS.iter().find(|known| known.name == group)?;
+    let of_version = found.versions.iter().find(|(name, _)| *name == version);
+    Some((
+        found.priority,
+        of_version.map_or(OTHER_VERSION, |(_, priority)| *priority),
+    ))
+}
+
+fn autoscaling_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
+    let v2 = autoscaling::v2(&Builder::new(deps, "autoscaling", "v2"));
+    let v1 = autoscaling::v1(&Builder::new(deps, "autoscaling", "v1"), &v2);
+    vec![("v2", v2), ("v1", v1)]
+}
+
+/// Events are those of the core group.
+fn event_versions(deps: &Deps, before: &[GroupSpec]) -> Versions {
+    let core = before.first().and_then(|core| core.versions.first());
+    let core = core
+        .map(|(_, resources)| resources.as_slice())
+        .unwrap_or_default();
+    vec![("v1", events::v1(&Builder::new(deps, "events.k8s.io", "v1"), core))]
+}
 
 /// The groups in the order of discovery, which is the order in which clients resolve short names. Registers every stored
 /// resource in the directory under its preferred version.
 pub fn groups(deps: &Deps) -> Vec<GroupSpec> {
     let mut specs: Vec<GroupSpec> = Vec::new();
-    for (group, make) in SIMPLE {
-        let versions = match make {
-            Some(make) => vec![("v1", make(&Builder::new(deps, group, "v1")))],
-            None if *group == "autoscaling" => {
-                let v2 = autoscaling::v2(&Builder::new(deps, group, "v2"));
-                let v1 = autoscaling::v1(&Builder::new(deps, group, "v1"), &v2);
-                vec![("v2", v2), ("v1", v1)]
-            }
-            None => {
-                let core = specs.first().and_then(|core| core.versions.first());
-                let core = core
-                    .map(|(_, resources)| resources.as_slice())
-                    .unwrap_or_default();
-                vec![("v1", events::v1(&Builder::new(deps, group, "v1"), core))]
-            }
+    for group in &GROUPS {
+        let versions = match group.make {
+            Make::V1(make) => vec![("v1", make(&Builder::new(deps, group.name, "v1")))],
+            Make::Versions(make) => make(deps, &specs),
+            Make::Beta(_) if !deps.storage_migration => continue,
+            Make::Beta(make) => vec![("v1beta1", make(&Builder::new(deps, group.name, "v1beta1")))],
         };
         let versions: Vec<(Arc<str>, Resources)> = versions
             .into_iter()
@@ -94,20 +167,31 @@ pub fn groups(deps: &Deps) -> Vec<GroupSpec> {
             }
         }
         specs.push(GroupSpec {
-            group: (*group).into(),
+            group: group.name.into(),
             versions,
         });
     }
-    if deps.storage_migration {
-        let (group, version) = ("storagemigration.k8s.io", "v1beta1");
-        let resources = storagemigration::v1beta1(&Builder::new(deps, group, version));
-        for resource in &resources {
-            deps.directory.register(resource.clone());
-        }
-        specs.push(GroupSpec {
-            group: group.into(),
-            versions: vec![(version.into(), resources)],
-        });
-    }
     specs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(group: &str, version: &str, expected: Option<(i32, i32)>) {
+        assert_eq!(priority(group, version), expected, "{group}/{version}");
+    }
+
+    #[test]
+    fn priorities_are_upstreams() {
+        check("", "v1", Some((18_000, 1)));
+        check("apps", "v1", Some((17_800, 15)));
+        check("autoscaling", "v2", Some((17_500, 30)));
+        check("autoscaling", "v1", Some((17_500, 15)));
+        check("resource.k8s.io", "v1", Some((16_200, 21)));
+        check("flowcontrol.apiserver.k8s.io", "v1", Some((16_100, 21)));
+        check("storagemigration.k8s.io", "v1beta1", Some((15_800, 9)));
+        check("example.com", "v1", None);
+    }
 }

@@ -4,6 +4,7 @@
 //! A kind is a file in `groups/<group>/`: [`rules::Rules`] where data says it all, a `Strategy` of its own where not. The
 //! library knows no HTTP: `generic-server` serves what [`groups`] describes.
 
+mod access;
 mod admission;
 pub mod authorization;
 mod bootstrap;
@@ -23,10 +24,11 @@ mod table;
 pub mod tokens;
 mod unique;
 
-pub use admission::{PluginSelection, admission_plugins, forbid_privileged};
+pub use access::{Access, AccessError, AccessOptions, AuthorizationMode, TokenOptions, follow_rbac};
+pub use admission::{AdmissionOptions, PluginSelection, admission_chain};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 pub use groups::core::service_alloc::keep_node_ports;
-pub use groups::groups;
+pub use groups::{groups, priority};
 pub use net::Cidr;

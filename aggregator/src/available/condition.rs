@@ -8,7 +8,7 @@ use machinery::{ApiError, meta};
 use serde_json::{Value, json};
 
 use crate::apiservice;
-use crate::routes::RemoteSpec;
+use crate::remote::RemoteSpec;
 
 /// Upstream's condition.
 pub(super) const AVAILABLE: &str = "Available";

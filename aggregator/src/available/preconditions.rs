@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::condition::Condition;
+use crate::remote::RemoteSpec;
 use crate::resolve::{Found, is_ready, port_of, service_type};
-use crate::routes::RemoteSpec;
 
 /// The condition of a server that cannot be asked; `None` when it can.
 pub(super) fn unmet(spec: &RemoteSpec, found: &Found) -> Option<Condition> {

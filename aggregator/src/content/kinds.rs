@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::local::version_rank;
-use crate::server::Published;
+use crate::published::Published;
 
 type Resources = Arc<[Arc<RemoteResource>]>;
 

@@ -58,7 +58,7 @@ struct Watch {
     body: Incoming,
     pending: BytesMut,
     /// Held as long as the connection is used.
-    _place: proxy::client::Place,
+    _place: crate::transport::Place,
 }
 
 impl Following {

@@ -12,10 +12,9 @@ use http_body_util::BodyExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use super::body::Held;
-use super::client::Transport;
 use super::{Call, headers};
 use crate::backend::Backend;
+use crate::transport::{Held, Transport};
 
 /// How long a backend may take to switch.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, SignatureScheme};
 
-use crate::routes::RemoteSpec;
+use crate::remote::RemoteSpec;
 
 /// The client certificate that is shown to extension servers; replaced when its files change, new connections show the new one.
 pub type ProxyKey = Arc<ArcSwap<CertifiedKey>>;

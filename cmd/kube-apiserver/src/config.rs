@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use generic_server::registry::cache::StoredForm;
-use kube_apiserver::{Cidr, PluginSelection};
+use kube_apiserver::{AccessOptions, Cidr, PluginSelection};
 use machinery::GroupResource;
 use storage::EngineKind;
 
 use crate::logging;
-use crate::options::{AuthorizationMode, Options, StorageBackend, StorageMediaType, data_directory};
+use crate::options::{Options, StorageBackend, StorageMediaType, data_directory};
 
 pub(crate) use features::{Controllers, Features};
 pub(crate) use requests::Requests;
-pub(crate) use trust::{FrontProxy, KeyFiles, ServiceAccountTokens};
+pub(crate) use trust::KeyFiles;
+use trust::{FrontProxy, ServiceAccountTokens};
 
 /// Bits of a range of cluster IPs, at most. Upstream's figure.
 const CIDR_BITS: u8 = 20;
@@ -36,14 +37,9 @@ pub(crate) struct Config {
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) storage: Storage,
     pub(crate) encryption: Option<EncryptionFile>,
-    pub(crate) client_ca_file: Option<PathBuf>,
-    pub(crate) token_auth_file: Option<PathBuf>,
-    pub(crate) anonymous_auth: bool,
-    pub(crate) tokens: ServiceAccountTokens,
-    pub(crate) front_proxy: FrontProxy,
+    pub(crate) access: AccessOptions,
     pub(crate) proxy_client: Option<KeyFiles>,
     pub(crate) enable_aggregator_routing: bool,
-    pub(crate) authorization_mode: Vec<AuthorizationMode>,
     pub(crate) plugins: PluginSelection,
     pub(crate) service_cidrs: Vec<Cidr>,
     pub(crate) node_ports: RangeInclusive<u16>,
@@ -129,6 +125,13 @@ impl Findings {
             self.fault(fault);
             T::default()
         })
+    }
+}
+
+impl Options {
+    /// Every fault that can be found without opening anything, one line each.
+    pub fn validate(&self) -> Vec<String> {
+        Config::new(self.clone()).err().unwrap_or_default()
     }
 }
 
@@ -355,14 +358,17 @@ impl Config {
                 file,
                 automatic_reload: encryption_provider_config_automatic_reload,
             }),
-            client_ca_file,
-            token_auth_file,
-            anonymous_auth,
-            tokens,
-            front_proxy,
+            access: AccessOptions {
+                client_ca_file,
+                token_auth_file,
+                anonymous: anonymous_auth,
+                front_proxy: front_proxy.headers(),
+                front_proxy_ca_file: front_proxy.ca_file,
+                tokens: tokens.into_options(),
+                modes: authorization_mode.into_iter().map(Into::into).collect(),
+            },
             proxy_client,
             enable_aggregator_routing,
-            authorization_mode,
             plugins,
             service_cidrs,
             node_ports,
@@ -378,7 +384,7 @@ impl Config {
 
     /// Whether a client can use a kubeconfig with the server's own certificates: the server shows its own and trusts its own CA.
     pub(crate) fn own_certificates(&self) -> bool {
-        self.serving.is_none() && self.client_ca_file.is_none()
+        self.serving.is_none() && self.access.client_ca_file.is_none()
     }
 }
 

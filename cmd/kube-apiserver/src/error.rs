@@ -1,5 +1,6 @@
 //! Why a control plane did not start: one clear line each, and the exit code of the process.
 
+use kube_apiserver::AccessError;
 use storage::StorageError;
 
 /// Why a control plane did not start. Display says what to do about it.
@@ -41,6 +42,9 @@ pub enum StartError {
     /// A snapshot cannot be made or used.
     #[error("{0}")]
     Backup(String),
+    /// Users cannot be authenticated or authorized as the options say.
+    #[error("{0}")]
+    Access(#[from] AccessError),
     /// The program is not whole.
     #[error("the program is built wrongly: {0}")]
     Build(&'static str),
@@ -72,13 +76,14 @@ impl StartError {
     /// The exit code of the process.
     pub fn exit_code(&self) -> u8 {
         match self {
-            StartError::Option(_) => 2,
+            StartError::Option(_) | StartError::Access(AccessError::Option(_)) => 2,
             StartError::Store { .. } | StartError::Pki(_) => 3,
             StartError::Listen { .. } => 4,
             StartError::Tls(_)
             | StartError::Bootstrap(_)
             | StartError::Signals(_)
             | StartError::Build(_)
+            | StartError::Access(_)
             | StartError::Backup(_) => 1,
         }
     }

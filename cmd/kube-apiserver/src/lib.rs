@@ -12,67 +12,45 @@
 //! # }
 //! ```
 
-mod access;
 pub mod backup;
-mod compose;
+mod builder;
 mod config;
-mod dynamic_admission;
 mod error;
 pub mod logging;
 mod options;
-mod readiness;
-mod reload;
 pub mod signals;
-mod tokens;
+mod stages;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use generic_server::chain::Chain;
+use generic_server::chain::{Chain, OuterLayers, OuterService};
 use generic_server::directory::Directory;
-use generic_server::lifecycle::{Lifecycle, Timeline};
 use generic_server::pki::Pki;
-use generic_server::serve::Server;
-use generic_server::spawn::Tasks;
+use generic_server::reload::Reload;
+use generic_server::startup::Running;
 use storage::Store;
 
+pub use builder::Builder;
 pub use error::StartError;
-pub use options::{AuthorizationMode, LogFormat, Options, StorageBackend, StorageMediaType};
-
-/// How long background tasks may take to end.
-const TASK_PATIENCE: Duration = Duration::from_secs(5);
+pub use logging::LogFormat;
+pub use options::{AuthorizationMode, Options, StorageBackend, StorageMediaType};
 
 /// A running control plane. Dropped without [`ControlPlane::stop`], its listener and tasks end when the runtime does.
 #[derive(Debug)]
 pub struct ControlPlane {
-    address: SocketAddr,
+    running: Running,
     pki: Arc<Pki>,
-    chain: Arc<Chain>,
     directory: Arc<Directory>,
-    /// The first is everybody's, the others are of single resources.
-    engines: Vec<Arc<dyn Store>>,
-    lifecycle: Lifecycle,
-    server: Arc<Server>,
-    tasks: Tasks,
-    timeline: Timeline,
     kubeconfig_file: Option<PathBuf>,
-    reload: Arc<reload::Reload>,
-}
-
-/// Sets up a control plane in process. Starts from the options of the command line; tests want [`Builder::in_memory`].
-#[derive(Debug, Clone)]
-pub struct Builder {
-    options: Options,
+    reload: Arc<Reload>,
 }
 
 impl ControlPlane {
     /// A builder with the options of `kube-apiserver` without flags.
     pub fn builder() -> Builder {
-        Builder {
-            options: Options::defaults(),
-        }
+        Builder::default()
     }
 
     /// Opens the store, makes what is missing, listens, and is ready when it returns.
@@ -81,17 +59,17 @@ impl ControlPlane {
     /// With what to do about it: a data directory that is locked, read-only, full or of a newer version, a port in use, a
     /// file that does not hold what it should.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        compose::start(options).await
+        stages::start(options, OuterLayers::default()).await
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.running.address()
     }
 
     /// The URL to reach it at from this machine.
     pub fn url(&self) -> String {
-        compose::local_url(self.address)
+        local_url(self.address())
     }
 
     /// A kubeconfig for the administrator, with everything embedded. Its certificates are of the server's own CA: with a serving
@@ -107,7 +85,12 @@ impl ControlPlane {
 
     /// The chain: requests may be handed to it without a socket.
     pub fn chain(&self) -> &Arc<Chain> {
-        &self.chain
+        self.running.chain()
+    }
+
+    /// The chain with the layers of [`Builder::layer`] around it, as connections see it.
+    pub fn service(&self) -> OuterService {
+        self.running.service()
     }
 
     /// The object stores of all its servers.
@@ -117,7 +100,7 @@ impl ControlPlane {
 
     /// The engine below (of what has none of its own).
     pub fn engine(&self) -> &Arc<dyn Store> {
-        &self.engines[0]
+        &self.running.engines()[0]
     }
 
     /// Looks at the files that are read again while it runs, now rather than within a minute. Names what has changed and was
@@ -142,50 +125,15 @@ impl ControlPlane {
 
     /// Ends it in order: not ready, no new requests, those in flight finish, watches end, the store is closed.
     pub async fn stop(self) {
-        self.lifecycle.shut_down(self.timeline).await;
-        self.server.drain(Duration::from_secs(2)).await;
-        self.tasks.stop(TASK_PATIENCE).await;
-        for engine in &self.engines {
-            engine.shutdown().await;
-        }
+        self.running.stop().await;
     }
 }
 
-impl Builder {
-    /// Keeps everything in memory, on a free port of the loopback address.
-    #[must_use]
-    pub fn in_memory(mut self) -> Self {
-        self.options.storage_backend = Some(StorageBackend::Memory);
-        self.on_free_port()
-    }
-
-    /// Listens on a free port of the loopback address.
-    #[must_use]
-    pub fn on_free_port(mut self) -> Self {
-        self.options.bind_address = std::net::Ipv4Addr::LOCALHOST.into();
-        self.options.secure_port = 0;
-        self
-    }
-
-    /// Keeps its data in this directory.
-    #[must_use]
-    pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.options.data_dir = Some(dir.into());
-        self
-    }
-
-    /// Changes any other option.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
-        change(&mut self.options);
-        self
-    }
-
-    /// Starts it. See [`ControlPlane::start`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn start(self) -> Result<ControlPlane, StartError> {
-        ControlPlane::start(self.options).await
-    }
+/// The URL of a listening address, from this machine. One that stands for all addresses takes IPv4 too.
+fn local_url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("https://{}", SocketAddr::new(ip, address.port()))
 }

@@ -3,8 +3,14 @@
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-use crate::Options;
-use crate::options::LogFormat;
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 /// The filter that `-v` asks for: a number as upstream's, or directives of which each ends in a level.
 ///
@@ -32,17 +38,17 @@ pub(crate) fn filter(v: &str) -> Result<EnvFilter, String> {
     }
 }
 
-/// Installs the subscriber that the options ask for. Only a process does this: a library user has its own.
+/// Installs a subscriber with the filter of `-v` and this format. Only a process does this: a library user has its own.
 ///
 /// # Errors
 /// When `-v` does not hold, or there is a subscriber already.
-pub fn init(options: &Options) -> Result<(), String> {
+pub fn init(v: &str, format: LogFormat) -> Result<(), String> {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(&options.v)?)
+        .with_env_filter(filter(v)?)
         .with_writer(std::io::stderr)
         // It would say so with `eprintln!`, which panics when the stream is closed.
         .log_internal_errors(false);
-    let done = match options.logging_format {
+    let done = match format {
         LogFormat::Json => builder.json().try_init(),
         LogFormat::Text => builder.with_ansi(false).try_init(),
     };

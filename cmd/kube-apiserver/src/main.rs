@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         faults.iter().for_each(|fault| complain(fault));
         return ExitCode::from(2);
     }
-    if let Err(fault) = control_plane::logging::init(&options) {
+    if let Err(fault) = control_plane::logging::init(&options.v, options.logging_format) {
         complain(&fault);
         return ExitCode::from(2);
     }

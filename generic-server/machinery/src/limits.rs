@@ -79,6 +79,10 @@ pub const JSON_PATCH_STEPS: usize = 20_000_000;
 /// Bytes of a request's target. Go bounds the whole head by 1 MiB; the library that parses targets ends at 64 KiB. Past it: 414.
 pub const TARGET_BYTES: usize = 65_534;
 
+/// Bytes of group, version and resource of a request that are looked up among those that are served, slashes included: names are
+/// 253 bytes at most, versions 63. Upstream has no bound. Past it: nothing is found, 404.
+pub const ROUTE_BYTES: usize = 384;
+
 /// Bytes of all request headers. Upstream's figure. Past it: 431.
 pub const HEADER_BYTES: usize = 1 << 20;
 

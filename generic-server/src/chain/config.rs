@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::Endpoints;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::cpu::Pool;
 use crate::delegate::Delegate;
+use crate::endpoint::Endpoints;
 use crate::filters::audit::{AuditSink, NoAudit};
 use crate::filters::cors::Cors;
 use crate::filters::max_in_flight::{Admit, MaxInFlight};

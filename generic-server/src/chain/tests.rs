@@ -17,6 +17,7 @@ use crate::authn::x509::{ClientAuthorities, X509};
 use crate::authz::{Attributes, Authorizer, Decision, Privileged, ResolvedRules, Union};
 use crate::cpu::Pool;
 use crate::delegate::Delegate;
+use crate::endpoint::Endpoint;
 use crate::filters::audit::{AuditSink, Record, Stage};
 use crate::filters::cors::Cors;
 use crate::filters::max_in_flight::MaxInFlight;

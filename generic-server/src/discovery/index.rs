@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::DiscoverySource;
-use crate::chain::Endpoint;
-use crate::health::json_response;
+use crate::endpoint::{Endpoint, json_response};
 use crate::request::{Authorized, Request, Response};
 
 /// Lists the paths of a server, as upstream does at `/` and `/index.html`.

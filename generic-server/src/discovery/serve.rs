@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{DiscoverySource, GroupDiscovery};
 use crate::negotiate::{self, DocumentForm};
+use crate::paths::Paths;
 use crate::request::{Response, empty};
 
 const MEDIA_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -30,14 +31,25 @@ struct Joined {
     at: Vec<u64>,
     core: Aggregated,
     groups: Aggregated,
+    /// The documents by path, without a final slash.
+    documents: Paths<Document>,
+}
+
+/// What is at a path.
+#[derive(Debug)]
+struct Document {
+    json: Bytes,
+    /// Which aggregated document there is beside it.
+    aggregated: Option<Root>,
+}
+
+/// The paths that aggregated documents are at.
+#[derive(Debug, Clone, Copy)]
+enum Root {
     /// `/api`.
-    versions: Bytes,
+    Core,
     /// `/apis`.
-    group_list: Bytes,
-    /// `/apis/GROUP`.
-    group: HashMap<Arc<str>, Bytes>,
-    /// The resource lists, by group and version.
-    resources: HashMap<(Arc<str>, Arc<str>), Bytes>,
+    Groups,
 }
 
 #[derive(Debug)]
@@ -98,19 +110,15 @@ impl Documents {
     pub fn answer(&self, head: &Parts) -> Option<Response> {
         let path = head.uri.path().trim_end_matches('/');
         let joined = self.joined();
-        let parts: Vec<&str> = path.split('/').skip(1).collect();
-        let (document, aggregated) = match parts.as_slice() {
-            ["api"] => (&joined.versions, Some(&joined.core)),
-            ["apis"] => (&joined.group_list, Some(&joined.groups)),
-            ["api", version] => (joined.resources.get(&("".into(), (*version).into()))?, None),
-            ["apis", group] => (joined.group.get(*group)?, None),
-            ["apis", group, version] => (joined.resources.get(&((*group).into(), (*version).into()))?, None),
-            _ => return None,
-        };
+        let document = joined.documents.get(path)?;
+        let aggregated = document.aggregated.map(|root| match root {
+            Root::Core => &joined.core,
+            Root::Groups => &joined.groups,
+        });
         if head.method != Method::GET {
             return Some(crate::respond::error(&ApiError::method_not_allowed()));
         }
-        Some(respond(head, document, aggregated))
+        Some(respond(head, &document.json, aggregated))
     }
 }
 
@@ -154,11 +162,18 @@ fn aggregated_response(head: &Parts, document: &Aggregated) -> Response {
 impl Joined {
     fn of(groups: &[Arc<GroupDiscovery>], at: Vec<u64>, address: &str) -> Self {
         let (core, named): (Vec<_>, Vec<_>) = groups.iter().partition(|g| g.group.is_empty());
-        let mut resources = HashMap::new();
+        let mut documents = Paths::default();
+        let mut put = |path: &str, json: Bytes, aggregated| {
+            documents.insert(path, Document { json, aggregated });
+        };
         for group in groups {
+            let root = match &*group.group {
+                "" => "/api".to_string(),
+                group => format!("/apis/{group}"),
+            };
             for version in &group.versions {
-                let key = (group.group.clone(), version.version.clone());
-                resources.insert(key, version.resource_list.clone());
+                let path = format!("{root}/{}", version.version);
+                put(&path, version.resource_list.clone(), None);
             }
         }
         let versions: Vec<&str> = core
@@ -171,24 +186,21 @@ impl Joined {
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
         });
         let api_groups: Vec<serde_json::Value> = named.iter().filter_map(|g| api_group(g)).collect();
-        let group = api_groups
-            .iter()
-            .filter_map(|g| {
-                let mut document = g.clone();
-                document["kind"] = "APIGroup".into();
-                document["apiVersion"] = "v1".into();
-                Some((g.get("name")?.as_str()?.into(), document.to_string().into()))
-            })
-            .collect();
+        for group in &api_groups {
+            let mut document = group.clone();
+            document["kind"] = "APIGroup".into();
+            document["apiVersion"] = "v1".into();
+            let name = group["name"].as_str().unwrap_or_default();
+            put(&format!("/apis/{name}"), document.to_string().into(), None);
+        }
         let group_list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": api_groups});
+        put("/api", versions.to_string().into(), Some(Root::Core));
+        put("/apis", group_list.to_string().into(), Some(Root::Groups));
         Joined {
             at,
             core: aggregated(&core),
             groups: aggregated(&named),
-            versions: versions.to_string().into(),
-            group_list: group_list.to_string().into(),
-            group,
-            resources,
+            documents,
         }
     }
 }

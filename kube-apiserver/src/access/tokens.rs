@@ -10,59 +10,55 @@ use generic_server::authn::token_cache::TokenCache;
 use generic_server::authn::token_file::TokenFile;
 use generic_server::authn::union::TokenUnion;
 use generic_server::directory::Directory;
-use generic_server::health::StaticJson;
+use generic_server::endpoint::StaticJson;
 use generic_server::pki::Pki;
-use kube_apiserver::tokens::bootstrap_token::BootstrapToken;
-use kube_apiserver::tokens::service_account::{
-    self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
-};
-use kube_apiserver::tokens::{TokenObjectKind, TokenObjects};
-use kube_apiserver::{IssuedToken, TokenClaims, TokenIssuer};
+use generic_server::reload::Reload;
 use machinery::GroupResource;
 use machinery::time::Timestamp;
 use serde_json::Value;
 
-use crate::StartError;
-use crate::config::Config;
-use crate::reload::Reload;
+use super::{AccessError, AccessOptions};
+use crate::deps::{IssuedToken, TokenClaims, TokenIssuer};
+use crate::tokens::bootstrap_token::BootstrapToken;
+use crate::tokens::service_account::{
+    self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
+};
+use crate::tokens::{TokenObjectKind, TokenObjects};
 
-/// What there is about tokens.
-pub(crate) struct Tokens {
-    pub(crate) authenticator: Arc<dyn TokenAuthenticator>,
-    pub(crate) issuer: Arc<dyn TokenIssuer>,
+/// The parts of access that are about tokens.
+pub(super) struct Tokens {
+    pub(super) authenticator: Arc<dyn TokenAuthenticator>,
+    pub(super) issuer: Arc<dyn TokenIssuer>,
     /// Issuer discovery, by path.
-    pub(crate) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
+    pub(super) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
 }
 
-pub(crate) fn build(
-    config: &Config,
+pub(super) fn build(
+    options: &AccessOptions,
     pki: &Pki,
     directory: &Arc<Directory>,
     reload: &mut Reload,
-) -> Result<Tokens, StartError> {
-    let (issuers, audiences) = (&config.tokens.issuers, config.tokens.audiences());
+) -> Result<Tokens, AccessError> {
+    let (issuers, audiences) = (&options.tokens.issuers, options.tokens.audiences.clone());
     let issuer = issuers.first().cloned().unwrap_or_default();
-    let signing = match &config.tokens.signing_key_file {
+    let signing = match &options.tokens.signing_key_file {
         Some(file) => read("--service-account-signing-key-file", file)?,
         None => pki.service_account_key.clone(),
     };
     let key = SigningKey::from_pem(&signing)
-        .map_err(|error| StartError::Option(format!("--service-account-signing-key-file: {error}")))?;
-    let files = config.tokens.key_files.clone();
-    let read_keys = move || -> Result<PublicKeys, StartError> {
+        .map_err(|error| AccessError::Option(format!("--service-account-signing-key-file: {error}")))?;
+    let files = options.tokens.key_files.clone();
+    let read_keys = move || -> Result<PublicKeys, AccessError> {
         let mut texts = vec![signing.clone()];
         for file in &files {
             texts.push(read("--service-account-key-file", file)?);
         }
         PublicKeys::from_pem(texts.iter().map(String::as_str))
-            .map_err(|error| StartError::Option(format!("--service-account-key-file: {error}")))
+            .map_err(|error| AccessError::Option(format!("--service-account-key-file: {error}")))
     };
     let keys = read_keys()?;
     let jwks_uri = format!("{}/openid/v1/jwks", issuer.trim_end_matches('/'));
-    let whole = |media, document: &Value| {
-        StaticJson::of_type(media, document)
-            .map_err(|_| StartError::Build("a document about tokens cannot be written"))
-    };
+    let whole = |media, document: &Value| StaticJson::of_type(media, document).map_err(AccessError::Document);
     let endpoints = vec![
         (
             "/.well-known/openid-configuration",
@@ -76,22 +72,22 @@ pub(crate) fn build(
 
     let objects: Arc<dyn TokenObjects> = Arc::new(Objects(directory.clone()));
     let mut all: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
-    if let Some(file) = &config.token_auth_file {
+    if let Some(file) = &options.token_auth_file {
         let file = TokenFile::read(file, audiences.clone())
-            .map_err(|error| StartError::Option(format!("--token-auth-file: {error}")))?;
+            .map_err(|error| AccessError::Option(format!("--token-auth-file: {error}")))?;
         all.push(Arc::new(file));
     }
     let keys = Arc::new(ArcSwap::from_pointee(keys));
     let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
     all.push(Arc::new(accounts));
     all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
-    let gone = Gone(directory.clone());
-    let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || gone.count()))
-        .map_err(|_| StartError::Build("the system has no source of randomness"))?;
+    let deletions = Deletions(directory.clone());
+    let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || deletions.count()))
+        .map_err(|_| AccessError::Randomness)?;
     let cache = authenticator.clone();
     reload.watch(
         "service account keys",
-        config.tokens.key_files.clone(),
+        options.tokens.key_files.clone(),
         move || {
             let read = read_keys().map_err(|error| error.to_string())?;
             keys.store(Arc::new(read));
@@ -109,16 +105,16 @@ pub(crate) fn build(
     })
 }
 
-fn read(flag: &str, file: &Path) -> Result<String, StartError> {
+fn read(flag: &str, file: &Path) -> Result<String, AccessError> {
     std::fs::read_to_string(file)
-        .map_err(|error| StartError::Option(format!("{flag}: cannot read {}: {error}", file.display())))
+        .map_err(|error| AccessError::Option(format!("{flag}: cannot read {}: {error}", file.display())))
 }
 
-/// How often objects that tokens depend on have gone. Caches know before a deletion is acknowledged, so that a deleted
+/// How many objects that tokens depend on have been deleted. Caches know before a deletion is acknowledged, so that a deleted
 /// account's token is not taken out of memory afterwards.
-struct Gone(Arc<Directory>);
+struct Deletions(Arc<Directory>);
 
-impl Gone {
+impl Deletions {
     fn count(&self) -> u64 {
         let stores = ["serviceaccounts", "secrets", "pods", "nodes"].into_iter();
         let found = stores.filter_map(|resource| self.0.get(&GroupResource::new("", resource)));

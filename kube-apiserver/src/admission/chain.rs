@@ -1,34 +1,82 @@
-//! The admission that users configure while the server runs: policies and webhooks, with the tasks that keep them current.
+//! The whole admission chain of the main API server: the built-in plugins, webhooks and policies that are on, in upstream's order,
+//! and the checks that cannot be turned off.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use generic_server::admission::AdmissionPlugin;
-use generic_server::authz::Authorizer;
-use generic_server::directory::Directory;
+use generic_server::admission::{AdmissionChain, AdmissionPlugin};
 use generic_server::dynamic_admission::{policy, webhook};
+use generic_server::spawn::Tasks;
 
-/// Follows the configuration of a plugin, for ever.
-type Follow = Pin<Box<dyn Future<Output = ()> + Send>>;
+use super::{PluginSelection, admission_plugins, privileged};
+use crate::deps::Deps;
+use crate::rbac::{Escalation, Rbac};
 
-/// The plugins, each with what keeps it current. They know nothing before that runs, and let nothing pass until then.
-pub(crate) fn plugins(
-    directory: &Arc<Directory>,
-    authorizer: &Arc<dyn Authorizer>,
-) -> Vec<(Arc<dyn AdmissionPlugin>, Follow)> {
-    let policies = |phase| -> (Arc<dyn AdmissionPlugin>, Follow) {
+/// The first of these that is on comes after the checks that cannot be turned off.
+const BEFORE_WEBHOOKS: [&str; 5] = [
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+    "ResourceQuota",
+];
+
+/// What decides which plugins are in the chain.
+#[derive(Debug)]
+pub struct AdmissionOptions<'a> {
+    /// The plugins that are on.
+    pub plugins: &'a PluginSelection,
+    /// Containers may be privileged (`--allow-privileged`).
+    pub allow_privileged: bool,
+    /// The roles, where RBAC authorizes: writes of roles and bindings may not give more than their writer has.
+    pub rbac: Option<&'a Arc<Rbac>>,
+}
+
+/// The admission chain. What users configure while the server runs is read by `tasks`; until then it lets no write pass.
+pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Tasks) -> AdmissionChain {
+    let mut plugins = admission_plugins(deps);
+    plugins.extend(configured_plugins(deps, options.plugins, tasks));
+    let mut plugins = options.plugins.choose(plugins);
+    // Upstream checks these where it stores objects, before webhooks see them.
+    let mut always: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
+    if !options.allow_privileged {
+        always.push(Arc::new(privileged::Privileged));
+    }
+    if let Some(rbac) = options.rbac {
+        always.push(Arc::new(Escalation {
+            rbac: rbac.clone(),
+            authorizer: deps.authorizer.clone(),
+        }));
+    }
+    let first = plugins
+        .iter()
+        .position(|plugin| BEFORE_WEBHOOKS.contains(&plugin.name()))
+        .unwrap_or(plugins.len());
+    plugins.splice(first..first, always);
+    AdmissionChain::new(plugins)
+}
+
+/// The plugins whose configuration is objects: policies and webhooks. Only those that are on follow it.
+fn configured_plugins(
+    deps: &Deps,
+    selection: &PluginSelection,
+    tasks: &Tasks,
+) -> Vec<Arc<dyn AdmissionPlugin>> {
+    const TASK: &str = "admission configuration";
+    let (directory, authorizer) = (&deps.directory, &deps.authorizer);
+    let mut plugins: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
+    for phase in [policy::Phase::Mutating, policy::Phase::Validating] {
         let plugin = policy::Policies::new(phase, directory.clone(), authorizer.clone());
-        (plugin.clone(), Box::pin(plugin.follow()))
-    };
-    let webhooks = |phase| -> (Arc<dyn AdmissionPlugin>, Follow) {
+        if selection.has(plugin.name()) {
+            tasks.spawn(TASK, plugin.clone().follow());
+        }
+        plugins.push(plugin);
+    }
+    for phase in [webhook::Phase::Mutating, webhook::Phase::Validating] {
         let plugin = webhook::Webhooks::new(phase, directory.clone(), authorizer.clone());
-        (plugin.clone(), Box::pin(plugin.follow()))
-    };
-    vec![
-        policies(policy::Phase::Mutating),
-        webhooks(webhook::Phase::Mutating),
-        policies(policy::Phase::Validating),
-        webhooks(webhook::Phase::Validating),
-    ]
+        if selection.has(plugin.name()) {
+            tasks.spawn(TASK, plugin.clone().follow());
+        }
+        plugins.push(plugin);
+    }
+    plugins
 }

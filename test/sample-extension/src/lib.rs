@@ -8,21 +8,21 @@ mod rules;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Parser;
 use generic_server::admission::AdmissionChain;
-use generic_server::chain::{self, ChainConfig};
-use generic_server::delegate::WithDocuments;
+use generic_server::authz::Authorizer;
+use generic_server::chain::{self, ChainConfig, OuterLayers};
 use generic_server::discovery::Documents;
 use generic_server::handlers::{self, ServeEnv};
 use generic_server::health::Health;
-use generic_server::lifecycle::{Lifecycle, Timeline};
+use generic_server::lifecycle::Timeline;
 use generic_server::openapi::{OpenApi, StaticDocuments};
 use generic_server::pki::Authority;
-use generic_server::serve::{Server, Tls, TlsOptions, bind, certified_key};
-use generic_server::server::ApiServer;
+use generic_server::serve::{Tls, TlsOptions, bind, certified_key};
+use generic_server::server::{ApiServer, WithDocuments};
 use generic_server::spawn::Tasks;
+use generic_server::startup::{Prepared, Running};
 use rules::Aquarium;
 use storage::{EngineKind, EtcdOptions, OpenOptions, StorageError, Store};
 
@@ -122,13 +122,7 @@ fn open(options: &Options) -> Result<Arc<dyn Store>, StorageError> {
 
 /// A running extension server.
 #[derive(Debug)]
-pub struct Extension {
-    address: SocketAddr,
-    lifecycle: Lifecycle,
-    server: Arc<Server>,
-    tasks: Tasks,
-    engine: Arc<dyn Store>,
-}
+pub struct Extension(Running);
 
 impl Extension {
     /// Opens the store, asks the main server whom to trust, listens; ready when it returns.
@@ -136,80 +130,88 @@ impl Extension {
     /// # Errors
     /// What is wrong with the options, the store or the main server.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let engine = open(&options)?;
-        let tasks = Tasks::new();
-        let (authenticator, authorizer) = access::build(&options, &tasks).await?;
-        let group = fish::group(engine.clone()).ok_or(StartError::Schema)?;
-        let env = ServeEnv {
-            admission: AdmissionChain::new(vec![Arc::new(Aquarium {
-                refused: options.refuse_species.clone(),
-            })]),
-            authorizer: authorizer.clone(),
-            max_body: MAX_BODY,
-            min_request_timeout: handlers::MIN_REQUEST_TIMEOUT,
-        };
-        let api = Arc::new(ApiServer::new(vec![group.clone()], env));
-
-        let wanted = SocketAddr::new(options.bind_address, options.secure_port);
-        let listener = bind(wanted)
-            .await
-            .map_err(|error| StartError::Listen(wanted, error))?;
-        let address = listener.address();
-        let documents = Documents::new(vec![api.clone()], address.to_string());
-        let openapi = [VERSION, SECOND_VERSION]
-            .into_iter()
-            .fold(StaticDocuments::new(vec![group]), |openapi, version| {
-                openapi.with_schema(GROUP, version, KIND, fish::schema(version))
-            });
-        let delegate = WithDocuments {
-            discovery: documents,
-            openapi: OpenApi::new(vec![Arc::new(openapi)]),
-            next: api,
-        };
-        let lifecycle = Lifecycle::new();
-        let mut config = ChainConfig::new(authenticator, authorizer, Arc::new(delegate));
-        config.lifecycle = lifecycle.clone();
-        Health::new(lifecycle.clone()).install(&mut config.endpoints);
-        config.endpoints.add("/metrics", config.metrics.clone());
-        let server = Arc::new(Server::new(chain::build(config)));
-
-        let bad = |error: &dyn std::fmt::Display| StartError::Certificate(error.to_string());
-        let key = match (&options.tls_cert_file, &options.tls_private_key_file) {
-            (Some(certificate), Some(key)) => certified_key(certificate, key).map_err(|e| bad(&e))?,
-            _ => {
-                let names = ["localhost".to_string(), address.ip().to_string()];
-                let authority = Authority::generate("sample-extension").map_err(|e| bad(&e))?;
-                let issued = authority
-                    .server("sample-extension", &names)
-                    .map_err(|e| bad(&e))?;
-                issued.certified_key().map_err(|e| bad(&e))?
-            }
-        };
-        let tls = Arc::new(Tls::new(TlsOptions::new(key)).map_err(|e| bad(&e))?);
-        let (listening, stop) = (server.clone(), lifecycle.not_accepting().clone());
-        tasks.spawn("listener", async move {
-            listening.run(listener, Some(tls), stop).await
-        });
-        lifecycle.set_ready();
-        Ok(Extension {
-            address,
-            lifecycle,
-            server,
-            tasks,
-            engine,
-        })
+        let running = prepare(options).await?.run();
+        running.lifecycle().set_ready();
+        Ok(Extension(running))
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Ends it in order: requests finish, watches end, the store is closed.
     pub async fn stop(self) {
-        self.lifecycle.shut_down(Timeline::default()).await;
-        self.server.drain(Duration::from_secs(2)).await;
-        self.tasks.stop(Duration::from_secs(2)).await;
-        self.engine.shutdown().await;
+        self.0.stop().await;
     }
+}
+
+/// The server with all its parts, before it serves.
+async fn prepare(options: Options) -> Result<Prepared, StartError> {
+    let engine = open(&options)?;
+    let tasks = Tasks::new();
+    let (authenticator, authorizer) = access::build(&options, &tasks).await?;
+    let wanted = SocketAddr::new(options.bind_address, options.secure_port);
+    let listener = bind(wanted)
+        .await
+        .map_err(|error| StartError::Listen(wanted, error))?;
+    let delegate = serve_fishes(&options, engine.clone(), authorizer.clone(), listener.address())?;
+    let mut config = ChainConfig::new(authenticator, authorizer, delegate);
+    Health::new(config.lifecycle.clone()).install(&mut config.endpoints);
+    config.endpoints.add("/metrics", config.metrics.clone());
+    Ok(Prepared {
+        tls: serving_tls(&options, listener.address())?,
+        listener,
+        chain: chain::build(config),
+        layers: OuterLayers::default(),
+        timeline: Timeline::default(),
+        tasks,
+        engines: vec![engine],
+    })
+}
+
+/// The group, with discovery and OpenAPI in front of it.
+fn serve_fishes(
+    options: &Options,
+    engine: Arc<dyn Store>,
+    authorizer: Arc<dyn Authorizer>,
+    address: SocketAddr,
+) -> Result<Arc<WithDocuments>, StartError> {
+    let group = fish::group(engine).ok_or(StartError::Schema)?;
+    let env = ServeEnv {
+        admission: AdmissionChain::new(vec![Arc::new(Aquarium {
+            refused: options.refuse_species.clone(),
+        })]),
+        authorizer,
+        max_body: MAX_BODY,
+        min_request_timeout: handlers::MIN_REQUEST_TIMEOUT,
+    };
+    let api = Arc::new(ApiServer::new(vec![group.clone()], env));
+    let openapi = [VERSION, SECOND_VERSION]
+        .into_iter()
+        .fold(StaticDocuments::new(vec![group]), |openapi, version| {
+            openapi.with_schema(GROUP, version, KIND, fish::schema(version))
+        });
+    Ok(Arc::new(WithDocuments {
+        discovery: Documents::new(vec![api.clone()], address.to_string()),
+        openapi: OpenApi::new(vec![Arc::new(openapi)]),
+        next: api,
+    }))
+}
+
+/// With the certificate that the options name, or one of no known authority.
+fn serving_tls(options: &Options, address: SocketAddr) -> Result<Arc<Tls>, StartError> {
+    let bad = |error: &dyn std::fmt::Display| StartError::Certificate(error.to_string());
+    let key = match (&options.tls_cert_file, &options.tls_private_key_file) {
+        (Some(certificate), Some(key)) => certified_key(certificate, key).map_err(|e| bad(&e))?,
+        _ => {
+            let names = ["localhost".to_string(), address.ip().to_string()];
+            let authority = Authority::generate("sample-extension").map_err(|e| bad(&e))?;
+            let issued = authority
+                .server("sample-extension", &names)
+                .map_err(|e| bad(&e))?;
+            issued.certified_key().map_err(|e| bad(&e))?
+        }
+    };
+    Tls::new(TlsOptions::new(key)).map(Arc::new).map_err(|e| bad(&e))
 }

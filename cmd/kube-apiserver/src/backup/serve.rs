@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
-use generic_server::chain::Endpoint;
+use generic_server::endpoint::Endpoint;
 use generic_server::request::{Authorized, Body, BoxError, Request, Response, full};
 use generic_server::{ApiError, respond};
 use http::{Method, StatusCode, header};

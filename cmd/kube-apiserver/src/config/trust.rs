@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use generic_server::authn::request_header::RequestHeaderOptions;
+use kube_apiserver::TokenOptions;
 
 use super::Findings;
 
@@ -20,7 +21,7 @@ impl KeyFiles {
         Some(KeyFiles { certificate, key })
     }
 
-    /// For [`crate::reload::Reload::watch`].
+    /// For [`generic_server::reload::Reload::watch`].
     pub(crate) fn both(&self) -> [PathBuf; 2] {
         [self.certificate.clone(), self.key.clone()]
     }
@@ -28,9 +29,9 @@ impl KeyFiles {
 
 /// Whom the server believes who somebody else is.
 #[derive(Debug)]
-pub(crate) struct FrontProxy {
+pub(super) struct FrontProxy {
     /// The CAs; the server's own front-proxy CA when unset.
-    pub(crate) ca_file: Option<PathBuf>,
+    pub(super) ca_file: Option<PathBuf>,
     pub(super) allowed_names: Vec<String>,
     pub(super) username_headers: Vec<String>,
     pub(super) uid_headers: Vec<String>,
@@ -85,7 +86,7 @@ impl FrontProxy {
     }
 
     /// Common names that proxies may have. Whoever has a certificate of the server's own CA is the server itself.
-    pub(crate) fn names(&self) -> Vec<String> {
+    fn names(&self) -> Vec<String> {
         let mut names = self.allowed_names.clone();
         if self.ca_file.is_none() {
             names.push("front-proxy-client".into());
@@ -94,7 +95,7 @@ impl FrontProxy {
     }
 
     /// The headers, in lower case.
-    pub(crate) fn headers(&self) -> RequestHeaderOptions {
+    pub(super) fn headers(&self) -> RequestHeaderOptions {
         let lower = |list: &[String]| list.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
         RequestHeaderOptions {
             allowed_names: self.names(),
@@ -108,14 +109,14 @@ impl FrontProxy {
 
 /// Service account tokens.
 #[derive(Debug)]
-pub(crate) struct ServiceAccountTokens {
+pub(super) struct ServiceAccountTokens {
     /// The first issues, all are accepted.
-    pub(crate) issuers: Vec<String>,
+    pub(super) issuers: Vec<String>,
     pub(super) audiences: Vec<String>,
     /// More keys that are accepted.
-    pub(crate) key_files: Vec<PathBuf>,
+    pub(super) key_files: Vec<PathBuf>,
     /// The key that signs; made by the server when unset.
-    pub(crate) signing_key_file: Option<PathBuf>,
+    pub(super) signing_key_file: Option<PathBuf>,
 }
 
 impl ServiceAccountTokens {
@@ -136,11 +137,16 @@ impl ServiceAccountTokens {
         }
     }
 
-    /// Audiences of tokens that name none.
-    pub(crate) fn audiences(&self) -> Vec<String> {
-        match self.audiences.is_empty() {
-            true => self.issuers.clone(),
-            false => self.audiences.clone(),
+    /// With the issuers as audiences where none are named.
+    pub(super) fn into_options(self) -> TokenOptions {
+        TokenOptions {
+            audiences: match self.audiences.is_empty() {
+                true => self.issuers.clone(),
+                false => self.audiences,
+            },
+            issuers: self.issuers,
+            key_files: self.key_files,
+            signing_key_file: self.signing_key_file,
         }
     }
 }

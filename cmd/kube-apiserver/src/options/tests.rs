@@ -1,6 +1,8 @@
+use clap::CommandFactory as _;
 use generic_server::registry::cache::StoredForm;
 
 use super::*;
+use crate::config::Config;
 
 /// What is wrong with a command line that parses.
 #[track_caller]
@@ -182,6 +184,159 @@ fn choices_are_closed() {
         assert!(
             Options::try_parse_from(["kube-apiserver", flag]).is_err(),
             "{flag}"
+        );
+    }
+}
+
+#[test]
+fn help_is_grouped_as_upstreams_and_wrapped() {
+    let mut command = Options::command().term_width(120);
+    command.build();
+    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+        let heading = flag.get_help_heading().unwrap_or_default();
+        assert!(
+            heading.ends_with(" flags"),
+            "--{} is under `{heading}`",
+            flag.get_id()
+        );
+        let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+        assert!(!help.is_empty(), "--{} says nothing", flag.get_id());
+    }
+    let text = command.render_help().to_string();
+    let mut headings: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_suffix(" flags:"))
+        .collect();
+    headings.retain(|heading| *heading != "Global");
+    let expected = [
+        "Generic",
+        "Etcd",
+        "Embedded store",
+        "Secure serving",
+        "Authentication",
+        "Authorization",
+        "API enablement",
+        "Admission",
+        "Logs",
+        "Misc",
+    ];
+    assert_eq!(headings, expected);
+    let longest = text.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(120), "{longest:?}");
+}
+
+/// Each flag with values that show that it is read: the configuration differs from that without it, or there is a warning or an error.
+const EFFECTS: &[&[&str]] = &[
+    &["--advertise-address=192.0.2.1"],
+    &["--feature-gates=AllowUnsafeMalformedObjectDeletion=true"],
+    &["--max-requests-inflight=1"],
+    &["--max-mutating-requests-inflight=1"],
+    &["--request-timeout=2m"],
+    &["--min-request-timeout=1"],
+    &["--shutdown-delay-duration=1s"],
+    &["--shutdown-send-retry-after"],
+    &["--goaway-chance=0.01"],
+    &["--strict-transport-security-directives=preload"],
+    &["--cors-allowed-origins=//example[.]com"],
+    &["--storage-backend=sled"],
+    &["--etcd-servers=http://127.0.0.1:2379"],
+    &["--etcd-cafile=ca", "--etcd-servers=http://127.0.0.1:2379"],
+    &[
+        "--etcd-certfile=crt",
+        "--etcd-keyfile=key",
+        "--etcd-servers=http://127.0.0.1:2379",
+    ],
+    &["--etcd-keyfile=key"],
+    &["--etcd-prefix=/other"],
+    &[
+        "--etcd-servers-overrides=/events#http://127.0.0.1:2",
+        "--etcd-servers=http://127.0.0.1:2379",
+    ],
+    &[
+        "--etcd-compaction-interval=1m",
+        "--etcd-servers=http://127.0.0.1:2379",
+    ],
+    &["--etcd-count-metric-poll-period=2m"],
+    &["--etcd-db-metric-poll-interval=2m"],
+    &["--etcd-healthcheck-timeout=1s"],
+    &["--etcd-readycheck-timeout=1s"],
+    &[
+        "--lease-reuse-duration-seconds=1",
+        "--etcd-servers=http://127.0.0.1:2379",
+    ],
+    &["--storage-media-type=application/yaml"],
+    &["--watch-cache=false"],
+    &["--default-watch-cache-size=1"],
+    &["--watch-cache-sizes=pods#1"],
+    &["--encryption-provider-config=file"],
+    &["--encryption-provider-config-automatic-reload"],
+    &["--data-dir=elsewhere"],
+    &["--history-retention=1m"],
+    &["--history-max-changes=1"],
+    &["--history-max-mib=1"],
+    &["--min-free-disk-mib=1"],
+    &["--allow-empty"],
+    &["--bind-address=127.0.0.1"],
+    &["--secure-port=1"],
+    &["--tls-cert-file=crt", "--tls-private-key-file=key"],
+    &["--tls-private-key-file=key", "--tls-cert-file=crt"],
+    &["--anonymous-auth=false"],
+    &["--api-audiences=a"],
+    &["--client-ca-file=ca"],
+    &["--requestheader-client-ca-file=ca"],
+    &["--requestheader-allowed-names=a"],
+    &["--requestheader-username-headers=X-Remote-User,X-U"],
+    &["--requestheader-uid-headers=X-Remote-Uid,X-I"],
+    &["--requestheader-group-headers=X-Remote-Group,X-G"],
+    &["--requestheader-extra-headers-prefix=X-Remote-Extra-,X-E-"],
+    &["--service-account-issuer=https://a"],
+    &["--service-account-key-file=key"],
+    &["--token-auth-file=file"],
+    &["--authorization-mode=AlwaysDeny"],
+    &["--runtime-config=apps/v1=true"],
+    &["--enable-admission-plugins=PodTopologyLabels"],
+    &["--disable-admission-plugins=LimitRanger"],
+    &["-v=nothing"],
+    &["--service-account-signing-key-file=key"],
+    &["--proxy-client-cert-file=crt", "--proxy-client-key-file=key"],
+    &["--proxy-client-key-file=key", "--proxy-client-cert-file=crt"],
+    &["--enable-aggregator-routing"],
+    &["--service-cluster-ip-range=10.1.0.0/24"],
+    &["--service-node-port-range=1-2"],
+    &["--event-ttl=2h"],
+    &["--allow-privileged=false"],
+    &["--controllers=-*"],
+];
+
+/// Flags that act before there is a configuration.
+const BEFORE: [&str; 3] = ["help", "version", "logging-format"];
+
+#[test]
+fn every_flag_has_an_effect_or_says_that_it_has_none() {
+    let outcome = |flags: &[&str]| {
+        let line = ["kube-apiserver"].iter().chain(flags);
+        match Options::try_parse_from(line).map(Config::new) {
+            Ok(Ok(config)) => format!("{config:?}"),
+            Ok(Err(errors)) => errors.join("; "),
+            // A flag that needs another.
+            Err(error) => error.to_string(),
+        }
+    };
+    for flags in EFFECTS {
+        // Of several flags the first is meant.
+        assert_ne!(outcome(flags), outcome(&flags[1..]), "{flags:?}");
+    }
+    let shown: Vec<&str> = EFFECTS
+        .iter()
+        .filter_map(|flags| flags[0].trim_start_matches('-').split('=').next())
+        .collect();
+    let mut command = Options::command();
+    command.build();
+    for flag in command.get_arguments() {
+        let name = flag.get_long().unwrap_or_default();
+        assert!(
+            shown.contains(&name) || BEFORE.contains(&name),
+            "--{name}: show its effect in EFFECTS"
         );
     }
 }

@@ -5,7 +5,7 @@ use generic_server::health::{Health, Hook, Part};
 
 /// A stretch of the start. Its hooks finish together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(super) enum Stage {
     /// CRDs have been read and are served.
     CustomResources,
     /// What a cluster begins with is there.
@@ -98,11 +98,11 @@ const HOOKS: [(&str, Stage); 23] = [
 
 /// The hooks of the start.
 #[derive(Debug)]
-pub(crate) struct Readiness(Vec<(Stage, Hook)>);
+pub(super) struct Readiness(Vec<(Stage, Hook)>);
 
 impl Readiness {
     /// Registers `informer-sync`, which is about the admission chain, and the hooks, none of them finished.
-    pub(crate) fn new(health: &Health, admission: AdmissionChain) -> Self {
+    pub(super) fn new(health: &Health, admission: AdmissionChain) -> Self {
         health.add("informer-sync", Part::Ready, move || {
             let missing = admission.unsynced();
             match missing.len() {
@@ -118,7 +118,7 @@ impl Readiness {
     }
 
     /// Says that a stage is done.
-    pub(crate) fn finish(&self, stage: Stage) {
+    pub(super) fn finish(&self, stage: Stage) {
         let of_stage = self.0.iter().filter(|(of, _)| *of == stage);
         of_stage.for_each(|(_, hook)| hook.finish());
     }

@@ -4,6 +4,7 @@ mod backup;
 mod flags;
 mod kube_rs;
 mod readiness;
+mod serving;
 
 use std::path::Path;
 use std::process::Stdio;

@@ -1,0 +1,39 @@
+//! Start-up in stages, each a type that consumes the one before:
+//!
+//! [`Options`] -> [`Config`] -> [`Stores`] -> [`Servers`] -> [`Prepared`] -> [`ControlPlane`], which runs.
+//!
+//! - `Config`: the options are whole and do not contradict each other. Nothing has been opened.
+//! - `Stores`: the port is bound, keys and stores are open. Nothing has been read from them.
+//! - `Servers`: the three servers and the handler chain are made. They serve nothing.
+//! - `Prepared`: a cluster's first objects are written, and everything that requests are decided on has been read.
+//! - `ControlPlane`: requests are served and controllers run.
+//!
+//! The last two stages stand on [`generic_server::startup`], which extension servers share.
+
+mod engines;
+mod keys;
+mod layers;
+mod prepared;
+mod readiness;
+mod servers;
+mod stores;
+
+use generic_server::chain::OuterLayers;
+
+use crate::config::Config;
+use crate::{ControlPlane, Options, StartError};
+use prepared::Prepared;
+use servers::Servers;
+use stores::Stores;
+
+/// Goes through all stages. `layers` go around the handler chain.
+pub(crate) async fn start(options: Options, layers: OuterLayers) -> Result<ControlPlane, StartError> {
+    let config = Config::new(options).map_err(|errors| StartError::Option(errors.join("; ")))?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let stores = Stores::open(config).await?;
+    let servers = Servers::new(stores)?;
+    let prepared = Prepared::new(servers).await?;
+    Ok(prepared.run(layers))
+}

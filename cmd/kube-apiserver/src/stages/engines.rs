@@ -1,0 +1,80 @@
+//! Opening the engines that objects are stored in.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use machinery::GroupResource;
+use storage::{OpenOptions, Store};
+
+use crate::config::{Config, Engine, Etcd};
+use crate::{StartError, backup};
+
+/// The engine of every resource without one of its own.
+pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+    let (kind, options) = match &config.storage.engine {
+        Engine::Etcd(etcd) => return open_etcd(etcd, &etcd.servers),
+        Engine::Embedded {
+            kind,
+            retention,
+            max_history,
+            max_history_bytes,
+            min_free_bytes,
+            allow_empty,
+        } => {
+            let dir = config.data_dir.as_ref();
+            let options = OpenOptions {
+                engine: *kind,
+                dir: dir.map(|directory| directory.join(kind.name())),
+                retention: *retention,
+                max_history: *max_history,
+                max_history_bytes: *max_history_bytes,
+                min_free_bytes: *min_free_bytes,
+                allow_empty: *allow_empty,
+                ..OpenOptions::default()
+            };
+            (kind, options)
+        }
+    };
+    let place = config.data_dir.as_deref().unwrap_or(Path::new(kind.name()));
+    let store = storage::open(options).map_err(|source| StartError::Store {
+        place: place.display().to_string(),
+        source,
+    })?;
+    // The store's lock says that no other server is writing a backup here.
+    if let Some(directory) = &config.data_dir {
+        match storage::remove_partial_backups(directory, backup::UNFINISHED) {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "removed what interrupted backups had left"),
+            Err(error) => tracing::warn!(%error, "cannot remove what interrupted backups have left"),
+        }
+    }
+    Ok(store)
+}
+
+fn open_etcd(etcd: &Etcd, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {
+    storage::open_etcd(&etcd.options(servers)).map_err(|source| StartError::Store {
+        place: servers.join(","),
+        source,
+    })
+}
+
+/// The engines of resources with servers of their own; those that name the same servers share one.
+pub(super) fn open_overrides(engine: &Engine) -> Result<HashMap<GroupResource, Arc<dyn Store>>, StartError> {
+    let mut engines: HashMap<&[String], Arc<dyn Store>> = HashMap::new();
+    let mut overrides = HashMap::new();
+    let Engine::Etcd(etcd) = engine else {
+        return Ok(overrides);
+    };
+    for (resource, servers) in &etcd.overrides {
+        let engine = match engines.get(servers.as_slice()) {
+            Some(engine) => engine.clone(),
+            None => engines
+                .entry(servers)
+                .or_insert(open_etcd(etcd, servers)?)
+                .clone(),
+        };
+        overrides.insert(resource.clone(), engine);
+    }
+    Ok(overrides)
+}

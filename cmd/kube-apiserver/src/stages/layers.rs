@@ -1,0 +1,81 @@
+//! The handler chain of the control plane: which layers it has, and which paths outside the API are served.
+
+use std::sync::Arc;
+
+use aggregator::Aggregator;
+use generic_server::chain::{self, Chain, ChainConfig};
+use generic_server::discovery::RootPaths;
+use generic_server::endpoint::{Endpoints, StaticJson};
+use generic_server::filters::max_in_flight::MaxInFlight;
+use kube_apiserver::Access;
+
+use super::stores::Stores;
+use crate::StartError;
+use crate::backup::{self, Backups};
+use crate::config::Engine;
+
+/// The chain in front of the aggregator.
+pub(super) fn chain(
+    stores: &mut Stores,
+    access: &mut Access,
+    aggregator: Arc<Aggregator>,
+) -> Result<Arc<Chain>, StartError> {
+    let endpoints = endpoints(stores, access, &aggregator)?;
+    let requests = &mut stores.config.requests;
+    let (authenticator, authorizer) = (access.authenticator.clone(), access.authorizer.clone());
+    let mut config = ChainConfig::new(authenticator, authorizer, aggregator);
+    config.endpoints = endpoints;
+    config.lifecycle = stores.lifecycle.clone();
+    config.metrics = stores.metrics.clone();
+    config.admit = Arc::new(MaxInFlight::new(
+        requests.max_inflight,
+        requests.max_mutating_inflight,
+    ));
+    config.request_timeout = requests.timeout;
+    config.goaway_chance = requests.goaway_chance;
+    config.hsts = requests.hsts.clone();
+    config.cors = std::mem::take(&mut requests.cors);
+    config.shutdown_send_retry_after = requests.shutdown_send_retry_after;
+    let headers = stores.config.access.front_proxy.clone();
+    let names = [
+        headers.username_headers,
+        headers.uid_headers,
+        headers.group_headers,
+    ];
+    config.front_proxy_headers = (names.concat(), headers.extra_prefixes);
+    Ok(chain::build(config))
+}
+
+/// What is served outside the API.
+fn endpoints(
+    stores: &Stores,
+    access: &mut Access,
+    aggregator: &Arc<Aggregator>,
+) -> Result<Endpoints, StartError> {
+    let mut endpoints = Endpoints::default();
+    stores.health.install(&mut endpoints);
+    endpoints.add("/metrics", stores.metrics.clone());
+    let version = StaticJson::version().map_err(|_| StartError::Build("the version cannot be written"))?;
+    endpoints.add("/version", version.clone());
+    if let Engine::Embedded { .. } = stores.config.storage.engine {
+        let dir = stores.config.data_dir.clone();
+        let backups = Backups {
+            engine: stores.storage.engine().clone(),
+            dir: dir.unwrap_or_else(std::env::temp_dir),
+        };
+        endpoints.add(backup::PATH, Arc::new(backups));
+    }
+    for (path, document) in std::mem::take(&mut access.endpoints) {
+        endpoints.add(path, document);
+    }
+    let index = Arc::new(RootPaths {
+        others: endpoints.paths(),
+        groups: aggregator.discovery(),
+    });
+    for path in ["/", "/index.html"] {
+        endpoints.add(path, index.clone());
+    }
+    // Served, but not listed in the index.
+    endpoints.add("/version/", version);
+    Ok(endpoints)
+}

@@ -1,0 +1,179 @@
+//! The stage before the first request: the stores are read, a cluster's first objects are written, and everything that requests
+//! are decided on is known.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use generic_server::chain::OuterLayers;
+use generic_server::encryption::Encryption;
+use generic_server::lifecycle::Timeline;
+use generic_server::startup::{self, STORE_TIMEOUT, retry_while_slow};
+use kube_apiserver::{Facts, Masters, authorization, follow_rbac};
+use machinery::GroupResource;
+
+use super::keys;
+use super::readiness::Stage;
+use super::servers::Servers;
+use crate::{ControlPlane, StartError, local_url};
+
+/// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and
+/// an administrator has to get in to mend the configuration.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Resources that the start itself reads: it waits until their keys can be had.
+const READ_AT_START: [(&str, &str); 5] = [
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("", "namespaces"),
+    ("", "configmaps"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+];
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Servers that could answer the first request rightly.
+pub(super) struct Prepared {
+    servers: Servers,
+    facts: Facts,
+    /// All first objects were written; else a full disk has kept some from it.
+    complete: bool,
+    /// What keeps the index of roles in step with them.
+    followers: Vec<Task>,
+    kubeconfig_file: Option<PathBuf>,
+}
+
+impl Prepared {
+    pub(super) async fn new(servers: Servers) -> Result<Self, StartError> {
+        let stores = &servers.stores;
+        wait_for_keys(stores.encryption.as_deref()).await;
+        let started = retry_while_slow(|| servers.custom.start(&stores.tasks)).await;
+        started.map_err(StartError::Bootstrap)?;
+        servers.readiness.finish(Stage::CustomResources);
+        let facts = facts(&servers);
+        // Together, so that their writes share commits.
+        let bootstrap = retry_while_slow(|| kube_apiserver::bootstrap(&facts));
+        let aggregation = retry_while_slow(|| servers.aggregator.start());
+        let (complete, ()) = tokio::try_join!(bootstrap, aggregation).map_err(StartError::Bootstrap)?;
+        servers.readiness.finish(Stage::Bootstrap);
+        servers.readiness.finish(Stage::Aggregation);
+        // After that, because the roles and bindings that were just written count too.
+        let mut followers: Vec<Task> = Vec::new();
+        if let Some(rbac) = &servers.access.rbac {
+            let tasks = follow_rbac(rbac, &stores.directory).await;
+            for task in tasks.map_err(StartError::Bootstrap)? {
+                followers.push(Box::pin(task));
+            }
+        }
+        if let Some(nodes) = &servers.access.nodes {
+            let tasks =
+                retry_while_slow(|| authorization::node::follow(nodes.clone(), &stores.directory)).await;
+            for task in tasks.map_err(StartError::Bootstrap)? {
+                followers.push(Box::pin(task));
+            }
+        }
+        servers.readiness.finish(Stage::Rbac);
+        servers.admission.wait_until_synced(ADMISSION_TIMEOUT).await;
+        servers.readiness.finish(Stage::Admission);
+        if let [_, ..] = servers.admission.unsynced()[..] {
+            tracing::error!(
+                plugins = servers.admission.unsynced().join(" "),
+                "admission configuration cannot be read: not ready, and writes are refused"
+            );
+        }
+        let url = local_url(stores.listener.address());
+        Ok(Prepared {
+            kubeconfig_file: keys::write_kubeconfig(&stores.config, &stores.pki, &url)?,
+            servers,
+            facts,
+            complete,
+            followers,
+        })
+    }
+
+    /// Serves requests and starts the controllers.
+    pub(super) fn run(self, layers: OuterLayers) -> ControlPlane {
+        let Servers {
+            stores,
+            builtin,
+            aggregator,
+            chain,
+            tls,
+            ..
+        } = self.servers;
+        let (config, tasks) = (stores.config, stores.tasks);
+        let prepared = startup::Prepared {
+            listener: stores.listener,
+            tls,
+            chain,
+            layers,
+            timeline: Timeline {
+                delay: config.requests.shutdown_delay,
+                requests: config.requests.timeout,
+                ..Timeline::default()
+            },
+            tasks: tasks.clone(),
+            engines: stores.storage.engines(),
+        };
+        let running = prepared.run();
+        if stores.health.is_ready() {
+            stores.lifecycle.set_ready();
+        }
+        if !self.complete {
+            tasks.spawn("bootstrap", kube_apiserver::bootstrap_later(self.facts.clone()));
+        }
+        tasks.spawn(
+            "cluster authentication trust",
+            kube_apiserver::keep_trust(&self.facts),
+        );
+        let endpoints =
+            kube_apiserver::keep_endpoints(self.facts, tasks.stopping().clone().cancelled_owned());
+        tasks.spawn_to_end("kubernetes-endpoints", endpoints);
+        tasks.spawn("node ports", kube_apiserver::keep_node_ports(builtin.clone()));
+        for follower in self.followers {
+            tasks.spawn("rbac", follower);
+        }
+        let mut controllers = kube_apiserver::controllers(&builtin, stores.pki.ca.certificate.clone());
+        if builtin.storage_migration {
+            let controller = kube_apiserver::storage_migration_controller(&builtin, aggregator);
+            controllers.push(controller);
+        }
+        for controller in controllers {
+            if config.controllers.runs(controller.name) {
+                tasks.spawn(controller.name, controller.run);
+            }
+        }
+        let reload = Arc::new(stores.reload);
+        tasks.spawn("files", reload.clone().follow());
+        ControlPlane {
+            running,
+            pki: stores.pki,
+            directory: stores.directory,
+            kubeconfig_file: self.kubeconfig_file,
+            reload,
+        }
+    }
+}
+
+/// Waits until what the start reads can be decrypted, no longer than for a slow store.
+async fn wait_for_keys(encryption: Option<&Encryption>) {
+    if let Some(encryption) = encryption {
+        let resources = READ_AT_START.map(|(group, resource)| GroupResource::new(group, resource));
+        encryption.wait_for_keys(&resources, STORE_TIMEOUT).await;
+    }
+}
+
+/// What the first objects of a cluster state.
+fn facts(servers: &Servers) -> Facts {
+    let (stores, builtin) = (&servers.stores, &servers.builtin);
+    let engine = stores.storage.engine().clone();
+    Facts {
+        directory: stores.directory.clone(),
+        advertise: builtin.advertise,
+        masters: Masters::new(engine, &stores.config.storage.prefix, stores.advertise),
+        service_cidrs: builtin.service_cidrs.clone(),
+        authorities: servers.access.cluster_authorities.clone(),
+        front_proxy_names: stores.config.access.front_proxy.allowed_names.clone(),
+    }
+}

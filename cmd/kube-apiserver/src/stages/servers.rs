@@ -1,0 +1,144 @@
+//! The three servers in their order, and the handler chain in front of them. They are made here and read nothing yet.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use aggregator::Aggregator;
+use apiextensions_server::ApiExtensions;
+use generic_server::admission::AdmissionChain;
+use generic_server::chain::Chain;
+use generic_server::delegate::InOrder;
+use generic_server::discovery::DiscoverySource;
+use generic_server::handlers::ServeEnv;
+use generic_server::openapi::StaticDocuments;
+use generic_server::serve::Tls;
+use generic_server::server::ApiServer;
+use kube_apiserver::{Access, AdmissionOptions};
+use machinery::limits;
+
+use super::readiness::Readiness;
+use super::stores::Stores;
+use super::{keys, layers};
+use crate::StartError;
+
+/// The servers, over open stores.
+#[derive(Debug)]
+pub(super) struct Servers {
+    pub(super) stores: Stores,
+    pub(super) access: Access,
+    /// What the built-in groups were made from.
+    pub(super) builtin: kube_apiserver::Deps,
+    pub(super) admission: AdmissionChain,
+    pub(super) readiness: Readiness,
+    pub(super) custom: Arc<ApiExtensions>,
+    pub(super) aggregator: Arc<Aggregator>,
+    pub(super) chain: Arc<Chain>,
+    pub(super) tls: Arc<Tls>,
+}
+
+impl Servers {
+    /// Makes them, each with the one behind it.
+    pub(super) fn new(mut stores: Stores) -> Result<Self, StartError> {
+        let mut access = Access::new(
+            &stores.config.access,
+            &stores.pki,
+            &stores.directory,
+            &mut stores.reload,
+        )?;
+        let builtin = builtin(&stores, &access);
+        let groups = kube_apiserver::groups(&builtin);
+        let options = AdmissionOptions {
+            plugins: &stores.config.plugins,
+            allow_privileged: stores.config.allow_privileged,
+            rbac: access.rbac.as_ref(),
+        };
+        let admission = kube_apiserver::admission_chain(&builtin, &options, &stores.tasks);
+        let readiness = Readiness::new(&stores.health, admission.clone());
+        let env = ServeEnv {
+            admission: admission.clone(),
+            authorizer: access.authorizer.clone(),
+            max_body: limits::BODY_BYTES,
+            min_request_timeout: stores.config.requests.min_timeout,
+        };
+        let kube = Arc::new(ApiServer::new(groups, env.clone()));
+        let custom = ApiExtensions::new(apiextensions_server::Deps {
+            storage: stores.storage.clone(),
+            prefix: stores.config.storage.prefix.clone(),
+            directory: stores.directory.clone(),
+            env: env.clone(),
+            limits: stores.config.custom_resource_limits,
+        });
+        stores
+            .metrics
+            .register(Arc::new(apiextensions_server::CostMetrics(custom.clone())));
+        let aggregator = aggregator(&mut stores, env, &kube, &custom)?;
+        let chain = layers::chain(&mut stores, &mut access, aggregator.clone())?;
+        let tls = keys::serving_tls(&stores.config, &stores.pki, &mut stores.reload)?;
+        stores.reload.encryption(stores.encryption.clone());
+        Ok(Servers {
+            stores,
+            access,
+            builtin,
+            admission,
+            readiness,
+            custom,
+            aggregator,
+            chain,
+            tls,
+        })
+    }
+}
+
+/// What the built-in groups are made from.
+fn builtin(stores: &Stores, access: &Access) -> kube_apiserver::Deps {
+    let config = &stores.config;
+    kube_apiserver::Deps {
+        storage: stores.storage.clone(),
+        prefix: config.storage.prefix.clone(),
+        stored_form: config.storage.stored_form,
+        directory: stores.directory.clone(),
+        authorizer: access.authorizer.clone(),
+        token_authenticator: access.tokens.clone(),
+        token_issuer: access.issuer.clone(),
+        service_cidrs: config.service_cidrs.clone(),
+        node_ports: config.node_ports.clone(),
+        event_ttl: config.event_ttl,
+        storage_migration: config.features.storage_migration,
+        advertise: (stores.advertise, stores.listener.address().port()),
+    }
+}
+
+/// `groupPriorityMinimum` and `versionPriority` of what is built in.
+fn priorities(group: &str, version: &str) -> Option<(i32, i32)> {
+    apiextensions_server::priority(group).or_else(|| kube_apiserver::priority(group, version))
+}
+
+/// The outermost server, with the other two behind it.
+fn aggregator(
+    stores: &mut Stores,
+    env: ServeEnv,
+    kube: &Arc<ApiServer>,
+    custom: &Arc<ApiExtensions>,
+) -> Result<Arc<Aggregator>, StartError> {
+    let proxy_key = keys::proxy_key(&stores.config, &stores.pki, &mut stores.reload)?;
+    let port = stores.listener.address().port();
+    Aggregator::new(aggregator::Deps {
+        storage: stores.storage.clone(),
+        prefix: stores.config.storage.prefix.clone(),
+        next: Arc::new(InOrder(vec![kube.clone(), custom.clone()])),
+        priorities,
+        openapi: vec![
+            Arc::new(StaticDocuments::new(kube.groups().to_vec())),
+            custom.clone(),
+        ],
+        local: vec![kube.clone() as Arc<dyn DiscoverySource>, custom.clone()],
+        directory: stores.directory.clone(),
+        env,
+        server_address: SocketAddr::new(stores.advertise, port).to_string(),
+        proxy_key,
+        endpoint_routing: stores.config.enable_aggregator_routing,
+        metrics: stores.metrics.clone(),
+        tasks: stores.tasks.clone(),
+    })
+    .ok_or(StartError::Build("the facts table has no APIService"))
+}

@@ -1,0 +1,167 @@
+//! The first stage that touches anything: the port is bound, keys and stores are open, and their health is observed.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use generic_server::directory::Directory;
+use generic_server::directory::monitor::{self, Probe, StoreMetrics};
+use generic_server::encryption::Encryption;
+use generic_server::health::{Health, Part};
+use generic_server::lifecycle::Lifecycle;
+use generic_server::metrics::Metrics;
+use generic_server::pki::{Pki, ServingNames};
+use generic_server::registry::StorageFactory;
+use generic_server::reload::Reload;
+use generic_server::serve::Listener;
+use generic_server::spawn::Tasks;
+
+use super::engines;
+use crate::StartError;
+use crate::config::{Config, EncryptionFile, Storage};
+
+/// Open stores, and what every later stage needs beside them.
+#[derive(Debug)]
+pub(super) struct Stores {
+    pub(super) config: Config,
+    pub(super) listener: Listener,
+    /// Where members of the cluster reach this server.
+    pub(super) advertise: IpAddr,
+    pub(super) pki: Arc<Pki>,
+    pub(super) storage: StorageFactory,
+    pub(super) encryption: Option<Arc<Encryption>>,
+    /// Filled by the servers.
+    pub(super) directory: Arc<Directory>,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) health: Arc<Health>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) tasks: Tasks,
+    pub(super) reload: Reload,
+}
+
+impl Stores {
+    /// Binds the port first: it tells soonest that another server runs already.
+    pub(super) async fn open(config: Config) -> Result<Self, StartError> {
+        let address = config.listen;
+        let listener = generic_server::serve::bind(address)
+            .await
+            .map_err(|source| StartError::Listen { address, source })?;
+        let advertise = config
+            .advertise_address
+            .unwrap_or_else(|| reachable(listener.address().ip()));
+        let engine = engines::open(&config)?;
+        let pki = Arc::new(open_pki(&config, advertise)?);
+        let (lifecycle, tasks, metrics) = (Lifecycle::new(), Tasks::new(), Metrics::new());
+        let health = Health::new(lifecycle.clone());
+        let encryption = open_encryption(config.encryption.as_ref(), &health, &metrics, &tasks).await?;
+        let storage = StorageFactory::new(engine)
+            .with_overrides(engines::open_overrides(&config.storage.engine)?)
+            .with_encryption(encryption.clone())
+            .with_unsafe_deletion(config.features.unsafe_deletion);
+        let stores = Stores {
+            config,
+            listener,
+            advertise,
+            pki,
+            storage,
+            encryption,
+            directory: Arc::new(Directory::default()),
+            lifecycle,
+            health,
+            metrics,
+            tasks,
+            reload: Reload::default(),
+        };
+        stores.observe().await;
+        Ok(stores)
+    }
+
+    /// Keeps known in the background what health checks (under upstream's names) and metrics say of the stores.
+    async fn observe(&self) {
+        let Storage {
+            healthcheck_timeout,
+            readycheck_timeout,
+            count_every,
+            measure_every,
+            ..
+        } = self.config.storage;
+        let (engines, tasks) = (self.storage.engines(), &self.tasks);
+        let checks = [
+            ("etcd", Part::Everywhere, healthcheck_timeout),
+            ("etcd-readiness", Part::Ready, readycheck_timeout),
+        ];
+        for (name, part, timeout) in checks {
+            let probe = Probe::new(self.storage.engine().clone(), timeout);
+            probe.look().await;
+            let checked = probe.clone();
+            self.health.add(name, part, move || checked.outcome());
+            tasks.spawn("store-health", probe.run());
+        }
+        let figures = StoreMetrics::new();
+        self.metrics.register(figures.clone());
+        if !count_every.is_zero() {
+            let counting = figures.clone().keep_counting(self.directory.clone(), count_every);
+            tasks.spawn("store-counts", counting);
+        }
+        if !measure_every.is_zero() {
+            tasks.spawn("store-sizes", figures.keep_measuring(engines, measure_every));
+        }
+        tasks.spawn("idle-caches", monitor::drop_idle_caches(self.directory.clone()));
+    }
+}
+
+/// The server's own authorities and certificates: in the data directory, or in memory without one.
+fn open_pki(config: &Config, advertise: IpAddr) -> Result<Pki, StartError> {
+    let names = ServingNames {
+        extra: vec![advertise.to_string(), host_name()],
+        service_ips: config.service_cidrs.iter().map(|cidr| cidr.nth(1)).collect(),
+        ..ServingNames::default()
+    };
+    Ok(match &config.data_dir {
+        Some(dir) => Pki::open(&dir.join("pki"), &names)?,
+        None => Pki::in_memory(&names)?,
+    })
+}
+
+/// Encryption at rest, when a file says so, with its health checks and metrics.
+async fn open_encryption(
+    file: Option<&EncryptionFile>,
+    health: &Health,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) -> Result<Option<Arc<Encryption>>, StartError> {
+    let Some(EncryptionFile {
+        file,
+        automatic_reload,
+    }) = file
+    else {
+        return Ok(None);
+    };
+    let encryption = Encryption::load(file, *automatic_reload, tasks)
+        .await
+        .map_err(|error| StartError::Option(format!("--encryption-provider-config: {error}")))?;
+    for (name, check) in encryption.checks() {
+        health.add(&name, Part::Ready, check);
+    }
+    metrics.register(encryption.clone());
+    Ok(Some(encryption))
+}
+
+/// An address that others can reach when the server listens on all, or (as upstream has it) on the loopback address.
+fn reachable(bound: IpAddr) -> IpAddr {
+    if !bound.is_unspecified() && !bound.is_loopback() {
+        return bound;
+    }
+    // The kernel says which address a packet to the outside would carry; nothing is sent.
+    let probe = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket
+            .connect((Ipv4Addr::new(192, 0, 2, 1), 9))
+            .and_then(|()| socket.local_addr())
+    });
+    probe.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_string())
+        .unwrap_or_default()
+}
