@@ -111,7 +111,7 @@ pub struct Options {
     #[arg(long, default_value = "0s", value_parser = duration, help_heading = GENERIC, value_name = "DURATION")]
     pub shutdown_delay_duration: Duration,
     /// Answers requests that come while the server stops with 429 and Retry-After, on new connections too.
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = GENERIC, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = GENERIC, value_name = "BOOL", hide_possible_values = true)]
     pub shutdown_send_retry_after: bool,
     /// The share of HTTP/2 requests after which the client is asked to reconnect, 0 to 0.02: spreads clients over replicas.
     #[arg(long, default_value_t = 0.0, help_heading = GENERIC, value_name = "SHARE")]
@@ -166,7 +166,7 @@ pub struct Options {
     #[arg(long, value_enum, help_heading = ETCD, value_name = "TYPE")]
     pub storage_media_type: Option<StorageMediaType>,
     /// Accepted without effect: reads are always answered from a cache.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = ETCD, value_name = "BOOL")]
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = ETCD, value_name = "BOOL", hide_possible_values = true)]
     pub watch_cache: bool,
     /// Accepted without effect: caches hold what there is, and recent events by age and bytes.
     #[arg(long, default_value_t = 100, allow_negative_numbers = true, help_heading = ETCD, value_name = "NUMBER")]
@@ -178,7 +178,7 @@ pub struct Options {
     #[arg(long, help_heading = ETCD, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
     /// Reads the EncryptionConfiguration again when it changes.
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = ETCD, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = ETCD, value_name = "BOOL", hide_possible_values = true)]
     pub encryption_provider_config_automatic_reload: bool,
 
     /// Where the embedded store, keys and certificates are kept; by default a directory of the user.
@@ -220,7 +220,7 @@ pub struct Options {
     #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
     /// Requests without credentials are system:anonymous rather than refused.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = AUTHENTICATION, value_name = "BOOL")]
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = AUTHENTICATION, value_name = "BOOL", hide_possible_values = true)]
     pub anonymous_auth: bool,
     /// The issuer of service-account tokens. Repeated: the first issues, all are accepted.
     #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local", help_heading = AUTHENTICATION, value_name = "LIST")]
@@ -282,7 +282,7 @@ pub struct Options {
     #[arg(long, requires = "proxy_client_cert_file", help_heading = MISC, value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
     /// Reaches aggregated servers at their endpoints rather than their cluster IP.
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub enable_aggregator_routing: bool,
     /// The range of cluster IPs, or one of each family, comma separated.
     #[arg(long, default_value = "10.0.0.0/24", help_heading = MISC, value_name = "RANGE")]
@@ -294,7 +294,7 @@ pub struct Options {
     #[arg(long, default_value = "1h", value_parser = duration, help_heading = MISC, value_name = "DURATION")]
     pub event_ttl: Duration,
     /// Containers may be privileged. Upstream: false; here PodSecurity decides unless this is false.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL")]
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub allow_privileged: bool,
     /// Controllers that run in the server: * all, -name not that one, -* none (beside a controller manager).
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = MISC, value_name = "LIST")]
@@ -311,7 +311,8 @@ fn global_flags() -> [Arg; 2] {
         Arg::new("help")
             .long("help")
             .short('h')
-            .action(ArgAction::Help)
+            // The other form takes four lines for each flag.
+            .action(ArgAction::HelpShort)
             .help("Prints these flags"),
         Arg::new("version")
             .long("version")
