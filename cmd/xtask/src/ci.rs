@@ -9,7 +9,7 @@ use crate::{codegen, say, supply, tidy};
 /// The variable that names the file in which tests list themselves when they lack a program (`test/tools`).
 const SKIPPED: &str = "SKIPPED_TESTS";
 
-/// Formatting, dependencies, lints, repository rules, generated files, documentation, then all tests.
+/// Formatting, dependencies, lints, repository rules, generated files, then all tests.
 pub(crate) fn ci(root: &Path) -> Result<(), String> {
     step("formatting", || cargo(root, &["fmt", "--all", "--check"]))?;
     step("dependencies", || supply::check(root))?;
@@ -29,17 +29,6 @@ pub(crate) fn ci(root: &Path) -> Result<(), String> {
     })?;
     step("repository rules", || tidy::run(root))?;
     step("generated files", || codegen::run(root, true))?;
-    step("documentation", || {
-        let flags = [("RUSTDOCFLAGS", "-D warnings")];
-        let args = [
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--document-private-items",
-            "--locked",
-        ];
-        cargo_with(root, &args, &flags)
-    })?;
     test(root, &[])
 }
 
