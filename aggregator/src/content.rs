@@ -38,7 +38,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// The server's own hand on what remote servers keep.
+/// The server's own access to the objects of remote servers.
 #[derive(Debug)]
 pub(crate) struct RemoteContent {
     published: Arc<Published>,

@@ -8,7 +8,7 @@ use generic_server::metrics::{Collect, family, sample};
 use crate::backend::BUCKETS;
 use crate::published::Published;
 
-/// Tells how the backends are doing.
+/// Reports the state of the backends.
 #[derive(Debug)]
 pub(crate) struct BackendMetrics(pub(crate) Arc<Published>);
 

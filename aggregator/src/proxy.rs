@@ -1,6 +1,6 @@
 //! The streaming proxy to remote servers: any verb, watches and upgrades, nothing buffered.
 //!
-//! It is called for requests that passed authentication and authorization here; the backend is told who asks by a certificate
+//! It is called for requests that passed authentication and authorization here; the backend learns the user by a certificate
 //! that vouches for headers. Mirrors upstream's `handler_proxy.go` and `upgradeaware.go`. Invariants: the caller's own
 //! credentials never leave; no request is sent twice unless no byte of it can have been acted on; a backend that hangs or dies
 //! takes a bounded number of requests with it, and only its own.

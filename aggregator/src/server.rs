@@ -60,7 +60,7 @@ pub struct Deps {
     pub proxy_key: ProxyKey,
     /// Reach remote servers at their endpoints rather than their service's cluster IP.
     pub endpoint_routing: bool,
-    /// Where its metrics are told.
+    /// Where its metrics are reported.
     pub metrics: Arc<Metrics>,
     /// Where its work in the background runs.
     pub tasks: Tasks,

@@ -39,7 +39,7 @@ pub(crate) struct Shape {
     rules: Option<RuleTree>,
     /// The CRD is being deleted.
     terminating: Arc<AtomicBool>,
-    /// Where the time that rules take is booked.
+    /// Where the time of rule evaluations is recorded.
     usage: Arc<Usage>,
 }
 
@@ -298,7 +298,7 @@ impl fmt::Debug for CustomStrategy {
 }
 
 impl CustomStrategy {
-    /// `since` is the revision from which on writes have all defaults of this version, when that can be told.
+    /// `since` is the revision from which on writes have all defaults of this version, when that is known.
     pub(crate) fn new(shape: Arc<Shape>, since: Option<Revision>, prunes: bool) -> Self {
         let decorate = shape.schema.as_ref().map(|schema| {
             let schema = schema.whole.clone();

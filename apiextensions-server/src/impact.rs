@@ -34,13 +34,13 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, object: &Value, what: &str, told: Vec<String>) {
-        if told.is_empty() {
+    fn add(&mut self, object: &Value, what: &str, found: Vec<String>) {
+        if found.is_empty() {
             return;
         }
         self.count += 1;
         if self.examples.len() < EXAMPLES {
-            let mut example = json!({"name": meta::name(object), what: told});
+            let mut example = json!({"name": meta::name(object), what: found});
             if !meta::namespace(object).is_empty() {
                 example["namespace"] = meta::namespace(object).into();
             }

@@ -48,7 +48,7 @@ fn walk(schema: SchemaRef<'_>, value: &Value, path: &FieldPath<'_>, errors: &mut
     }
 }
 
-/// Positions of items that are there for the second time; a third time is not told.
+/// Positions of items that are there for the second time; a third time is not reported.
 fn repeated<'a>(items: impl Iterator<Item = &'a Value>) -> Vec<usize> {
     let mut seen: HashMap<String, u32> = HashMap::new();
     let mut out = Vec::new();

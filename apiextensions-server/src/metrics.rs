@@ -1,7 +1,7 @@
 //! What custom resources cost, by CRD, in `/metrics`.
 //!
-//! Nothing is read for it: what is not in memory is not told. The number of series is bounded: the CRDs that hold most are
-//! told by name, the others together as `other`.
+//! Nothing is read for it: what is not in memory is not reported. The number of series is bounded: the CRDs that hold most are
+//! reported by name, the others together as `other`.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ const FAMILIES: &[Family] = &[
     ),
 ];
 
-/// Tells what custom resources cost.
+/// Reports what custom resources cost.
 #[derive(Debug)]
 pub struct CostMetrics(pub Arc<ApiExtensions>);
 

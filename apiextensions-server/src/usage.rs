@@ -21,12 +21,12 @@ fn seconds(nanos: &AtomicU64) -> f64 {
 }
 
 impl Usage {
-    /// Books the evaluation of an object's rules.
+    /// Records the evaluation of an object's rules.
     pub(crate) fn evaluated(&self, time: Duration) {
         self.rules.fetch_add(nanos(time), Ordering::Relaxed);
     }
 
-    /// Books a call of the conversion webhook.
+    /// Records a call of the conversion webhook.
     pub(crate) fn converted(&self, time: Duration, answered: bool) {
         self.conversion.fetch_add(nanos(time), Ordering::Relaxed);
         self.conversions.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Fetching what a remote server says of itself: what it serves, and its OpenAPI. What it said last is kept when it cannot tell.
+//! Fetches the discovery and OpenAPI documents of a remote server. The last ones are kept while it does not answer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What can be told of a remote server without asking it: whether its Service and endpoints are there, with upstream's reasons.
+//! What is known of a remote server without a request to it: whether its Service and endpoints are there, with upstream's reasons.
 
 use serde_json::Value;
 

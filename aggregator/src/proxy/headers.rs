@@ -1,4 +1,4 @@
-//! What a request says when it is passed on: who asks, where it came from, and nothing that was meant for this hop alone.
+//! The headers of a proxied request: the user, where it came from, and nothing that was meant for this hop alone.
 
 use std::net::IpAddr;
 
@@ -102,7 +102,7 @@ fn is_identity(name: &str) -> bool {
     [USER, UID, GROUP].iter().any(|known| is(known.as_str())) || PREFIXES.into_iter().any(begins)
 }
 
-/// Says who asks; what the client said of that is gone. Comes after [`strip_hop_by_hop`], which takes away what the client names.
+/// Sets the headers of the authenticated user in place of the client's own. Comes after [`strip_hop_by_hop`], which removes the headers that the client names.
 ///
 /// # Errors
 /// When a part of the identity cannot be said in a header as it is: without it the backend would take the request for another

@@ -52,7 +52,7 @@ impl HttpBody for Held {
         let mut body = self.0.body.lock();
         loop {
             match Pin::new(&mut *body).poll_frame(cx) {
-                // Trailers would be headers to some backends, and could say who asks.
+                // Trailers would be headers to some backends, and could name another user.
                 Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => {}
                 other => return other,
             }

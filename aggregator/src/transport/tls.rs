@@ -15,7 +15,7 @@ use crate::remote::RemoteSpec;
 /// The client certificate that is shown to extension servers; replaced when its files change, new connections show the new one.
 pub type ProxyKey = Arc<ArcSwap<CertifiedKey>>;
 
-/// The settings for one APIService, without protocol negotiation; the error is what clients and the condition are told.
+/// The settings for one APIService, without protocol negotiation; the error is shown to clients and in the condition.
 pub(crate) fn client_config(spec: &RemoteSpec, key: &ProxyKey) -> Result<ClientConfig, String> {
     let whom = match &spec.ca_bundle {
         _ if spec.insecure => Whom::Anyone,

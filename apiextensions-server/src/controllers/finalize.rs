@@ -103,7 +103,7 @@ async fn release(server: &ApiExtensions, entry: &Arc<Entry>, done: &Condition) -
         .map(Value::from)
         .collect();
     if left.is_empty() {
-        // Lost or not: the next look tells.
+        // Whether it was lost is seen in the next round.
         server.crd_store()?.as_system().remove(entry).await?;
         return Ok(Step::Again);
     }

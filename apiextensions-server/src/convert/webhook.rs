@@ -36,7 +36,7 @@ pub(crate) struct ByWebhook {
     pub(crate) answers: Arc<Answers>,
     /// What the stored version does not know is not stored; absent when all versions have one schema.
     pub(crate) prune: Option<KindSchema>,
-    /// Where the time that it takes is booked.
+    /// Where the time of its calls is recorded.
     pub(crate) usage: Arc<Usage>,
 }
 
@@ -56,7 +56,7 @@ struct Head<'a> {
     api_version: Cow<'a, str>,
 }
 
-/// What tells it from an earlier object of the same name.
+/// What distinguishes it from an earlier object of the same name.
 #[derive(Deserialize)]
 struct Uid<'a> {
     #[serde(borrow, default)]

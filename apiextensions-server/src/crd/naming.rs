@@ -61,7 +61,7 @@ pub(crate) fn decide(crd: &Value, claims: &dyn Claims) -> Naming {
     fn text<'a>(of: &'a Value, key: &str) -> &'a str {
         of.get(key).and_then(Value::as_str).unwrap_or_default()
     }
-    // Later conflicts are the ones that are told, as upstream does.
+    // Later conflicts are the ones that are reported, as upstream does.
     for (key, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
         match fresh(text(requested, key), text(current, key), |n| claims.resource(n)) {
             Ok(()) => give(key, requested.get(key)),

@@ -43,7 +43,7 @@ pub(crate) struct RuleTree {
     items: Option<Box<RuleTree>>,
     values: Option<Box<RuleTree>>,
     properties: HashMap<String, RuleTree>,
-    /// Keys that tell items of the list apart.
+    /// Keys that identify the items of the list.
     keys: Vec<String>,
 }
 

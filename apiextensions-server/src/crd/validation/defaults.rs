@@ -12,7 +12,7 @@ use crate::props::Props;
 use crate::rules::RuleTree;
 use crate::{embedded, schema};
 
-/// Faults of the defaults in a structural schema at `path`. One that does not compile has been told of elsewhere.
+/// Faults of the defaults in a structural schema at `path`. One that does not compile is reported elsewhere.
 pub(super) fn validate(path: &FieldPath<'_>, raw: &Value, require_pruned: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let props = Props::new(raw);
@@ -193,7 +193,7 @@ impl Walk<'_> {
     }
 }
 
-/// An error of a part, told of the default as its place.
+/// An error of a part, with the path of the default.
 fn below(at: &FieldPath<'_>, error: FieldError) -> FieldError {
     let field = match error.field.as_str() {
         "<nil>" => at.to_string(),

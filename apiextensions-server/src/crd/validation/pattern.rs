@@ -1,4 +1,4 @@
-//! Whether a pattern compiles, told in the words of Go's `regexp`.
+//! Whether a pattern compiles; errors are in the words of Go's `regexp`.
 
 use machinery::schema::check_pattern;
 use regex::Regex;
@@ -9,7 +9,7 @@ pub(crate) fn fault(pattern: &str) -> Option<String> {
         return None;
     }
     let error = check_pattern(pattern).err()?;
-    // What is told points into the pattern as it was written.
+    // The error points into the pattern as it was written.
     let error = Regex::new(pattern).err().unwrap_or(error);
     let words = match &error {
         regex::Error::CompiledTooBig(_) => "expression too large".to_string(),
