@@ -11,7 +11,7 @@ mod bootstrap;
 mod client;
 mod controllers;
 mod deps;
-mod faults;
+mod errors;
 mod groups;
 mod json;
 mod kind;

@@ -11,7 +11,7 @@ use generic_server::registry::strategy::{
 use machinery::{FieldError, meta};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 
 /// What a status write may do to metadata.
@@ -33,12 +33,12 @@ pub(crate) struct Rules {
     pub(crate) prepare_create: fn(&WriteContext<'_>, &mut Value),
     /// Before the common part of an update's preparation.
     pub(crate) prepare_update: fn(&WriteContext<'_>, &mut Value, &Value),
-    pub(crate) validate: fn(&mut Faults, &Value),
+    pub(crate) validate: fn(&mut Errors, &Value),
     /// Also given what was there; `validate` is not called for updates.
-    pub(crate) validate_update: fn(&mut Faults, &Value, &Value),
+    pub(crate) validate_update: fn(&mut Errors, &Value, &Value),
     /// Before the common part of a status write's preparation.
     pub(crate) prepare_status: fn(&mut Value, &Value),
-    pub(crate) validate_status: fn(&mut Faults, &Value, &Value),
+    pub(crate) validate_status: fn(&mut Errors, &Value, &Value),
     /// Warnings for the new object; the old one is null on create.
     pub(crate) warnings: fn(&Value, &Value) -> Vec<String>,
     /// There is a `status` that only status writes change.
@@ -205,7 +205,7 @@ impl Strategy for Kind {
     }
 
     fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| (self.rules.validate)(faults, object))
+        Errors::collect(|errors| (self.rules.validate)(errors, object))
     }
 
     fn warnings_on_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<String> {
@@ -218,7 +218,7 @@ impl Strategy for Kind {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| (self.rules.validate_update)(faults, object, old))
+        Errors::collect(|errors| (self.rules.validate_update)(errors, object, old))
     }
 
     fn warnings_on_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<String> {
@@ -285,7 +285,7 @@ impl Strategy for StatusOf {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| (self.0.validate_status)(faults, object, old))
+        Errors::collect(|errors| (self.0.validate_status)(errors, object, old))
     }
 
     fn allow_unconditional_update(&self) -> bool {

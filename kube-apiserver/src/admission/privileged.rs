@@ -39,17 +39,17 @@ impl AdmissionPlugin for Privileged {
             Role::Pod => "spec".to_string(),
             Role::Template(template) => format!("{template}.spec"),
         };
-        let faults = faults(&FieldPath::new(&path), object.dig(&path));
-        if faults.is_empty() {
+        let errors = errors(&FieldPath::new(&path), object.dig(&path));
+        if errors.is_empty() {
             return Ok(());
         }
         let name = machinery::meta::name(object);
-        Err(ApiError::invalid(&attributes.gvk.group_kind(), name, &faults))
+        Err(ApiError::invalid(&attributes.gvk.group_kind(), name, &errors))
     }
 }
 
-fn faults(path: &FieldPath<'_>, spec: &Value) -> Vec<FieldError> {
-    let mut faults = Vec::new();
+fn errors(path: &FieldPath<'_>, spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let of_pod = spec.flag("securityContext.windowsOptions.hostProcess");
     let mut host_process = false;
     for list in ["initContainers", "containers", "ephemeralContainers"] {
@@ -59,7 +59,7 @@ fn faults(path: &FieldPath<'_>, spec: &Value) -> Vec<FieldError> {
                 let list = path.child(list);
                 let container = list.index(index);
                 let context = container.child("securityContext");
-                faults.push(FieldError::forbidden(
+                errors.push(FieldError::forbidden(
                     &context.child("privileged"),
                     "disallowed by cluster policy",
                 ));
@@ -69,12 +69,12 @@ fn faults(path: &FieldPath<'_>, spec: &Value) -> Vec<FieldError> {
         }
     }
     if host_process {
-        faults.push(FieldError::forbidden(
+        errors.push(FieldError::forbidden(
             path,
             "hostProcess containers are disallowed by cluster policy",
         ));
     }
-    faults
+    errors
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
 
     #[track_caller]
     fn check(spec: &Value, expected: &[&str]) {
-        let found = faults(&FieldPath::new("spec"), spec);
+        let found = errors(&FieldPath::new("spec"), spec);
         let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(texts, expected, "{spec}");
     }

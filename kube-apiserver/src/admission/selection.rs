@@ -88,11 +88,11 @@ impl PluginSelection {
     /// # Errors
     /// Unknown plugins and plugins in both lists in upstream's words, and plugins in `enable` that do not exist here.
     pub fn new(enable: &[String], disable: &[String]) -> Result<(Self, Vec<String>), Vec<String>> {
-        let (mut faults, mut warnings) = (Vec::new(), Vec::new());
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let status = |name: &str| rank(name).map(|at| PLUGINS[at].1);
         for name in enable {
             match status(name) {
-                None => faults.push(format!("enable-admission-plugins plugin {name:?} is unknown")),
+                None => errors.push(format!("enable-admission-plugins plugin {name:?} is unknown")),
                 Some(On | Off) => {
                     if DEPRECATED.contains(&name.as_str()) {
                         warnings.push(format!(
@@ -101,7 +101,7 @@ impl PluginSelection {
                         ));
                     }
                 }
-                Some(Absent) => faults.push(format!(
+                Some(Absent) => errors.push(format!(
                     "--enable-admission-plugins: plugin {name:?} does not exist in this server: remove it from the flag"
                 )),
                 Some(AbsentByDefault) => warnings.push(format!(
@@ -111,7 +111,7 @@ impl PluginSelection {
         }
         for name in disable {
             if status(name).is_none() {
-                faults.push(format!("disable-admission-plugins plugin {name:?} is unknown"));
+                errors.push(format!("disable-admission-plugins plugin {name:?} is unknown"));
             }
         }
         let disabled: BTreeSet<String> = disable.iter().cloned().collect();
@@ -122,17 +122,17 @@ impl PluginSelection {
             .collect();
         if !both.is_empty() {
             let both: Vec<&str> = both.into_iter().collect();
-            faults.push(format!(
+            errors.push(format!(
                 "[{}] in enable-admission-plugins and disable-admission-plugins overlapped",
                 both.join(" ")
             ));
         }
-        match faults.is_empty() {
+        match errors.is_empty() {
             true => {
                 let enabled = enable.iter().cloned().collect();
                 Ok((PluginSelection { enabled, disabled }, warnings))
             }
-            false => Err(faults),
+            false => Err(errors),
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
                     assert_eq!(selection.has(name), on, "{name}");
                 }
             }
-            Err(faults) => assert_eq!(outcome.expect_err("faults"), faults),
+            Err(errors) => assert_eq!(outcome.expect_err("errors"), errors),
         }
     }
 

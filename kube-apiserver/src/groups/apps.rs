@@ -8,7 +8,7 @@ use machinery::FieldPath;
 use machinery::names::percent;
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::kind::Builder;
 use crate::table;
@@ -51,10 +51,10 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
 }
 
 /// A number of pods, or a percentage of them.
-pub(crate) fn int_or_percent(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+pub(crate) fn int_or_percent(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     match value {
-        Value::String(text) => faults.text(path, text, percent(text)),
-        other => faults.non_negative(path, other.as_i64()),
+        Value::String(text) => errors.text(path, text, percent(text)),
+        other => errors.non_negative(path, other.as_i64()),
     }
 }
 
@@ -70,31 +70,31 @@ pub(crate) fn size(value: &Value) -> i64 {
 }
 
 /// A percentage of at most a hundred.
-pub(crate) fn not_above_hundred(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+pub(crate) fn not_above_hundred(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     if value.as_str().is_some_and(|text| text.ends_with('%')) && size(value) > 100 {
-        faults.invalid_value(path, value, "must not be greater than 100%");
+        errors.invalid_value(path, value, "must not be greater than 100%");
     }
 }
 
 /// The counts in the status of a workload: none negative, none above the number of replicas.
-pub(crate) fn counts(faults: &mut Faults, object: &Value, keys: &[&str]) {
+pub(crate) fn counts(errors: &mut Errors, object: &Value, keys: &[&str]) {
     let path = FieldPath::new("status");
     let status = object.dig("status");
     let count = |key: &str| status.int(key).unwrap_or_default();
-    faults.non_negative(
+    errors.non_negative(
         &path.child("observedGeneration"),
         status.int("observedGeneration"),
     );
-    faults.non_negative(&path.child("replicas"), status.int("replicas"));
+    errors.non_negative(&path.child("replicas"), status.int("replicas"));
     for key in keys {
-        faults.non_negative(&path.child(key), status.int(key));
+        errors.non_negative(&path.child(key), status.int(key));
     }
     for key in ["terminatingReplicas", "collisionCount"] {
-        faults.non_negative(&path.child(key), status.int(key));
+        errors.non_negative(&path.child(key), status.int(key));
     }
     for key in keys.iter().filter(|key| **key != "unavailableReplicas") {
         if count(key) > count("replicas") {
-            faults.invalid(
+            errors.invalid(
                 &path.child(key),
                 count(key),
                 "cannot be greater than status.replicas",
@@ -106,19 +106,19 @@ pub(crate) fn counts(faults: &mut Faults, object: &Value, keys: &[&str]) {
             true => "cannot be greater than status.readyReplicas",
             false => "cannot be greater than readyReplicas",
         };
-        faults.invalid(&path.child("availableReplicas"), count("availableReplicas"), text);
+        errors.invalid(&path.child("availableReplicas"), count("availableReplicas"), text);
     }
 }
 
 /// `status.collisionCount` only rises.
-pub(crate) fn not_decremented(faults: &mut Faults, object: &Value, old: &Value) {
+pub(crate) fn not_decremented(errors: &mut Errors, object: &Value, old: &Value) {
     let (new, before) = (
         object.int("status.collisionCount"),
         old.int("status.collisionCount"),
     );
     if before.is_some_and(|before| new.unwrap_or_default() < before) {
         let path = FieldPath::new("status");
-        faults.invalid(
+        errors.invalid(
             &path.child("collisionCount"),
             new.unwrap_or_default(),
             "cannot be decremented",

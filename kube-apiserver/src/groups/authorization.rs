@@ -9,7 +9,7 @@ use generic_server::{ApiError, User};
 use machinery::{FieldPath, GroupKind};
 use serde_json::{Map, Value, json};
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::kind::Builder;
 use crate::rules::{Kind, Rules};
@@ -71,13 +71,13 @@ impl VirtualResource for Review {
         if self.about == About::Rules {
             return self.rules(call, object).await;
         }
-        let faults = Faults::collect(|faults| check(faults, self.about, call.namespace, &object));
-        if !faults.is_empty() {
+        let errors = Errors::collect(|errors| check(errors, self.about, call.namespace, &object));
+        if !errors.is_empty() {
             // Upstream knows only the group here, not the kind.
             return Err(ApiError::invalid(
                 &GroupKind::new("authorization.k8s.io", ""),
                 "",
-                &faults,
+                &errors,
             ));
         }
         let admitted = call.validate(&object).await?;
@@ -136,7 +136,7 @@ impl Review {
     }
 }
 
-fn check(faults: &mut Faults, about: About, namespace: &str, object: &Value) {
+fn check(errors: &mut Errors, about: About, namespace: &str, object: &Value) {
     let spec = FieldPath::new("spec");
     let resource = object.dig("spec.resourceAttributes");
     let other = object.dig("spec.nonResourceAttributes");
@@ -145,32 +145,32 @@ fn check(faults: &mut Faults, about: About, namespace: &str, object: &Value) {
         (false, false) => {
             // The value is shown as upstream's Go type encodes it.
             let shown = json!({"Path": other.text("path"), "Verb": other.text("verb")});
-            faults.invalid(
+            errors.invalid(
                 &spec.child("nonResourceAttributes"),
                 shown,
                 "cannot be specified in combination with resourceAttributes",
             );
         }
-        (true, true) => faults.invalid(&spec.child("resourceAttributes"), Value::Null, exactly),
+        (true, true) => errors.invalid(&spec.child("resourceAttributes"), Value::Null, exactly),
         _ => {}
     }
     if about != About::Oneself && object.text("spec.user").is_empty() && object.list("spec.groups").is_empty()
     {
-        faults.invalid(
+        errors.invalid(
             &spec.child("user"),
             "",
             "at least one of user or group must be specified",
         );
     }
     if about == About::Local && !resource.is_null() && resource.text("namespace") != namespace {
-        faults.invalid(
+        errors.invalid(
             &spec.child("resourceAttributes.namespace"),
             resource.text("namespace"),
             "must match metadata.namespace",
         );
     }
     if about == About::Local && !other.is_null() {
-        faults.forbidden(
+        errors.forbidden(
             &spec.child("nonResourceAttributes"),
             "disallowed on this kind of request",
         );
@@ -184,7 +184,7 @@ fn check(faults: &mut Faults, about: About, namespace: &str, object: &Value) {
             About::Local => "must be empty except for namespace",
             _ => "must be empty",
         };
-        faults.invalid_value(&FieldPath::new("metadata"), object.dig("metadata"), text);
+        errors.invalid_value(&FieldPath::new("metadata"), object.dig("metadata"), text);
     }
     for key in ["fieldSelector", "labelSelector"] {
         let selector = resource.dig(key);
@@ -195,13 +195,13 @@ fn check(faults: &mut Faults, about: About, namespace: &str, object: &Value) {
         let path = attributes.child(key);
         let (raw, requirements) = (selector.text("rawSelector"), selector.list("requirements"));
         if raw.is_empty() && requirements.is_empty() {
-            faults.required(
+            errors.required(
                 &path.child("requirements"),
                 &format!("when specifying {key}, requirements or rawSelector is required"),
             );
         }
         if !raw.is_empty() && !requirements.is_empty() {
-            faults.invalid(
+            errors.invalid(
                 &path.child("rawSelector"),
                 raw,
                 "may not specified at the same time as requirements",
@@ -299,5 +299,73 @@ fn attributes<'a>(user: &'a User, object: &'a Value, field_selector: &'a str) ->
         name: resource.text("name"),
         path: other.text("path"),
         field_selector,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn judge(about: About, review: Value, expected: &[&str]) {
+        let errors = Errors::collect(|errors| check(errors, about, "ns", &review));
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors, expected, "{review}");
+    }
+
+    #[test]
+    fn reviews_are_about_one_thing() {
+        let pods = json!({"namespace": "ns", "verb": "get", "resource": "pods"});
+        judge(
+            About::Anybody,
+            json!({"spec": {"user": "u", "resourceAttributes": pods}}),
+            &[],
+        );
+        judge(About::Oneself, json!({"spec": {"resourceAttributes": pods}}), &[]);
+        judge(
+            About::Anybody,
+            json!({"spec": {}}),
+            &[
+                "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+                r#"spec.user: Invalid value: "": at least one of user or group must be specified"#,
+            ],
+        );
+        judge(
+            About::Local,
+            json!({"spec": {"groups": ["g"], "resourceAttributes": {"namespace": "other"}}}),
+            &[r#"spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace"#],
+        );
+        judge(
+            About::Oneself,
+            json!({"spec": {"resourceAttributes": {"labelSelector": {}, "fieldSelector": {"rawSelector": "a=b", "requirements": [{}]}}}}),
+            &[
+                r#"spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: "a=b": may not specified at the same time as requirements"#,
+                "spec.resourceAttributes.labelSelector.requirements: Required value: when specifying labelSelector, requirements or rawSelector is required",
+            ],
+        );
+    }
+
+    #[test]
+    fn metadata_is_the_servers() {
+        // What the server itself has recorded does not count.
+        let spec = json!({"resourceAttributes": {}});
+        judge(
+            About::Oneself,
+            json!({"metadata": {"managedFields": []}, "spec": spec}),
+            &[],
+        );
+        judge(
+            About::Oneself,
+            json!({"metadata": {"name": "x"}, "spec": spec}),
+            &[r#"metadata: Invalid value: {"name":"x"}: must be empty"#],
+        );
+    }
+
+    #[test]
+    fn selectors_that_do_not_parse_are_reported() {
+        let review = |operator: &str| json!({"spec": {"resourceAttributes": {"labelSelector": {"requirements": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": operator}]}}}});
+        assert_eq!(selector_error(&review("In")), None);
+        let text = "spec.resourceAttributes.labelSelector partially ignored due to parse error";
+        assert_eq!(selector_error(&review("Near")).as_deref(), Some(text));
     }
 }

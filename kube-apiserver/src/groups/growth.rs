@@ -171,7 +171,7 @@ fn judge(resource: &ServedResource, strategy: &dyn Strategy, object: &Value) {
 
 #[test]
 fn judging_an_object_costs_what_its_lists_are_long() {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut judged = 0;
     for resource in check::resources() {
         let gvk = &resource.gvk;
@@ -197,7 +197,7 @@ fn judging_an_object_costs_what_its_lists_are_long() {
                     .map(|object| steps::of(|| judge(&resource, &***strategy, object)));
                 if (once + thrice).abs_diff(2 * twice) > SLACK {
                     let path = place.keys.join(".");
-                    faults.push(format!(
+                    errors.push(format!(
                         "{} .{path} alike={alike}: {once} {twice} {thrice}",
                         gvk.kind
                     ));
@@ -206,5 +206,5 @@ fn judging_an_object_costs_what_its_lists_are_long() {
         }
     }
     assert!(judged > 500, "{judged}");
-    assert!(faults.is_empty(), "{judged} judged:\n{}", faults.join("\n"));
+    assert!(errors.is_empty(), "{judged} judged:\n{}", errors.join("\n"));
 }

@@ -157,17 +157,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(labels: Value, expected: [&str; 3], errors: usize) {
+    fn check(labels: Value, expected: [&str; 3], count: usize) {
         let labels: serde_json::Map<String, Value> = labels
             .as_object()
             .into_iter()
             .flatten()
             .map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()))
             .collect();
-        let (policy, faults) = Policy::of(&json!({"metadata": {"labels": labels}}));
+        let (policy, errors) = Policy::of(&json!({"metadata": {"labels": labels}}));
         let told = [policy.enforce, policy.audit, policy.warn].map(|one| one.to_string());
         assert_eq!(told, expected);
-        assert_eq!(faults.len(), errors);
+        assert_eq!(errors.len(), count);
     }
 
     #[test]

@@ -9,6 +9,6 @@ pub(crate) static RULES: Rules = Rules {
     unconditional_update: false,
     default: policy,
     validate: mutating,
-    validate_update: |faults, new, _| mutating(faults, new),
+    validate_update: |errors, new, _| mutating(errors, new),
     ..Rules::PLAIN
 };

@@ -8,7 +8,7 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
     unconditional_update: false,
     default: binding,
-    validate: |faults, object| policies::binding(faults, object, true),
-    validate_update: |faults, new, _| policies::binding(faults, new, true),
+    validate: |errors, object| policies::binding(errors, object, true),
+    validate_update: |errors, new, _| policies::binding(errors, new, true),
     ..Rules::PLAIN
 };

@@ -10,7 +10,7 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["webhooks"],
     unconditional_update: false,
     default: |object| webhooks(object, true),
-    validate: |faults, object| validate(faults, object, &Value::Null),
+    validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update: validate,
     ..Rules::PLAIN
 };

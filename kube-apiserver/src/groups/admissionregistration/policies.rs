@@ -10,7 +10,7 @@ use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
 use super::webhooks::{conditions, operations, selector};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::Seen;
 
@@ -21,118 +21,118 @@ struct Compiled(HashMap<String, FieldError>);
 
 impl Compiled {
     fn of(phase: Phase, policy: &Value) -> Self {
-        let faults = policy::faults(phase, policy);
+        let errors = policy::faults(phase, policy);
         Compiled(
-            faults
+            errors
                 .into_iter()
                 .map(|fault| (fault.field.to_string(), fault))
                 .collect(),
         )
     }
 
-    fn report(&mut self, faults: &mut Faults, path: &FieldPath<'_>) {
+    fn report(&mut self, errors: &mut Errors, path: &FieldPath<'_>) {
         if let Some(fault) = self.0.remove(&path.to_string()) {
-            faults.push(fault);
+            errors.push(fault);
         }
     }
 }
 
 /// Checks a ValidatingAdmissionPolicy.
-pub(super) fn validating(faults: &mut Faults, object: &Value) {
+pub(super) fn validating(errors: &mut Errors, object: &Value) {
     let mut compiled = Compiled::of(Phase::Validating, object);
     let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
-    common(faults, &root, spec, &mut compiled);
+    common(errors, &root, spec, &mut compiled);
     let (validations, annotations) = (spec.list("validations"), spec.list("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         let text = "validations or auditAnnotations must contain at least one item";
-        faults.required(&root.child("validations"), text);
-        faults.required(&root.child("auditAnnotations"), text);
+        errors.required(&root.child("validations"), text);
+        errors.required(&root.child("auditAnnotations"), text);
         return;
     }
     let at = root.child("validations");
     for (index, one) in validations.iter().enumerate() {
-        validation(faults, &at.index(index), one, &mut compiled);
+        validation(errors, &at.index(index), one, &mut compiled);
     }
     let at = root.child("auditAnnotations");
     if annotations.len() > MOST_ANNOTATIONS {
         let text = format!("must not have more than {MOST_ANNOTATIONS} auditAnnotations");
-        faults.invalid_value(&at, spec.dig("auditAnnotations"), text);
+        errors.invalid_value(&at, spec.dig("auditAnnotations"), text);
     }
     let mut keys = Seen::default();
     for (index, one) in annotations.iter().enumerate() {
         let path = at.index(index);
-        annotation(faults, &path, meta::name(object), one, &mut compiled);
+        annotation(errors, &path, meta::name(object), one, &mut compiled);
         let key = one.text("key");
         if keys.again(key) {
-            faults.duplicate(&path.child("key"), key);
+            errors.duplicate(&path.child("key"), key);
         }
     }
 }
 
 /// Checks a MutatingAdmissionPolicy.
-pub(super) fn mutating(faults: &mut Faults, object: &Value) {
+pub(super) fn mutating(errors: &mut Errors, object: &Value) {
     let mut compiled = Compiled::of(Phase::Mutating, object);
     let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
-    common(faults, &root, spec, &mut compiled);
+    common(errors, &root, spec, &mut compiled);
     let at = root.child("mutations");
     let mutations = spec.list("mutations");
     if mutations.is_empty() {
-        faults.required(&at, "mutations must contain at least one item");
+        errors.required(&at, "mutations must contain at least one item");
     }
     for (index, one) in mutations.iter().enumerate() {
-        mutation(faults, &at.index(index), one, &mut compiled);
+        mutation(errors, &at.index(index), one, &mut compiled);
     }
     let at = root.child("reinvocationPolicy");
-    faults.required_one_of(&at, spec.text("reinvocationPolicy"), &["IfNeeded", "Never"]);
+    errors.required_one_of(&at, spec.text("reinvocationPolicy"), &["IfNeeded", "Never"]);
 }
 
 /// Checks a binding; mutating ones act on nothing but creates and updates.
-pub(super) fn binding(faults: &mut Faults, object: &Value, mutating: bool) {
+pub(super) fn binding(errors: &mut Errors, object: &Value, mutating: bool) {
     let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
     let name = spec.text("policyName");
     let at = root.child("policyName");
-    if faults.need(&at, name) {
-        faults.text(&at, name, name_is_dns_subdomain(name, false));
+    if errors.need(&at, name) {
+        errors.text(&at, name, name_is_dns_subdomain(name, false));
     }
     if spec.has("paramRef") {
-        params(faults, &root.child("paramRef"), spec.dig("paramRef"));
+        params(errors, &root.child("paramRef"), spec.dig("paramRef"));
     }
     let at = root.child("matchResources");
     if spec.has("matchResources") {
-        matching(faults, &at, spec.dig("matchResources"));
+        matching(errors, &at, spec.dig("matchResources"));
     }
     if mutating {
-        mutable(faults, &at, spec.dig("matchResources"));
+        mutable(errors, &at, spec.dig("matchResources"));
     } else {
-        actions(faults, &root.child("validationActions"), spec);
+        actions(errors, &root.child("validationActions"), spec);
     }
 }
 
-fn common(faults: &mut Faults, root: &FieldPath<'_>, spec: &Value, compiled: &mut Compiled) {
-    faults.required_one_of(
+fn common(errors: &mut Errors, root: &FieldPath<'_>, spec: &Value, compiled: &mut Compiled) {
+    errors.required_one_of(
         &root.child("failurePolicy"),
         spec.text("failurePolicy"),
         &["Fail", "Ignore"],
     );
     if spec.has("paramKind") {
-        param_kind(faults, &root.child("paramKind"), spec.dig("paramKind"));
+        param_kind(errors, &root.child("paramKind"), spec.dig("paramKind"));
     }
     let at = root.child("matchConstraints");
     if spec.has("matchConstraints") {
         let constraints = spec.dig("matchConstraints");
-        matching(faults, &at, constraints);
+        matching(errors, &at, constraints);
         if constraints.list("resourceRules").is_empty() {
-            faults.required(&at.child("resourceRules"), "");
+            errors.required(&at.child("resourceRules"), "");
         }
         if spec.has("mutations") || spec.has("reinvocationPolicy") {
-            mutable(faults, &at, constraints);
+            mutable(errors, &at, constraints);
         }
     } else {
-        faults.required(&at, "");
+        errors.required(&at, "");
     }
     let at = root.child("matchConditions");
-    conditions(faults, &at, spec.list("matchConditions"), &mut |faults, path| {
-        compiled.report(faults, path);
+    conditions(errors, &at, spec.list("matchConditions"), &mut |errors, path| {
+        compiled.report(errors, path);
     });
     let at = root.child("variables");
     for (index, variable) in spec.list("variables").iter().enumerate() {
@@ -140,12 +140,12 @@ fn common(faults: &mut Faults, root: &FieldPath<'_>, spec: &Value, compiled: &mu
         let name = variable.text("name");
         let at = path.child("name");
         if name.trim().is_empty() {
-            faults.required(&at, "name is not specified");
+            errors.required(&at, "name is not specified");
         } else if !kube_cel::is_identifier(name) {
-            faults.invalid(&at, name, "must be a valid CEL identifier");
+            errors.invalid(&at, name, "must be a valid CEL identifier");
         }
         expression(
-            faults,
+            errors,
             &path.child("expression"),
             variable.text("expression"),
             "expression is not specified",
@@ -155,58 +155,58 @@ fn common(faults: &mut Faults, root: &FieldPath<'_>, spec: &Value, compiled: &mu
 }
 
 fn expression(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     source: &str,
     missing: &str,
     compiled: &mut Compiled,
 ) {
     match source.trim().is_empty() {
-        true => faults.required(path, missing),
-        false => compiled.report(faults, path),
+        true => errors.required(path, missing),
+        false => compiled.report(errors, path),
     }
 }
 
-fn param_kind(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+fn param_kind(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     let (at, version) = (path.child("apiVersion"), value.text("apiVersion"));
-    if faults.need(&at, version) {
+    if errors.need(&at, version) {
         let (group, name) = version.rsplit_once('/').unwrap_or(("", version));
         if group.contains('/') {
             let text = format!("unexpected GroupVersion string: {version}");
-            faults.invalid(&at, version, text);
+            errors.invalid(&at, version, text);
         } else {
             if !group.is_empty() {
-                faults.text(&at, group, dns1123_subdomain(group));
+                errors.text(&at, group, dns1123_subdomain(group));
             }
             match name {
-                "" => faults.invalid(&at, version, "version must be specified"),
-                name => faults.text(&at, name, dns1035_label(name)),
+                "" => errors.invalid(&at, version, "version must be specified"),
+                name => errors.text(&at, name, dns1035_label(name)),
             }
         }
     }
     let (at, kind) = (path.child("kind"), value.text("kind"));
-    if faults.need(&at, kind) {
+    if errors.need(&at, kind) {
         let texts = dns1035_label(&kind.to_lowercase());
         if !texts.is_empty() {
             let text = format!(
                 "may have mixed case, but should otherwise match: {}",
                 texts.join(",")
             );
-            faults.invalid(&at, kind, text);
+            errors.invalid(&at, kind, text);
         }
     }
 }
 
-fn matching(faults: &mut Faults, path: &FieldPath<'_>, resources: &Value) {
-    faults.required_one_of(
+fn matching(errors: &mut Errors, path: &FieldPath<'_>, resources: &Value) {
+    errors.required_one_of(
         &path.child("matchPolicy"),
         resources.text("matchPolicy"),
         &["Equivalent", "Exact"],
     );
     for key in ["namespaceSelector", "objectSelector"] {
         match resources.has(key) {
-            true => selector(faults, &path.child(key), resources.dig(key)),
-            false => faults.required(&path.child(key), ""),
+            true => selector(errors, &path.child(key), resources.dig(key)),
+            false => errors.required(&path.child(key), ""),
         }
     }
     for key in ["resourceRules", "excludeResourceRules"] {
@@ -217,50 +217,50 @@ fn matching(faults: &mut Faults, path: &FieldPath<'_>, resources: &Value) {
             for (index, name) in rule.strings("resourceNames").enumerate() {
                 let at = path.child("resourceNames");
                 let at = at.index(index);
-                faults.text(&at, name, path_segment_name(name));
+                errors.text(&at, name, path_segment_name(name));
                 if names.again(name) {
-                    faults.duplicate(&at, name);
+                    errors.duplicate(&at, name);
                 }
             }
-            operations(faults, &path, rule);
+            operations(errors, &path, rule);
         }
     }
 }
 
-fn mutable(faults: &mut Faults, path: &FieldPath<'_>, resources: &Value) {
+fn mutable(errors: &mut Errors, path: &FieldPath<'_>, resources: &Value) {
     let at = path.child("resourceRules");
     let at = at.child("operations");
     for rule in resources.list("resourceRules") {
         for operation in rule.strings("operations") {
-            faults.one_of(&at, operation, &["CREATE", "UPDATE"]);
+            errors.one_of(&at, operation, &["CREATE", "UPDATE"]);
         }
     }
 }
 
-fn validation(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
+fn validation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
     let source = value.text("expression");
     let missing = "expression is not specified";
-    expression(faults, &path.child("expression"), source, missing, compiled);
+    expression(errors, &path.child("expression"), source, missing, compiled);
     let (at, source) = (path.child("messageExpression"), value.text("messageExpression"));
     match (source.is_empty(), source.trim().is_empty()) {
-        (false, true) => faults.invalid(&at, source, "must be non-empty if specified"),
-        (false, false) => compiled.report(faults, &at),
+        (false, true) => errors.invalid(&at, source, "must be non-empty if specified"),
+        (false, false) => compiled.report(errors, &at),
         (true, _) => {}
     }
     let (at, message) = (path.child("message"), value.text("message"));
     if !message.is_empty() && message.trim().is_empty() {
-        faults.invalid(&at, message, "must be non-empty if specified");
+        errors.invalid(&at, message, "must be non-empty if specified");
     } else if message.trim().contains(['\n', '\r']) {
-        faults.invalid(&at, message, "must not contain line breaks");
+        errors.invalid(&at, message, "must not contain line breaks");
     }
     if value.has("reason") {
         let known = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-        faults.one_of(&path.child("reason"), value.text("reason"), &known);
+        errors.one_of(&path.child("reason"), value.text("reason"), &known);
     }
 }
 
 fn annotation(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     policy: &str,
     value: &Value,
@@ -268,23 +268,23 @@ fn annotation(
 ) {
     let (at, key) = (path.child("key"), value.text("key"));
     if policy.is_empty() {
-        faults.invalid(&at, key, "requires metadata.name be non-empty");
+        errors.invalid(&at, key, "requires metadata.name be non-empty");
     } else {
         let whole = format!("{policy}/{key}");
-        faults.text(&at, &whole, qualified_name(&whole));
+        errors.text(&at, &whole, qualified_name(&whole));
     }
     let (at, source) = (path.child("valueExpression"), value.text("valueExpression"));
     if source.trim().len() > MOST_ANNOTATION_SOURCE {
         let text = format!("must not exceed {MOST_ANNOTATION_SOURCE} bytes in length");
-        return faults.required(&at, &text);
+        return errors.required(&at, &text);
     }
-    expression(faults, &at, source, "valueExpression is not specified", compiled);
+    expression(errors, &at, source, "valueExpression is not specified", compiled);
 }
 
-fn mutation(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
+fn mutation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
     let known = ["ApplyConfiguration", "JSONPatch"];
     let kind = value.text("patchType");
-    if !faults.required_one_of(&path.child("patchType"), kind, &known) {
+    if !errors.required_one_of(&path.child("patchType"), kind, &known) {
         return;
     }
     let (own, other) = match kind {
@@ -294,57 +294,57 @@ fn mutation(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, compiled: 
     let at = path.child(own);
     if value.has(own) {
         let source = value.dig(own).text("expression");
-        expression(faults, &at.child("expression"), source, "", compiled);
+        expression(errors, &at.child("expression"), source, "", compiled);
     } else {
-        faults.required(&at, &format!("must be specified when patchType is {kind}"));
+        errors.required(&at, &format!("must be specified when patchType is {kind}"));
     }
     if value.has(other) {
         let text = format!("must not be specified when patchType is {kind}");
-        faults.invalid(&path.child(other), format!("{{{other}}}"), text);
+        errors.invalid(&path.child(other), format!("{{{other}}}"), text);
     }
 }
 
-fn params(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value) {
+fn params(errors: &mut Errors, path: &FieldPath<'_>, reference: &Value) {
     let name = reference.text("name");
     let selects = reference.has("selector");
     let exclusive = "name and selector are mutually exclusive";
     if !name.is_empty() {
         let at = path.child("name");
-        faults.text(&at, name, path_segment_name(name));
+        errors.text(&at, name, path_segment_name(name));
         if selects {
-            faults.forbidden(&at, exclusive);
+            errors.forbidden(&at, exclusive);
         }
     }
     if selects {
         let at = path.child("selector");
-        selector(faults, &at, reference.dig("selector"));
+        selector(errors, &at, reference.dig("selector"));
         if !name.is_empty() {
-            faults.forbidden(&at, exclusive);
+            errors.forbidden(&at, exclusive);
         }
     }
     if name.is_empty() && !selects {
-        faults.required(path, "one of name or selector must be specified");
+        errors.required(path, "one of name or selector must be specified");
     }
     let action = reference.text("parameterNotFoundAction");
-    faults.required_one_of(&path.child("parameterNotFoundAction"), action, &["Deny", "Allow"]);
+    errors.required_one_of(&path.child("parameterNotFoundAction"), action, &["Deny", "Allow"]);
 }
 
-fn actions(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn actions(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let list: Vec<&str> = spec.strings("validationActions").collect();
     let mut seen = Seen::default();
     for (index, action) in list.iter().enumerate() {
         let at = path.index(index);
-        faults.one_of(&at, action, &["Audit", "Deny", "Warn"]);
+        errors.one_of(&at, action, &["Audit", "Deny", "Warn"]);
         if seen.again(*action) {
-            faults.duplicate(&at, *action);
+            errors.duplicate(&at, *action);
         }
     }
     if list.contains(&"Deny") && list.contains(&"Warn") {
         let text = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
-        faults.invalid_value(path, spec.dig("validationActions"), text);
+        errors.invalid_value(path, spec.dig("validationActions"), text);
     }
     if list.is_empty() {
-        faults.required(path, "at least one validation action is required");
+        errors.required(path, "at least one validation action is required");
     }
 }
 
@@ -354,9 +354,9 @@ mod tests {
     use crate::groups::admissionregistration::defaults;
     use serde_json::json;
 
-    fn check(object: &mut Value, validate: fn(&mut Faults, &Value), expected: &[&str]) {
+    fn check(object: &mut Value, validate: fn(&mut Errors, &Value), expected: &[&str]) {
         defaults::policy(object);
-        let found = Faults::collect(|faults| validate(faults, object));
+        let found = Errors::collect(|errors| validate(errors, object));
         let found: Vec<String> = found
             .iter()
             .map(|e| format!("{}: {}", e.field, e.body()))
@@ -424,7 +424,7 @@ mod tests {
     fn bindings_do_something() {
         let check = |spec: Value, mutating: bool, expected: &[&str]| {
             let object = json!({"spec": spec});
-            let found = Faults::collect(|faults| binding(faults, &object, mutating));
+            let found = Errors::collect(|errors| binding(errors, &object, mutating));
             let found: Vec<String> = found
                 .iter()
                 .map(|e| format!("{}: {}", e.field, e.body()))

@@ -11,6 +11,6 @@ pub(crate) static RULES: Rules = Rules {
     unconditional_update: false,
     default: policy,
     validate: validating,
-    validate_update: |faults, new, _| validating(faults, new),
+    validate_update: |errors, new, _| validating(errors, new),
     ..Rules::PLAIN
 };

@@ -8,7 +8,7 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
     unconditional_update: false,
     default: binding,
-    validate: |faults, object| policies::binding(faults, object, false),
-    validate_update: |faults, new, _| policies::binding(faults, new, false),
+    validate: |errors, object| policies::binding(errors, object, false),
+    validate_update: |errors, new, _| policies::binding(errors, new, false),
     ..Rules::PLAIN
 };

@@ -8,7 +8,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::Seen;
 
@@ -39,33 +39,33 @@ impl Strict {
 }
 
 /// Checks a configuration; the old one is null on create.
-pub(super) fn validate(faults: &mut Faults, object: &Value, old: &Value) {
+pub(super) fn validate(errors: &mut Errors, object: &Value, old: &Value) {
     let strict = Strict::beside(old);
     let path = FieldPath::new("webhooks");
     let hooks = object.list("webhooks");
     let mut names = Seen::default();
     for (index, hook) in hooks.iter().enumerate() {
         let path = path.index(index);
-        webhook(faults, &path, hook, &strict);
-        versions(faults, &path.child("admissionReviewVersions"), hook, &strict);
+        webhook(errors, &path, hook, &strict);
+        versions(errors, &path.child("admissionReviewVersions"), hook, &strict);
         let name = hook.text("name");
         if strict.names && !name.is_empty() && names.again(name) {
-            faults.duplicate(&path.child("name"), name);
+            errors.duplicate(&path.child("name"), name);
         }
     }
 }
 
-fn webhook(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &Strict) {
+fn webhook(errors: &mut Errors, path: &FieldPath<'_>, hook: &Value, strict: &Strict) {
     if let Some(error) = fully_qualified_name(&path.child("name"), hook.text("name")) {
-        faults.push(error);
+        errors.push(error);
     }
     let at = path.child("rules");
     for (index, rule) in hook.list("rules").iter().enumerate() {
-        operations(faults, &at.index(index), rule);
+        operations(errors, &at.index(index), rule);
     }
     let mut one_of = |key: &str, known: &[&str]| {
         if hook.has(key) {
-            faults.one_of(&path.child(key), hook.text(key), known);
+            errors.one_of(&path.child(key), hook.text(key), known);
         }
     };
     one_of("failurePolicy", &["Fail", "Ignore"]);
@@ -77,138 +77,138 @@ fn webhook(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &Str
     one_of("sideEffects", effects);
     if !hook.has("sideEffects") {
         let text = format!("must specify one of {}", effects.join(", "));
-        faults.required(&path.child("sideEffects"), &text);
+        errors.required(&path.child("sideEffects"), &text);
     }
     if let Some(seconds) = hook.int("timeoutSeconds").filter(|n| !(1..=30).contains(n)) {
         let text = "the timeout value must be between 1 and 30 seconds";
-        faults.invalid(&path.child("timeoutSeconds"), seconds, text);
+        errors.invalid(&path.child("timeoutSeconds"), seconds, text);
     }
     for key in ["namespaceSelector", "objectSelector"] {
-        selector(faults, &path.child(key), hook.dig(key));
+        selector(errors, &path.child(key), hook.dig(key));
     }
     if hook.has("reinvocationPolicy") {
         let known = ["IfNeeded", "Never"];
-        faults.one_of(
+        errors.one_of(
             &path.child("reinvocationPolicy"),
             hook.text("reinvocationPolicy"),
             &known,
         );
     }
-    client(faults, &path.child("clientConfig"), hook.dig("clientConfig"));
+    client(errors, &path.child("clientConfig"), hook.dig("clientConfig"));
     let at = path.child("matchConditions");
     let mut compiled: HashMap<String, FieldError> = condition_faults(hook, &at)
         .into_iter()
         .map(|fault| (fault.field.clone(), fault))
         .collect();
-    conditions(faults, &at, hook.list("matchConditions"), &mut |faults, path| {
+    conditions(errors, &at, hook.list("matchConditions"), &mut |errors, path| {
         if let Some(fault) = compiled.remove(&path.to_string()) {
-            faults.push(fault);
+            errors.push(fault);
         }
     });
 }
 
-pub(super) fn selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
+pub(super) fn selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
     for error in validate_label_selector(selector, SelectorChecks::default(), path) {
-        faults.push(error);
+        errors.push(error);
     }
 }
 
-fn versions(faults: &mut Faults, path: &FieldPath<'_>, hook: &Value, strict: &Strict) {
+fn versions(errors: &mut Errors, path: &FieldPath<'_>, hook: &Value, strict: &Strict) {
     let list: Vec<&str> = hook.strings("admissionReviewVersions").collect();
     if list.is_empty() {
-        return faults.required(path, "must specify one of v1, v1beta1");
+        return errors.required(path, "must specify one of v1, v1beta1");
     }
     let mut seen = Seen::default();
     for (index, version) in list.iter().enumerate() {
         let at = path.index(index);
         match seen.again(*version) {
-            true => faults.invalid(&at, *version, "duplicate version"),
-            false => faults.text(&at, version, dns1035_label(version)),
+            true => errors.invalid(&at, *version, "duplicate version"),
+            false => errors.text(&at, version, dns1035_label(version)),
         }
     }
     if strict.versions && !list.iter().any(|version| VERSIONS.contains(version)) {
         let shown = hook.dig("admissionReviewVersions");
-        faults.invalid_value(path, shown, "must include at least one of v1, v1beta1");
+        errors.invalid_value(path, shown, "must include at least one of v1, v1beta1");
     }
 }
 
 /// Checks match conditions; `compiled` reports what is wrong with the expression at a path.
 pub(super) fn conditions(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     list: &[Value],
-    compiled: &mut dyn FnMut(&mut Faults, &FieldPath<'_>),
+    compiled: &mut dyn FnMut(&mut Errors, &FieldPath<'_>),
 ) {
     const MOST: usize = 64;
     if list.len() > MOST {
-        faults.push(FieldError::too_many(path, list.len(), MOST));
+        errors.push(FieldError::too_many(path, list.len(), MOST));
     }
     let mut names = Seen::default();
     for (index, condition) in list.iter().enumerate() {
         let path = path.index(index);
         let at = path.child("expression");
-        if faults.need(&at, condition.text("expression").trim()) {
-            compiled(faults, &at);
+        if errors.need(&at, condition.text("expression").trim()) {
+            compiled(errors, &at);
         }
         let name = condition.text("name");
-        if faults.need(&path.child("name"), name) {
-            faults.text(&path.child("name"), name, qualified_name(name));
+        if errors.need(&path.child("name"), name) {
+            errors.text(&path.child("name"), name, qualified_name(name));
             if names.again(name) {
-                faults.duplicate(&path.child("name"), name);
+                errors.duplicate(&path.child("name"), name);
             }
         }
     }
 }
 
 /// Checks operations and what they are on.
-pub(super) fn operations(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+pub(super) fn operations(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
     let at = path.child("operations");
     let list: Vec<&str> = rule.strings("operations").collect();
     if list.is_empty() {
-        faults.required(&at, "");
+        errors.required(&at, "");
     }
-    alone(faults, &at, rule, "operations", "operations");
+    alone(errors, &at, rule, "operations", "operations");
     let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     for (index, operation) in list.iter().enumerate() {
-        faults.one_of(&at.index(index), operation, &known);
+        errors.one_of(&at.index(index), operation, &known);
     }
     for (key, what) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
         let at = path.child(key);
         if rule.list(key).is_empty() {
-            faults.required(&at, "");
+            errors.required(&at, "");
         }
-        alone(faults, &at, rule, key, what);
+        alone(errors, &at, rule, key, what);
         if key == "apiVersions" {
             for (index, version) in rule.strings(key).enumerate() {
-                faults.need(&at.index(index), version);
+                errors.need(&at.index(index), version);
             }
         }
     }
-    resources(faults, &path.child("resources"), rule);
+    resources(errors, &path.child("resources"), rule);
     if rule.has("scope") {
         let scopes = ["*", "Cluster", "Namespaced"];
-        faults.one_of(&path.child("scope"), rule.text("scope"), &scopes);
+        errors.one_of(&path.child("scope"), rule.text("scope"), &scopes);
     }
 }
 
 /// `*` tolerates nothing beside it.
-fn alone(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value, key: &str, what: &str) {
+fn alone(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value, key: &str, what: &str) {
     if rule.list(key).len() > 1 && rule.strings(key).any(|item| item == "*") {
         let text = format!("if '*' is present, must not specify other {what}");
-        faults.invalid_value(path, rule.dig(key), text);
+        errors.invalid_value(path, rule.dig(key), text);
     }
 }
 
-fn resources(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+fn resources(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
     let list: Vec<&str> = rule.strings("resources").collect();
     if list.is_empty() {
-        faults.required(path, "");
+        errors.required(path, "");
     }
     let (mut all_of, mut of_all) = (Seen::default(), Seen::default());
     let mut plain = false;
     for (index, item) in list.iter().enumerate() {
         let at = path.index(index);
-        if !faults.need(&at, item) {
+        if !errors.need(&at, item) {
             continue;
         }
         let Some((resource, sub)) = item.split_once('/') else {
@@ -217,11 +217,11 @@ fn resources(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
         };
         if all_of.has(resource) {
             let text = format!("if '{resource}/*' is present, must not specify {item}");
-            faults.invalid(&at, *item, text);
+            errors.invalid(&at, *item, text);
         }
         if of_all.has(sub) {
             let text = format!("if '*/{sub}' is present, must not specify {item}");
-            faults.invalid(&at, *item, text);
+            errors.invalid(&at, *item, text);
         }
         if sub == "*" {
             all_of.extend([resource]);
@@ -233,23 +233,23 @@ fn resources(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
     let shown = rule.dig("resources");
     if list.len() > 1 && list.contains(&"*/*") {
         let text = "if '*/*' is present, must not specify other resources";
-        faults.invalid_value(path, shown, text);
+        errors.invalid_value(path, shown, text);
     }
     if plain && list.contains(&"*") {
         let text = "if '*' is present, must not specify other resources without subresources";
-        faults.invalid_value(path, shown, text);
+        errors.invalid_value(path, shown, text);
     }
 }
 
-fn client(faults: &mut Faults, path: &FieldPath<'_>, config: &Value) {
+fn client(errors: &mut Errors, path: &FieldPath<'_>, config: &Value) {
     match (config.has("url"), config.has("service")) {
-        (true, false) => url(faults, &path.child("url"), config.text("url")),
-        (false, true) => service(faults, &path.child("service"), config.dig("service")),
-        _ => faults.required(path, "exactly one of url or service is required"),
+        (true, false) => url(errors, &path.child("url"), config.text("url")),
+        (false, true) => service(errors, &path.child("service"), config.dig("service")),
+        _ => errors.required(path, "exactly one of url or service is required"),
     }
 }
 
-fn url(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+fn url(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -266,32 +266,32 @@ fn url(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
     let scheme = scheme.to_ascii_lowercase();
     if scheme != "https" {
         let why = format!("'https' is the only allowed URL scheme{FORM}");
-        faults.invalid(path, scheme, why);
+        errors.invalid(path, scheme, why);
     }
     if host.is_empty() {
-        faults.invalid(path, host, format!("host must be specified{FORM}"));
+        errors.invalid(path, host, format!("host must be specified{FORM}"));
     }
     if let Some(user) = user {
-        faults.invalid(path, user, "user information is not permitted in the URL");
+        errors.invalid(path, user, "user information is not permitted in the URL");
     }
     if !fragment.is_empty() {
-        faults.invalid(path, fragment, "fragments are not permitted in the URL");
+        errors.invalid(path, fragment, "fragments are not permitted in the URL");
     }
     if !query.is_empty() {
-        faults.invalid(path, query, "query parameters are not permitted in the URL");
+        errors.invalid(path, query, "query parameters are not permitted in the URL");
     }
 }
 
-fn service(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
+fn service(errors: &mut Errors, path: &FieldPath<'_>, service: &Value) {
     // Upstream hands the two over the wrong way round, so each stands for the other.
     for (key, shown) in [("namespace", "name"), ("name", "namespace")] {
-        faults.need(&path.child(shown), service.text(key));
+        errors.need(&path.child(shown), service.text(key));
     }
     let port = service.int("port").unwrap_or_default();
     let texts = port_number(port);
     if !texts.is_empty() {
         let text = format!("port is not valid: {}", texts.join(", "));
-        faults.invalid(&path.child("port"), port, text);
+        errors.invalid(&path.child("port"), port, text);
     }
     let file = service.text("path");
     let path = path.child("path");
@@ -299,20 +299,20 @@ fn service(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
         return;
     }
     if file == "//" {
-        return faults.invalid(&path, file, "segment[0] may not be empty");
+        return errors.invalid(&path, file, "segment[0] may not be empty");
     }
     if !file.starts_with('/') {
-        faults.invalid(&path, file, "must start with a '/'");
+        errors.invalid(&path, file, "must start with a '/'");
     }
     let steps: String = file.chars().skip(1).collect();
     let steps = steps.strip_suffix('/').unwrap_or(&steps);
     for (index, step) in steps.split('/').enumerate() {
         if step.is_empty() {
-            faults.invalid(&path, file, format!("segment[{index}] may not be empty"));
+            errors.invalid(&path, file, format!("segment[{index}] may not be empty"));
             continue;
         }
         for text in dns1123_subdomain(step) {
-            faults.invalid(&path, file, format!("segment[{index}]: {text}"));
+            errors.invalid(&path, file, format!("segment[{index}]: {text}"));
         }
     }
 }
@@ -326,7 +326,7 @@ mod tests {
     fn check(hook: Value, expected: &[&str]) {
         let mut object = json!({"webhooks": [hook]});
         webhooks(&mut object, false);
-        let found = Faults::collect(|faults| validate(faults, &object, &Value::Null));
+        let found = Errors::collect(|errors| validate(errors, &object, &Value::Null));
         let found: Vec<String> = found
             .iter()
             .map(|e| format!("{}: {}", e.field, e.body()))

@@ -3,35 +3,35 @@
 use machinery::FieldPath;
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
-    validate: |faults, object| {
-        revision(faults, object);
+    validate: |errors, object| {
+        revision(errors, object);
         let path = FieldPath::new("data");
         match object.dig("data") {
-            Value::Null => faults.required(&path, "data is mandatory"),
+            Value::Null => errors.required(&path, "data is mandatory"),
             Value::Object(_) => {}
-            _ => faults.required(&path, "data must be a valid JSON object"),
+            _ => errors.required(&path, "data must be a valid JSON object"),
         }
     },
-    validate_update: |faults, object, old| {
-        revision(faults, object);
+    validate_update: |errors, object, old| {
+        revision(errors, object);
         if object.dig("data") != old.dig("data") {
-            faults.invalid_value(
+            errors.invalid_value(
                 &FieldPath::new("data"),
                 object.dig("data"),
-                crate::faults::IMMUTABLE,
+                crate::errors::IMMUTABLE,
             );
         }
     },
     ..Rules::PLAIN
 };
 
-fn revision(faults: &mut Faults, object: &Value) {
-    faults.non_negative(&FieldPath::new("revision"), object.int("revision"));
+fn revision(errors: &mut Errors, object: &Value) {
+    errors.non_negative(&FieldPath::new("revision"), object.int("revision"));
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
 
 use super::{int_or_percent, not_above_hundred, not_decremented, size};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::pod_template::{
     always_running, default_template, parse, selected, validate_template, warnings,
 };
@@ -28,16 +28,16 @@ pub(crate) static RULES: Rules = Rules {
         set_template_generation(object, template_generation(old) + i64::from(changed));
     },
     validate,
-    validate_update: |faults, object, old| {
-        faults.immutable(
+    validate_update: |errors, object, old| {
+        errors.immutable(
             &FieldPath::new("spec"),
             "selector",
             object.dig("spec"),
             old.dig("spec"),
         );
-        validate(faults, object);
+        validate(errors, object);
     },
-    validate_status: |faults, object, old| {
+    validate_status: |errors, object, old| {
         let path = FieldPath::new("status");
         for key in [
             "currentNumberScheduled",
@@ -50,9 +50,9 @@ pub(crate) static RULES: Rules = Rules {
             "numberUnavailable",
             "collisionCount",
         ] {
-            faults.non_negative(&path.child(key), object.dig("status").int(key));
+            errors.non_negative(&path.child(key), object.dig("status").int(key));
         }
-        not_decremented(faults, object, old);
+        not_decremented(errors, object, old);
     },
     warnings: |object, old| {
         warnings(
@@ -112,54 +112,54 @@ fn default(object: &mut Value) {
     complete_status(object.ensure("status"));
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let value = spec.dig("selector");
     let at = path.child("selector");
     for error in validate_label_selector(value, SelectorChecks::default(), &at) {
-        faults.push(error);
+        errors.push(error);
     }
     let template_path = path.child("template");
     let template = spec.dig("template");
     if let Ok(selector) = parse(value) {
-        selected(faults, &template_path, template, &selector, false);
+        selected(errors, &template_path, template, &selector, false);
     }
     if !value.is_null() && value.entries("matchLabels").count() + value.list("matchExpressions").len() == 0 {
-        faults.invalid_value(&at, value, "empty selector is invalid for daemonset");
+        errors.invalid_value(&at, value, "empty selector is invalid for daemonset");
     }
-    validate_template(faults, &template_path, template);
-    always_running(faults, &template_path, template, "DaemonSet");
-    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
-    update_strategy(faults, &path.child("updateStrategy"), spec.dig("updateStrategy"));
-    faults.non_negative(
+    validate_template(errors, &template_path, template);
+    always_running(errors, &template_path, template, "DaemonSet");
+    errors.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    update_strategy(errors, &path.child("updateStrategy"), spec.dig("updateStrategy"));
+    errors.non_negative(
         &path.child("revisionHistoryLimit"),
         spec.int("revisionHistoryLimit"),
     );
 }
 
-fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) {
+fn update_strategy(errors: &mut Errors, path: &FieldPath<'_>, strategy: &Value) {
     match strategy.text("type") {
         "OnDelete" => {}
         "RollingUpdate" => {
             let at = path.child("rollingUpdate");
             let rolling = strategy.dig("rollingUpdate");
             if rolling.is_null() {
-                return faults.required(&at, "");
+                return errors.required(&at, "");
             }
             let (unavailable, surge) = (rolling.dig("maxUnavailable"), rolling.dig("maxSurge"));
-            int_or_percent(faults, &at.child("maxUnavailable"), unavailable);
-            int_or_percent(faults, &at.child("maxSurge"), surge);
-            not_above_hundred(faults, &at.child("maxUnavailable"), unavailable);
-            not_above_hundred(faults, &at.child("maxSurge"), surge);
+            int_or_percent(errors, &at.child("maxUnavailable"), unavailable);
+            int_or_percent(errors, &at.child("maxSurge"), surge);
+            not_above_hundred(errors, &at.child("maxUnavailable"), unavailable);
+            not_above_hundred(errors, &at.child("maxSurge"), surge);
             match (size(unavailable) != 0, size(surge) != 0) {
-                (true, true) => faults.invalid_value(
+                (true, true) => errors.invalid_value(
                     &at.child("maxSurge"),
                     surge,
                     "may not be set when maxUnavailable is non-zero",
                 ),
                 (false, false) => {
-                    faults.required(&at.child("maxUnavailable"), "cannot be 0 when maxSurge is 0");
+                    errors.required(&at.child("maxUnavailable"), "cannot be 0 when maxSurge is 0");
                 }
                 _ => {}
             }
@@ -172,7 +172,7 @@ fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) 
                 strategy.dig("type"),
                 strategy.dig("rollingUpdate")
             ));
-            faults.push(error);
+            errors.push(error);
         }
     }
 }

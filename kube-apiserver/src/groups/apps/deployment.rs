@@ -4,7 +4,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use super::{counts, int_or_percent, not_above_hundred, not_decremented, size};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::pod_template::{
     always_running, default_template, selected, selector, validate_template, warnings,
 };
@@ -17,18 +17,18 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["spec", "metadata.annotations"],
     default,
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
-        faults.immutable(
+    validate_update: |errors, object, old| {
+        validate(errors, object);
+        errors.immutable(
             &FieldPath::new("spec"),
             "selector",
             object.dig("spec"),
             old.dig("spec"),
         );
     },
-    validate_status: |faults, object, old| {
+    validate_status: |errors, object, old| {
         counts(
-            faults,
+            errors,
             object,
             &[
                 "updatedReplicas",
@@ -37,7 +37,7 @@ pub(crate) static RULES: Rules = Rules {
                 "unavailableReplicas",
             ],
         );
-        not_decremented(faults, object, old);
+        not_decremented(errors, object, old);
     },
     warnings: |object, old| {
         warnings(
@@ -65,30 +65,30 @@ fn default(object: &mut Value) {
     object.ensure("status");
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    faults.non_negative(&path.child("replicas"), spec.int("replicas"));
-    replicated_template(faults, &path, spec);
-    strategy(faults, &path.child("strategy"), spec.dig("strategy"));
-    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
-    faults.non_negative(
+    errors.non_negative(&path.child("replicas"), spec.int("replicas"));
+    replicated_template(errors, &path, spec);
+    strategy(errors, &path.child("strategy"), spec.dig("strategy"));
+    errors.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    errors.non_negative(
         &path.child("revisionHistoryLimit"),
         spec.int("revisionHistoryLimit"),
     );
     if let Some(seconds) = spec.int("progressDeadlineSeconds") {
         let at = path.child("progressDeadlineSeconds");
-        faults.non_negative(&at, Some(seconds));
+        errors.non_negative(&at, Some(seconds));
         if seconds <= spec.int("minReadySeconds").unwrap_or_default() {
-            faults.invalid(&at, seconds, "must be greater than minReadySeconds");
+            errors.invalid(&at, seconds, "must be greater than minReadySeconds");
         }
     }
 }
 
 /// Selector and template of deployments and replica sets.
-pub(super) fn replicated_template(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+pub(super) fn replicated_template(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let found = selector(
-        faults,
+        errors,
         &path.child("selector"),
         spec.dig("selector"),
         "deployment",
@@ -97,39 +97,39 @@ pub(super) fn replicated_template(faults: &mut Faults, path: &FieldPath<'_>, spe
     let Some(found) = found else { return };
     let at = path.child("template");
     let template = spec.dig("template");
-    selected(faults, &at, template, &found, true);
-    validate_template(faults, &at, template);
-    always_running(faults, &at, template, "ReplicaSet");
+    selected(errors, &at, template, &found, true);
+    validate_template(errors, &at, template);
+    always_running(errors, &at, template, "ReplicaSet");
 }
 
-fn strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) {
+fn strategy(errors: &mut Errors, path: &FieldPath<'_>, strategy: &Value) {
     let at = path.child("rollingUpdate");
     let rolling = strategy.dig("rollingUpdate");
     match strategy.text("type") {
         "Recreate" => {
             if !rolling.is_null() {
-                faults.forbidden(&at, "may not be specified when strategy `type` is 'Recreate'");
+                errors.forbidden(&at, "may not be specified when strategy `type` is 'Recreate'");
             }
         }
         "RollingUpdate" => {
             if rolling.is_null() {
-                return faults.required(&at, "this should be defaulted and never be nil");
+                return errors.required(&at, "this should be defaulted and never be nil");
             }
             let (unavailable, surge) = (rolling.dig("maxUnavailable"), rolling.dig("maxSurge"));
-            int_or_percent(faults, &at.child("maxUnavailable"), unavailable);
-            int_or_percent(faults, &at.child("maxSurge"), surge);
+            int_or_percent(errors, &at.child("maxUnavailable"), unavailable);
+            int_or_percent(errors, &at.child("maxSurge"), surge);
             if size(unavailable) == 0 && size(surge) == 0 {
                 // A text that is no percentage counts as zero, as upstream reads it.
                 let bad = unavailable.is_string() || surge.is_string();
                 if !bad || (size(unavailable) == 0 && size(surge) == 0) {
-                    faults.invalid_value(
+                    errors.invalid_value(
                         &at.child("maxUnavailable"),
                         unavailable,
                         "may not be 0 when `maxSurge` is 0",
                     );
                 }
             }
-            not_above_hundred(faults, &at.child("maxUnavailable"), unavailable);
+            not_above_hundred(errors, &at.child("maxUnavailable"), unavailable);
         }
         _ => {
             // Upstream shows the whole struct, in Go's field names and order.
@@ -146,7 +146,7 @@ fn strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) {
                 "{{\"Type\":{},\"RollingUpdate\":{shown}}}",
                 strategy.dig("type")
             ));
-            faults.push(error);
+            errors.push(error);
         }
     }
 }

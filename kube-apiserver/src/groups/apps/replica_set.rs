@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::counts;
 use super::deployment::replicated_template;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::pod_template::{default_template, warnings};
 use crate::json::Json;
 use crate::rules::Rules;
@@ -21,18 +21,18 @@ pub(crate) static RULES: Rules = Rules {
         object.ensure("status").fill("replicas", 0);
     },
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
-        faults.immutable(
+    validate_update: |errors, object, old| {
+        validate(errors, object);
+        errors.immutable(
             &FieldPath::new("spec"),
             "selector",
             object.dig("spec"),
             old.dig("spec"),
         );
     },
-    validate_status: |faults, object, _| {
+    validate_status: |errors, object, _| {
         counts(
-            faults,
+            errors,
             object,
             &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
         );
@@ -48,12 +48,12 @@ pub(crate) static RULES: Rules = Rules {
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    faults.non_negative(&path.child("replicas"), spec.int("replicas"));
-    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
-    replicated_template(faults, &path, spec);
+    errors.non_negative(&path.child("replicas"), spec.int("replicas"));
+    errors.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    replicated_template(errors, &path, spec);
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use super::{counts, int_or_percent, not_above_hundred, not_decremented, size};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::persistent_volume_claim;
 use crate::groups::core::pod_template::{
     always_running, default_template, selected, selector, validate_template, warnings,
@@ -18,11 +18,11 @@ pub(crate) static RULES: Rules = Rules {
     status: true,
     generation: &["spec"],
     default,
-    validate: |faults, object| validate(faults, object, true),
+    validate: |errors, object| validate(errors, object, true),
     validate_update,
-    validate_status: |faults, object, old| {
+    validate_status: |errors, object, old| {
         counts(
-            faults,
+            errors,
             object,
             &[
                 "readyReplicas",
@@ -31,7 +31,7 @@ pub(crate) static RULES: Rules = Rules {
                 "availableReplicas",
             ],
         );
-        not_decremented(faults, object, old);
+        not_decremented(errors, object, old);
     },
     warnings: |object, old| {
         warnings(
@@ -72,8 +72,8 @@ fn default(object: &mut Value) {
     status.fill("availableReplicas", 0);
 }
 
-fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
-    validate(faults, object, false);
+fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
+    validate(errors, object, false);
     let mut munged = object.dig("spec").clone();
     for key in [
         "replicas",
@@ -87,26 +87,26 @@ fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
         munged.copy_key(key, old.dig("spec"));
     }
     if !same(&munged, old.dig("spec")) {
-        faults.forbidden(
+        errors.forbidden(
             &FieldPath::new("spec"),
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         );
     }
 }
 
-fn validate(faults: &mut Faults, object: &Value, new: bool) {
+fn validate(errors: &mut Errors, object: &Value, new: bool) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let at = path.child("podManagementPolicy");
     match spec.text("podManagementPolicy") {
-        "" => faults.required(&at, ""),
+        "" => errors.required(&at, ""),
         "OrderedReady" | "Parallel" => {}
-        other => faults.invalid(&at, other, "must be 'OrderedReady' or 'Parallel'"),
+        other => errors.invalid(&at, other, "must be 'OrderedReady' or 'Parallel'"),
     }
-    update_strategy(faults, &path.child("updateStrategy"), spec.dig("updateStrategy"));
+    update_strategy(errors, &path.child("updateStrategy"), spec.dig("updateStrategy"));
     let retention = path.child("persistentVolumeClaimRetentionPolicy");
     for key in ["whenDeleted", "whenScaled"] {
-        faults.one_of(
+        errors.one_of(
             &retention.child(key),
             spec.dig("persistentVolumeClaimRetentionPolicy").text(key),
             &["Retain", "Delete"],
@@ -116,19 +116,19 @@ fn validate(faults: &mut Faults, object: &Value, new: bool) {
     if new {
         for (index, claim) in spec.list("volumeClaimTemplates").iter().enumerate() {
             let at = claims.index(index);
-            persistent_volume_claim::validate_spec(faults, &at.child("spec"), claim.dig("spec"));
+            persistent_volume_claim::validate_spec(errors, &at.child("spec"), claim.dig("spec"));
         }
     }
-    faults.non_negative(&path.child("replicas"), spec.int("replicas"));
-    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
-    faults.non_negative(&path.child("ordinals.start"), spec.int("ordinals.start"));
+    errors.non_negative(&path.child("replicas"), spec.int("replicas"));
+    errors.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    errors.non_negative(&path.child("ordinals.start"), spec.int("ordinals.start"));
     let service = spec.text("serviceName");
     if new && !service.is_empty() {
-        faults.text(&path.child("serviceName"), service, dns1123_label(service));
+        errors.text(&path.child("serviceName"), service, dns1123_label(service));
     }
     let at = path.child("template");
     let found = selector(
-        faults,
+        errors,
         &path.child("selector"),
         spec.dig("selector"),
         "statefulset",
@@ -137,10 +137,10 @@ fn validate(faults: &mut Faults, object: &Value, new: bool) {
     if let Some(found) = found {
         let mut template = spec.dig("template").clone();
         complete(spec, &mut template);
-        selected(faults, &at, &template, &found, true);
-        validate_template(faults, &at, &template);
+        selected(errors, &at, &template, &found, true);
+        validate_template(errors, &at, &template);
     }
-    always_running(faults, &at, spec.dig("template"), "StatefulSet");
+    always_running(errors, &at, spec.dig("template"), "StatefulSet");
 }
 
 /// A template as its pods will be: with the volumes that are made for them.
@@ -164,11 +164,11 @@ fn complete(spec: &Value, template: &mut Value) {
     pod.put("volumes", volumes);
 }
 
-fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) {
+fn update_strategy(errors: &mut Errors, path: &FieldPath<'_>, strategy: &Value) {
     let rolling = strategy.dig("rollingUpdate");
     let at = path.child("rollingUpdate");
     match strategy.text("type") {
-        "" => faults.required(path, ""),
+        "" => errors.required(path, ""),
         "OnDelete" => {
             if !rolling.is_null() {
                 // Upstream shows the struct, in Go's field names and order.
@@ -182,22 +182,22 @@ fn update_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &Value) 
                     rolling.int("partition").unwrap_or_default(),
                     rolling.dig("maxUnavailable")
                 ));
-                faults.push(error);
+                errors.push(error);
             }
         }
         "RollingUpdate" => {
-            faults.non_negative(&at.child("partition"), rolling.int("partition"));
+            errors.non_negative(&at.child("partition"), rolling.int("partition"));
             let unavailable = rolling.dig("maxUnavailable");
             if !unavailable.is_null() {
                 let at = at.child("maxUnavailable");
-                int_or_percent(faults, &at, unavailable);
+                int_or_percent(errors, &at, unavailable);
                 if size(unavailable) == 0 {
-                    faults.invalid_value(&at, unavailable, "cannot be 0");
+                    errors.invalid_value(&at, unavailable, "cannot be 0");
                 }
-                not_above_hundred(faults, &at, unavailable);
+                not_above_hundred(errors, &at, unavailable);
             }
         }
-        _ => faults.invalid_value(path, strategy, "must be 'RollingUpdate' or 'OnDelete'"),
+        _ => errors.invalid_value(path, strategy, "must be 'RollingUpdate' or 'OnDelete'"),
     }
 }
 

@@ -7,7 +7,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use super::conversion::V1;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -16,11 +16,11 @@ pub(crate) static RULES: Rules = Rules {
     status: true,
     default,
     validate,
-    validate_update: |faults, new, _| validate(faults, new),
-    validate_status: |faults, new, _| {
+    validate_update: |errors, new, _| validate(errors, new),
+    validate_status: |errors, new, _| {
         let path = FieldPath::new("status");
         for key in ["currentReplicas", "desiredReplicas"] {
-            faults.non_negative(&path.child(key), new.dig("status").int(key));
+            errors.non_negative(&path.child(key), new.dig("status").int(key));
         }
     },
     versions: &[OtherVersion {
@@ -41,7 +41,7 @@ pub(crate) static RULES_V1: Rules = Rules {
         status.fill("desiredReplicas", 0);
     },
     validate: validate_v1,
-    validate_update: |faults, new, _| validate_v1(faults, new),
+    validate_update: |errors, new, _| validate_v1(errors, new),
     versions: &[OtherVersion {
         api_version: "autoscaling/v2",
         to: |object| V1.to_stored(object),
@@ -83,23 +83,23 @@ pub(super) fn default(object: &mut Value) {
     status.fill("desiredReplicas", 0);
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    replicas(faults, &path, spec);
+    replicas(errors, &path, spec);
     reference(
-        faults,
+        errors,
         &path.child("scaleTargetRef"),
         spec.dig("scaleTargetRef"),
         true,
     );
     let metrics = path.child("metrics");
     for (index, metric) in spec.list("metrics").iter().enumerate() {
-        validate_metric(faults, &metrics.index(index), metric);
+        validate_metric(errors, &metrics.index(index), metric);
     }
     let zero_capable = |m: &Value| matches!(m.text("type"), "Object" | "External");
     if spec.int("minReplicas") == Some(0) && !spec.list("metrics").iter().any(zero_capable) {
-        faults.forbidden(
+        errors.forbidden(
             &metrics,
             "must specify at least one Object or External metric to support scaling to zero replicas",
         );
@@ -108,26 +108,26 @@ fn validate(faults: &mut Faults, object: &Value) {
     for key in ["scaleUp", "scaleDown"] {
         let rules = spec.dig("behavior").dig(key);
         if !rules.is_null() {
-            validate_rules(faults, &behavior.child(key), rules);
+            validate_rules(errors, &behavior.child(key), rules);
         }
     }
 }
 
-fn validate_v1(faults: &mut Faults, object: &Value) {
+fn validate_v1(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    replicas(faults, &path, spec);
+    replicas(errors, &path, spec);
     reference(
-        faults,
+        errors,
         &path.child("scaleTargetRef"),
         spec.dig("scaleTargetRef"),
         true,
     );
 }
 
-fn replicas(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn replicas(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     if let Some(min) = spec.int("minReplicas").filter(|min| *min < 1) {
-        faults.invalid(
+        errors.invalid(
             &path.child("minReplicas"),
             min,
             "must be greater than or equal to 1",
@@ -136,47 +136,47 @@ fn replicas(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let max = spec.int("maxReplicas").unwrap_or_default();
     let path = path.child("maxReplicas");
     if max == 0 {
-        faults.required(&path, "must be set and greater than 0");
+        errors.required(&path, "must be set and greater than 0");
     } else if max < 0 {
-        faults.invalid(&path, max, "must be greater than or equal to 1");
+        errors.invalid(&path, max, "must be greater than or equal to 1");
     }
     if spec.int("minReplicas").is_some_and(|min| max < min) {
-        faults.invalid(&path, max, "must be greater than or equal to `minReplicas`");
+        errors.invalid(&path, max, "must be greater than or equal to `minReplicas`");
     }
 }
 
-fn reference(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, need_group: bool) {
+fn reference(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, need_group: bool) {
     for key in ["kind", "name"] {
         let text = value.text(key);
-        if faults.need(&path.child(key), text) {
-            faults.text(&path.child(key), text, path_segment_name(text));
+        if errors.need(&path.child(key), text) {
+            errors.text(&path.child(key), text, path_segment_name(text));
         }
     }
     let version = value.text("apiVersion");
     let path = path.child("apiVersion");
     match version.split('/').count() {
-        n if n > 2 => faults.invalid(
+        n if n > 2 => errors.invalid(
             &path,
             version,
             format!("unexpected GroupVersion string: {version}"),
         ),
-        1 if need_group => faults.invalid(&path, version, "apiVersion must specify API group"),
+        1 if need_group => errors.invalid(&path, version, "apiVersion must specify API group"),
         _ => {}
     }
 }
 
 const KINDS: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-fn validate_metric(faults: &mut Faults, path: &FieldPath<'_>, metric: &Value) {
+fn validate_metric(errors: &mut Errors, path: &FieldPath<'_>, metric: &Value) {
     let kind = metric.text("type");
     if kind.is_empty() {
-        faults.required(&path.child("type"), "must specify a metric source type");
+        errors.required(&path.child("type"), "must specify a metric source type");
     }
-    faults.one_of(&path.child("type"), kind, KINDS);
+    errors.one_of(&path.child("type"), kind, KINDS);
     let all = ["object", "external", "pods", "resource", "containerResource"];
     let present: Vec<&str> = all.into_iter().filter(|key| metric.has(key)).collect();
     if let Some(first) = present.first() {
-        validate_source(faults, &path.child(first), first, metric.dig(first));
+        validate_source(errors, &path.child(first), first, metric.dig(first));
     }
     let expected = match kind {
         "Object" => "object",
@@ -185,27 +185,27 @@ fn validate_metric(faults: &mut Faults, path: &FieldPath<'_>, metric: &Value) {
         "Resource" => "resource",
         "ContainerResource" => "containerResource",
         _ => {
-            faults.one_of(&path.child("type"), kind, KINDS);
+            errors.one_of(&path.child("type"), kind, KINDS);
             ""
         }
     };
     if !expected.is_empty() && !metric.has(expected) {
-        faults.required(
+        errors.required(
             &path.child(expected),
             "must populate information for the given metric source",
         );
     }
     if present.len() != 1 {
         for key in present.into_iter().filter(|key| *key != expected) {
-            faults.forbidden(&path.child(key), "must populate the given metric source only");
+            errors.forbidden(&path.child(key), "must populate the given metric source only");
         }
     }
 }
 
-fn validate_source(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, source: &Value) {
+fn validate_source(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, source: &Value) {
     if kind == "object" {
         reference(
-            faults,
+            errors,
             &path.child("describedObject"),
             source.dig("describedObject"),
             false,
@@ -216,19 +216,19 @@ fn validate_source(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, source
         let path = metric.child("name");
         let name = source.text("metric.name");
         if name.is_empty() {
-            faults.required(&path, "must specify a metric name");
+            errors.required(&path, "must specify a metric name");
         } else {
-            faults.text(&path, name, path_segment_name(name));
+            errors.text(&path, name, path_segment_name(name));
         }
     } else if source.text("name").is_empty() {
-        faults.required(&path.child("name"), "must specify a resource name");
+        errors.required(&path.child("name"), "must specify a resource name");
     }
     if kind == "containerResource" {
         let name = source.text("container");
         if name.is_empty() {
-            faults.required(&path.child("container"), "must specify a container");
+            errors.required(&path.child("container"), "must specify a container");
         } else {
-            faults.text(
+            errors.text(
                 &path.child("container"),
                 name,
                 machinery::names::dns1123_label(name),
@@ -237,31 +237,31 @@ fn validate_source(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, source
     }
     let path = path.child("target");
     let target = source.dig("target");
-    validate_target(faults, &path, target);
+    validate_target(errors, &path, target);
     let (value, average) = (target.has("value"), target.has("averageValue"));
     let utilization = target.has("averageUtilization");
     match kind {
-        "object" if !value && !average => faults.required(
+        "object" if !value && !average => errors.required(
             &path.child("averageValue"),
             "must set either a target value or averageValue",
         ),
-        "external" if !value && !average => faults.required(
+        "external" if !value && !average => errors.required(
             &path.child("averageValue"),
             "must set either a target value for metric or a per-pod target",
         ),
-        "external" if value && average => faults.forbidden(
+        "external" if value && average => errors.forbidden(
             &path.child("value"),
             "may not set both a target value for metric and a per-pod target",
         ),
-        "pods" if !average => faults.required(
+        "pods" if !average => errors.required(
             &path.child("averageValue"),
             "must specify a positive target averageValue",
         ),
-        "resource" | "containerResource" if !utilization && !average => faults.required(
+        "resource" | "containerResource" if !utilization && !average => errors.required(
             &path.child("averageUtilization"),
             "must set either a target raw value or a target utilization",
         ),
-        "resource" | "containerResource" if utilization && average => faults.forbidden(
+        "resource" | "containerResource" if utilization && average => errors.forbidden(
             &path.child("averageValue"),
             "may not set both a target raw value and a target utilization",
         ),
@@ -269,13 +269,13 @@ fn validate_source(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, source
     }
 }
 
-fn validate_target(faults: &mut Faults, path: &FieldPath<'_>, target: &Value) {
+fn validate_target(errors: &mut Errors, path: &FieldPath<'_>, target: &Value) {
     let kind = target.text("type");
     if kind.is_empty() {
-        faults.required(&path.child("type"), "must specify a metric target type");
+        errors.required(&path.child("type"), "must specify a metric target type");
     }
     if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
-        faults.invalid(
+        errors.invalid(
             &path.child("type"),
             kind,
             "must be either Utilization, Value, or AverageValue",
@@ -283,23 +283,23 @@ fn validate_target(faults: &mut Faults, path: &FieldPath<'_>, target: &Value) {
     }
     for key in ["value", "averageValue"] {
         if amount(target.dig(key)).is_some_and(|q| q.signum() != 1) {
-            faults.invalid_value(&path.child(key), target.dig(key), "must be positive");
+            errors.invalid_value(&path.child(key), target.dig(key), "must be positive");
         }
     }
     if let Some(n) = target.int("averageUtilization").filter(|n| *n < 1) {
-        faults.invalid(&path.child("averageUtilization"), n, "must be greater than 0");
+        errors.invalid(&path.child("averageUtilization"), n, "must be greater than 0");
     }
 }
 
-fn validate_rules(faults: &mut Faults, path: &FieldPath<'_>, rules: &Value) {
+fn validate_rules(errors: &mut Errors, path: &FieldPath<'_>, rules: &Value) {
     let window = path.child("stabilizationWindowSeconds");
     match rules.int("stabilizationWindowSeconds") {
-        Some(n) if n < 0 => faults.invalid(&window, n, "must be greater than or equal to zero"),
-        Some(n) if n > 3600 => faults.invalid(&window, n, "must be less than or equal to 3600"),
+        Some(n) if n < 0 => errors.invalid(&window, n, "must be greater than or equal to zero"),
+        Some(n) if n > 3600 => errors.invalid(&window, n, "must be less than or equal to 3600"),
         _ => {}
     }
     if rules.has("selectPolicy") {
-        faults.one_of(
+        errors.one_of(
             &path.child("selectPolicy"),
             rules.text("selectPolicy"),
             &["Disabled", "Max", "Min"],
@@ -307,19 +307,19 @@ fn validate_rules(faults: &mut Faults, path: &FieldPath<'_>, rules: &Value) {
     }
     let policies = path.child("policies");
     if rules.list("policies").is_empty() {
-        faults.required(&policies, "must specify at least one Policy");
+        errors.required(&policies, "must specify at least one Policy");
     }
     for (index, policy) in rules.list("policies").iter().enumerate() {
         let path = policies.index(index);
-        faults.one_of(&path.child("type"), policy.text("type"), &["Percent", "Pods"]);
-        faults.positive(
+        errors.one_of(&path.child("type"), policy.text("type"), &["Percent", "Pods"]);
+        errors.positive(
             &path.child("value"),
             Some(policy.int("value").unwrap_or_default()),
         );
         let period = policy.int("periodSeconds").unwrap_or_default();
-        faults.positive(&path.child("periodSeconds"), Some(period));
+        errors.positive(&path.child("periodSeconds"), Some(period));
         if period > 1800 {
-            faults.invalid(
+            errors.invalid(
                 &path.child("periodSeconds"),
                 period,
                 "must be less than or equal to 1800",
@@ -327,10 +327,10 @@ fn validate_rules(faults: &mut Faults, path: &FieldPath<'_>, rules: &Value) {
         }
     }
     if amount(rules.dig("tolerance")).is_some_and(|q| q.signum() < 0) {
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             &path.child("tolerance"),
             rules.dig("tolerance"),
-            crate::faults::NEGATIVE,
+            crate::errors::NEGATIVE,
         ));
     }
 }

@@ -4,7 +4,7 @@ use machinery::{FieldPath, meta};
 use serde_json::Value;
 
 use super::job;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -22,11 +22,11 @@ pub(crate) static RULES: Rules = Rules {
         job::default_template_of(template.ensure("spec"));
         object.ensure("status");
     },
-    validate: |faults, object| {
-        validate(faults, object, &Value::Null);
+    validate: |errors, object| {
+        validate(errors, object, &Value::Null);
         let name = meta::name(object);
         if name.len() > 52 {
-            faults.invalid(
+            errors.invalid(
                 &FieldPath::new("metadata.name"),
                 name,
                 "must be no more than 52 characters",
@@ -49,40 +49,40 @@ pub(crate) static RULES: Rules = Rules {
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value, old: &Value) {
+fn validate(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let schedule = spec.text("schedule");
     let at = path.child("schedule");
     if schedule.is_empty() {
-        faults.required(&at, "");
+        errors.required(&at, "");
     } else {
         if let Err(why) = parse_schedule(schedule) {
-            faults.invalid(&at, schedule, why);
+            errors.invalid(&at, schedule, why);
         }
         let zoned = schedule.contains("TZ");
         if zoned && spec.has("timeZone") {
-            faults.invalid(
+            errors.invalid(
                 &at,
                 schedule,
                 "cannot use both timeZone field and TZ or CRON_TZ in schedule",
             );
         } else if zoned && !old.text("spec.schedule").contains("TZ") {
-            faults.invalid(
+            errors.invalid(
                 &at,
                 schedule,
                 "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
             );
         }
     }
-    faults.non_negative(
+    errors.non_negative(
         &path.child("startingDeadlineSeconds"),
         spec.int("startingDeadlineSeconds"),
     );
     if let Some(zone) = spec.dig("timeZone").as_str() {
-        time_zone(faults, &path.child("timeZone"), zone);
+        time_zone(errors, &path.child("timeZone"), zone);
     }
-    faults.required_one_of(
+    errors.required_one_of(
         &path.child("concurrencyPolicy"),
         spec.text("concurrencyPolicy"),
         &["Allow", "Forbid", "Replace"],
@@ -91,21 +91,21 @@ fn validate(faults: &mut Faults, object: &Value, old: &Value) {
     let job_spec = template.child("spec");
     let body = spec.dig("jobTemplate.spec");
     if body.flag("manualSelector") {
-        faults.unsupported(&job_spec.child("manualSelector"), "true", &["nil", "false"]);
+        errors.unsupported(&job_spec.child("manualSelector"), "true", &["nil", "false"]);
     }
-    job::validate_spec(faults, &job_spec, body, false);
+    job::validate_spec(errors, &job_spec, body, false);
     for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        faults.non_negative(&path.child(key), spec.int(key));
+        errors.non_negative(&path.child(key), spec.int(key));
     }
 }
 
-fn time_zone(faults: &mut Faults, path: &FieldPath<'_>, zone: &str) {
+fn time_zone(errors: &mut Errors, path: &FieldPath<'_>, zone: &str) {
     if zone.is_empty() {
-        return faults.invalid(path, zone, "timeZone must be nil or non-empty string");
+        return errors.invalid(path, zone, "timeZone must be nil or non-empty string");
     }
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '+');
     if zone.eq_ignore_ascii_case("local") {
-        return faults.invalid(
+        return errors.invalid(
             path,
             zone,
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
@@ -113,7 +113,7 @@ fn time_zone(faults: &mut Faults, path: &FieldPath<'_>, zone: &str) {
     }
     // The list of zones is the controller's; here only what cannot be a zone is refused.
     if !zone.chars().all(good) || !zone.starts_with(|c: char| c.is_ascii_uppercase()) {
-        faults.invalid(path, zone, format!("unknown time zone {zone}"));
+        errors.invalid(path, zone, format!("unknown time zone {zone}"));
     }
 }
 

@@ -6,7 +6,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath, Map, meta};
 use serde_json::{Value, json};
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::pod_template;
 use crate::groups::core::pod_template::{default_template, parse, validate_template};
 use crate::json::{Json, same};
@@ -141,14 +141,14 @@ fn generate_selector(job: &mut Value) {
     }
 }
 
-fn validate(faults: &mut Faults, job: &Value) {
-    generated_selector(faults, job);
-    validate_spec(faults, &FieldPath::new("spec"), job.dig("spec"), true);
+fn validate(errors: &mut Errors, job: &Value) {
+    generated_selector(errors, job);
+    validate_spec(errors, &FieldPath::new("spec"), job.dig("spec"), true);
     let completions = job.int("spec.completions").unwrap_or_default();
     if job.text("spec.completionMode") == "Indexed" && completions > 0 {
         let host = format!("{}-{}", meta::name(job), completions - 1);
         if !dns1123_label(&host).is_empty() {
-            faults.invalid(
+            errors.invalid(
                 &FieldPath::new("metadata.name"),
                 meta::name(job),
                 format!("will not able to create pod with invalid DNS label: {host}"),
@@ -157,7 +157,7 @@ fn validate(faults: &mut Faults, job: &Value) {
     }
 }
 
-fn generated_selector(faults: &mut Faults, job: &Value) {
+fn generated_selector(errors: &mut Errors, job: &Value) {
     let selector = job.dig("spec.selector");
     if job.flag("spec.manualSelector") || selector.is_null() {
         return;
@@ -175,15 +175,15 @@ fn generated_selector(faults: &mut Faults, job: &Value) {
         let labels = job.dig("spec.template.metadata.labels");
         let at = path.child("labels");
         match labels.get(key).and_then(Value::as_str) {
-            None => faults.required(&at.key(key), &format!("must be '{value}'")),
+            None => errors.required(&at.key(key), &format!("must be '{value}'")),
             Some(actual) if actual != value => {
-                faults.invalid_value(&at.key(key), labels, format!("must be '{value}'"));
+                errors.invalid_value(&at.key(key), labels, format!("must be '{value}'"));
             }
             Some(_) => {}
         }
     }
     if parse(selector).is_ok_and(|s| !s.matches(&expected)) {
-        faults.invalid_value(
+        errors.invalid_value(
             &FieldPath::new("spec.selector"),
             selector,
             "`selector` not auto-generated",
@@ -192,7 +192,7 @@ fn generated_selector(faults: &mut Faults, job: &Value) {
 }
 
 /// Checks the specification of a job; `own`: of a job, not of a cron job's template.
-pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, own: bool) {
+pub(super) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, own: bool) {
     for key in [
         "parallelism",
         "completions",
@@ -202,10 +202,10 @@ pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Va
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ] {
-        faults.non_negative(&path.child(key), spec.int(key));
+        errors.non_negative(&path.child(key), spec.int(key));
     }
     if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
-        faults.required(
+        errors.required(
             &path.child("backoffLimitPerIndex"),
             "when maxFailedIndexes is specified",
         );
@@ -214,42 +214,42 @@ pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Va
         let at = path.child("managedBy");
         match manager.split_once('/') {
             Some((domain, rest)) if !rest.is_empty() => {
-                faults.text(&at, domain, machinery::names::dns1123_subdomain(domain));
+                errors.text(&at, domain, machinery::names::dns1123_subdomain(domain));
             }
-            _ => faults.invalid(
+            _ => errors.invalid(
                 &at,
                 manager,
                 "must be a domain-prefixed path (such as \"acme.io/foo\")",
             ),
         }
         if manager.len() > 63 {
-            faults.too_long(&at, 63);
+            errors.too_long(&at, 63);
         }
     }
-    indexed(faults, path, spec);
-    failure_policy(faults, &path.child("podFailurePolicy"), spec);
-    success_policy(faults, &path.child("successPolicy"), spec);
+    indexed(errors, path, spec);
+    failure_policy(errors, &path.child("podFailurePolicy"), spec);
+    success_policy(errors, &path.child("successPolicy"), spec);
     let at = path.child("podReplacementPolicy");
     if spec.has("podReplacementPolicy") {
         let allowed: &[&str] = match spec.has("podFailurePolicy") {
             true => &["Failed"],
             false => &["Failed", "TerminatingOrFailed"],
         };
-        faults.one_of(&at, spec.text("podReplacementPolicy"), allowed);
+        errors.one_of(&at, spec.text("podReplacementPolicy"), allowed);
     }
     let template = path.child("template");
-    validate_template(faults, &template, spec.dig("template"));
+    validate_template(errors, &template, spec.dig("template"));
     let at = template.child("spec");
     let at = at.child("restartPolicy");
     match spec.text("template.spec.restartPolicy") {
-        "Always" | "" => faults.required(&at, "valid values: \"OnFailure\", \"Never\""),
-        "OnFailure" if spec.has("podFailurePolicy") => faults.invalid(
+        "Always" | "" => errors.required(&at, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if spec.has("podFailurePolicy") => errors.invalid(
             &at,
             "OnFailure",
             "only \"Never\" is supported when podFailurePolicy is specified",
         ),
         "OnFailure" | "Never" => {}
-        other => faults.unsupported(&at, other, &["OnFailure", "Never"]),
+        other => errors.unsupported(&at, other, &["OnFailure", "Never"]),
     }
     if !own {
         return;
@@ -257,30 +257,30 @@ pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Va
     let at = path.child("selector");
     let selector = spec.dig("selector");
     if selector.is_null() {
-        faults.required(&at, "");
+        errors.required(&at, "");
     } else {
         for error in validate_label_selector(selector, SelectorChecks::default(), &at) {
-            faults.push(error);
+            errors.push(error);
         }
     }
     if let Ok(selector) = parse(selector) {
-        pod_template::selected(faults, &template, spec.dig("template"), &selector, false);
+        pod_template::selected(errors, &template, spec.dig("template"), &selector, false);
     }
 }
 
-fn indexed(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn indexed(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let mode = spec.text("completionMode");
     let (completions, parallelism) = (spec.int("completions"), spec.int("parallelism"));
     let failed = spec.int("maxFailedIndexes");
     if spec.has("completionMode") {
-        faults.one_of(&path.child("completionMode"), mode, &["NonIndexed", "Indexed"]);
+        errors.one_of(&path.child("completionMode"), mode, &["NonIndexed", "Indexed"]);
     }
     if mode == "Indexed" {
         if completions.is_none() {
-            faults.required(&path.child("completions"), "when completion mode is Indexed");
+            errors.required(&path.child("completions"), "when completion mode is Indexed");
         }
         if let Some(n) = parallelism.filter(|n| *n > 100_000) {
-            faults.invalid(
+            errors.invalid(
                 &path.child("parallelism"),
                 n,
                 "must be less than or equal to 100000 when completion mode is Indexed",
@@ -290,33 +290,33 @@ fn indexed(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         if let (Some(completions), Some(failed)) = (completions, failed)
             && failed > completions
         {
-            faults.invalid(&at, failed, "must be less than or equal to completions");
+            errors.invalid(&at, failed, "must be less than or equal to completions");
         }
         if let Some(n) = failed.filter(|n| *n > 100_000) {
-            faults.invalid(&at, n, "must be less than or equal to 100000");
+            errors.invalid(&at, n, "must be less than or equal to 100000");
         }
         if completions.is_some_and(|n| n > 100_000) && spec.has("backoffLimitPerIndex") {
             let text = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index";
             if failed.is_none() {
-                faults.required(&at, "must be specified when completions is above 100000");
+                errors.required(&at, "must be specified when completions is above 100000");
             }
             if let Some(n) = parallelism.filter(|n| *n > 10_000) {
-                faults.invalid(&path.child("parallelism"), n, text);
+                errors.invalid(&path.child("parallelism"), n, text);
             }
             if let Some(n) = failed.filter(|n| *n > 10_000) {
-                faults.invalid(&at, n, text);
+                errors.invalid(&at, n, text);
             }
         }
     } else if matches!(mode, "" | "NonIndexed") {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(n) = spec.int(key) {
-                faults.invalid(&path.child(key), n, "requires indexed completion mode");
+                errors.invalid(&path.child(key), n, "requires indexed completion mode");
             }
         }
     }
 }
 
-fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn failure_policy(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let policy = spec.dig("podFailurePolicy");
     if policy.is_null() {
         return;
@@ -324,7 +324,7 @@ fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let rules = path.child("rules");
     let list = policy.list("rules");
     if list.len() > 20 {
-        faults.push(FieldError::too_many(&rules, list.len(), 20));
+        errors.push(FieldError::too_many(&rules, list.len(), 20));
     }
     let mut containers = Seen::default();
     for list in ["containers", "initContainers"] {
@@ -340,33 +340,33 @@ fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         let at = rules.index(index);
         let action = rule.text("action");
         match action {
-            "" => faults.required(
+            "" => errors.required(
                 &at.child("action"),
                 "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]",
             ),
-            "FailIndex" if !spec.has("backoffLimitPerIndex") => faults.invalid(
+            "FailIndex" if !spec.has("backoffLimitPerIndex") => errors.invalid(
                 &at.child("action"),
                 action,
                 "requires the backoffLimitPerIndex to be set",
             ),
             _ => {
-                faults.one_of(&at.child("action"), action, &actions);
+                errors.one_of(&at.child("action"), action, &actions);
             }
         }
         let codes = rule.dig("onExitCodes");
         let conditions = rule.list("onPodConditions");
         if !codes.is_null() {
-            exit_codes(faults, &at.child("onExitCodes"), codes, &containers);
+            exit_codes(errors, &at.child("onExitCodes"), codes, &containers);
         }
         let patterns = at.child("onPodConditions");
         if conditions.len() > 20 {
-            faults.push(FieldError::too_many(&patterns, conditions.len(), 20));
+            errors.push(FieldError::too_many(&patterns, conditions.len(), 20));
         }
         for (index, pattern) in conditions.iter().enumerate() {
             let at = patterns.index(index);
             let kind = pattern.text("type");
-            faults.text(&at.child("type"), kind, machinery::names::qualified_name(kind));
-            faults.one_of(
+            errors.text(&at.child("type"), kind, machinery::names::qualified_name(kind));
+            errors.one_of(
                 &at.child("status"),
                 pattern.text("status"),
                 &["False", "True", "Unknown"],
@@ -376,25 +376,25 @@ fn failure_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         both.value = None;
         if !codes.is_null() && !conditions.is_empty() {
             both.detail = "specifying both OnExitCodes and OnPodConditions is not supported".into();
-            faults.push(both);
+            errors.push(both);
         } else if codes.is_null() && conditions.is_empty() {
             both.detail = "specifying one of OnExitCodes and OnPodConditions is required".into();
-            faults.push(both);
+            errors.push(both);
         }
     }
 }
 
-fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, containers: &Seen<&str>) {
+fn exit_codes(errors: &mut Errors, path: &FieldPath<'_>, codes: &Value, containers: &Seen<&str>) {
     let operator = codes.text("operator");
     if operator.is_empty() {
-        faults.required(&path.child("operator"), "valid values: [\"In\" \"NotIn\"]");
+        errors.required(&path.child("operator"), "valid values: [\"In\" \"NotIn\"]");
     } else {
-        faults.one_of(&path.child("operator"), operator, &["In", "NotIn"]);
+        errors.one_of(&path.child("operator"), operator, &["In", "NotIn"]);
     }
     if let Some(name) = codes.dig("containerName").as_str()
         && !containers.has(name)
     {
-        faults.invalid(
+        errors.invalid(
             &path.child("containerName"),
             name,
             "must be one of the container or initContainer names in the pod template",
@@ -403,42 +403,42 @@ fn exit_codes(faults: &mut Faults, path: &FieldPath<'_>, codes: &Value, containe
     let at = path.child("values");
     let values: Vec<i64> = codes.list("values").iter().filter_map(Value::as_i64).collect();
     if values.is_empty() {
-        faults.invalid(&at, json!([]), "at least one value is required");
+        errors.invalid(&at, json!([]), "at least one value is required");
     } else if values.len() > 255 {
-        faults.push(FieldError::too_many(&at, values.len(), 255));
+        errors.push(FieldError::too_many(&at, values.len(), 255));
     }
     let mut seen = Seen::default();
     for (index, value) in values.iter().enumerate() {
         if operator == "In" && *value == 0 {
-            faults.invalid(&at.index(index), *value, "must not be 0 for the In operator");
+            errors.invalid(&at.index(index), *value, "must not be 0 for the In operator");
         }
         if seen.again(*value) {
-            faults.duplicate(&at.index(index), *value);
+            errors.duplicate(&at.index(index), *value);
         }
     }
     if !values.is_sorted() {
-        faults.invalid_value(&at, codes.dig("values"), "must be ordered");
+        errors.invalid_value(&at, codes.dig("values"), "must be ordered");
     }
 }
 
-fn success_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn success_policy(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let policy = spec.dig("successPolicy");
     if policy.is_null() {
         return;
     }
     if spec.text("completionMode") != "Indexed" {
-        return faults.invalid_value(path, policy, "requires indexed completion mode");
+        return errors.invalid_value(path, policy, "requires indexed completion mode");
     }
     let rules = path.child("rules");
     let list = policy.list("rules");
     if list.is_empty() {
-        faults.required(
+        errors.required(
             &rules,
             "at least one rules must be specified when the successPolicy is specified",
         );
     }
     if list.len() > 20 {
-        faults.push(FieldError::too_many(&rules, list.len(), 20));
+        errors.push(FieldError::too_many(&rules, list.len(), 20));
     }
     let completions = spec.int("completions").unwrap_or_default();
     for (index, rule) in list.iter().enumerate() {
@@ -446,7 +446,7 @@ fn success_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         let indexes = rule.dig("succeededIndexes").as_str();
         let count = rule.int("succeededCount");
         if indexes.is_none() && count.is_none() {
-            faults.required(
+            errors.required(
                 &at,
                 "at least one of succeededCount or succeededIndexes must be specified",
             );
@@ -455,7 +455,7 @@ fn success_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         if let Some(text) = indexes {
             match indexes_in(text, completions) {
                 Ok(n) => total = n,
-                Err(why) => faults.invalid(
+                Err(why) => errors.invalid(
                     &at.child("succeededIndexes"),
                     text,
                     format!("error parsing succeededIndexes: {why}"),
@@ -464,9 +464,9 @@ fn success_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         }
         if let Some(count) = count {
             let at = at.child("succeededCount");
-            faults.non_negative(&at, Some(count));
+            errors.non_negative(&at, Some(count));
             if count > completions {
-                faults.invalid(
+                errors.invalid(
                     &at,
                     count,
                     format!(
@@ -475,7 +475,7 @@ fn success_policy(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
                 );
             }
             if indexes.is_some() && count > total {
-                faults.invalid(
+                errors.invalid(
                     &at,
                     count,
                     format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"),
@@ -528,18 +528,18 @@ fn indexes_in(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-fn validate_update(faults: &mut Faults, job: &Value, old: &Value) {
+fn validate_update(errors: &mut Errors, job: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     let (spec, before) = (job.dig("spec"), old.dig("spec"));
-    validate_spec(faults, &path, spec, true);
+    validate_spec(errors, &path, spec, true);
     let elastic = spec.text("completionMode") == "Indexed"
         && spec.int("completions") == spec.int("parallelism")
         && before.int("completions") == before.int("parallelism");
     if !elastic {
-        faults.immutable(&path, "completions", spec, before);
+        errors.immutable(&path, "completions", spec, before);
     }
-    faults.immutable(&path, "selector", spec, before);
-    template_update(faults, &path, job, old);
+    errors.immutable(&path, "selector", spec, before);
+    template_update(errors, &path, job, old);
     for key in [
         "completionMode",
         "podFailurePolicy",
@@ -547,12 +547,12 @@ fn validate_update(faults: &mut Faults, job: &Value, old: &Value) {
         "managedBy",
         "successPolicy",
     ] {
-        faults.immutable(&path, key, spec, before);
+        errors.immutable(&path, key, spec, before);
     }
 }
 
 /// A template may change where it says how to schedule, while a job that has not begun is suspended.
-fn template_update(faults: &mut Faults, path: &FieldPath<'_>, job: &Value, old: &Value) {
+fn template_update(errors: &mut Errors, path: &FieldPath<'_>, job: &Value, old: &Value) {
     let (new, mut before) = (job.dig("spec.template"), old.dig("spec.template").clone());
     let suspended = old.flag("spec.suspend");
     if suspended && !old.has("status.startTime") {
@@ -575,7 +575,7 @@ fn template_update(faults: &mut Faults, path: &FieldPath<'_>, job: &Value, old: 
     }
     if !suspended {
         if !same(new, &before) {
-            faults.invalid_value(&path.child("template"), new, crate::faults::IMMUTABLE);
+            errors.invalid_value(&path.child("template"), new, crate::errors::IMMUTABLE);
         }
         return;
     }
@@ -590,19 +590,19 @@ fn template_update(faults: &mut Faults, path: &FieldPath<'_>, job: &Value, old: 
         }
     }
     if !same(new.dig("spec"), before.dig("spec")) {
-        faults.invalid_value(
+        errors.invalid_value(
             &path.child("template.spec"),
             new.dig("spec"),
-            crate::faults::IMMUTABLE,
+            crate::errors::IMMUTABLE,
         );
     }
 }
 
-fn validate_status(faults: &mut Faults, job: &Value, old: &Value) {
+fn validate_status(errors: &mut Errors, job: &Value, old: &Value) {
     let path = FieldPath::new("status");
     let status = job.dig("status");
     for key in ["active", "succeeded", "failed", "ready", "terminating"] {
-        faults.non_negative(&path.child(key), status.int(key));
+        errors.non_negative(&path.child(key), status.int(key));
     }
     let is = |object: &Value, kind: &str| {
         let list = object.list("status.conditions");
@@ -613,7 +613,7 @@ fn validate_status(faults: &mut Faults, job: &Value, old: &Value) {
     let mut condition = |text: &str| {
         let mut error = FieldError::invalid(&conditions, &Value::Null, text);
         error.value = None;
-        faults.push(error);
+        errors.push(error);
     };
     let (complete, failed) = (is(job, "Complete"), is(job, "Failed"));
     if complete && failed {
@@ -635,14 +635,14 @@ fn validate_status(faults: &mut Faults, job: &Value, old: &Value) {
     }
     let completed = status.has("completionTime");
     if completed && !complete {
-        faults.invalid_value(
+        errors.invalid_value(
             &path.child("completionTime"),
             status.dig("completionTime"),
             "cannot set completionTime when there is no Complete=True condition",
         );
     }
     if complete && !completed {
-        faults.required(
+        errors.required(
             &path.child("completionTime"),
             "completionTime is required for Complete jobs",
         );
@@ -650,17 +650,17 @@ fn validate_status(faults: &mut Faults, job: &Value, old: &Value) {
     let finished = complete || failed;
     let active = status.int("active").unwrap_or_default();
     if finished && active > 0 {
-        faults.invalid(
+        errors.invalid(
             &path.child("active"),
             active,
             "active>0 is invalid for finished job",
         );
     }
     if finished && !status.has("startTime") {
-        faults.required(&path.child("startTime"), "startTime is required for finished job");
+        errors.required(&path.child("startTime"), "startTime is required for finished job");
     }
     if let Some(ready) = status.int("ready").filter(|ready| *ready > active) {
-        faults.invalid(
+        errors.invalid(
             &path.child("ready"),
             ready,
             "cannot set more ready pods than active",
@@ -675,14 +675,14 @@ fn validate_status(faults: &mut Faults, job: &Value, old: &Value) {
             old.dig("status").int(key).unwrap_or_default(),
         );
         if new < before {
-            faults.invalid(&path.child(key), new, text);
+            errors.invalid(&path.child(key), new, text);
         }
     }
     if old.has("status.startTime")
         && status.dig("startTime") != old.dig("status.startTime")
         && !job.flag("spec.suspend")
     {
-        faults.invalid_value(
+        errors.invalid_value(
             &path.child("startTime"),
             status.dig("startTime"),
             "field is immutable for unsuspended job once set",

@@ -5,7 +5,7 @@ use machinery::FieldError;
 use serde_json::Value;
 
 use super::certificate_signing_request::{RULES, keeps_conditions, stamp_conditions, validate_conditions};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{StatusMeta, prepare_status};
 
@@ -27,9 +27,9 @@ impl Strategy for Approval {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| {
-            validate_conditions(faults, object, old);
-            keeps_conditions(faults, object, old);
+        Errors::collect(|errors| {
+            validate_conditions(errors, object, old);
+            keeps_conditions(errors, object, old);
         })
     }
 

@@ -13,7 +13,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::pem;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::rules::{Resets, Rules};
 use crate::unique::Seen;
@@ -45,25 +45,25 @@ pub(crate) static RULES: Rules = Rules {
         keep_verdicts(object, old);
         stamp_conditions(object, old);
     },
-    validate_status: |faults, object, old| {
-        validate_conditions(faults, object, old);
+    validate_status: |errors, object, old| {
+        validate_conditions(errors, object, old);
         if !same(object.dig("status.certificate"), old.dig("status.certificate")) {
-            validate_certificate(faults, object.text("status.certificate"));
+            validate_certificate(errors, object.text("status.certificate"));
         }
-        keeps_conditions(faults, object, old);
+        keeps_conditions(errors, object, old);
         for verdict in VERDICTS {
             let path = FieldPath::new("status");
             let (now, before) = (of_type(object, verdict), of_type(old, verdict));
             if now.len() > before.len() {
                 let text = format!("updates may not add a condition of type \"{verdict}\"");
-                faults.forbidden(&path.child("conditions"), text);
+                errors.forbidden(&path.child("conditions"), text);
             }
         }
         let set = !old.text("status.certificate").is_empty();
         if set && !same(object.dig("status.certificate"), old.dig("status.certificate")) {
             let path = FieldPath::new("status");
             let text = "updates may not modify existing certificate content";
-            faults.forbidden(&path.child("certificate"), text);
+            errors.forbidden(&path.child("certificate"), text);
         }
     },
     name: |_, _| Vec::new(),
@@ -117,7 +117,7 @@ pub(super) fn stamp_conditions(object: &mut Value, old: &Value) {
 }
 
 /// What was wrong before may stay wrong.
-pub(super) fn validate_conditions(faults: &mut Faults, object: &Value, old: &Value) {
+pub(super) fn validate_conditions(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("status");
     let path = path.child("conditions");
     let mut had = Seen::default();
@@ -132,37 +132,37 @@ pub(super) fn validate_conditions(faults: &mut Faults, object: &Value, old: &Val
         let at = path.index(index);
         let kind = condition.text("type");
         if kind.is_empty() && !had_empty {
-            faults.required(&at.child("type"), "");
+            errors.required(&at.child("type"), "");
         }
         let allowed: &[&str] = match kind {
             "Approved" | "Denied" | "Failed" => &["True"],
             _ => &["False", "True", "Unknown"],
         };
-        faults.required_one_of(&at.child("status"), condition.text("status"), allowed);
+        errors.required_one_of(&at.child("status"), condition.text("status"), allowed);
         let other = VERDICTS.iter().find(|v| VERDICTS.contains(&kind) && **v != kind);
         if !had_both && other.is_some_and(|other| seen.has(*other)) {
             let text = "Approved and Denied conditions are mutually exclusive";
-            faults.invalid(&path, kind, text);
+            errors.invalid(&path, kind, text);
         }
         if seen.again(kind) && !had_twice {
-            faults.duplicate(&at.child("type"), kind);
+            errors.duplicate(&at.child("type"), kind);
         }
     }
 }
 
 /// Verdicts and failures are never taken back.
-pub(super) fn keeps_conditions(faults: &mut Faults, object: &Value, old: &Value) {
+pub(super) fn keeps_conditions(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("status");
     for kind in ["Approved", "Denied", "Failed"] {
         if of_type(object, kind).len() < of_type(old, kind).len() {
             let text = format!("updates may not remove a condition of type \"{kind}\"");
-            faults.forbidden(&path.child("conditions"), text);
+            errors.forbidden(&path.child("conditions"), text);
         }
     }
 }
 
 /// A certificate is PEM, of certificates alone.
-fn validate_certificate(faults: &mut Faults, field: &str) {
+fn validate_certificate(errors: &mut Errors, field: &str) {
     if field.is_empty() {
         return;
     }
@@ -173,7 +173,7 @@ fn validate_certificate(faults: &mut Faults, field: &str) {
         Err(why) => why,
     };
     let path = FieldPath::new("status");
-    faults.invalid(&path.child("certificate"), "<certificate data>", why);
+    errors.invalid(&path.child("certificate"), "<certificate data>", why);
 }
 
 /// Counts the certificates of a PEM text.
@@ -230,36 +230,36 @@ const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let request = spec.text("request");
     if let Err(why) = super::request::parse(request) {
-        faults.invalid(&path.child("request"), request, why);
+        errors.invalid(&path.child("request"), request, why);
     }
     let usages: Vec<&str> = spec.strings("usages").collect();
     let at = path.child("usages");
     if usages.is_empty() {
-        faults.required(&at, "");
+        errors.required(&at, "");
     }
     for (index, usage) in usages.iter().enumerate() {
-        faults.one_of(&at.index(index), usage, USAGES);
+        errors.one_of(&at.index(index), usage, USAGES);
     }
     let mut seen = Seen::default();
     for (index, usage) in usages.iter().enumerate() {
         if seen.again(*usage) {
-            faults.duplicate(&at.index(index), *usage);
+            errors.duplicate(&at.index(index), *usage);
         }
     }
     let (at, signer) = (path.child("signerName"), spec.text("signerName"));
     if signer == "kubernetes.io/legacy-unknown" {
-        faults.invalid(
+        errors.invalid(
             &at,
             signer,
             "the legacy signerName is not allowed via this API version",
         );
     } else if signer.is_empty() {
-        faults.required(&at, "");
+        errors.required(&at, "");
     } else {
         let good = signer.split_once('/').is_some_and(|(domain, rest)| {
             domain.contains('.')
@@ -267,7 +267,7 @@ fn validate(faults: &mut Faults, object: &Value) {
                 && machinery::names::dns1123_subdomain(rest).is_empty()
         });
         if !good {
-            faults.invalid(
+            errors.invalid(
                 &at,
                 signer,
                 "must be a fully qualified domain and path of the form 'example.com/signer-name'",
@@ -275,10 +275,85 @@ fn validate(faults: &mut Faults, object: &Value) {
         }
     }
     if let Some(seconds) = spec.int("expirationSeconds").filter(|seconds| *seconds < 600) {
-        faults.invalid(
+        errors.invalid(
             &path.child("expirationSeconds"),
             seconds,
             "may not specify a duration less than 600 seconds (10 minutes)",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    fn with(spec: Value) -> Value {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let request = rcgen::CertificateParams::new(Vec::new())
+            .unwrap()
+            .serialize_request(&key)
+            .unwrap();
+        let request = STANDARD.encode(request.pem().unwrap());
+        let mut object =
+            json!({"spec": {"request": request, "signerName": "example.com/s", "usages": ["client auth"]}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("certificatesigningrequests.certificates.k8s.io").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn requests_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"usages": [], "signerName": "", "expirationSeconds": 599}),
+            &[
+                "spec.usages: Required value",
+                "spec.signerName: Required value",
+                "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 600 seconds (10 minutes)",
+            ],
+        );
+        check(
+            json!({"signerName": "kubernetes.io/legacy-unknown", "usages": ["client auth", "client auth"]}),
+            &[
+                r#"spec.usages[1]: Duplicate value: "client auth""#,
+                r#"spec.signerName: Invalid value: "kubernetes.io/legacy-unknown": the legacy signerName is not allowed via this API version"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn verdicts_are_given_through_approval() {
+        let requests = kind("certificatesigningrequests.certificates.k8s.io");
+        let verdict = |kinds: &[&str]| {
+            let conditions: Vec<Value> = kinds
+                .iter()
+                .map(|kind| json!({"type": kind, "status": "True"}))
+                .collect();
+            json!({"status": {"conditions": conditions}})
+        };
+        requests.update_of("approval", &with(json!({})), &verdict(&["Approved"]), &[]);
+        requests.update_of(
+            "approval",
+            &with(json!({})),
+            &verdict(&["Approved", "Denied"]),
+            &[r#"status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive"#],
+        );
+        requests.update_of(
+            "status",
+            &with(json!({})),
+            &verdict(&["Approved"]),
+            &[r#"status.conditions: Forbidden: updates may not add a condition of type "Approved""#],
         );
     }
 }

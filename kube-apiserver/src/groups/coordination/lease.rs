@@ -4,7 +4,7 @@ use machinery::FieldPath;
 use machinery::names::qualified_name;
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -15,32 +15,32 @@ pub(crate) static RULES: Rules = Rules {
         object.ensure("spec");
     },
     validate,
-    validate_update: |faults, object, _| validate(faults, object),
+    validate_update: |errors, object, _| validate(errors, object),
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     if let Some(seconds) = object
         .int("spec.leaseDurationSeconds")
         .filter(|seconds| *seconds <= 0)
     {
-        faults.invalid(
+        errors.invalid(
             &path.child("leaseDurationSeconds"),
             seconds,
             "must be greater than 0",
         );
     }
-    faults.non_negative(
+    errors.non_negative(
         &path.child("leaseTransitions"),
         object.int("spec.leaseTransitions"),
     );
     let spec = object.dig("spec");
     if let Some(strategy) = spec.dig("strategy").as_str() {
-        coordination_strategy(faults, &path.child("strategy"), strategy);
+        coordination_strategy(errors, &path.child("strategy"), strategy);
     }
     if !spec.text("preferredHolder").is_empty() && spec.text("strategy").is_empty() {
-        faults.forbidden(
+        errors.forbidden(
             &path.child("preferredHolder"),
             "may only be specified if `strategy` is defined",
         );
@@ -48,13 +48,13 @@ fn validate(faults: &mut Faults, object: &Value) {
 }
 
 /// One of Kubernetes' own, or a qualified name.
-fn coordination_strategy(faults: &mut Faults, path: &FieldPath<'_>, strategy: &str) {
+fn coordination_strategy(errors: &mut Errors, path: &FieldPath<'_>, strategy: &str) {
     // Upstream's path says it twice.
     let path = path.child("strategy");
     if strategy.contains('/') {
-        faults.text(&path, strategy, qualified_name(strategy));
+        errors.text(&path, strategy, qualified_name(strategy));
     } else {
-        faults.one_of(&path, strategy, &["OldestEmulationVersion"]);
+        errors.one_of(&path, strategy, &["OldestEmulationVersion"]);
     }
 }
 

@@ -4,15 +4,15 @@ use machinery::names::config_map_key;
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     validate,
-    validate_update: |faults, object, old| {
-        frozen(faults, object, old, &["data", "binaryData"]);
-        validate(faults, object);
+    validate_update: |errors, object, old| {
+        frozen(errors, object, old, &["data", "binaryData"]);
+        validate(errors, object);
     },
     ..Rules::PLAIN
 };
@@ -21,17 +21,17 @@ pub(crate) static RULES: Rules = Rules {
 pub(super) const MAX_BYTES: usize = 1024 * 1024;
 
 /// What an immutable object may not change any more.
-pub(super) fn frozen(faults: &mut Faults, object: &Value, old: &Value, keys: &[&'static str]) {
+pub(super) fn frozen(errors: &mut Errors, object: &Value, old: &Value, keys: &[&'static str]) {
     if !old.flag("immutable") {
         return;
     }
     const WHY: &str = "field is immutable when `immutable` is set";
     if !object.flag("immutable") {
-        faults.forbidden(&FieldPath::new("immutable"), WHY);
+        errors.forbidden(&FieldPath::new("immutable"), WHY);
     }
     for key in keys {
         if !same(object.dig(key), old.dig(key)) {
-            faults.forbidden(&FieldPath::new(key), WHY);
+            errors.forbidden(&FieldPath::new(key), WHY);
         }
     }
 }
@@ -41,29 +41,29 @@ pub(super) fn decoded_len(text: &str) -> usize {
     text.trim_end_matches('=').len() * 3 / 4
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let mut total = 0;
     let path = FieldPath::new("data");
     for (key, value) in object.entries("data") {
-        faults.text(&path.key(key), key, config_map_key(key));
+        errors.text(&path.key(key), key, config_map_key(key));
         if object
             .object_at("binaryData")
             .is_some_and(|binary| binary.contains_key(key))
         {
-            faults.invalid(&path.key(key), key, "duplicate of key present in binaryData");
+            errors.invalid(&path.key(key), key, "duplicate of key present in binaryData");
         }
         total += value.as_str().unwrap_or_default().len();
     }
     let path = FieldPath::new("binaryData");
     for (key, value) in object.entries("binaryData") {
-        faults.text(&path.key(key), key, config_map_key(key));
+        errors.text(&path.key(key), key, config_map_key(key));
         total += decoded_len(value.as_str().unwrap_or_default());
     }
     if total > MAX_BYTES {
         let mut error = FieldError::too_long(&FieldPath::new(""), MAX_BYTES);
         // Upstream has no path here.
         error.field = "[]".into();
-        faults.push(error);
+        errors.push(error);
     }
 }
 

@@ -5,7 +5,7 @@ use machinery::names::{dns1123_label, dns1123_subdomain, port_number};
 use serde_json::Value;
 
 use super::service::{endpoint_ip, legacy_ip};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -19,31 +19,31 @@ pub(crate) static RULES: Rules = Rules {
         }
     },
     validate,
-    validate_update: |faults, object, _| validate(faults, object),
+    validate_update: |errors, object, _| validate(errors, object),
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("subsets");
     for (index, subset) in object.list("subsets").iter().enumerate() {
         let path = path.index(index);
         let (ready, not_ready) = (subset.list("addresses"), subset.list("notReadyAddresses"));
         if ready.is_empty() && not_ready.is_empty() {
-            faults.required(&path, "must specify `addresses` or `notReadyAddresses`");
+            errors.required(&path, "must specify `addresses` or `notReadyAddresses`");
         }
         for (key, addresses) in [("addresses", ready), ("notReadyAddresses", not_ready)] {
             let path = path.child(key);
             for (index, address) in addresses.iter().enumerate() {
                 let path = path.index(index);
-                legacy_ip(faults, &path.child("ip"), address.text("ip"));
+                legacy_ip(errors, &path.child("ip"), address.text("ip"));
                 let host = address.text("hostname");
                 if !host.is_empty() {
-                    faults.text(&path.child("hostname"), host, dns1123_label(host));
+                    errors.text(&path.child("hostname"), host, dns1123_label(host));
                 }
                 if let Some(node) = address.dig("nodeName").as_str() {
-                    faults.text(&path.child("nodeName"), node, dns1123_subdomain(node));
+                    errors.text(&path.child("nodeName"), node, dns1123_subdomain(node));
                 }
-                endpoint_ip(faults, &path.child("ip"), address.text("ip"));
+                endpoint_ip(errors, &path.child("ip"), address.text("ip"));
             }
         }
         let ports = subset.list("ports");
@@ -53,16 +53,16 @@ fn validate(faults: &mut Faults, object: &Value) {
             let name = port.text("name");
             if name.is_empty() {
                 if ports.len() > 1 {
-                    faults.required(&path.child("name"), "");
+                    errors.required(&path.child("name"), "");
                 }
             } else {
-                faults.text(&path.child("name"), name, dns1123_label(name));
+                errors.text(&path.child("name"), name, dns1123_label(name));
             }
             let number = port.int("port").unwrap_or_default();
             for text in port_number(number) {
-                faults.invalid(&path.child("port"), number, text);
+                errors.invalid(&path.child("port"), number, text);
             }
-            faults.required_one_of(
+            errors.required_one_of(
                 &path.child("protocol"),
                 port.text("protocol"),
                 &["SCTP", "TCP", "UDP"],

@@ -5,7 +5,7 @@ use machinery::FieldPath;
 use machinery::names::{dns1123_subdomain, qualified_name};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::rules::Rules;
 
@@ -21,8 +21,8 @@ pub(crate) static RULES: Rules = Rules {
             object.fill(key, "");
         }
     },
-    validate: |faults, event| validate(faults, event, &CORE),
-    validate_update: |faults, event, _| validate(faults, event, &CORE),
+    validate: |errors, event| validate(errors, event, &CORE),
+    validate_update: |errors, event, _| validate(errors, event, &CORE),
     create_on_update: true,
     propagation: DefaultPropagation::Unsupported,
     fields,
@@ -83,7 +83,7 @@ fn fields() -> Vec<SelectableField> {
     fields
 }
 
-fn validate(faults: &mut Faults, event: &Value, names: &Names) {
+fn validate(errors: &mut Errors, event: &Value, names: &Names) {
     let namespace = event.text("metadata.namespace");
     let about = event.dig(names.about).text("namespace");
     let involved = FieldPath::new("involvedObject");
@@ -95,50 +95,50 @@ fn validate(faults: &mut Faults, event: &Value, names: &Names) {
             about => about == namespace,
         };
         if !matches {
-            faults.invalid(&about_path, about, mismatch);
+            errors.invalid(&about_path, about, mismatch);
         }
     } else {
         if about.is_empty() && !matches!(namespace, "default" | "kube-system") {
-            faults.invalid(&about_path, about, mismatch);
+            errors.invalid(&about_path, about, mismatch);
         }
         let controller = event.text(names.controller);
         let path = FieldPath::new(names.controller);
-        faults.need(&path, controller);
-        faults.text(&path, controller, qualified_name(controller));
-        bounded(faults, event, "reportingInstance", true, 128);
-        bounded(faults, event, "action", true, 128);
-        bounded(faults, event, "reason", true, 128);
+        errors.need(&path, controller);
+        errors.text(&path, controller, qualified_name(controller));
+        bounded(errors, event, "reportingInstance", true, 128);
+        bounded(errors, event, "action", true, 128);
+        bounded(errors, event, "reason", true, 128);
         if event.text(names.message).len() > 1024 {
-            faults.invalid(&FieldPath::new("message"), "", "can have at most 1024 characters");
+            errors.invalid(&FieldPath::new("message"), "", "can have at most 1024 characters");
         }
     }
-    faults.text(
+    errors.text(
         &FieldPath::new("namespace"),
         namespace,
         dns1123_subdomain(namespace),
     );
 }
 
-fn bounded(faults: &mut Faults, event: &Value, key: &str, needed: bool, max: usize) {
+fn bounded(errors: &mut Errors, event: &Value, key: &str, needed: bool, max: usize) {
     let text = event.text(key);
     let path = FieldPath::new(key);
     if needed {
-        faults.need(&path, text);
+        errors.need(&path, text);
     }
     if text.len() > max {
-        faults.invalid(&path, "", format!("can have at most {max} characters"));
+        errors.invalid(&path, "", format!("can have at most {max} characters"));
     }
 }
 
-fn validate_v1(faults: &mut Faults, event: &Value) {
-    validate(faults, event, &V1);
-    series(faults, event);
+fn validate_v1(errors: &mut Errors, event: &Value) {
+    validate(errors, event, &V1);
+    series(errors, event);
     if !event.has("eventTime") {
-        faults.required(&FieldPath::new("eventTime"), "");
+        errors.required(&FieldPath::new("eventTime"), "");
     }
     let kind = event.text("type");
     if !matches!(kind, "Normal" | "Warning") {
-        faults.invalid(&FieldPath::new("type"), "", format!("has invalid value: {kind}"));
+        errors.invalid(&FieldPath::new("type"), "", format!("has invalid value: {kind}"));
     }
     let unset = [
         ("deprecatedFirstTimestamp", "firstTimestamp"),
@@ -146,34 +146,34 @@ fn validate_v1(faults: &mut Faults, event: &Value) {
     ];
     for (key, name) in unset {
         if event.has(key) {
-            faults.invalid(&FieldPath::new(name), "", "needs to be unset");
+            errors.invalid(&FieldPath::new(name), "", "needs to be unset");
         }
     }
     if event.int("deprecatedCount").unwrap_or_default() != 0 {
-        faults.invalid(&FieldPath::new("count"), "", "needs to be unset");
+        errors.invalid(&FieldPath::new("count"), "", "needs to be unset");
     }
     if !same(event.dig("deprecatedSource"), &Value::Null) {
-        faults.invalid(&FieldPath::new("source"), "", "needs to be unset");
+        errors.invalid(&FieldPath::new("source"), "", "needs to be unset");
     }
 }
 
-fn series(faults: &mut Faults, event: &Value) {
+fn series(errors: &mut Errors, event: &Value) {
     let series = event.dig("series");
     if series.is_null() {
         return;
     }
     if series.int("count").unwrap_or_default() < 2 {
-        faults.invalid(&FieldPath::new("series.count"), "", "should be at least 2");
+        errors.invalid(&FieldPath::new("series.count"), "", "should be at least 2");
     }
     if !series.has("lastObservedTime") {
-        faults.required(&FieldPath::new("series.lastObservedTime"), "");
+        errors.required(&FieldPath::new("series.lastObservedTime"), "");
     }
 }
 
-fn validate_v1_update(faults: &mut Faults, event: &Value, old: &Value) {
-    validate(faults, event, &V1);
+fn validate_v1_update(errors: &mut Errors, event: &Value, old: &Value) {
+    validate(errors, event, &V1);
     if !same(event.dig("series"), old.dig("series")) {
-        series(faults, event);
+        series(errors, event);
     }
     // Errors name the fields as core does.
     for (key, name) in [
@@ -192,7 +192,46 @@ fn validate_v1_update(faults: &mut Faults, event: &Value, old: &Value) {
         ("reportingInstance", "reportingInstance"),
     ] {
         if !same(event.dig(key), old.dig(key)) {
-            faults.invalid_value(&FieldPath::new(name), event.dig(key), crate::faults::IMMUTABLE);
+            errors.invalid_value(&FieldPath::new(name), event.dig(key), crate::errors::IMMUTABLE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    #[track_caller]
+    fn check(event: Value, expected: &[&str]) {
+        kind("events").create(&event, expected);
+    }
+
+    #[test]
+    fn events_of_old_are_in_the_namespace_they_are_about() {
+        check(json!({"involvedObject": {"namespace": "ns"}}), &[]);
+        check(
+            json!({"involvedObject": {"namespace": "other"}}),
+            &[r#"involvedObject.namespace: Invalid value: "other": does not match event.namespace"#],
+        );
+    }
+
+    #[test]
+    fn events_with_a_time_say_who_reports_them() {
+        let about = json!({"namespace": "ns"});
+        check(
+            json!({"involvedObject": about, "eventTime": "2026-01-01T00:00:00.000000Z", "reportingComponent": "example.com/c",
+                "reportingInstance": "i", "action": "a", "reason": "r"}),
+            &[],
+        );
+        check(
+            json!({"involvedObject": about, "eventTime": "2026-01-01T00:00:00.000000Z", "reportingComponent": "c", "reason": "r".repeat(129)}),
+            &[
+                "reportingInstance: Required value",
+                "action: Required value",
+                r#"reason: Invalid value: "": can have at most 128 characters"#,
+            ],
+        );
     }
 }

@@ -8,7 +8,7 @@ use machinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::pod_spec::{STANDARD, overcommit_allowed, resource_name};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -22,7 +22,7 @@ pub(crate) static RULES: Rules = Rules {
         }
     },
     validate,
-    validate_update: |faults, object, _| validate(faults, object),
+    validate_update: |errors, object, _| validate(errors, object),
     ..Rules::PLAIN
 };
 
@@ -52,57 +52,57 @@ fn fill_in(limit: &mut Value) {
     }
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec.limits");
     let mut kinds = Seen::default();
     for (index, limit) in object.list("spec.limits").iter().enumerate() {
         let path = path.index(index);
         let kind = limit.text("type");
-        limit_type(faults, &path.child("type"), kind);
+        limit_type(errors, &path.child("type"), kind);
         if kinds.again(kind) {
-            faults.duplicate(&path.child("type"), kind);
+            errors.duplicate(&path.child("type"), kind);
         }
-        item(faults, &path, limit, kind);
+        item(errors, &path, limit, kind);
     }
 }
 
-fn limit_type(faults: &mut Faults, path: &FieldPath<'_>, kind: &str) {
+fn limit_type(errors: &mut Errors, path: &FieldPath<'_>, kind: &str) {
     let texts = qualified_name(kind);
     if !texts.is_empty() {
-        return faults.text(path, kind, texts);
+        return errors.text(path, kind, texts);
     }
     if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
-        faults.invalid(path, kind, "must be a standard limit type or fully qualified");
+        errors.invalid(path, kind, "must be a standard limit type or fully qualified");
     }
 }
 
 /// A resource's name; `path` is where it is used.
-fn name(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, name: &str) {
+fn name(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, name: &str) {
     if matches!(kind, "Pod" | "Container") {
-        return resource_name(faults, path, name);
+        return resource_name(errors, path, name);
     }
-    standard_name(faults, path, name);
+    standard_name(errors, path, name);
 }
 
 /// A name that is standard or has a prefix.
-pub(super) fn standard_name(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
+pub(super) fn standard_name(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
     let texts = qualified_name(name);
     if !texts.is_empty() {
-        return faults.text(path, name, texts);
+        return errors.text(path, name, texts);
     }
     if !name.contains('/') && !STANDARD.contains(&name) && !name.starts_with("hugepages-") {
-        faults.invalid(path, name, "must be a standard resource type or fully qualified");
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
     }
 }
 
-fn item(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, kind: &str) {
+fn item(errors: &mut Errors, path: &FieldPath<'_>, limit: &Value, kind: &str) {
     let pod = kind == "Pod";
     let mut names = BTreeSet::new();
     for key in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
         let at = path.child(key);
         if pod && key.starts_with("default") {
             if limit.entries(key).next().is_some() {
-                faults.forbidden(&at, "may not be specified when `type` is 'Pod'");
+                errors.forbidden(&at, "may not be specified when `type` is 'Pod'");
             }
             continue;
         }
@@ -111,23 +111,23 @@ fn item(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, kind: &str) {
             && limit.dig("min").text("storage").is_empty()
             && limit.dig("max").text("storage").is_empty()
         {
-            faults.required(
+            errors.required(
                 &path.child("limits"),
                 "either minimum or maximum storage value is required, but neither was provided",
             );
         }
         for (resource, _) in limit.entries(key) {
-            name(faults, &at.key(resource), kind, resource);
+            name(errors, &at.key(resource), kind, resource);
             names.insert(resource);
         }
     }
     for name in names {
-        amounts(faults, path, limit, name, pod);
+        amounts(errors, path, limit, name, pod);
     }
 }
 
 /// Checks that the amounts of one resource agree.
-fn amounts(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, name: &str, pod: bool) {
+fn amounts(errors: &mut Errors, path: &FieldPath<'_>, limit: &Value, name: &str, pod: bool) {
     let get = |key: &str| limit.dig(key).get(name).and_then(amount);
     let (min, max) = (get("min"), get("max"));
     let (default, request) = match pod {
@@ -145,7 +145,7 @@ fn amounts(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, name: &str,
         };
         if low > high {
             let text = format!("{low_name} value {low} is greater than {high_name} value {high}");
-            faults.invalid(&path.child(key).key(name), shown.to_string(), text);
+            errors.invalid(&path.child(key).key(name), shown.to_string(), text);
         }
     };
     above(&min, &max, "min", &min, "min", "max");
@@ -179,13 +179,13 @@ fn amounts(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, name: &str,
         let path = path.child("maxLimitRequestRatio");
         let at = path.key(name);
         if ratio.milli_value() < 1000 {
-            faults.invalid(&at, ratio.to_string(), format!("ratio {ratio} is less than 1"));
+            errors.invalid(&at, ratio.to_string(), format!("ratio {ratio} is less than 1"));
         }
         if let (Some(min), Some(max)) = (&min, &max) {
             let most = max.as_f64() / min.as_f64();
             if ratio.as_f64() > most {
                 let text = format!("ratio {ratio} is greater than max/min = {most:.6}");
-                faults.invalid(&at, ratio.to_string(), text);
+                errors.invalid(&at, ratio.to_string(), text);
             }
         }
     }
@@ -194,7 +194,7 @@ fn amounts(faults: &mut Faults, path: &FieldPath<'_>, limit: &Value, name: &str,
         && default != request
     {
         let text = format!("default value {default} must equal to defaultRequest value {request} in {name}");
-        faults.invalid(&path.child("defaultRequest").key(name), request.to_string(), text);
+        errors.invalid(&path.child("defaultRequest").key(name), request.to_string(), text);
     }
 }
 

@@ -45,13 +45,13 @@ fn mark(object: &mut Value) {
     meta::set(object, "deletionGracePeriodSeconds", Value::Null);
 }
 
-fn finalizer_faults(object: &Value) -> Vec<FieldError> {
+fn finalizer_errors(object: &Value) -> Vec<FieldError> {
     let spec = FieldPath::new("spec");
     let path = spec.child("finalizers");
     let mut errors = Vec::new();
     for name in spec_finalizers(object).iter().filter_map(Value::as_str) {
-        for fault in names::qualified_name(name) {
-            errors.push(FieldError::invalid_str(&path, name, fault));
+        for text in names::qualified_name(name) {
+            errors.push(FieldError::invalid_str(&path, name, text));
         }
         if !name.contains('/') && name != FINALIZER {
             errors.push(FieldError::invalid_str(
@@ -88,7 +88,7 @@ impl Strategy for Namespaces {
     }
 
     fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
-        finalizer_faults(object)
+        finalizer_errors(object)
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {

@@ -8,7 +8,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
 use super::pod_spec::{quantity_value, taint_effect};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -23,13 +23,13 @@ pub(crate) static RULES: Rules = Rules {
             status.take_key("config");
         }
     },
-    validate: |faults, object| {
-        taints(faults, object);
-        resources(faults, object);
-        networks(faults, object);
+    validate: |errors, object| {
+        taints(errors, object);
+        resources(errors, object);
+        networks(errors, object);
     },
-    validate_update: |faults, object, old| update(faults, object, old),
-    validate_status: |faults, object, old| update(faults, object, old),
+    validate_update: |errors, object, old| update(errors, object, old),
+    validate_status: |errors, object, old| update(errors, object, old),
     warnings: |object, _| warnings(object),
     fields: || {
         vec![SelectableField {
@@ -79,7 +79,7 @@ fn default(object: &mut Value) {
     }
 }
 
-fn taints(faults: &mut Faults, object: &Value) {
+fn taints(errors: &mut Errors, object: &Value) {
     // Upstream looks for them under metadata.
     let path = FieldPath::new("metadata.taints");
     let taints = object.list("spec.taints");
@@ -88,40 +88,40 @@ fn taints(faults: &mut Faults, object: &Value) {
         let path = path.index(index);
         let (key, value, effect) = (taint.text("key"), taint.text("value"), taint.text("effect"));
         for error in validate_label_name(key, &path.child("key")) {
-            faults.push(error);
+            errors.push(error);
         }
         let texts = label_value(value);
         if !texts.is_empty() {
-            faults.invalid(&path.child("value"), value, texts.join(";"));
+            errors.invalid(&path.child("value"), value, texts.join(";"));
         }
         match effect {
-            "" => faults.required(&path.child("effect"), ""),
-            effect => taint_effect(faults, &path.child("effect"), effect),
+            "" => errors.required(&path.child("effect"), ""),
+            effect => taint_effect(errors, &path.child("effect"), effect),
         }
         if seen.again((key, effect)) {
             let mut error = FieldError::duplicate(&path, taint);
             error.detail = "taints must be unique by key and effect pair".into();
-            faults.push(error);
+            errors.push(error);
         }
     }
 }
 
-fn resources(faults: &mut Faults, object: &Value) {
+fn resources(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("status");
     for key in ["capacity", "allocatable"] {
         let path = path.child(key);
         for (name, amount) in object.dig("status").entries(key) {
-            quantity_value(faults, &path.child(name), name, amount);
+            quantity_value(errors, &path.child(name), name, amount);
         }
     }
 }
 
-fn networks(faults: &mut Faults, object: &Value) {
+fn networks(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec.podCIDRs");
     let list: Vec<&str> = object.strings("spec.podCIDRs").collect();
     for (index, cidr) in list.iter().enumerate() {
         for error in validate_cidr_legacy(&path.index(index), cidr, false, &[]) {
-            faults.push(error);
+            errors.push(error);
         }
     }
     let families: Vec<bool> = list
@@ -131,34 +131,34 @@ fn networks(faults: &mut Faults, object: &Value) {
         .collect();
     if list.len() > 2 || matches!(families[..], [first, second] if first == second) {
         let text = "may specify no more than one CIDR for each IP family";
-        faults.invalid_value(&path, object.dig("spec.podCIDRs"), text);
+        errors.invalid_value(&path, object.dig("spec.podCIDRs"), text);
     }
 }
 
-fn update(faults: &mut Faults, object: &Value, old: &Value) {
-    resources(faults, object);
+fn update(errors: &mut Errors, object: &Value, old: &Value) {
+    resources(errors, object);
     let path = FieldPath::new("status.addresses");
     let addresses = object.list("status.addresses");
     let mut seen = Seen::default();
     for (index, address) in addresses.iter().enumerate() {
         if seen.again((address.text("type"), address.text("address"))) {
-            faults.duplicate(&path.index(index), address.clone());
+            errors.duplicate(&path.index(index), address.clone());
         }
     }
     let path = FieldPath::new("spec");
     let (spec, before) = (object.dig("spec"), old.dig("spec"));
     if !before.list("podCIDRs").is_empty() && before.dig("podCIDRs") != spec.dig("podCIDRs") {
         let text = "node updates may not change podCIDR except from \"\" to valid";
-        faults.forbidden(&path.child("podCIDRs"), text);
+        errors.forbidden(&path.child("podCIDRs"), text);
     }
     let provider = before.text("providerID");
     if !provider.is_empty() && provider != spec.text("providerID") {
         let text = "node updates may not change providerID except from \"\" to valid";
-        faults.forbidden(&path.child("providerID"), text);
+        errors.forbidden(&path.child("providerID"), text);
     }
-    taints(faults, object);
+    taints(errors, object);
     if spec.text("externalID") != before.text("externalID") {
-        faults.forbidden(&path.child("externalID"), "may not be updated");
+        errors.forbidden(&path.child("externalID"), "may not be updated");
     }
 }
 
@@ -186,12 +186,12 @@ mod tests {
     #[test]
     fn taints_are_unique_and_addresses_too() {
         let node = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}]}});
-        let found = Faults::collect(|faults| (RULES.validate)(faults, &node));
+        let found = Errors::collect(|errors| (RULES.validate)(errors, &node));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].field, "metadata.taints[1]");
         let address = json!({"type": "InternalIP", "address": "10.0.0.1"});
         let node = json!({"status": {"addresses": [address, address]}});
-        let found = Faults::collect(|faults| (RULES.validate_status)(faults, &node, &json!({})));
+        let found = Errors::collect(|errors| (RULES.validate_status)(errors, &node, &json!({})));
         assert_eq!(found[0].field, "status.addresses[1]");
     }
 }

@@ -6,7 +6,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use super::pod_spec::{csi_driver, no_backsteps, node_selector, volume_source};
-use crate::faults::{Faults, IMMUTABLE};
+use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -45,7 +45,7 @@ pub(crate) static RULES: Rules = Rules {
         let now = Timestamp::now().to_rfc3339();
         object.ensure("status").put("lastPhaseTransitionTime", now);
     },
-    validate: |faults, object| validate_spec(faults, &FieldPath::new("spec"), object.dig("spec")),
+    validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update,
     warnings: |object, _| match object.text("spec.persistentVolumeReclaimPolicy") {
         "Recycle" => vec![RECYCLE.to_string()],
@@ -91,172 +91,172 @@ const SOURCES: &[&str] = &[
 ];
 
 /// Checks the access modes of a volume or claim.
-pub(super) fn access_modes(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+pub(super) fn access_modes(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let path = path.child("accessModes");
     let (mut alone, mut others) = (false, false);
     for mode in spec.strings("accessModes") {
-        let known = faults.one_of(&path, mode, &ACCESS_MODES);
+        let known = errors.one_of(&path, mode, &ACCESS_MODES);
         match mode {
             "ReadWriteOncePod" => alone = true,
             _ => others |= known,
         }
     }
     if alone && others {
-        faults.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
+        errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
     }
 }
 
 /// Checks `volumeMode`, when it is there.
-pub(super) fn volume_mode(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+pub(super) fn volume_mode(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     if spec.has("volumeMode") {
         let modes = ["Block", "Filesystem"];
-        faults.one_of(&path.child("volumeMode"), spec.text("volumeMode"), &modes);
+        errors.one_of(&path.child("volumeMode"), spec.text("volumeMode"), &modes);
     }
 }
 
 /// Checks the name of a class, when it is there.
-pub(super) fn class(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, key: &str) {
+pub(super) fn class(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, key: &str) {
     let name = spec.text(key);
     if !name.is_empty() {
         let texts = name_is_dns_subdomain(name, false);
-        faults.text(&path.child(key), name, texts);
+        errors.text(&path.child(key), name, texts);
     }
 }
 
 /// An amount above zero.
-pub(super) fn positive(faults: &mut Faults, path: &FieldPath<'_>, raw: &Value) -> bool {
+pub(super) fn positive(errors: &mut Errors, path: &FieldPath<'_>, raw: &Value) -> bool {
     let Some(quantity) = amount(raw) else { return true };
     if quantity.signum() <= 0 {
-        faults.invalid(path, quantity.to_string(), "must be greater than zero");
+        errors.invalid(path, quantity.to_string(), "must be greater than zero");
     }
     quantity.signum() > 0
 }
 
-fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     if spec.list("accessModes").is_empty() {
-        faults.required(&path.child("accessModes"), "");
+        errors.required(&path.child("accessModes"), "");
     }
-    access_modes(faults, path, spec);
-    capacity(faults, &path.child("capacity"), spec.dig("capacity"));
+    access_modes(errors, path, spec);
+    capacity(errors, &path.child("capacity"), spec.dig("capacity"));
     let policy = spec.text("persistentVolumeReclaimPolicy");
     let policy_path = path.child("persistentVolumeReclaimPolicy");
     if !policy.is_empty() {
-        faults.one_of(&policy_path, policy, &["Delete", "Recycle", "Retain"]);
+        errors.one_of(&policy_path, policy, &["Delete", "Recycle", "Retain"]);
     }
     if spec.has("nodeAffinity") {
         let at = path.child("nodeAffinity");
         match spec.dig("nodeAffinity.required") {
-            Value::Null => faults.required(&at.child("required"), "must specify required node constraints"),
-            required => node_selector(faults, &at.child("required"), required),
+            Value::Null => errors.required(&at.child("required"), "must specify required node constraints"),
+            required => node_selector(errors, &at.child("required"), required),
         }
     }
-    one_source(faults, path, spec);
+    one_source(errors, path, spec);
     if spec.text("hostPath.path") == "/" && policy == "Recycle" {
-        faults.forbidden(&policy_path, "may not be 'recycle' for a hostPath mount of '/'");
+        errors.forbidden(&policy_path, "may not be 'recycle' for a hostPath mount of '/'");
     }
-    class(faults, path, spec, "storageClassName");
-    volume_mode(faults, path, spec);
-    attributes_class(faults, path, spec);
+    class(errors, path, spec, "storageClassName");
+    volume_mode(errors, path, spec);
+    attributes_class(errors, path, spec);
 }
 
 /// A volume is in one place.
-fn one_source(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn one_source(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let mut one = false;
     for key in SOURCES.iter().filter(|key| spec.has(key)) {
         let at = path.child(key);
         if one {
             let at = path.child(if *key == "cephfs" { "cephFS" } else { key });
-            faults.forbidden(&at, "may not specify more than 1 volume type");
+            errors.forbidden(&at, "may not specify more than 1 volume type");
             continue;
         }
         one = true;
-        source(faults, &at, key, spec.dig(key));
+        source(errors, &at, key, spec.dig(key));
         if *key == "local" && !spec.has("nodeAffinity") {
             let text = "Local volume requires node affinity";
-            faults.required(&path.child("nodeAffinity"), text);
+            errors.required(&path.child("nodeAffinity"), text);
         }
     }
     if !one {
-        faults.required(path, "must specify a volume type");
+        errors.required(path, "must specify a volume type");
     }
 }
 
-fn attributes_class(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn attributes_class(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     if spec.has("volumeAttributesClassName") {
         let key = "volumeAttributesClassName";
         if spec.text(key).is_empty() {
-            faults.required(&path.child(key), "an empty string is disallowed");
+            errors.required(&path.child(key), "an empty string is disallowed");
         }
-        class(faults, path, spec, key);
+        class(errors, path, spec, key);
         if !spec.has("csi") {
             let text = "has to be specified when using volumeAttributesClassName";
-            faults.required(&path.child("csi"), text);
+            errors.required(&path.child("csi"), text);
         }
     }
 }
 
 /// Checks the volume that an attachment writes out: less may be said of it than of one that is an object.
-pub(crate) fn validate_inline(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+pub(crate) fn validate_inline(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let text = "may not be specified in the context of inline volumes";
     for key in ["claimRef", "capacity"] {
         if !same(spec.dig(key), &Value::Null) {
-            faults.forbidden(&path.child(key), text);
+            errors.forbidden(&path.child(key), text);
         }
     }
     if !spec.has("csi") {
         let text = "has to be specified in the context of inline volumes";
-        faults.required(&path.child("csi"), text);
+        errors.required(&path.child("csi"), text);
     }
     if spec.list("accessModes").is_empty() {
-        faults.required(&path.child("accessModes"), "");
+        errors.required(&path.child("accessModes"), "");
     }
-    access_modes(faults, path, spec);
+    access_modes(errors, path, spec);
     let key = "persistentVolumeReclaimPolicy";
     if !matches!(spec.text(key), "" | "Retain") {
         let text = "may only be Retain in the context of inline volumes";
-        faults.forbidden(&path.child(key), text);
+        errors.forbidden(&path.child(key), text);
     }
     if spec.has("nodeAffinity") {
-        faults.forbidden(&path.child("nodeAffinity"), text);
+        errors.forbidden(&path.child("nodeAffinity"), text);
     }
-    one_source(faults, path, spec);
+    one_source(errors, path, spec);
     if !spec.text("storageClassName").is_empty() {
-        faults.forbidden(&path.child("storageClassName"), text);
+        errors.forbidden(&path.child("storageClassName"), text);
     }
     if !matches!(spec.text("volumeMode"), "" | "Filesystem") {
         let text = "may not specify volumeMode other than Filesystem in the context of inline volumes";
-        faults.forbidden(&path.child("volumeMode"), text);
+        errors.forbidden(&path.child("volumeMode"), text);
     }
-    attributes_class(faults, path, spec);
+    attributes_class(errors, path, spec);
 }
 
-fn capacity(faults: &mut Faults, path: &FieldPath<'_>, capacity: &Value) {
+fn capacity(errors: &mut Errors, path: &FieldPath<'_>, capacity: &Value) {
     let count = capacity.as_object().map_or(0, serde_json::Map::len);
     if count == 0 {
-        faults.required(path, "");
+        errors.required(path, "");
     }
     if count != 1 || capacity.get("storage").is_none() {
-        faults.push(FieldError::not_supported(path, capacity, &["storage"]));
+        errors.push(FieldError::not_supported(path, capacity, &["storage"]));
     }
     for (name, raw) in capacity.as_object().into_iter().flatten() {
         let at = path.key(name);
         if let Some(quantity) = amount(raw).filter(|quantity| quantity.signum() < 0) {
-            faults.invalid(&at, quantity.value(), "must be a valid resource quantity");
+            errors.invalid(&at, quantity.value(), "must be a valid resource quantity");
         }
-        positive(faults, &at, raw);
+        positive(errors, &at, raw);
     }
 }
 
 /// Checks where a volume is; what pods can name too is judged as it is there.
-fn source(faults: &mut Faults, path: &FieldPath<'_>, key: &str, source: &Value) {
+fn source(errors: &mut Errors, path: &FieldPath<'_>, key: &str, source: &Value) {
     match key {
         "local" => {
-            faults.need(&path.child("path"), source.text("path"));
-            no_backsteps(faults, &path.child("path"), source.text("path"));
+            errors.need(&path.child("path"), source.text("path"));
+            no_backsteps(errors, &path.child("path"), source.text("path"));
         }
         "csi" => {
-            csi_driver(faults, &path.child("driver"), source.text("driver"));
-            faults.need(&path.child("volumeHandle"), source.text("volumeHandle"));
+            csi_driver(errors, &path.child("driver"), source.text("driver"));
+            errors.need(&path.child("volumeHandle"), source.text("volumeHandle"));
             for key in [
                 "controllerPublishSecretRef",
                 "controllerExpandSecretRef",
@@ -264,30 +264,30 @@ fn source(faults: &mut Faults, path: &FieldPath<'_>, key: &str, source: &Value) 
                 "nodeExpandSecretRef",
             ] {
                 if source.has(key) {
-                    secret(faults, &path.child(key), source.dig(key));
+                    secret(errors, &path.child(key), source.dig(key));
                 }
             }
         }
-        _ => volume_source(faults, path, key, source),
+        _ => volume_source(errors, path, key, source),
     }
 }
 
-fn secret(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value) {
+fn secret(errors: &mut Errors, path: &FieldPath<'_>, reference: &Value) {
     for key in ["name", "namespace"] {
         let text = reference.text(key);
-        if faults.need(&path.child(key), text) {
+        if errors.need(&path.child(key), text) {
             let texts = match key {
                 "name" => dns1123_subdomain(text),
                 _ => machinery::names::dns1123_label(text),
             };
-            faults.text(&path.child(key), text, texts);
+            errors.text(&path.child(key), text, texts);
         }
     }
 }
 
-fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
+fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
     let (spec, before) = (object.dig("spec"), old.dig("spec"));
-    validate_spec(faults, &FieldPath::new("spec"), spec);
+    validate_spec(errors, &FieldPath::new("spec"), spec);
     let sources = |spec: &Value| -> Value {
         let mut found = json!({});
         for key in SOURCES {
@@ -303,15 +303,15 @@ fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
     }
     if !same(&new_source, &old_source) {
         let text = "spec.persistentvolumesource is immutable after creation";
-        faults.forbidden(&FieldPath::new("spec.persistentvolumesource"), text);
+        errors.forbidden(&FieldPath::new("spec.persistentvolumesource"), text);
     }
     if !same(spec.dig("volumeMode"), before.dig("volumeMode")) {
-        faults.invalid_value(&FieldPath::new("volumeMode"), spec.dig("volumeMode"), IMMUTABLE);
+        errors.invalid_value(&FieldPath::new("volumeMode"), spec.dig("volumeMode"), IMMUTABLE);
     }
     let key = "volumeAttributesClassName";
     if before.has(key) && !spec.has(key) {
         let text = "update from non-nil value to nil is forbidden";
-        faults.forbidden(&FieldPath::new("spec").child(key), text);
+        errors.forbidden(&FieldPath::new("spec").child(key), text);
     }
 }
 
@@ -322,7 +322,7 @@ mod tests {
     fn check(mut spec: Value, expected: &[&str]) {
         let mut object = json!({"spec": spec.take()});
         (RULES.default)(&mut object);
-        let found = Faults::collect(|faults| (RULES.validate)(faults, &object));
+        let found = Errors::collect(|errors| (RULES.validate)(errors, &object));
         let found: Vec<String> = found
             .iter()
             .map(|e| format!("{}: {}", e.field, e.body()))

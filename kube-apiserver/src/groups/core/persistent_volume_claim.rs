@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::persistent_volume::{access_modes, class, positive, volume_mode};
 use super::pod_spec::quantity_value;
-use crate::faults::{Faults, IMMUTABLE};
+use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -36,74 +36,74 @@ pub(crate) static RULES: Rules = Rules {
             spec.put("dataSource", source);
         }
     },
-    validate: |faults, object| validate_spec(faults, &FieldPath::new("spec"), object.dig("spec")),
+    validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update,
     validate_status,
     ..Rules::PLAIN
 };
 
 /// Checks the specification of a claim or of a template of one.
-pub(crate) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+pub(crate) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     if spec.list("accessModes").is_empty() {
         let text = "at least 1 access mode is required";
-        faults.required(&path.child("accessModes"), text);
+        errors.required(&path.child("accessModes"), text);
     }
     if spec.has("selector") {
         let at = path.child("selector");
         for error in validate_label_selector(spec.dig("selector"), SelectorChecks::default(), &at) {
-            faults.push(error);
+            errors.push(error);
         }
     }
-    access_modes(faults, path, spec);
+    access_modes(errors, path, spec);
     let resources = path.child("resources");
     let at = resources.key("storage");
     match spec.dig("resources.requests.storage") {
-        Value::Null => faults.required(&at, ""),
+        Value::Null => errors.required(&at, ""),
         raw => {
-            if positive(faults, &at, raw) {
-                quantity_value(faults, &at, "storage", raw);
+            if positive(errors, &at, raw) {
+                quantity_value(errors, &at, "storage", raw);
             }
         }
     }
-    class(faults, path, spec, "storageClassName");
-    volume_mode(faults, path, spec);
+    class(errors, path, spec, "storageClassName");
+    volume_mode(errors, path, spec);
     for key in ["dataSource", "dataSourceRef"] {
         if spec.has(key) {
-            data_source(faults, &path.child(key), spec.dig(key));
+            data_source(errors, &path.child(key), spec.dig(key));
         }
     }
-    sources_agree(faults, path, spec);
-    class(faults, path, spec, "volumeAttributesClassName");
+    sources_agree(errors, path, spec);
+    class(errors, path, spec, "volumeAttributesClassName");
 }
 
-fn data_source(faults: &mut Faults, path: &FieldPath<'_>, source: &Value) {
+fn data_source(errors: &mut Errors, path: &FieldPath<'_>, source: &Value) {
     for key in ["name", "kind"] {
-        faults.need(&path.child(key), source.text(key));
+        errors.need(&path.child(key), source.text(key));
     }
     let (group, kind) = (source.text("apiGroup"), source.text("kind"));
     if group.is_empty() {
         if kind != "PersistentVolumeClaim" {
             let text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            faults.invalid(path, kind, text);
+            errors.invalid(path, kind, text);
         }
     } else {
-        faults.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
+        errors.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
     }
     let namespace = source.text("namespace");
     if !namespace.is_empty() {
         let texts = name_is_dns_label(namespace, false);
-        faults.text(&path.child("namespace"), namespace, texts);
+        errors.text(&path.child("namespace"), namespace, texts);
     }
 }
 
-fn sources_agree(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn sources_agree(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let (old_way, new_way) = (spec.dig("dataSource"), spec.dig("dataSourceRef"));
     if old_way.is_null() || new_way.is_null() {
         return;
     }
     let shown = path.child("dataSource").to_string();
     if !new_way.text("namespace").is_empty() {
-        faults.invalid(
+        errors.invalid(
             path,
             shown,
             "may not be specified when dataSourceRef.namespace is specified",
@@ -112,7 +112,7 @@ fn sources_agree(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         .iter()
         .any(|key| old_way.dig(key) != new_way.dig(key))
     {
-        faults.invalid(path, shown, "must match dataSourceRef");
+        errors.invalid(path, shown, "must match dataSourceRef");
     }
 }
 
@@ -136,12 +136,12 @@ fn fixed_part(object: &Value, old: &Value) -> Value {
     spec
 }
 
-fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
-    validate_spec(faults, &FieldPath::new("spec"), object.dig("spec"));
+fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
+    validate_spec(errors, &FieldPath::new("spec"), object.dig("spec"));
     let path = FieldPath::new("spec");
     if !same(&fixed_part(object, old), old.dig("spec")) {
         let text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        faults.forbidden(&path, text);
+        errors.forbidden(&path, text);
     }
     let size = |object: &Value| amount(object.dig("spec.resources.requests.storage"));
     if let (Some(new), Some(before)) = (size(object), size(old))
@@ -149,11 +149,11 @@ fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
         && amount(old.dig("status.capacity.storage")).is_some_and(|capacity| new <= capacity)
     {
         let path = FieldPath::new("spec.resources.requests.storage");
-        faults.forbidden(&path, "field can not be less than status.capacity");
+        errors.forbidden(&path, "field can not be less than status.capacity");
     }
     let mode = object.dig("spec.volumeMode");
     if !same(mode, old.dig("spec.volumeMode")) {
-        faults.invalid_value(&FieldPath::new("volumeMode"), mode, IMMUTABLE);
+        errors.invalid_value(&FieldPath::new("volumeMode"), mode, IMMUTABLE);
     }
     let key = "volumeAttributesClassName";
     if old.has("status.currentVolumeAttributesClassName") && object.dig("spec").text(key).is_empty() {
@@ -166,12 +166,12 @@ fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
             let text = format!(
                 "update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
             );
-            faults.forbidden(&path.child(key), text);
+            errors.forbidden(&path.child(key), text);
         }
     }
 }
 
-fn validate_status(faults: &mut Faults, object: &Value, _old: &Value) {
+fn validate_status(errors: &mut Errors, object: &Value, _old: &Value) {
     const STATES: [&str; 5] = [
         "ControllerResizeInProgress",
         "ControllerResizeInfeasible",
@@ -183,38 +183,38 @@ fn validate_status(faults: &mut Faults, object: &Value, _old: &Value) {
     let status = object.dig("status");
     let at = path.child("capacity");
     for (name, raw) in status.entries("capacity") {
-        not_negative(faults, &at.key(name), raw);
+        not_negative(errors, &at.key(name), raw);
     }
     let at = path.child("allocatedResourceStatuses");
     for (name, state) in status.entries("allocatedResourceStatuses") {
-        resource_key(faults, &at, name);
+        resource_key(errors, &at, name);
         if !STATES.contains(&state.as_str().unwrap_or_default()) {
-            faults.unsupported(&at, name, &STATES);
+            errors.unsupported(&at, name, &STATES);
         }
     }
     let at = path.child("allocatedResources");
     for (name, raw) in status.entries("allocatedResources") {
-        if resource_key(faults, &at, name) {
-            not_negative(faults, &at.key(name), raw);
+        if resource_key(errors, &at, name) {
+            not_negative(errors, &at.key(name), raw);
         }
     }
 }
 
-fn not_negative(faults: &mut Faults, path: &FieldPath<'_>, raw: &Value) {
+fn not_negative(errors: &mut Errors, path: &FieldPath<'_>, raw: &Value) {
     if let Some(quantity) = amount(raw).filter(|quantity| quantity.signum() < 0) {
-        faults.invalid(path, quantity.value(), "must be a valid resource quantity");
+        errors.invalid(path, quantity.value(), "must be a valid resource quantity");
     }
 }
 
 /// A resource a claim can hold: storage, or one with a domain of its own.
-fn resource_key(faults: &mut Faults, path: &FieldPath<'_>, name: &str) -> bool {
-    let before = faults.len();
-    faults.text(path, name, qualified_name(name));
+fn resource_key(errors: &mut Errors, path: &FieldPath<'_>, name: &str) -> bool {
+    let before = errors.len();
+    errors.text(path, name, qualified_name(name));
     let native = !name.contains('/') || name.contains("kubernetes.io/");
-    if faults.len() == before && native && name != "storage" {
-        faults.unsupported(path, name, &["storage"]);
+    if errors.len() == before && native && name != "storage" {
+        errors.unsupported(path, name, &["storage"]);
     }
-    faults.len() == before
+    errors.len() == before
 }
 
 #[cfg(test)]

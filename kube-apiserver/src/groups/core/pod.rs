@@ -12,7 +12,7 @@ use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
 use super::pod_spec::{self, Whose};
-use crate::faults::{Faults, IMMUTABLE};
+use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::resources::amounts;
 use crate::unique::{Seen, first_by, texts};
@@ -63,14 +63,14 @@ impl Strategy for Pods {
     }
 
     fn validate_create(&self, _ctx: &WriteContext<'_>, pod: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| {
-            metadata_and_spec(faults, pod);
+        Errors::collect(|errors| {
+            metadata_and_spec(errors, pod);
             let spec = FieldPath::new("spec");
             if !pod.list("spec.ephemeralContainers").is_empty() {
-                faults.forbidden(&spec.child("ephemeralContainers"), "cannot be set on create");
+                errors.forbidden(&spec.child("ephemeralContainers"), "cannot be set on create");
             }
             if !pod.text("spec.nodeName").is_empty() && !pod.list("spec.schedulingGates").is_empty() {
-                faults.forbidden(
+                errors.forbidden(
                     &spec.child("nodeName"),
                     "cannot be set until all schedulingGates have been cleared",
                 );
@@ -97,7 +97,7 @@ impl Strategy for Pods {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| update(faults, pod, old))
+        Errors::collect(|errors| update(errors, pod, old))
     }
 
     fn returns_deleted_object(&self) -> bool {
@@ -168,7 +168,7 @@ impl Strategy for PodStatus {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| status(faults, pod, old))
+        Errors::collect(|errors| status(errors, pod, old))
     }
 
     fn reset_fields(&self) -> &'static [&'static str] {
@@ -257,13 +257,13 @@ fn merge_label_keys(pod: &mut Value) {
     }
 }
 
-fn metadata_and_spec(faults: &mut Faults, pod: &Value) {
+fn metadata_and_spec(errors: &mut Errors, pod: &Value) {
     let metadata = FieldPath::new("metadata");
-    pod_annotations(faults, &metadata.child("annotations"), pod);
+    pod_annotations(errors, &metadata.child("annotations"), pod);
     let path = FieldPath::new("spec");
     let spec = pod.dig("spec");
     pod_spec::validate(
-        faults,
+        errors,
         &path,
         spec,
         Whose {
@@ -279,7 +279,7 @@ fn metadata_and_spec(faults: &mut Faults, pod: &Value) {
             let sources = at.child("sources");
             for (index, source) in volume.list("projected.sources").iter().enumerate() {
                 if source.has("serviceAccountToken") {
-                    faults.forbidden(
+                    errors.forbidden(
                         &sources.index(index).child("serviceAccountToken"),
                         "must not be specified when serviceAccountName is not set",
                     );
@@ -292,7 +292,7 @@ fn metadata_and_spec(faults: &mut Faults, pod: &Value) {
         for (index, container) in spec.list(list).iter().enumerate() {
             let image = container.text("image");
             if image.trim() != image {
-                faults.invalid(
+                errors.invalid(
                     &at.index(index).child("image"),
                     image,
                     "must not have leading or trailing whitespace",
@@ -303,11 +303,11 @@ fn metadata_and_spec(faults: &mut Faults, pod: &Value) {
 }
 
 /// Annotations that mean something to pods, of pods and templates.
-pub(crate) fn pod_annotations(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value) {
+pub(crate) fn pod_annotations(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value) {
     let annotations = pod.dig("metadata.annotations");
     let text = |key: &str| annotations.get(key).and_then(Value::as_str);
     if let Some(value) = text(MIRROR).filter(|_| pod.text("spec.nodeName").is_empty()) {
-        faults.invalid(
+        errors.invalid(
             &path.key(MIRROR),
             value,
             "must set spec.nodeName if mirror pod annotation is set",
@@ -318,13 +318,13 @@ pub(crate) fn pod_annotations(faults: &mut Faults, path: &FieldPath<'_>, pod: &V
         let good = !value.starts_with('+') && value.parse::<i32>().is_ok();
         let padded = value.len() > 1 && value.trim_start_matches('-').starts_with('0');
         if !good || padded {
-            faults.invalid(&path.key(cost), value, "must be a 32bit integer");
+            errors.invalid(&path.key(cost), value, "must be a 32bit integer");
         }
     }
 }
 
-fn update(faults: &mut Faults, pod: &Value, old: &Value) {
-    metadata_and_spec(faults, pod);
+fn update(errors: &mut Errors, pod: &Value, old: &Value) {
+    metadata_and_spec(errors, pod);
     let metadata = FieldPath::new("metadata");
     let annotations = metadata.child("annotations");
     let mirror = |object: &Value| {
@@ -334,7 +334,7 @@ fn update(faults: &mut Faults, pod: &Value, old: &Value) {
             .unwrap_or_default()
     };
     if mirror(pod) != mirror(old) {
-        faults.forbidden(
+        errors.forbidden(
             &annotations.key(MIRROR),
             "may not remove or update mirror pod annotation",
         );
@@ -344,7 +344,7 @@ fn update(faults: &mut Faults, pod: &Value, old: &Value) {
         let at = path.child(list);
         let (new, before) = (pod.dig("spec").list(list), old.dig("spec").list(list));
         if new.len() != before.len() {
-            faults.forbidden(&at, "pod updates may not add or remove containers");
+            errors.forbidden(&at, "pod updates may not add or remove containers");
             return;
         }
     }
@@ -356,27 +356,27 @@ fn update(faults: &mut Faults, pod: &Value, old: &Value) {
     match (new, before) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
             for text in in_range(new, 0, i64::from(i32::MAX)) {
-                faults.invalid(&deadline, new, text);
+                errors.invalid(&deadline, new, text);
             }
             return;
         }
         (Some(new), Some(before)) if before < new => {
-            faults.invalid(&deadline, new, "must be less than or equal to previous value");
+            errors.invalid(&deadline, new, "must be less than or equal to previous value");
             return;
         }
-        (None, Some(_)) => faults.invalid(
+        (None, Some(_)) => errors.invalid(
             &deadline,
             Value::Null,
             "must not update from a positive integer to nil value",
         ),
         _ => {}
     }
-    only_added_tolerations(faults, &path.child("tolerations"), pod, old);
+    only_added_tolerations(errors, &path.child("tolerations"), pod, old);
     let gates = path.child("schedulingGates");
     let known = texts(old.list("spec.schedulingGates"), "name");
     for gate in pod.list("spec.schedulingGates") {
         if !known.has(gate.text("name")) {
-            faults.forbidden(&gates, "only deletion is allowed, but found new scheduling gate");
+            errors.forbidden(&gates, "only deletion is allowed, but found new scheduling gate");
         }
     }
     if same(pod.dig("spec"), old.dig("spec")) {
@@ -403,7 +403,7 @@ fn update(faults: &mut Faults, pod: &Value, old: &Value) {
     if !old.list("spec.schedulingGates").is_empty() {
         for (key, value) in old.entries("spec.nodeSelector") {
             if munged.dig("nodeSelector").get(key) != Some(value) {
-                faults.invalid_value(
+                errors.invalid_value(
                     &path.child("nodeSelector"),
                     munged.dig("nodeSelector"),
                     "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
@@ -415,7 +415,7 @@ fn update(faults: &mut Faults, pod: &Value, old: &Value) {
         munged.copy_key("affinity", old.dig("spec"));
     }
     if !same(&munged, old.dig("spec")) {
-        faults.forbidden(
+        errors.forbidden(
             &path,
             format!(
                 "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n{}",
@@ -453,14 +453,14 @@ impl EntriesOf for Value {
     }
 }
 
-fn only_added_tolerations(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Value) {
+fn only_added_tolerations(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value, old: &Value) {
     fn identity(toleration: &Value) -> [&str; 4] {
         ["key", "operator", "value", "effect"].map(|key| toleration.text(key))
     }
     let now: Seen<[&str; 4]> = pod.list("spec.tolerations").iter().map(identity).collect();
     for before in old.list("spec.tolerations") {
         if !now.has(&identity(before)) {
-            faults.forbidden(
+            errors.forbidden(
                 path,
                 "existing toleration can not be modified except its tolerationSeconds",
             );
@@ -469,13 +469,13 @@ fn only_added_tolerations(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value
     }
 }
 
-fn status(faults: &mut Faults, pod: &Value, old: &Value) {
+fn status(errors: &mut Errors, pod: &Value, old: &Value) {
     let path = FieldPath::new("status");
     let conditions = path.child("conditions");
     for (index, condition) in pod.list("status.conditions").iter().enumerate() {
         let generation = condition.int("observedGeneration");
         if let Some(generation) = generation.filter(|g| *g < 0) {
-            faults.invalid(
+            errors.invalid(
                 &conditions.index(index).child("observedGeneration"),
                 generation,
                 "must be a non-negative integer",
@@ -484,29 +484,29 @@ fn status(faults: &mut Faults, pod: &Value, old: &Value) {
     }
     let nominated = pod.text("status.nominatedNodeName");
     if nominated != old.text("status.nominatedNodeName") && !nominated.is_empty() {
-        faults.text(
+        errors.text(
             &path.child("nominatedNodeName"),
             nominated,
             dns1123_subdomain(nominated),
         );
         if !old.text("spec.nodeName").is_empty() {
-            faults.forbidden(
+            errors.forbidden(
                 &path.child("nominatedNodeName"),
                 "may not be set on pods that are already bound to a node",
             );
         }
     }
     if let Some(generation) = pod.int("status.observedGeneration").filter(|g| *g < 0) {
-        faults.invalid(
+        errors.invalid(
             &path.child("observedGeneration"),
             generation,
             "must be a non-negative integer",
         );
     }
     if pod.text("status.qosClass") != old.text("status.qosClass") {
-        faults.invalid(&path.child("qosClass"), pod.text("status.qosClass"), IMMUTABLE);
+        errors.invalid(&path.child("qosClass"), pod.text("status.qosClass"), IMMUTABLE);
     }
-    transitions(faults, &path, pod, old);
+    transitions(errors, &path, pod, old);
     for (key, list) in [("podIPs", "status.podIPs"), ("hostIPs", "status.hostIPs")] {
         let at = path.child(key);
         let ips = pod.list(list);
@@ -518,11 +518,11 @@ fn status(faults: &mut Faults, pod: &Value, old: &Value) {
             let text = ip.text("ip");
             if text.parse::<std::net::IpAddr>().is_err() {
                 let at = at.index(index);
-                pod_spec_ip(faults, &at, text);
+                pod_spec_ip(errors, &at, text);
             }
         }
         if ips.len() > 2 || four.len() > 1 || six.len() > 1 {
-            faults.invalid_value(
+            errors.invalid_value(
                 &at,
                 pod.dig(list),
                 "may specify no more than one IP for each IP family",
@@ -531,12 +531,12 @@ fn status(faults: &mut Faults, pod: &Value, old: &Value) {
     }
 }
 
-fn pod_spec_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
-    pod_spec::ip(faults, path, text);
+fn pod_spec_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
+    pod_spec::ip(errors, path, text);
 }
 
 /// Containers that have ended for good stay ended.
-fn transitions(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Value) {
+fn transitions(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value, old: &Value) {
     let policy = old.text("spec.restartPolicy");
     if policy == "Always" {
         return;
@@ -554,7 +554,7 @@ fn transitions(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Val
         let now = now.get(before.text("name"));
         if now.is_some_and(|now| !now.has("state.terminated")) {
             let at = at.index(index);
-            faults.forbidden(
+            errors.forbidden(
                 &at.child("state"),
                 "may not be transitioned to non-terminated state",
             );
@@ -566,10 +566,10 @@ fn transitions(faults: &mut Faults, path: &FieldPath<'_>, pod: &Value, old: &Val
 mod tests {
     use super::*;
 
-    fn faults_of(spec: Value) -> Vec<String> {
+    fn errors_of(spec: Value) -> Vec<String> {
         let mut pod = json!({"metadata": {"name": "p"}, "spec": spec});
         Pods.default(&mut pod);
-        Faults::collect(|faults| metadata_and_spec(faults, &pod))
+        Errors::collect(|errors| metadata_and_spec(errors, &pod))
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -581,7 +581,7 @@ mod tests {
         for (key, value) in container.as_object().into_iter().flatten() {
             whole[key] = value.clone();
         }
-        assert_eq!(faults_of(json!({"containers": [whole]})), expected);
+        assert_eq!(errors_of(json!({"containers": [whole]})), expected);
     }
 
     #[test]
@@ -645,7 +645,7 @@ mod tests {
         let check = |key: &str, value: Value, expected: usize| {
             let mut new = old.clone();
             new.ensure("spec").put(key, value);
-            let found = Faults::collect(|faults| update(faults, &new, &old));
+            let found = Errors::collect(|errors| update(errors, &new, &old));
             assert_eq!(found.len(), expected, "{found:?}");
         };
         check("activeDeadlineSeconds", json!(5), 0);

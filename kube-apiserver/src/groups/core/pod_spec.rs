@@ -6,7 +6,7 @@ use machinery::names::{dns1123_label, dns1123_subdomain, in_range, unix_id};
 use machinery::{FieldPath, Map};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::Seen;
 
@@ -36,67 +36,67 @@ pub(crate) struct Whose<'a> {
 }
 
 /// Checks a pod specification at `path`.
-pub(crate) fn validate(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, whose: Whose<'_>) {
-    let volumes = volumes::validate(faults, &path.child("volumes"), spec.list("volumes"), whose);
-    let claims = scheduling::resource_claims(faults, &path.child("resourceClaims"), spec);
-    containers::validate(faults, path, spec, &volumes, &claims, whose);
+pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, whose: Whose<'_>) {
+    let volumes = volumes::validate(errors, &path.child("volumes"), spec.list("volumes"), whose);
+    let claims = scheduling::resource_claims(errors, &path.child("resourceClaims"), spec);
+    containers::validate(errors, path, spec, &volumes, &claims, whose);
     if spec.has("resources") {
-        pod_resources(faults, &path.child("resources"), spec.dig("resources"), &claims);
+        pod_resources(errors, &path.child("resources"), spec.dig("resources"), &claims);
     }
-    host_network(faults, &path.child("containers"), spec, whose);
-    faults.required_one_of(
+    host_network(errors, &path.child("containers"), spec, whose);
+    errors.required_one_of(
         &path.child("restartPolicy"),
         spec.text("restartPolicy"),
         &["Always", "OnFailure", "Never"],
     );
-    faults.required_one_of(
+    errors.required_one_of(
         &path.child("dnsPolicy"),
         spec.text("dnsPolicy"),
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     );
     if let Some(labels) = spec.object_at("nodeSelector") {
-        labels_at(faults, &path.child("nodeSelector"), labels);
+        labels_at(errors, &path.child("nodeSelector"), labels);
     }
-    security_context(faults, &path.child("securityContext"), spec);
-    scheduling::affinity(faults, &path.child("affinity"), spec.dig("affinity"));
-    dns_config(faults, &path.child("dnsConfig"), spec);
-    scheduling::gates(faults, path, spec);
+    security_context(errors, &path.child("securityContext"), spec);
+    scheduling::affinity(errors, &path.child("affinity"), spec.dig("affinity"));
+    dns_config(errors, &path.child("dnsConfig"), spec);
+    scheduling::gates(errors, path, spec);
     scheduling::spread(
-        faults,
+        errors,
         &path.child("topologySpreadConstraints"),
         spec.list("topologySpreadConstraints"),
     );
-    host_users(faults, path, spec);
-    hostname_override(faults, &path.child("hostnameOverride"), spec);
-    name(faults, path, spec, "serviceAccountName");
-    name(faults, path, spec, "nodeName");
+    host_users(errors, path, spec);
+    hostname_override(errors, &path.child("hostnameOverride"), spec);
+    name(errors, path, spec, "serviceAccountName");
+    name(errors, path, spec, "nodeName");
     if let Some(seconds) = spec.int("activeDeadlineSeconds") {
         for text in in_range(seconds, 1, i64::from(i32::MAX)) {
-            faults.invalid(&path.child("activeDeadlineSeconds"), seconds, text);
+            errors.invalid(&path.child("activeDeadlineSeconds"), seconds, text);
         }
     }
     for key in ["hostname", "subdomain"] {
         let text = spec.text(key);
         if !text.is_empty() {
-            label(faults, &path.child(key), text);
+            label(errors, &path.child(key), text);
         }
     }
-    tolerations(faults, &path.child("tolerations"), spec.list("tolerations"));
+    tolerations(errors, &path.child("tolerations"), spec.list("tolerations"));
     let aliases = path.child("hostAliases");
     for (index, alias) in spec.list("hostAliases").iter().enumerate() {
         let path = aliases.index(index);
-        ip(faults, &path.child("ip"), alias.text("ip"));
+        ip(errors, &path.child("ip"), alias.text("ip"));
         let names = path.child("hostnames");
         for (index, host) in alias.strings("hostnames").enumerate() {
-            faults.text(&names.index(index), host, dns1123_subdomain(host));
+            errors.text(&names.index(index), host, dns1123_subdomain(host));
         }
     }
-    name(faults, path, spec, "priorityClassName");
+    name(errors, path, spec, "priorityClassName");
     if let Some(class) = spec.dig("runtimeClassName").as_str() {
-        faults.text(&path.child("runtimeClassName"), class, dns1123_subdomain(class));
+        errors.text(&path.child("runtimeClassName"), class, dns1123_subdomain(class));
     }
     if spec.has("preemptionPolicy") {
-        faults.required_one_of(
+        errors.required_one_of(
             &path.child("preemptionPolicy"),
             spec.text("preemptionPolicy"),
             &["PreemptLowerPriority", "Never"],
@@ -104,39 +104,39 @@ pub(crate) fn validate(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, 
     }
     if spec.has("overhead") {
         let overhead = serde_json::json!({"limits": spec.dig("overhead")});
-        resources(faults, &path.child("overhead"), &overhead, &Claims::default());
+        resources(errors, &path.child("overhead"), &overhead, &Claims::default());
     }
     if spec.has("os") {
-        operating_system(faults, path, spec);
+        operating_system(errors, path, spec);
     }
 }
 
 /// A DNS label.
-pub(crate) fn label(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
-    faults.text(path, text, dns1123_label(text));
+pub(crate) fn label(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
+    errors.text(path, text, dns1123_label(text));
 }
 
 /// An address of a field that was once lax.
-pub(crate) fn ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+pub(crate) fn ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
     for error in validate_ip_legacy(path, text, false, &[]) {
-        faults.push(error);
+        errors.push(error);
     }
 }
 
-pub(crate) fn labels_at(faults: &mut Faults, path: &FieldPath<'_>, labels: &Map<String, Value>) {
+pub(crate) fn labels_at(errors: &mut Errors, path: &FieldPath<'_>, labels: &Map<String, Value>) {
     for error in validate_labels(labels, path) {
-        faults.push(error);
+        errors.push(error);
     }
 }
 
-fn name(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, key: &str) {
+fn name(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, key: &str) {
     let text = spec.text(key);
     if !text.is_empty() {
-        faults.text(&path.child(key), text, dns1123_subdomain(text));
+        errors.text(&path.child(key), text, dns1123_subdomain(text));
     }
 }
 
-fn host_network(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, whose: Whose<'_>) {
+fn host_network(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, whose: Whose<'_>) {
     if !spec.flag("hostNetwork") {
         return;
     }
@@ -147,7 +147,7 @@ fn host_network(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, whose: 
             let host = port.int("hostPort").unwrap_or_default();
             let own = port.int("containerPort").unwrap_or_default();
             if (whose.pod || host != 0) && host != own {
-                faults.invalid(
+                errors.invalid(
                     &ports.index(index).child("hostPort"),
                     host,
                     "must match `containerPort` when `hostNetwork` is true",
@@ -157,7 +157,7 @@ fn host_network(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, whose: 
     }
 }
 
-fn host_users(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn host_users(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     if spec.dig("hostUsers").as_bool() != Some(false) {
         return;
     }
@@ -167,63 +167,63 @@ fn host_users(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         ("hostIPC", "HostIPC"),
     ] {
         if spec.flag(key) {
-            faults.forbidden(&path.child(name), "when `hostUsers` is false");
+            errors.forbidden(&path.child(name), "when `hostUsers` is false");
         }
     }
 }
 
-fn hostname_override(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn hostname_override(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let Some(name) = spec.dig("hostnameOverride").as_str() else {
         return;
     };
     if spec.flag("setHostnameAsFQDN") {
-        faults.forbidden(path, "may not be specified when setHostnameAsFQDN is true");
+        errors.forbidden(path, "may not be specified when setHostnameAsFQDN is true");
     }
     if spec.flag("hostNetwork") {
-        faults.forbidden(path, "may not be specified when hostNetwork is true");
+        errors.forbidden(path, "may not be specified when hostNetwork is true");
     }
     if name.len() > 64 {
-        faults.too_long(path, 64);
+        errors.too_long(path, 64);
     }
-    faults.text(path, name, dns1123_subdomain(name));
+    errors.text(path, name, dns1123_subdomain(name));
 }
 
-fn dns_config(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn dns_config(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let config = spec.dig("dnsConfig");
     let servers = path.child("nameservers");
     if spec.text("dnsPolicy") == "None" {
         if config.is_null() {
-            return faults.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
+            return errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
         }
         if config.list("nameservers").is_empty() {
             let text = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            return faults.required(&servers, text);
+            return errors.required(&servers, text);
         }
     }
     if config.is_null() {
         return;
     }
     if config.list("nameservers").len() > 3 {
-        faults.invalid_value(
+        errors.invalid_value(
             &servers,
             config.dig("nameservers"),
             "must not have more than 3 nameservers",
         );
     }
     for (index, server) in config.strings("nameservers").enumerate() {
-        ip(faults, &servers.index(index), server);
+        ip(errors, &servers.index(index), server);
     }
     let searches = path.child("searches");
     let list: Vec<&str> = config.strings("searches").collect();
     if list.len() > 32 {
-        faults.invalid_value(
+        errors.invalid_value(
             &searches,
             config.dig("searches"),
             "must not have more than 32 search paths",
         );
     }
     if list.join(" ").len() > 2048 {
-        faults.invalid_value(
+        errors.invalid_value(
             &searches,
             config.dig("searches"),
             "must not have more than 2048 characters (including spaces) in the search list",
@@ -231,7 +231,7 @@ fn dns_config(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     }
     for (index, search) in list.into_iter().enumerate().filter(|(_, s)| *s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        faults.text(
+        errors.text(
             &searches.index(index),
             search,
             machinery::names::dns1123_subdomain_with_underscore(search),
@@ -240,17 +240,17 @@ fn dns_config(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let options = path.child("options");
     for (index, option) in config.list("options").iter().enumerate() {
         if option.text("name").is_empty() {
-            faults.required(&options.index(index), "must not be empty");
+            errors.required(&options.index(index), "must not be empty");
         }
     }
 }
 
-fn security_context(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn security_context(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let context = spec.dig("securityContext");
     for key in ["fsGroup", "runAsUser", "runAsGroup"] {
         if let Some(id) = context.int(key) {
             for text in unix_id(id) {
-                faults.invalid(&path.child(key), id, text);
+                errors.invalid(&path.child(key), id, text);
             }
         }
     }
@@ -262,34 +262,34 @@ fn security_context(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         .enumerate()
     {
         for text in unix_id(id) {
-            faults.invalid(&groups.index(index), id, text);
+            errors.invalid(&groups.index(index), id, text);
         }
     }
     if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
-        faults.invalid(
+        errors.invalid(
             &path.child("shareProcessNamespace"),
             true,
             "ShareProcessNamespace and HostPID cannot both be enabled",
         );
     }
-    sysctls(faults, &path.child("sysctls"), context.list("sysctls"));
+    sysctls(errors, &path.child("sysctls"), context.list("sysctls"));
     if context.has("fsGroupChangePolicy") {
-        faults.one_of(
+        errors.one_of(
             &path.child("fsGroupChangePolicy"),
             context.text("fsGroupChangePolicy"),
             &["Always", "OnRootMismatch"],
         );
     }
-    profiles(faults, path, context);
+    profiles(errors, path, context);
     if context.has("supplementalGroupsPolicy") {
-        faults.one_of(
+        errors.one_of(
             &path.child("supplementalGroupsPolicy"),
             context.text("supplementalGroupsPolicy"),
             &["Merge", "Strict"],
         );
     }
     if context.has("seLinuxChangePolicy") {
-        faults.one_of(
+        errors.one_of(
             &path.child("seLinuxChangePolicy"),
             context.text("seLinuxChangePolicy"),
             &["MountOption", "Recursive"],
@@ -297,21 +297,21 @@ fn security_context(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     }
 }
 
-fn sysctls(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+fn sysctls(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     let mut seen = Seen::default();
     for (index, sysctl) in list.iter().enumerate() {
         let path = path.index(index);
         let name = sysctl.text("name");
         if name.is_empty() {
-            faults.required(&path.child("name"), "");
+            errors.required(&path.child("name"), "");
         } else if !sysctl_name(name) {
-            faults.invalid(
+            errors.invalid(
                 &path.child("name"),
                 name,
                 "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
             );
         } else if seen.again(name) {
-            faults.duplicate(&path.child("name"), name);
+            errors.duplicate(&path.child("name"), name);
         }
     }
 }
@@ -328,7 +328,7 @@ fn sysctl_name(name: &str) -> bool {
 }
 
 /// Seccomp and AppArmor profiles, of a pod or a container.
-fn profiles(faults: &mut Faults, path: &FieldPath<'_>, context: &Value) {
+fn profiles(errors: &mut Errors, path: &FieldPath<'_>, context: &Value) {
     for key in ["seccompProfile", "appArmorProfile"] {
         let profile = context.dig(key);
         if profile.is_null() {
@@ -337,14 +337,14 @@ fn profiles(faults: &mut Faults, path: &FieldPath<'_>, context: &Value) {
         let path = path.child(key);
         let kind = profile.text("type");
         let local = profile.dig("localhostProfile");
-        faults.required_one_of(
+        errors.required_one_of(
             &path.child("type"),
             kind,
             &["Localhost", "RuntimeDefault", "Unconfined"],
         );
         let local_path = path.child("localhostProfile");
         match (kind == "Localhost", local.as_str()) {
-            (true, None) => faults.required(
+            (true, None) => errors.required(
                 &local_path,
                 if key == "seccompProfile" {
                     "must be set when seccomp type is Localhost"
@@ -353,17 +353,17 @@ fn profiles(faults: &mut Faults, path: &FieldPath<'_>, context: &Value) {
                 },
             ),
             (true, Some(file)) if key == "seccompProfile" => {
-                volumes::local_descending_path(faults, &local_path, file);
+                volumes::local_descending_path(errors, &local_path, file);
             }
             (true, Some(file)) if file.trim().is_empty() => {
-                faults.required(&local_path, "must be set when AppArmor type is Localhost")
+                errors.required(&local_path, "must be set when AppArmor type is Localhost")
             }
-            (false, Some(file)) if key == "seccompProfile" => faults.invalid(
+            (false, Some(file)) if key == "seccompProfile" => errors.invalid(
                 &local_path,
                 file,
                 "can only be set when seccomp type is Localhost",
             ),
-            (false, Some(file)) => faults.invalid(
+            (false, Some(file)) => errors.invalid(
                 &local_path,
                 file,
                 "can only be set when AppArmor type is Localhost",
@@ -373,26 +373,26 @@ fn profiles(faults: &mut Faults, path: &FieldPath<'_>, context: &Value) {
     }
 }
 
-fn pod_resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
+fn pod_resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
     for kind in ["limits", "requests"] {
         let path = path.child(kind);
         for (name, _) in value.entries(kind) {
             if !matches!(name, "cpu" | "memory") && !name.starts_with("hugepages-") {
-                faults.unsupported(&path.key(name), name, &["cpu", "hugepages-", "memory"]);
+                errors.unsupported(&path.key(name), name, &["cpu", "hugepages-", "memory"]);
             }
         }
     }
-    resources(faults, path, value, claims);
+    resources(errors, path, value, claims);
 }
 
 /// What an operating system excludes.
-fn operating_system(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn operating_system(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let os = path.child("os");
     let name = spec.text("os.name");
     if name.is_empty() {
-        return faults.required(&os.child("name"), "cannot be empty");
+        return errors.required(&os.child("name"), "cannot be empty");
     }
-    if !faults.one_of(&os.child("name"), name, &["linux", "windows"]) {
+    if !errors.one_of(&os.child("name"), name, &["linux", "windows"]) {
         return;
     }
     let context = path.child("securityContext");
@@ -400,7 +400,7 @@ fn operating_system(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     match name {
         "linux" => {
             if spec.has("securityContext.windowsOptions") {
-                faults.forbidden(
+                errors.forbidden(
                     &context.child("windowsOptions"),
                     "windows options cannot be set for a linux pod",
                 );
@@ -409,7 +409,7 @@ fn operating_system(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         _ => {
             for key in ["hostPID", "hostIPC", "hostUsers"] {
                 if spec.flag(key) || (key == "hostUsers" && spec.has(key)) {
-                    faults.forbidden(&path.child(key), denied);
+                    errors.forbidden(&path.child(key), denied);
                 }
             }
             for key in [
@@ -426,7 +426,7 @@ fn operating_system(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
                 "supplementalGroupsPolicy",
             ] {
                 if spec.dig("securityContext").has(key) {
-                    faults.forbidden(&context.child(key), denied);
+                    errors.forbidden(&context.child(key), denied);
                 }
             }
         }

@@ -7,7 +7,7 @@ use machinery::{FieldPath, Map};
 use serde_json::Value;
 
 use super::pod_spec::{self, Whose};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -15,11 +15,11 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["template"],
     returns_deleted: true,
     default: |object| default_template(object.ensure("template")),
-    validate: |faults, object| {
-        validate_template(faults, &FieldPath::new("template"), object.dig("template"));
+    validate: |errors, object| {
+        validate_template(errors, &FieldPath::new("template"), object.dig("template"));
     },
-    validate_update: |faults, object, _| {
-        validate_template(faults, &FieldPath::new("template"), object.dig("template"));
+    validate_update: |errors, object, _| {
+        validate_template(errors, &FieldPath::new("template"), object.dig("template"));
     },
     warnings: |object, old| warnings("template", object.dig("template"), old.dig("template")),
     ..Rules::PLAIN
@@ -32,52 +32,52 @@ pub(crate) fn default_template(template: &mut Value) {
 }
 
 /// Checks a template at `path`.
-pub(crate) fn validate_template(faults: &mut Faults, path: &FieldPath<'_>, template: &Value) {
+pub(crate) fn validate_template(errors: &mut Errors, path: &FieldPath<'_>, template: &Value) {
     if let Some(labels) = template.object_at("metadata.labels") {
-        pod_spec::labels_at(faults, &path.child("labels"), labels);
+        pod_spec::labels_at(errors, &path.child("labels"), labels);
     }
-    annotations(faults, &path.child("annotations"), template);
+    annotations(errors, &path.child("annotations"), template);
     let spec = path.child("spec");
-    pod_spec::validate(faults, &spec, template.dig("spec"), Whose::default());
+    pod_spec::validate(errors, &spec, template.dig("spec"), Whose::default());
     if !template.list("spec.ephemeralContainers").is_empty() {
-        faults.forbidden(
+        errors.forbidden(
             &spec.child("ephemeralContainers"),
             "ephemeral containers not allowed in pod template",
         );
     }
 }
 
-fn annotations(faults: &mut Faults, path: &FieldPath<'_>, template: &Value) {
+fn annotations(errors: &mut Errors, path: &FieldPath<'_>, template: &Value) {
     if let Some(annotations) = template.object_at("metadata.annotations") {
         for error in validate_annotations(annotations, path) {
-            faults.push(error);
+            errors.push(error);
         }
     }
-    super::pod::pod_annotations(faults, path, template);
+    super::pod::pod_annotations(errors, path, template);
 }
 
 /// Checks a selector that must be there and select something; gives it when it can be used.
 pub(crate) fn selector(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     value: &Value,
     kind: &str,
     invalid: &str,
 ) -> Option<LabelSelector> {
     if value.is_null() {
-        faults.required(path, "");
+        errors.required(path, "");
     } else {
         for error in validate_label_selector(value, SelectorChecks::default(), path) {
-            faults.push(error);
+            errors.push(error);
         }
         if value.entries("matchLabels").count() + value.list("matchExpressions").len() == 0 {
-            faults.invalid_value(path, value, format!("empty selector is invalid for {kind}"));
+            errors.invalid_value(path, value, format!("empty selector is invalid for {kind}"));
         }
     }
     match parse(value) {
         Ok(selector) => Some(selector),
         Err(_) => {
-            faults.invalid_value(path, value, invalid);
+            errors.invalid_value(path, value, invalid);
             None
         }
     }
@@ -93,7 +93,7 @@ pub(crate) fn parse(value: &Value) -> Result<LabelSelector, String> {
 
 /// Checks that a template's pods are selected. `spare_empty`: a selector of everything is another rule's business.
 pub(crate) fn selected(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     template: &Value,
     selector: &LabelSelector,
@@ -106,7 +106,7 @@ pub(crate) fn selected(
     }
     if !selector.matches(labels.unwrap_or(&none)) {
         let metadata = path.child("metadata");
-        faults.invalid_value(
+        errors.invalid_value(
             &metadata.child("labels"),
             template.dig("metadata.labels"),
             "`selector` does not match template `labels`",
@@ -115,15 +115,15 @@ pub(crate) fn selected(
 }
 
 /// What pods that are kept running may not say.
-pub(crate) fn always_running(faults: &mut Faults, path: &FieldPath<'_>, template: &Value, kind: &str) {
+pub(crate) fn always_running(errors: &mut Errors, path: &FieldPath<'_>, template: &Value, kind: &str) {
     let spec = path.child("spec");
-    faults.one_of(
+    errors.one_of(
         &spec.child("restartPolicy"),
         template.text("spec.restartPolicy"),
         &["Always"],
     );
     if template.has("spec.activeDeadlineSeconds") {
-        faults.forbidden(
+        errors.forbidden(
             &spec.child("activeDeadlineSeconds"),
             format!("activeDeadlineSeconds in {kind} is not Supported"),
         );

@@ -6,7 +6,7 @@ use machinery::{FieldPath, Map};
 use serde_json::Value;
 
 use super::pod_template::{always_running, default_template, selected, validate_template, warnings};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::apps::counts;
 use crate::json::Json;
 use crate::rules::Rules;
@@ -17,10 +17,10 @@ pub(crate) static RULES: Rules = Rules {
     propagation: DefaultPropagation::Orphan,
     default,
     validate,
-    validate_update: |faults, object, _| validate(faults, object),
-    validate_status: |faults, object, _| {
+    validate_update: |errors, object, _| validate(errors, object),
+    validate_status: |errors, object, _| {
         counts(
-            faults,
+            errors,
             object,
             &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
         );
@@ -55,25 +55,25 @@ fn default(object: &mut Value) {
     object.ensure("status").fill("replicas", 0);
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    faults.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
+    errors.non_negative(&path.child("minReadySeconds"), spec.int("minReadySeconds"));
     let empty = Map::new();
     let labels = spec.object_at("selector").unwrap_or(&empty);
     if labels.is_empty() {
-        faults.required(&path.child("selector"), "");
+        errors.required(&path.child("selector"), "");
     }
-    faults.non_negative(&path.child("replicas"), spec.int("replicas"));
+    errors.non_negative(&path.child("replicas"), spec.int("replicas"));
     let at = path.child("template");
     let template = spec.dig("template");
     if template.is_null() {
-        return faults.required(&at, "");
+        return errors.required(&at, "");
     }
     let selector = LabelSelector::from_set(labels);
-    selected(faults, &at, template, &selector, true);
-    validate_template(faults, &at, template);
-    always_running(faults, &at, template, "ReplicationController");
+    selected(errors, &at, template, &selector, true);
+    validate_template(errors, &at, template);
+    always_running(errors, &at, template, "ReplicationController");
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::limit_range::standard_name;
 use super::pod_spec::{STANDARD, quantity_value};
-use crate::faults::{Faults, IMMUTABLE};
+use crate::errors::{Errors, IMMUTABLE};
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -17,9 +17,9 @@ pub(crate) static RULES: Rules = Rules {
     default: |object| {
         object.ensure("spec");
     },
-    validate: |faults, object| validate(faults, object),
-    validate_update: |faults, object, old| {
-        validate(faults, object);
+    validate: |errors, object| validate(errors, object),
+    validate_update: |errors, object, old| {
+        validate(errors, object);
         let scopes = |object: &Value| -> Vec<String> {
             let mut scopes: Vec<String> = object.strings("spec.scopes").map(str::to_string).collect();
             scopes.sort();
@@ -27,17 +27,17 @@ pub(crate) static RULES: Rules = Rules {
             scopes
         };
         if scopes(object) != scopes(old) {
-            faults.invalid_value(
+            errors.invalid_value(
                 &FieldPath::new("spec.scopes"),
                 object.dig("spec.scopes"),
                 IMMUTABLE,
             );
         }
     },
-    validate_status: |faults, object, _| {
+    validate_status: |errors, object, _| {
         let path = FieldPath::new("status");
         for key in ["hard", "used"] {
-            amounts(faults, &path.child(key), object.dig("status").dig(key));
+            amounts(errors, &path.child(key), object.dig("status").dig(key));
         }
     },
     ..Rules::PLAIN
@@ -49,34 +49,34 @@ fn counted(name: &str) -> bool {
     (name != "storage" && STANDARD.contains(&name)) || huge
 }
 
-fn amounts(faults: &mut Faults, path: &FieldPath<'_>, amounts: &Value) {
+fn amounts(errors: &mut Errors, path: &FieldPath<'_>, amounts: &Value) {
     for (name, amount) in amounts.as_object().into_iter().flatten() {
         let path = path.key(name);
-        standard_name(faults, &path, name);
+        standard_name(errors, &path, name);
         if !name.contains('/') && !counted(name) {
-            faults.invalid(&path, name.as_str(), "must be a standard resource for quota");
+            errors.invalid(&path, name.as_str(), "must be a standard resource for quota");
         }
-        quantity_value(faults, &path, name, amount);
+        quantity_value(errors, &path, name, amount);
     }
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    amounts(faults, &path.child("hard"), spec.dig("hard"));
+    amounts(errors, &path.child("hard"), spec.dig("hard"));
     let at = path.child("scopes");
     let shown = spec.dig("scopes");
     let mut unfit = Unfit::of(spec);
     for scope in spec.strings("scopes") {
         if !known(scope) {
-            faults.invalid_value(&at, shown, "unsupported scope");
+            errors.invalid_value(&at, shown, "unsupported scope");
         }
-        unfit.report(faults, &at, scope, shown);
+        unfit.report(errors, &at, scope, shown);
     }
     let scopes: Vec<&str> = spec.strings("scopes").collect();
-    conflicts(faults, &at, &scopes, shown);
+    conflicts(errors, &at, &scopes, shown);
     if spec.has("scopeSelector") {
-        selector(faults, &path.child("scopeSelector"), spec);
+        selector(errors, &path.child("scopeSelector"), spec);
     }
 }
 
@@ -122,7 +122,7 @@ impl<'v> Unfit<'v> {
     }
 
     /// Reports each of them, as upstream does.
-    fn report(&mut self, faults: &mut Faults, path: &FieldPath<'_>, scope: &'v str, shown: &Value) {
+    fn report(&mut self, errors: &mut Errors, path: &FieldPath<'_>, scope: &'v str, shown: &Value) {
         let names = || self.spec.entries("hard").map(|(name, _)| name);
         let unfit = || {
             names()
@@ -131,23 +131,23 @@ impl<'v> Unfit<'v> {
         };
         let count = *self.by_scope.entry(scope).or_insert_with(unfit);
         for _ in 0..count {
-            if faults.is_full() {
+            if errors.is_full() {
                 return;
             }
-            faults.invalid_value(path, shown, "unsupported scope applied to resource");
+            errors.invalid_value(path, shown, "unsupported scope applied to resource");
         }
     }
 }
 
-fn conflicts(faults: &mut Faults, path: &FieldPath<'_>, scopes: &[&str], shown: &Value) {
+fn conflicts(errors: &mut Errors, path: &FieldPath<'_>, scopes: &[&str], shown: &Value) {
     for pair in [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]] {
         if pair.iter().all(|scope| scopes.contains(scope)) {
-            faults.invalid_value(path, shown, "conflicting scopes");
+            errors.invalid_value(path, shown, "conflicting scopes");
         }
     }
 }
 
-fn selector(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+fn selector(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let path = path.child("matchExpressions");
     let mut scopes = Vec::new();
     let mut unfit = Unfit::of(spec);
@@ -155,12 +155,12 @@ fn selector(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
         scopes.push(scope);
         if !known(scope) {
-            faults.invalid(&path.child("scopeName"), scope, "unsupported scope");
+            errors.invalid(&path.child("scopeName"), scope, "unsupported scope");
         }
-        unfit.report(faults, &path, scope, spec.dig("scopeSelector"));
+        unfit.report(errors, &path, scope, spec.dig("scopeSelector"));
         let valued = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
         if known(scope) && !valued && operator != "Exists" {
-            faults.invalid(
+            errors.invalid(
                 &path.child("operator"),
                 operator,
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity",
@@ -169,20 +169,20 @@ fn selector(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
         let none = requirement.list("values").is_empty();
         let values = path.child("values");
         match operator {
-            "In" | "NotIn" if none => faults.required(
+            "In" | "NotIn" if none => errors.required(
                 &values,
                 "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
             ),
-            "Exists" | "DoesNotExist" if !none => faults.invalid_value(
+            "Exists" | "DoesNotExist" if !none => errors.invalid_value(
                 &values,
                 requirement.dig("values"),
                 "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
             ),
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => faults.invalid(&path.child("operator"), operator, "not a valid selector operator"),
+            _ => errors.invalid(&path.child("operator"), operator, "not a valid selector operator"),
         }
     }
-    conflicts(faults, &path, &scopes, spec.dig("scopes"));
+    conflicts(errors, &path, &scopes, spec.dig("scopes"));
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     use serde_json::json;
 
     fn check(spec: Value, expected: &[&str]) {
-        let found = Faults::collect(|faults| validate(faults, &json!({"spec": spec})));
+        let found = Errors::collect(|errors| validate(errors, &json!({"spec": spec})));
         let found: Vec<String> = found
             .iter()
             .map(|e| format!("{}: {}", e.field, e.body()))

@@ -8,17 +8,17 @@ use machinery::{FieldPath, meta};
 use serde_json::{Map, Value};
 
 use super::config_map::{MAX_BYTES, decoded_len, frozen};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     default,
     validate,
-    validate_update: |faults, object, old| {
-        faults.immutable_at("type", object, old);
-        frozen(faults, object, old, &["data"]);
-        validate(faults, object);
+    validate_update: |errors, object, old| {
+        errors.immutable_at("type", object, old);
+        frozen(errors, object, old, &["data"]);
+        validate(errors, object);
     },
     prepare_update: |_, object, old| {
         // A client that leaves the type out means the same.
@@ -42,31 +42,31 @@ fn default(object: &mut Value) {
     }
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("data");
     let mut total = 0;
     for (key, value) in object.entries("data") {
-        faults.text(&path.key(key), key, config_map_key(key));
+        errors.text(&path.key(key), key, config_map_key(key));
         total += decoded_len(value.as_str().unwrap_or_default());
     }
     if total > MAX_BYTES {
-        faults.too_long(&path, MAX_BYTES);
+        errors.too_long(&path, MAX_BYTES);
     }
     let none = Map::new();
     let data = object.object_at("data").unwrap_or(&none);
-    let need = |faults: &mut Faults, key: &str| {
+    let need = |errors: &mut Errors, key: &str| {
         if !data.contains_key(key) {
-            faults.required(&path.key(key), "");
+            errors.required(&path.key(key), "");
         }
     };
-    let json = |faults: &mut Faults, key: &str| {
+    let json = |errors: &mut Errors, key: &str| {
         let Some(value) = data.get(key) else {
-            return faults.required(&path.key(key), "");
+            return errors.required(&path.key(key), "");
         };
         let bytes = STANDARD.decode(value.as_str().unwrap_or_default());
         let parsed: Result<Map<String, Value>, _> = serde_json::from_slice(&bytes.unwrap_or_default());
         if parsed.is_err() {
-            faults.invalid(&path.key(key), "<secret contents redacted>", "invalid JSON");
+            errors.invalid(&path.key(key), "<secret contents redacted>", "invalid JSON");
         }
     };
     match object.text("type") {
@@ -75,24 +75,24 @@ fn validate(faults: &mut Faults, object: &Value) {
             let name = meta::annotations(object).and_then(|notes| notes.get(NAME));
             if name.and_then(Value::as_str).unwrap_or_default().is_empty() {
                 let metadata = FieldPath::new("metadata");
-                faults.required(&metadata.child("annotations").key(NAME), "");
+                errors.required(&metadata.child("annotations").key(NAME), "");
             }
         }
-        "kubernetes.io/dockercfg" => json(faults, ".dockercfg"),
-        "kubernetes.io/dockerconfigjson" => json(faults, ".dockerconfigjson"),
+        "kubernetes.io/dockercfg" => json(errors, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => json(errors, ".dockerconfigjson"),
         "kubernetes.io/basic-auth" if !data.contains_key("username") && !data.contains_key("password") => {
-            need(faults, "username");
-            need(faults, "password");
+            need(errors, "username");
+            need(errors, "password");
         }
         "kubernetes.io/ssh-auth" => {
             let value = data.get("ssh-privatekey").and_then(Value::as_str);
             if value.unwrap_or_default().is_empty() {
-                faults.required(&path.key("ssh-privatekey"), "");
+                errors.required(&path.key("ssh-privatekey"), "");
             }
         }
         "kubernetes.io/tls" => {
-            need(faults, "tls.crt");
-            need(faults, "tls.key");
+            need(errors, "tls.crt");
+            need(errors, "tls.key");
         }
         _ => {}
     }

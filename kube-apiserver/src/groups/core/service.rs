@@ -10,7 +10,7 @@ use machinery::names::{
 use machinery::{FieldPath, meta};
 use serde_json::{Value, json};
 
-use crate::faults::{Faults, IMMUTABLE};
+use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -22,7 +22,7 @@ pub(crate) static RULES: Rules = Rules {
     returns_deleted: true,
     default,
     prepare_update: |_: &WriteContext<'_>, object, old| drop_by_type(object, old),
-    validate: |faults, object| validate(faults, object, &Value::Null),
+    validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update,
     warnings: |object, _| warnings(object),
     fields: || {
@@ -179,7 +179,7 @@ fn same_ports(service: &Value, old: &Value) -> bool {
     ports(service) == ports(old)
 }
 
-fn validate(faults: &mut Faults, service: &Value, old: &Value) {
+fn validate(errors: &mut Errors, service: &Value, old: &Value) {
     let metadata = FieldPath::new("metadata");
     let (hints, mode) = (
         note(service, HINTS),
@@ -188,7 +188,7 @@ fn validate(faults: &mut Faults, service: &Value, old: &Value) {
     if let (Some(hints), Some(mode)) = (hints, mode)
         && hints != mode
     {
-        faults.invalid(
+        errors.invalid(
             &metadata
                 .child("annotations")
                 .key("service.kubernetes.io/topology-mode"),
@@ -201,10 +201,10 @@ fn validate(faults: &mut Faults, service: &Value, old: &Value) {
     let kind = spec.text("type");
     let ports = spec.list("ports");
     if ports.is_empty() && !headless(service) && kind != "ExternalName" {
-        faults.required(&path.child("ports"), "");
+        errors.required(&path.child("ports"), "");
     }
     match kind {
-        "LoadBalancer" | "NodePort" if headless(service) => faults.invalid(
+        "LoadBalancer" | "NodePort" if headless(service) => errors.invalid(
             &path.child("clusterIPs").index(0),
             "None",
             format!("may not be set to 'None' for {kind} services"),
@@ -216,14 +216,14 @@ fn validate(faults: &mut Faults, service: &Value, old: &Value) {
                     _ => !spec.list(key).is_empty(),
                 };
                 if there {
-                    faults.forbidden(&path.child(key), "may not be set for ExternalName services");
+                    errors.forbidden(&path.child(key), "may not be set for ExternalName services");
                 }
             }
             let name = spec.text("externalName");
             let name = name.strip_suffix('.').unwrap_or(name);
             let path = path.child("externalName");
-            if faults.need(&path, name) {
-                faults.text(&path, name, dns1123_subdomain(name));
+            if errors.need(&path, name) {
+                errors.text(&path, name, dns1123_subdomain(name));
             }
         }
         _ => {}
@@ -231,36 +231,36 @@ fn validate(faults: &mut Faults, service: &Value, old: &Value) {
     let mut names = Seen::default();
     for (index, port) in ports.iter().enumerate() {
         one_port(
-            faults,
+            errors,
             &path.child("ports").index(index),
             port,
             ports.len() > 1,
             &mut names,
         );
     }
-    labels(faults, &path.child("selector"), spec.dig("selector"));
+    labels(errors, &path.child("selector"), spec.dig("selector"));
     let affinity = spec.text("sessionAffinity");
-    faults.required_one_of(&path.child("sessionAffinity"), affinity, &["ClientIP", "None"]);
+    errors.required_one_of(&path.child("sessionAffinity"), affinity, &["ClientIP", "None"]);
     session(
-        faults,
+        errors,
         &path.child("sessionAffinityConfig"),
         affinity,
         spec.dig("sessionAffinityConfig"),
     );
-    cluster_ips(faults, service, old);
-    addresses(faults, &path.child("externalIPs"), spec, old);
-    faults.required_one_of(
+    cluster_ips(errors, service, old);
+    addresses(errors, &path.child("externalIPs"), spec, old);
+    errors.required_one_of(
         &path.child("type"),
         kind,
         &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
     );
-    port_sets(faults, &path.child("ports"), kind, ports);
-    balancer(faults, &path, service, old);
-    traffic(faults, &path, service);
+    port_sets(errors, &path.child("ports"), kind, ports);
+    balancer(errors, &path, service, old);
+    traffic(errors, &path, service);
 }
 
 fn one_port<'a>(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     port: &'a Value,
     named: bool,
@@ -270,19 +270,19 @@ fn one_port<'a>(
     let at = path.child("name");
     if name.is_empty() {
         if named {
-            faults.required(&at, "");
+            errors.required(&at, "");
         }
     } else {
-        faults.text(&at, name, dns1123_label(name));
+        errors.text(&at, name, dns1123_label(name));
         if names.again(name) {
-            faults.duplicate(&at, name);
+            errors.duplicate(&at, name);
         }
     }
     let number = port.int("port").unwrap_or_default();
     for text in port_number(number) {
-        faults.invalid(&path.child("port"), number, text);
+        errors.invalid(&path.child("port"), number, text);
     }
-    faults.required_one_of(
+    errors.required_one_of(
         &path.child("protocol"),
         port.text("protocol"),
         &["SCTP", "TCP", "UDP"],
@@ -293,33 +293,33 @@ fn one_port<'a>(
         None => port_number(target.as_i64().unwrap_or_default()),
     };
     for text in texts {
-        faults.invalid_value(&path.child("targetPort"), target, text);
+        errors.invalid_value(&path.child("targetPort"), target, text);
     }
     if let Some(protocol) = port.dig("appProtocol").as_str() {
-        faults.text(&path.child("appProtocol"), protocol, qualified_name(protocol));
+        errors.text(&path.child("appProtocol"), protocol, qualified_name(protocol));
     }
 }
 
-pub(super) fn labels(faults: &mut Faults, path: &FieldPath<'_>, labels: &Value) {
+pub(super) fn labels(errors: &mut Errors, path: &FieldPath<'_>, labels: &Value) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        faults.text(path, key, label_key(key));
+        errors.text(path, key, label_key(key));
         let value = value.as_str().unwrap_or_default();
-        faults.text(path, value, label_value(value));
+        errors.text(path, value, label_value(value));
     }
 }
 
-fn session(faults: &mut Faults, path: &FieldPath<'_>, affinity: &str, config: &Value) {
+fn session(errors: &mut Errors, path: &FieldPath<'_>, affinity: &str, config: &Value) {
     match affinity {
         "ClientIP" => {
             if config.is_null() {
-                return faults.required(path, "when session affinity type is ClientIP");
+                return errors.required(path, "when session affinity type is ClientIP");
             }
             let path = path.child("clientIP");
             let Some(seconds) = config.int("clientIP.timeoutSeconds") else {
-                return faults.required(&path, "when session affinity type is ClientIP");
+                return errors.required(&path, "when session affinity type is ClientIP");
             };
             if seconds <= 0 || seconds > 86400 {
-                faults.invalid(
+                errors.invalid(
                     &path.child("timeoutSeconds"),
                     seconds,
                     "must be greater than 0 and less than 86400",
@@ -327,14 +327,14 @@ fn session(faults: &mut Faults, path: &FieldPath<'_>, affinity: &str, config: &V
             }
         }
         "None" if !config.is_null() => {
-            faults.forbidden(path, "must not be set when session affinity is None");
+            errors.forbidden(path, "must not be set when session affinity is None");
         }
         _ => {}
     }
 }
 
 /// The rules between `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`.
-pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
+pub(super) fn cluster_ips(errors: &mut Errors, service: &Value, old: &Value) {
     if service.text("spec.type") == "ExternalName" {
         return;
     }
@@ -350,24 +350,24 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
     let first = spec.text("clusterIP");
     if first.is_empty() {
         if !ips.is_empty() {
-            faults.invalid_value(&at, all, "must be empty when `clusterIP` is not specified");
+            errors.invalid_value(&at, all, "must be empty when `clusterIP` is not specified");
         }
     } else if ips.is_empty() {
-        faults.required(&at, "");
+        errors.required(&at, "");
     } else if ips.first() != Some(&first) {
-        faults.invalid_value(&at, all, "first value must match `clusterIP`");
+        errors.invalid_value(&at, all, "first value must match `clusterIP`");
     }
     let (mut families, mut seen) = (Vec::new(), Seen::default());
     for (index, family) in spec.strings("ipFamilies").enumerate() {
         let at = families_at.index(index);
-        faults.one_of(&at, family, &["IPv4", "IPv6"]);
+        errors.one_of(&at, family, &["IPv4", "IPv6"]);
         if seen.again(family) {
-            faults.duplicate(&at, family);
+            errors.duplicate(&at, family);
         }
         families.push(family);
     }
     if let Some(policy) = spec.dig("ipFamilyPolicy").as_str() {
-        faults.one_of(
+        errors.one_of(
             &policy_at,
             policy,
             &["PreferDualStack", "RequireDualStack", "SingleStack"],
@@ -379,24 +379,24 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
         if index == 0 && *ip == "None" {
             if ips.len() > 1 {
                 bad = true;
-                faults.invalid_value(&at, all, "'None' must be the first and only value");
+                errors.invalid_value(&at, all, "'None' must be the first and only value");
             }
             continue;
         }
         if ip.parse::<IpAddr>().is_err() && !before.has(*ip) {
             bad = true;
-            faults.invalid(&at.index(index), *ip, BAD_IP);
+            errors.invalid(&at.index(index), *ip, BAD_IP);
         }
     }
     if ips.len() > 2 {
-        faults.invalid_value(&at, all, "may only hold up to 2 values");
+        errors.invalid_value(&at, all, "may only hold up to 2 values");
     }
     if bad {
         return;
     }
     let v6 = |ip: &str| ip.contains(':');
     if ips.len() > 1 && ips.iter().all(|ip| v6(ip) == v6(ips[0])) {
-        faults.invalid_value(&at, all, "may specify no more than one IP for each IP family");
+        errors.invalid_value(&at, all, "may specify no more than one IP for each IP family");
     }
     if !headless(service) {
         for (index, (ip, family)) in ips.iter().zip(&families).enumerate() {
@@ -406,15 +406,15 @@ pub(super) fn cluster_ips(faults: &mut Faults, service: &Value, old: &Value) {
                 _ => continue,
             };
             let text = format!("expected an {other} value as indicated by `ipFamilies[{index}]`");
-            faults.invalid(&at.index(index), *ip, text);
+            errors.invalid(&at.index(index), *ip, text);
         }
     }
 }
 
 /// Why an address may not be an endpoint or an external address.
-pub(crate) fn endpoint_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+pub(crate) fn endpoint_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
     let Ok(ip) = text.parse::<IpAddr>() else {
-        return faults.invalid(path, text, "must be a valid IP address");
+        return errors.invalid(path, text, "must be a valid IP address");
     };
     let (link_local, local_multicast) = match ip {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
@@ -439,37 +439,37 @@ pub(crate) fn endpoint_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str)
         ),
     ] {
         if bad {
-            faults.invalid(path, text, why);
+            errors.invalid(path, text, why);
         }
     }
 }
 
-fn addresses(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value, old: &Value) {
+fn addresses(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, old: &Value) {
     let before: Seen<&str> = old.strings("spec.externalIPs").collect();
     for (index, ip) in spec.strings("externalIPs").enumerate() {
         if ip.parse::<IpAddr>().is_err() && before.has(ip) {
             continue;
         }
         match ip.parse::<IpAddr>() {
-            Ok(_) => endpoint_ip(faults, &path.index(index), ip),
-            Err(_) => legacy_ip(faults, &path.index(index), ip),
+            Ok(_) => endpoint_ip(errors, &path.index(index), ip),
+            Err(_) => legacy_ip(errors, &path.index(index), ip),
         }
     }
 }
 
 /// A field that holds an address.
-pub(crate) fn legacy_ip(faults: &mut Faults, path: &FieldPath<'_>, text: &str) {
+pub(crate) fn legacy_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
     if text.parse::<IpAddr>().is_err() {
-        faults.invalid(path, text, BAD_IP);
+        errors.invalid(path, text, BAD_IP);
     }
 }
 
-fn port_sets(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, ports: &[Value]) {
+fn port_sets(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, ports: &[Value]) {
     let node_port = |port: &Value| port.int("nodePort").unwrap_or_default();
     if kind == "ClusterIP" {
         for (index, port) in ports.iter().enumerate() {
             if node_port(port) != 0 {
-                faults.forbidden(
+                errors.forbidden(
                     &path.index(index).child("nodePort"),
                     "may not be used when `type` is 'ClusterIP'",
                 );
@@ -483,7 +483,7 @@ fn port_sets(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, ports: &[Val
             continue;
         }
         if seen.again(key) {
-            faults.duplicate(&path.index(index).child("nodePort"), key.1);
+            errors.duplicate(&path.index(index).child("nodePort"), key.1);
         }
     }
     let mut seen = Seen::default();
@@ -494,7 +494,7 @@ fn port_sets(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, ports: &[Val
                 "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 key.0, key.1
             );
-            faults.shown(
+            errors.shown(
                 machinery::FieldError::duplicate(&path.index(index), &Value::Null),
                 shown,
             );
@@ -506,7 +506,7 @@ fn cidr(text: &str) -> bool {
     text.parse::<crate::net::Cidr>().is_ok()
 }
 
-fn balancer(faults: &mut Faults, path: &FieldPath<'_>, service: &Value, old: &Value) {
+fn balancer(errors: &mut Errors, path: &FieldPath<'_>, service: &Value, old: &Value) {
     const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
     const BAD: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
     const NOTE: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -518,11 +518,11 @@ fn balancer(faults: &mut Faults, path: &FieldPath<'_>, service: &Value, old: &Va
             let notes = metadata.child("annotations");
             let at = notes.key(NOTE);
             if !balances {
-                faults.forbidden(&at, ONLY);
+                errors.forbidden(&at, ONLY);
             }
             if note(old, NOTE) != Some(text) && !text.trim().is_empty() {
                 for range in text.split(',').map(str::trim).filter(|range| !cidr(range)) {
-                    faults.invalid(&at, range, BAD);
+                    errors.invalid(&at, range, BAD);
                 }
             }
         }
@@ -530,7 +530,7 @@ fn balancer(faults: &mut Faults, path: &FieldPath<'_>, service: &Value, old: &Va
         // Upstream's path is spelt like this.
         let at = path.child("LoadBalancerSourceRanges");
         if !balances {
-            faults.forbidden(&at, ONLY);
+            errors.forbidden(&at, ONLY);
         }
         let before: Seen<&str> = old
             .strings("spec.loadBalancerSourceRanges")
@@ -542,33 +542,33 @@ fn balancer(faults: &mut Faults, path: &FieldPath<'_>, service: &Value, old: &Va
             .enumerate()
         {
             if !cidr(range) && !before.has(range) {
-                faults.invalid(&at.index(index), range, BAD);
+                errors.invalid(&at.index(index), range, BAD);
             }
         }
     }
     if spec.has("allocateLoadBalancerNodePorts") && !balances {
-        faults.forbidden(&path.child("allocateLoadBalancerNodePorts"), ONLY);
+        errors.forbidden(&path.child("allocateLoadBalancerNodePorts"), ONLY);
     }
     if let Some(class) = spec.dig("loadBalancerClass").as_str() {
         let at = path.child("loadBalancerClass");
         if balances {
-            faults.text(&at, class, qualified_name(class));
+            errors.text(&at, class, qualified_name(class));
         } else {
-            faults.forbidden(&at, ONLY);
+            errors.forbidden(&at, ONLY);
         }
     }
 }
 
-fn traffic(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
+fn traffic(errors: &mut Errors, path: &FieldPath<'_>, service: &Value) {
     let spec = service.dig("spec");
     let (at, policy) = (
         path.child("externalTrafficPolicy"),
         spec.text("externalTrafficPolicy"),
     );
     if externally_accessible(service) {
-        faults.required_one_of(&at, policy, &["Cluster", "Local"]);
+        errors.required_one_of(&at, policy, &["Cluster", "Local"]);
     } else if !policy.is_empty() {
-        faults.invalid(&at, policy, "may only be set for externally-accessible services");
+        errors.invalid(&at, policy, "may only be set for externally-accessible services");
     }
     let (at, port) = (
         path.child("healthCheckNodePort"),
@@ -576,28 +576,28 @@ fn traffic(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
     );
     match (needs_health_check(service), port) {
         (false, 0) => {}
-        (false, _) => faults.invalid(
+        (false, _) => errors.invalid(
             &at,
             port,
             "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
         ),
-        (true, 0) => faults.required(&at, ""),
+        (true, 0) => errors.required(&at, ""),
         (true, _) => {
             for text in port_number(port) {
-                faults.invalid(&at, port, text);
+                errors.invalid(&at, port, text);
             }
         }
     }
     let at = path.child("internalTrafficPolicy");
     match spec.dig("internalTrafficPolicy").as_str() {
-        None if needs_cluster_ip(service) => faults.required(&at, ""),
+        None if needs_cluster_ip(service) => errors.required(&at, ""),
         None => {}
         Some(policy) => {
-            faults.one_of(&at, policy, &["Cluster", "Local"]);
+            errors.one_of(&at, policy, &["Cluster", "Local"]);
         }
     }
     if let Some(distribution) = spec.dig("trafficDistribution").as_str() {
-        faults.one_of(
+        errors.one_of(
             &path.child("trafficDistribution"),
             distribution,
             &["PreferClose", "PreferSameZone", "PreferSameNode"],
@@ -606,11 +606,11 @@ fn traffic(faults: &mut Faults, path: &FieldPath<'_>, service: &Value) {
 }
 
 /// The cluster addresses that a service had stay its own.
-pub(super) fn keeps_addresses(faults: &mut Faults, service: &Value, old: &Value) {
+pub(super) fn keeps_addresses(errors: &mut Errors, service: &Value, old: &Value) {
     let outside = |service: &Value| service.text("spec.type") == "ExternalName";
     if !outside(service) && !outside(old) {
         kept(
-            faults,
+            errors,
             &FieldPath::new("spec"),
             service,
             old,
@@ -620,13 +620,13 @@ pub(super) fn keeps_addresses(faults: &mut Faults, service: &Value, old: &Value)
     }
 }
 
-fn validate_update(faults: &mut Faults, service: &Value, old: &Value) {
+fn validate_update(errors: &mut Errors, service: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     let outside = |service: &Value| service.text("spec.type") == "ExternalName";
-    keeps_addresses(faults, service, old);
+    keeps_addresses(errors, service, old);
     if !outside(service) && !outside(old) {
         kept(
-            faults,
+            errors,
             &path,
             service,
             old,
@@ -643,7 +643,7 @@ fn validate_update(faults: &mut Faults, service: &Value, old: &Value) {
             old.dig("spec.loadBalancerClass"),
         )
     {
-        faults.invalid_value(
+        errors.invalid_value(
             &class,
             service.dig("spec.loadBalancerClass"),
             "may not change once set",
@@ -653,14 +653,14 @@ fn validate_update(faults: &mut Faults, service: &Value, old: &Value) {
         && needs_health_check(service)
         && service.int("spec.healthCheckNodePort") != old.int("spec.healthCheckNodePort")
     {
-        faults.forbidden(&path.child("healthCheckNodePort"), IMMUTABLE);
+        errors.forbidden(&path.child("healthCheckNodePort"), IMMUTABLE);
     }
-    validate(faults, service, old);
+    validate(errors, service, old);
 }
 
 /// A list whose first item stays, and whose second may come and go.
 fn kept(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     service: &Value,
     old: &Value,
@@ -675,7 +675,7 @@ fn kept(
     let new: Vec<&str> = service.dig("spec").strings(key).collect();
     let before: Vec<&str> = old.dig("spec").strings(key).collect();
     if before.len() > new.len() && new.is_empty() {
-        faults.invalid_value(&at.index(0), all, unset);
+        errors.invalid_value(&at.index(0), all, unset);
     }
     let pairs = if before.len() == new.len() {
         before.len()
@@ -684,11 +684,11 @@ fn kept(
     };
     for (index, (old, new)) in before.iter().zip(&new).take(pairs).enumerate() {
         if old != new {
-            faults.invalid_value(&at.index(index), all, "may not change once set");
+            errors.invalid_value(&at.index(index), all, "may not change once set");
         }
     }
     if before.len() > new.len() && new.len() == 1 && service.text("spec.ipFamilyPolicy") != "SingleStack" {
-        faults.invalid_value(
+        errors.invalid_value(
             &path.child("ipFamilyPolicy"),
             service.dig("spec.ipFamilyPolicy"),
             format!("must be set to 'SingleStack' when releasing {second}"),
@@ -739,4 +739,86 @@ fn warnings(service: &Value) -> Vec<String> {
         "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
     );
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn with(spec: Value) -> Value {
+        let mut object = json!({"spec": {"ports": [{"port": 80}]}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("services").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn services_are_validated() {
+        check(json!({}), &[]);
+        check(json!({"clusterIP": "None", "ports": []}), &[]);
+        check(json!({"ports": []}), &["spec.ports: Required value"]);
+        check(
+            json!({"ports": [{"port": 80}, {"name": "a", "port": 0}, {"name": "a", "port": 1, "protocol": "X", "targetPort": 65536}]}),
+            &[
+                "spec.ports[0].name: Required value",
+                "spec.ports[1].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                "spec.ports[1].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive",
+                r#"spec.ports[2].name: Duplicate value: "a""#,
+                r#"spec.ports[2].protocol: Unsupported value: "X": supported values: "SCTP", "TCP", "UDP""#,
+                "spec.ports[2].targetPort: Invalid value: 65536: must be between 1 and 65535, inclusive",
+            ],
+        );
+        check(
+            json!({"type": "ExternalName"}),
+            &["spec.externalName: Required value"],
+        );
+        check(
+            json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86401}}}),
+            &[
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be greater than 0 and less than 86400",
+            ],
+        );
+        check(
+            json!({"type": "Tunnel"}),
+            &[
+                r#"spec.type: Unsupported value: "Tunnel": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn services_have_defaults() {
+        let services = kind("services");
+        services.defaults(
+            &with(json!({})),
+            &json!({"spec": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]}}),
+        );
+        services.defaults(
+            &with(json!({"sessionAffinity": "ClientIP"})),
+            &json!({"spec": {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
+        );
+    }
+
+    #[test]
+    fn an_address_stays_while_the_type_wants_one() {
+        let services = kind("services");
+        services.update(
+            &with(json!({"clusterIP": "10.0.0.10"})),
+            &json!({"spec": {"clusterIP": "10.0.0.11", "clusterIPs": ["10.0.0.11"]}}),
+            &[r#"spec.clusterIPs[0]: Invalid value: ["10.0.0.11"]: may not change once set"#],
+        );
+        let named = json!({"spec": {"type": "ExternalName", "externalName": "a.example.com"}});
+        let updated = services.updated("", &with(json!({})), &named).unwrap();
+        assert!(updated["spec"].get("clusterIP").is_none(), "{updated}");
+    }
 }

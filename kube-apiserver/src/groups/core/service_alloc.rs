@@ -25,7 +25,7 @@ use self::shared::{Entered, SharedPorts};
 use super::service::{drop_by_type, headless, keeps_addresses, needs_health_check, needs_node_port};
 use crate::client::Client;
 use crate::deps::Deps;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::net::Cidr;
 use crate::unique::Seen;
@@ -345,10 +345,10 @@ impl Allocator {
                 let port = match wanted {
                     Some(port) => {
                         if let Err(why) = self.this_port(search, port, kept) {
-                            let errors = Faults::collect(|faults| {
+                            let errors = Errors::collect(|errors| {
                                 let path = FieldPath::new("spec");
                                 let path = path.child("ports");
-                                faults.invalid(&path.index(index).child("nodePort"), port, why);
+                                errors.invalid(&path.index(index).child("nodePort"), port, why);
                             });
                             refused(service, &errors)?;
                         }
@@ -391,10 +391,10 @@ fn address_object(ip: IpAddr, namespace: &str, service: &str) -> Value {
 }
 
 fn bad_ip(service: &Value, ip: &str, why: &str) -> ApiError {
-    let errors = Faults::collect(|faults| {
+    let errors = Errors::collect(|errors| {
         let path = FieldPath::new("spec");
         let text = format!("failed to allocate IP {ip}: {why}");
-        faults.invalid_value(&path.child("clusterIPs"), service.dig("spec.clusterIPs"), text);
+        errors.invalid_value(&path.child("clusterIPs"), service.dig("spec.clusterIPs"), text);
     });
     ApiError::invalid(&GroupKind::new("", "Service"), meta::name(service), &errors)
 }
@@ -422,7 +422,7 @@ impl WriteHooks for Allocator {
         // Addresses that change are refused as what they are, not for where they are.
         refused(
             service,
-            &Faults::collect(|faults| keeps_addresses(faults, service, old)),
+            &Errors::collect(|errors| keeps_addresses(errors, service, old)),
         )?;
         let mut seen = Seen::default();
         for port in service.list("spec.ports") {

@@ -11,7 +11,7 @@ use machinery::{FieldPath, GroupKind, GroupVersionKind, meta};
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 
 /// The value of a query parameter, decoded as Go does.
@@ -155,27 +155,27 @@ fn container(request: &Request, pod: &Value) -> Result<(), ApiError> {
 
 fn log_options(request: &Request, name: &str) -> Result<(), ApiError> {
     let number = |key: &str| query(request, key).and_then(|text| text.parse::<i64>().ok());
-    let faults = Faults::collect(|faults| {
-        faults.non_negative(&FieldPath::new("tailLines"), number("tailLines"));
+    let errors = Errors::collect(|errors| {
+        errors.non_negative(&FieldPath::new("tailLines"), number("tailLines"));
         if let Some(limit) = number("limitBytes").filter(|n| *n < 1) {
-            faults.invalid(&FieldPath::new("limitBytes"), limit, "must be greater than 0");
+            errors.invalid(&FieldPath::new("limitBytes"), limit, "must be greater than 0");
         }
         if let Some(seconds) = number("sinceSeconds").filter(|n| *n < 1) {
-            faults.invalid(&FieldPath::new("sinceSeconds"), seconds, "must be greater than 0");
+            errors.invalid(&FieldPath::new("sinceSeconds"), seconds, "must be greater than 0");
         }
         if query(request, "sinceSeconds").is_some() && query(request, "sinceTime").is_some() {
-            faults.forbidden(
+            errors.forbidden(
                 &FieldPath::new(""),
                 "at most one of `sinceTime` or `sinceSeconds` may be specified",
             );
         }
     });
-    match faults.is_empty() {
+    match errors.is_empty() {
         true => Ok(()),
         false => Err(ApiError::invalid(
             &GroupKind::new("", "PodLogOptions"),
             name,
-            &faults,
+            &errors,
         )),
     }
 }

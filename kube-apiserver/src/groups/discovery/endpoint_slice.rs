@@ -10,7 +10,7 @@ use machinery::names::{
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::service::{endpoint_ip, legacy_ip};
 use crate::json::{Json, same};
 use crate::rules::Rules;
@@ -24,10 +24,10 @@ pub(crate) static RULES: Rules = Rules {
             port.fill_text("protocol", "TCP");
         }
     },
-    validate: |faults, object| validate(faults, object, &Value::Null),
-    validate_update: |faults, object, old| {
-        validate(faults, object, old);
-        faults.immutable_at("addressType", object, old);
+    validate: |errors, object| validate(errors, object, &Value::Null),
+    validate_update: |errors, object, old| {
+        validate(errors, object, old);
+        errors.immutable_at("addressType", object, old);
     },
     warnings: |object, old| match object.text("addressType") {
         "FQDN" if old.is_null() => vec!["spec.addressType: FQDN endpoints are deprecated".to_string()],
@@ -43,29 +43,29 @@ const TOPOLOGY_LABELS: usize = 16;
 /// Of zones, and of nodes.
 const HINTS: usize = 8;
 
-fn validate(faults: &mut Faults, object: &Value, old: &Value) {
-    faults.required_one_of(
+fn validate(errors: &mut Errors, object: &Value, old: &Value) {
+    errors.required_one_of(
         &FieldPath::new("addressType"),
         object.text("addressType"),
         &["FQDN", "IPv4", "IPv6"],
     );
-    ports(faults, &FieldPath::new("ports"), object.list("ports"));
+    ports(errors, &FieldPath::new("ports"), object.list("ports"));
     // Endpoints of before that are not what they should be may stay.
     if old.is_null() || !same(object.dig("endpoints"), old.dig("endpoints")) {
-        endpoints(faults, object);
+        endpoints(errors, object);
     }
 }
 
 /// Whether a list is longer than it may be, which is said.
-fn too_many(faults: &mut Faults, path: &FieldPath<'_>, count: usize, most: usize) -> bool {
+fn too_many(errors: &mut Errors, path: &FieldPath<'_>, count: usize, most: usize) -> bool {
     if count > most {
-        faults.push(FieldError::too_many(path, count, most));
+        errors.push(FieldError::too_many(path, count, most));
     }
     count > most
 }
 
-fn ports(faults: &mut Faults, path: &FieldPath<'_>, ports: &[Value]) {
-    if too_many(faults, path, ports.len(), PORTS) {
+fn ports(errors: &mut Errors, path: &FieldPath<'_>, ports: &[Value]) {
+    if too_many(errors, path, ports.len(), PORTS) {
         return;
     }
     let mut seen = Seen::default();
@@ -73,84 +73,84 @@ fn ports(faults: &mut Faults, path: &FieldPath<'_>, ports: &[Value]) {
         let at = path.index(index);
         let name = port.text("name");
         if !name.is_empty() {
-            faults.text(&at.child("name"), name, dns1123_label(name));
+            errors.text(&at.child("name"), name, dns1123_label(name));
         }
         if seen.again(name) {
-            faults.duplicate(&at.child("name"), name);
+            errors.duplicate(&at.child("name"), name);
         }
-        faults.one_of(
+        errors.one_of(
             &at.child("protocol"),
             port.text("protocol"),
             &["SCTP", "TCP", "UDP"],
         );
         if let Some(protocol) = port.dig("appProtocol").as_str() {
-            faults.text(&at.child("appProtocol"), protocol, qualified_name(protocol));
+            errors.text(&at.child("appProtocol"), protocol, qualified_name(protocol));
         }
     }
 }
 
-fn endpoints(faults: &mut Faults, object: &Value) {
+fn endpoints(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("endpoints");
     let endpoints = object.list("endpoints");
-    if too_many(faults, &path, endpoints.len(), ENDPOINTS) {
+    if too_many(errors, &path, endpoints.len(), ENDPOINTS) {
         return;
     }
     for (index, endpoint) in endpoints.iter().enumerate() {
         let at = path.index(index);
         addresses(
-            faults,
+            errors,
             &at.child("addresses"),
             endpoint,
             object.text("addressType"),
         );
         if let Some(node) = endpoint.dig("nodeName").as_str() {
-            faults.text(&at.child("nodeName"), node, name_is_dns_subdomain(node, false));
+            errors.text(&at.child("nodeName"), node, name_is_dns_subdomain(node, false));
         }
         if let Some(labels) = endpoint.object_at("deprecatedTopology") {
             let at = at.child("deprecatedTopology");
-            too_many(faults, &at, labels.len(), TOPOLOGY_LABELS);
+            too_many(errors, &at, labels.len(), TOPOLOGY_LABELS);
             for error in validate_labels(labels, &at) {
-                faults.push(error);
+                errors.push(error);
             }
         }
         if let Some(host) = endpoint.dig("hostname").as_str() {
-            faults.text(&at.child("hostname"), host, dns1123_label(host));
+            errors.text(&at.child("hostname"), host, dns1123_label(host));
         }
-        hints(faults, &at.child("hints"), endpoint.dig("hints"));
+        hints(errors, &at.child("hints"), endpoint.dig("hints"));
     }
 }
 
-fn addresses(faults: &mut Faults, path: &FieldPath<'_>, endpoint: &Value, kind: &str) {
+fn addresses(errors: &mut Errors, path: &FieldPath<'_>, endpoint: &Value, kind: &str) {
     let count = endpoint.list("addresses").len();
     if count == 0 {
-        faults.required(path, "must contain at least 1 address");
+        errors.required(path, "must contain at least 1 address");
     }
-    too_many(faults, path, count, ADDRESSES);
+    too_many(errors, path, count, ADDRESSES);
     for (index, address) in endpoint.strings("addresses").enumerate() {
         let at = path.index(index);
         match kind {
             "IPv4" => match address.parse::<IpAddr>() {
-                Err(_) => legacy_ip(faults, &at, address),
+                Err(_) => legacy_ip(errors, &at, address),
                 Ok(ip) => {
                     if !ip.is_ipv4() {
-                        faults.invalid(path, address, "must be an IPv4 address");
+                        errors.invalid(path, address, "must be an IPv4 address");
                     }
-                    endpoint_ip(faults, &at, address);
+                    endpoint_ip(errors, &at, address);
                 }
             },
             "IPv6" => {
-                let errors = validate_ip(&at, address);
-                if errors.is_empty() {
+                let found = validate_ip(&at, address);
+                if found.is_empty() {
                     if !address.contains(':') {
-                        faults.invalid(path, address, "must be an IPv6 address");
+                        errors.invalid(path, address, "must be an IPv6 address");
                     }
-                    endpoint_ip(faults, &at, address);
+                    endpoint_ip(errors, &at, address);
                 }
-                errors.into_iter().for_each(|error| faults.push(error));
+                found.into_iter().for_each(|error| errors.push(error));
             }
             "FQDN" => {
                 if let Some(error) = fully_qualified_domain_name(&at, address) {
-                    faults.push(error);
+                    errors.push(error);
                 }
             }
             _ => {}
@@ -158,14 +158,14 @@ fn addresses(faults: &mut Faults, path: &FieldPath<'_>, endpoint: &Value, kind: 
     }
 }
 
-fn hints(faults: &mut Faults, path: &FieldPath<'_>, hints: &Value) {
+fn hints(errors: &mut Errors, path: &FieldPath<'_>, hints: &Value) {
     for (key, judge) in [
         ("forZones", label_value as fn(&str) -> Vec<String>),
         ("forNodes", |name| name_is_dns_subdomain(name, false)),
     ] {
         let at = path.child(key);
         let list = hints.list(key);
-        if too_many(faults, &at, list.len(), HINTS) {
+        if too_many(errors, &at, list.len(), HINTS) {
             return;
         }
         let mut seen = Seen::default();
@@ -174,9 +174,9 @@ fn hints(faults: &mut Faults, path: &FieldPath<'_>, hints: &Value) {
             let at = at.child("name");
             let name = hint.text("name");
             if seen.again(name) {
-                faults.duplicate(&at, name);
+                errors.duplicate(&at, name);
             }
-            faults.text(&at, name, judge(name));
+            errors.text(&at, name, judge(name));
         }
     }
 }

@@ -4,7 +4,7 @@ use machinery::names::{dns1123_label, dns1123_subdomain};
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 
@@ -14,23 +14,23 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
     default: |object| object.ensure("spec").fill_int("matchingPrecedence", 1000),
     validate,
-    validate_update: |faults, object, _| validate(faults, object),
+    validate_update: |errors, object, _| validate(errors, object),
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let precedence = spec.int("matchingPrecedence").unwrap_or_default();
     let at = path.child("matchingPrecedence");
     if precedence <= 0 {
-        faults.invalid(&at, precedence, "must be a positive value");
+        errors.invalid(&at, precedence, "must be a positive value");
     }
     if precedence > 10000 {
-        faults.invalid(&at, precedence, "must not be greater than 10000");
+        errors.invalid(&at, precedence, "must not be greater than 10000");
     }
     if precedence == 1 && meta::name(object) != "exempt" {
-        faults.invalid(
+        errors.invalid(
             &at,
             precedence,
             "only the schema named 'exempt' may have matchingPrecedence 1",
@@ -40,7 +40,7 @@ fn validate(faults: &mut Faults, object: &Value) {
         && !["ByNamespace", "ByUser"].contains(&method)
     {
         let at = path.child("distinguisherMethod");
-        faults.push(FieldError::not_supported(
+        errors.push(FieldError::not_supported(
             &at.child("type"),
             &json!({"Type": method}),
             &["ByNamespace", "ByUser"],
@@ -51,21 +51,21 @@ fn validate(faults: &mut Faults, object: &Value) {
         spec.text("priorityLevelConfiguration.name"),
     );
     if name.is_empty() {
-        faults.required(&level.child("name"), "must reference a priority level");
+        errors.required(&level.child("name"), "must reference a priority level");
     } else {
-        faults.text(&level.child("name"), name, dns1123_subdomain(name));
+        errors.text(&level.child("name"), name, dns1123_subdomain(name));
     }
     let at = path.child("rules");
     for (index, rule) in spec.list("rules").iter().enumerate() {
-        one_rule(faults, &at.index(index), rule);
+        one_rule(errors, &at.index(index), rule);
     }
 }
 
-fn one_rule(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+fn one_rule(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
     let at = path.child("subjects");
     let subjects = rule.list("subjects");
     if subjects.is_empty() {
-        faults.required(&at, "subjects must contain at least one value");
+        errors.required(&at, "subjects must contain at least one value");
     }
     for (index, subject) in subjects.iter().enumerate() {
         let path = at.index(index);
@@ -75,22 +75,22 @@ fn one_rule(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
             "User" => "user",
             "Group" => "group",
             _ => {
-                faults.unsupported(&path.child("kind"), kind, &["Group", "ServiceAccount", "User"]);
+                errors.unsupported(&path.child("kind"), kind, &["Group", "ServiceAccount", "User"]);
                 continue;
             }
         };
         if !subject.has(key) {
-            faults.required(
+            errors.required(
                 &path.child(key),
                 &format!("{key} is required when subject kind is '{kind}'"),
             );
         } else if subject.dig(key).text("name").is_empty() {
-            faults.required(&path.child(key).child("name"), "");
+            errors.required(&path.child(key).child("name"), "");
         }
     }
     let (resources, urls) = (rule.list("resourceRules"), rule.list("nonResourceRules"));
     if resources.is_empty() && urls.is_empty() {
-        faults.required(
+        errors.required(
             path,
             "at least one of resourceRules and nonResourceRules has to be non-empty",
         );
@@ -98,65 +98,65 @@ fn one_rule(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
     let at = path.child("resourceRules");
     for (index, rule) in resources.iter().enumerate() {
         let path = at.index(index);
-        verbs(faults, &path, rule);
+        verbs(errors, &path, rule);
         for (key, one) in [("apiGroups", "api group"), ("resources", "resource")] {
             let items: Vec<&str> = rule.strings(key).collect();
             if items.is_empty() {
-                faults.required(
+                errors.required(
                     &path.child(key),
                     &format!("resource rules must supply at least one {one}"),
                 );
             } else if items.len() > 1 && items.contains(&"*") {
-                faults.invalid_value(
+                errors.invalid_value(
                     &path.child(key),
                     rule.dig(key),
                     format!("if '*' is present, must not specify other {one}s"),
                 );
             }
         }
-        namespaces(faults, &path.child("namespaces"), rule);
+        namespaces(errors, &path.child("namespaces"), rule);
     }
     let at = path.child("nonResourceRules");
     for (index, rule) in urls.iter().enumerate() {
         let path = at.index(index);
-        verbs(faults, &path, rule);
-        urls_of(faults, &path.child("nonResourceURLs"), rule);
+        verbs(errors, &path, rule);
+        urls_of(errors, &path.child("nonResourceURLs"), rule);
     }
 }
 
-fn namespaces(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+fn namespaces(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
     let names: Vec<&str> = rule.strings("namespaces").collect();
     if names.is_empty() && !rule.flag("clusterScope") {
         let text = "resource rules that are not cluster scoped must supply at least one namespace";
-        faults.required(path, text);
+        errors.required(path, text);
     } else if names.contains(&"*") {
         if names.len() > 1 {
             let text = "if '*' is present, must not specify other namespaces";
-            faults.invalid_value(path, rule.dig("namespaces"), text);
+            errors.invalid_value(path, rule.dig("namespaces"), text);
         }
     } else {
         for (index, name) in names.into_iter().enumerate() {
             for text in dns1123_label(name) {
                 let text = format!("each member of this list must be '*' or a DNS-1123 label; {text}");
-                faults.invalid(&path.index(index), name, text);
+                errors.invalid(&path.index(index), name, text);
             }
         }
     }
 }
 
-fn urls_of(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+fn urls_of(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
     let urls: Vec<&str> = rule.strings("nonResourceURLs").collect();
     if urls.is_empty() {
-        faults.required(path, "nonResourceURLs must contain at least one value");
+        errors.required(path, "nonResourceURLs must contain at least one value");
     } else if urls.contains(&"*") {
         if urls.len() > 1 {
             let text = "if '*' is present, must not specify other non-resource URLs";
-            faults.invalid_value(path, rule.dig("nonResourceURLs"), text);
+            errors.invalid_value(path, rule.dig("nonResourceURLs"), text);
         }
     } else {
         for (index, url) in urls.into_iter().enumerate() {
             if let Some(text) = bad_url(url) {
-                faults.invalid(&path.index(index), url, text);
+                errors.invalid(&path.index(index), url, text);
             }
         }
     }
@@ -201,19 +201,19 @@ const VERBS: [&str; 9] = [
     "watch",
 ];
 
-fn verbs(faults: &mut Faults, path: &FieldPath<'_>, rule: &Value) {
+fn verbs(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
     let verbs: Vec<&str> = rule.strings("verbs").collect();
     let at = path.child("verbs");
     if verbs.is_empty() {
-        faults.required(&at, "verbs must contain at least one value");
+        errors.required(&at, "verbs must contain at least one value");
     } else if verbs.len() > 1 && verbs.contains(&"*") {
-        faults.invalid_value(
+        errors.invalid_value(
             &at,
             rule.dig("verbs"),
             "if '*' is present, must not specify other verbs",
         );
     } else if !verbs.contains(&"*") && !verbs.iter().all(|verb| VERBS.contains(verb)) {
-        faults.push(FieldError::not_supported(&at, rule.dig("verbs"), &VERBS));
+        errors.push(FieldError::not_supported(&at, rule.dig("verbs"), &VERBS));
     }
 }
 

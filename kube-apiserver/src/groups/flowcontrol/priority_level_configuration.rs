@@ -3,7 +3,7 @@
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 use crate::unique::Seen;
@@ -14,8 +14,8 @@ pub(crate) static RULES: Rules = Rules {
     status_meta: StatusMeta::Reset,
     generation: &["spec"],
     validate,
-    validate_update: |faults, object, _| validate(faults, object),
-    validate_status: |faults, object, _| conditions(faults, object),
+    validate_update: |errors, object, _| validate(errors, object),
+    validate_status: |errors, object, _| conditions(errors, object),
     ..Rules::PLAIN
 };
 
@@ -45,77 +45,77 @@ const QUEUES: i64 = 10_000_000;
 /// Bits of the hash that hands are dealt by (upstream's `shufflesharding.MaxHashBits`).
 const HASH_BITS: u32 = 60;
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let kind = spec.text("type");
     if (meta::name(object) == EXEMPT) != (kind == "Exempt") {
         let text = "must be 'Exempt' if and only if `name` is 'exempt'";
-        faults.invalid(&path.child("type"), kind, text);
+        errors.invalid(&path.child("type"), kind, text);
     }
     match kind {
         "Exempt" => {
             if spec.has("limited") {
                 let text = "must be nil if the type is not Limited";
-                faults.forbidden(&path.child("limited"), text);
+                errors.forbidden(&path.child("limited"), text);
             }
-            shares(faults, &path.child("exempt"), spec.dig("exempt"));
+            shares(errors, &path.child("exempt"), spec.dig("exempt"));
         }
         "Limited" => {
             if spec.has("exempt") {
                 let text = "must be nil if the type is Limited";
-                faults.forbidden(&path.child("exempt"), text);
+                errors.forbidden(&path.child("exempt"), text);
             }
             let at = path.child("limited");
             match spec.dig("limited") {
-                Value::Null => faults.required(&at, "must not be empty when type is Limited"),
-                limited => validate_limited(faults, &at, limited),
+                Value::Null => errors.required(&at, "must not be empty when type is Limited"),
+                limited => validate_limited(errors, &at, limited),
             }
         }
-        _ => faults.unsupported(&path.child("type"), kind, &["Exempt", "Limited"]),
+        _ => errors.unsupported(&path.child("type"), kind, &["Exempt", "Limited"]),
     }
-    conditions(faults, object);
+    conditions(errors, object);
 }
 
-fn shares(faults: &mut Faults, path: &FieldPath<'_>, level: &Value) {
+fn shares(errors: &mut Errors, path: &FieldPath<'_>, level: &Value) {
     let key = "nominalConcurrencyShares";
     if let Some(shares) = level.int(key).filter(|shares| *shares < 0) {
-        faults.invalid(&path.child(key), shares, "must be a non-negative integer");
+        errors.invalid(&path.child(key), shares, "must be a non-negative integer");
     }
-    lendable(faults, path, level);
+    lendable(errors, path, level);
 }
 
-fn lendable(faults: &mut Faults, path: &FieldPath<'_>, level: &Value) {
+fn lendable(errors: &mut Errors, path: &FieldPath<'_>, level: &Value) {
     let key = "lendablePercent";
     if let Some(percent) = level.int(key).filter(|percent| !(0..=100).contains(percent)) {
-        faults.invalid(&path.child(key), percent, "must be between 0 and 100, inclusive");
+        errors.invalid(&path.child(key), percent, "must be between 0 and 100, inclusive");
     }
 }
 
-fn validate_limited(faults: &mut Faults, path: &FieldPath<'_>, limited: &Value) {
+fn validate_limited(errors: &mut Errors, path: &FieldPath<'_>, limited: &Value) {
     let key = "nominalConcurrencyShares";
     if let Some(shares) = limited.int(key).filter(|shares| *shares < 0) {
-        faults.invalid(&path.child(key), shares, "must be a non-negative integer");
+        errors.invalid(&path.child(key), shares, "must be a non-negative integer");
     }
     let response = limited.dig("limitResponse");
     let at = path.child("limitResponse");
     match (response.text("type"), response.dig("queuing")) {
         ("Reject", Value::Null) => {}
-        ("Reject", _) => faults.forbidden(
+        ("Reject", _) => errors.forbidden(
             &at.child("queuing"),
             "must be nil if limited.limitResponse.type is not Limited",
         ),
-        ("Queue", Value::Null) => faults.required(
+        ("Queue", Value::Null) => errors.required(
             &at.child("queuing"),
             "must not be empty if limited.limitResponse.type is Limited",
         ),
-        ("Queue", queuing) => validate_queuing(faults, &at.child("queuing"), queuing),
-        (other, _) => faults.unsupported(&at.child("type"), other, &["Queue", "Reject"]),
+        ("Queue", queuing) => validate_queuing(errors, &at.child("queuing"), queuing),
+        (other, _) => errors.unsupported(&at.child("type"), other, &["Queue", "Reject"]),
     }
-    lendable(faults, path, limited);
+    lendable(errors, path, limited);
     let key = "borrowingLimitPercent";
     if let Some(percent) = limited.int(key).filter(|percent| *percent < 0) {
-        faults.invalid(
+        errors.invalid(
             &path.child(key),
             percent,
             "if specified, must be a non-negative integer",
@@ -123,28 +123,28 @@ fn validate_limited(faults: &mut Faults, path: &FieldPath<'_>, limited: &Value) 
     }
 }
 
-fn validate_queuing(faults: &mut Faults, path: &FieldPath<'_>, queuing: &Value) {
+fn validate_queuing(errors: &mut Errors, path: &FieldPath<'_>, queuing: &Value) {
     let number = |key: &str| queuing.int(key).unwrap_or_default();
     let (length, queues, hand) = (number("queueLengthLimit"), number("queues"), number("handSize"));
     if length <= 0 {
-        faults.invalid(&path.child("queueLengthLimit"), length, "must be positive");
+        errors.invalid(&path.child("queueLengthLimit"), length, "must be positive");
     }
     if queues <= 0 {
-        faults.invalid(&path.child("queues"), queues, "must be positive");
+        errors.invalid(&path.child("queues"), queues, "must be positive");
     } else if queues > QUEUES {
         let text = format!("must not be greater than {QUEUES}");
-        faults.invalid(&path.child("queues"), queues, text);
+        errors.invalid(&path.child("queues"), queues, text);
     }
     let at = path.child("handSize");
     if hand <= 0 {
-        faults.invalid(&at, hand, "must be positive");
+        errors.invalid(&at, hand, "must be positive");
     } else if hand > queues {
-        faults.invalid(&at, hand, format!("should not be greater than queues ({queues})"));
+        errors.invalid(&at, hand, format!("should not be greater than queues ({queues})"));
     } else if entropy_bits(queues, hand) > HASH_BITS {
         let text = format!(
             "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {HASH_BITS}"
         );
-        faults.invalid(&at, hand, text);
+        errors.invalid(&at, hand, text);
     }
 }
 
@@ -162,7 +162,7 @@ fn entropy_bits(queues: i64, hand: i64) -> u32 {
     hands.saturating_sub(1).checked_ilog2().map_or(0, |bits| bits + 1)
 }
 
-fn conditions(faults: &mut Faults, object: &Value) {
+fn conditions(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("status");
     let path = path.child("conditions");
     let mut seen = Seen::default();
@@ -170,9 +170,9 @@ fn conditions(faults: &mut Faults, object: &Value) {
         let at = path.index(index);
         let kind = condition.text("type");
         if seen.again(kind) {
-            faults.duplicate(&at.child("type"), kind);
+            errors.duplicate(&at.child("type"), kind);
         }
-        faults.need(&at.child("type"), kind);
+        errors.need(&at.child("type"), kind);
     }
 }
 

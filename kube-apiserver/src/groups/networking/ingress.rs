@@ -8,7 +8,7 @@ use machinery::names::{
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -18,21 +18,21 @@ pub(crate) static RULES: Rules = Rules {
     default: |object| {
         object.ensure("status").ensure("loadBalancer");
     },
-    validate: |faults, object| {
-        validate(faults, object);
+    validate: |errors, object| {
+        validate(errors, object);
         let class = object.dig("spec.ingressClassName");
         if let (Some(note), Some(class)) = (annotation(object), class.as_str())
             && note != class
         {
             let path = FieldPath::new("annotations");
-            faults.invalid(
+            errors.invalid(
                 &path.child("kubernetes.io/ingress.class"),
                 note,
                 "must match `ingressClassName` when both are specified",
             );
         }
     },
-    validate_update: |faults, object, _| validate(faults, object),
+    validate_update: |errors, object, _| validate(errors, object),
     warnings: |object, old| {
         match annotation(object) {
         Some(_) if annotation(old).is_none() => vec![
@@ -51,19 +51,19 @@ fn annotation(object: &Value) -> Option<&str> {
         .as_str()
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let rules = spec.list("rules");
     if rules.is_empty() && !spec.has("defaultBackend") {
-        faults.invalid(
+        errors.invalid(
             &path,
             Value::Null,
             "either `defaultBackend` or `rules` must be specified",
         );
     }
     if spec.has("defaultBackend") {
-        backend(faults, &path.child("defaultBackend"), spec.dig("defaultBackend"));
+        backend(errors, &path.child("defaultBackend"), spec.dig("defaultBackend"));
     }
     let at = path.child("rules");
     for (index, rule) in rules.iter().enumerate() {
@@ -72,15 +72,15 @@ fn validate(faults: &mut Faults, object: &Value) {
         if !host.is_empty() {
             let at = path.child("host");
             if host.parse::<IpAddr>().is_ok() {
-                faults.invalid(&at, host, "must be a DNS name, not an IP address");
+                errors.invalid(&at, host, "must be a DNS name, not an IP address");
             } else if host.contains('*') {
-                faults.text(&at, host, wildcard_dns1123_subdomain(host));
+                errors.text(&at, host, wildcard_dns1123_subdomain(host));
             } else {
-                faults.text(&at, host, dns1123_subdomain(host));
+                errors.text(&at, host, dns1123_subdomain(host));
             }
         }
         if rule.has("http") {
-            paths(faults, &path.child("http"), rule.dig("http"));
+            paths(errors, &path.child("http"), rule.dig("http"));
         }
     }
     let at = path.child("tls");
@@ -92,73 +92,73 @@ fn validate(faults: &mut Faults, object: &Value) {
                 true => wildcard_dns1123_subdomain(host),
                 false => dns1123_subdomain(host),
             };
-            faults.text(&at.index(index), host, texts);
+            errors.text(&at.index(index), host, texts);
         }
         let secret = tls.text("secretName");
         if !secret.is_empty() {
-            faults.text(&path.child("secretName"), secret, dns1123_subdomain(secret));
+            errors.text(&path.child("secretName"), secret, dns1123_subdomain(secret));
         }
     }
     if let Some(class) = spec.dig("ingressClassName").as_str() {
-        faults.text(&path.child("ingressClassName"), class, dns1123_subdomain(class));
+        errors.text(&path.child("ingressClassName"), class, dns1123_subdomain(class));
     }
 }
 
-fn paths(faults: &mut Faults, path: &FieldPath<'_>, http: &Value) {
+fn paths(errors: &mut Errors, path: &FieldPath<'_>, http: &Value) {
     let at = path.child("paths");
     if http.list("paths").is_empty() {
-        faults.required(&at, "");
+        errors.required(&at, "");
     }
     for (index, item) in http.list("paths").iter().enumerate() {
         let path = at.index(index);
         let (at, text) = (path.child("path"), item.text("path"));
         match item.dig("pathType").as_str() {
-            None => faults.required(&path.child("pathType"), "pathType must be specified"),
+            None => errors.required(&path.child("pathType"), "pathType must be specified"),
             Some("Exact" | "Prefix") => {
                 if !text.starts_with('/') {
-                    faults.invalid(&at, text, "must be an absolute path");
+                    errors.invalid(&at, text, "must be an absolute path");
                 }
                 for bad in ["//", "/./", "/../", "%2f", "%2F"] {
                     if text.contains(bad) {
-                        faults.invalid(&at, text, format!("must not contain '{bad}'"));
+                        errors.invalid(&at, text, format!("must not contain '{bad}'"));
                     }
                 }
                 for bad in ["/..", "/."] {
                     if text.ends_with(bad) {
-                        faults.invalid(&at, text, format!("cannot end with '{bad}'"));
+                        errors.invalid(&at, text, format!("cannot end with '{bad}'"));
                     }
                 }
             }
             Some("ImplementationSpecific") => {
                 if !text.is_empty() && !text.starts_with('/') {
-                    faults.invalid(&at, text, "must be an absolute path");
+                    errors.invalid(&at, text, "must be an absolute path");
                 }
             }
-            Some(kind) => faults.unsupported(
+            Some(kind) => errors.unsupported(
                 &path.child("pathType"),
                 kind,
                 &["Exact", "ImplementationSpecific", "Prefix"],
             ),
         }
-        backend(faults, &path.child("backend"), item.dig("backend"));
+        backend(errors, &path.child("backend"), item.dig("backend"));
     }
 }
 
-fn backend(faults: &mut Faults, path: &FieldPath<'_>, backend: &Value) {
+fn backend(errors: &mut Errors, path: &FieldPath<'_>, backend: &Value) {
     match (backend.has("resource"), backend.has("service")) {
-        (true, true) => faults.invalid(path, "", "cannot set both resource and service backends"),
-        (false, false) => faults.invalid(path, "", "resource or service backend is required"),
+        (true, true) => errors.invalid(path, "", "cannot set both resource and service backends"),
+        (false, false) => errors.invalid(path, "", "resource or service backend is required"),
         (true, false) => {
             let at = path.child("resource");
             for key in ["kind", "name"] {
-                faults.need(&at.child(key), backend.dig("resource").text(key));
+                errors.need(&at.child(key), backend.dig("resource").text(key));
             }
         }
         (false, true) => {
             let (at, service) = (path.child("service"), backend.dig("service"));
             let name = service.text("name");
-            if faults.need(&at.child("name"), name) {
-                faults.text(&at.child("name"), name, name_is_dns_label(name, false));
+            if errors.need(&at.child("name"), name) {
+                errors.text(&at.child("name"), name, name_is_dns_label(name, false));
             }
             let (label, number) = (
                 service.text("port.name"),
@@ -166,14 +166,14 @@ fn backend(faults: &mut Faults, path: &FieldPath<'_>, backend: &Value) {
             );
             let port = at.child("port");
             match (label.is_empty(), number) {
-                (true, 0) => faults.required(path, "port name or number is required"),
-                (false, 0) => faults.text(&port.child("name"), label, port_name(label)),
+                (true, 0) => errors.required(path, "port name or number is required"),
+                (false, 0) => errors.text(&port.child("name"), label, port_name(label)),
                 (true, number) => {
                     for text in port_number(number) {
-                        faults.invalid(&port.child("number"), number, text);
+                        errors.invalid(&port.child("number"), number, text);
                     }
                 }
-                (false, _) => faults.invalid(path, "", "cannot set both port name & port number"),
+                (false, _) => errors.invalid(path, "", "cannot set both port name & port number"),
             }
         }
     }

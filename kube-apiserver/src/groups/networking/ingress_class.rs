@@ -4,7 +4,7 @@ use machinery::FieldPath;
 use machinery::names::{dns1123_subdomain, domain_prefixed_path, name_is_dns_label, path_segment_name};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -16,58 +16,58 @@ pub(crate) static RULES: Rules = Rules {
         }
     },
     validate,
-    validate_update: |faults, object, old| {
+    validate_update: |errors, object, old| {
         let path = FieldPath::new("spec");
-        faults.immutable(&path, "controller", object.dig("spec"), old.dig("spec"));
-        validate(faults, object);
+        errors.immutable(&path, "controller", object.dig("spec"), old.dig("spec"));
+        validate(errors, object);
     },
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     const MAX_CONTROLLER: usize = 250;
     let path = FieldPath::new("spec");
     let controller = object.text("spec.controller");
     if controller.len() > MAX_CONTROLLER {
-        faults.too_long(&path.child("controller"), MAX_CONTROLLER);
+        errors.too_long(&path.child("controller"), MAX_CONTROLLER);
     }
     for error in domain_prefixed_path(&path.child("controller"), controller) {
-        faults.push(error);
+        errors.push(error);
     }
     let parameters = object.dig("spec.parameters");
     if parameters.is_null() {
         return;
     }
     let path = path.child("parameters");
-    reference(faults, &path, parameters);
+    reference(errors, &path, parameters);
     let namespace = path.child("namespace");
     match parameters.text("scope") {
         "Namespace" if !parameters.has("namespace") => {
-            faults.required(&namespace, "`parameters.scope` is set to 'Namespace'");
+            errors.required(&namespace, "`parameters.scope` is set to 'Namespace'");
         }
         "Namespace" => {
             let name = parameters.text("namespace");
-            faults.text(&namespace, name, name_is_dns_label(name, false));
+            errors.text(&namespace, name, name_is_dns_label(name, false));
         }
         "Cluster" => {
             if parameters.has("namespace") {
-                faults.forbidden(&namespace, "`parameters.scope` is set to 'Cluster'");
+                errors.forbidden(&namespace, "`parameters.scope` is set to 'Cluster'");
             }
         }
-        scope => faults.unsupported(&path.child("scope"), scope, &["Cluster", "Namespace"]),
+        scope => errors.unsupported(&path.child("scope"), scope, &["Cluster", "Namespace"]),
     }
 }
 
 /// An object of any kind.
-pub(super) fn reference(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value) {
+pub(super) fn reference(errors: &mut Errors, path: &FieldPath<'_>, reference: &Value) {
     if reference.has("apiGroup") {
         let group = reference.text("apiGroup");
-        faults.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
+        errors.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
     }
     for key in ["kind", "name"] {
         let text = reference.text(key);
-        if faults.need(&path.child(key), text) {
-            faults.text(&path.child(key), text, path_segment_name(text));
+        if errors.need(&path.child(key), text) {
+            errors.text(&path.child(key), text, path_segment_name(text));
         }
     }
 }

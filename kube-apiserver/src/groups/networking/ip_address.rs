@@ -5,15 +5,15 @@ use machinery::names::ip::validate_ip;
 use machinery::names::{dns1123_subdomain, path_segment_name};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     name,
     validate,
-    validate_update: |faults, object, old| {
-        faults.immutable(
+    validate_update: |errors, object, old| {
+        errors.immutable(
             &FieldPath::new("spec"),
             "parentRef",
             object.dig("spec"),
@@ -30,24 +30,24 @@ fn name(name: &str, _prefix: bool) -> Vec<String> {
         .collect()
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let path = path.child("parentRef");
     if !object.has("spec.parentRef") {
-        return faults.required(&path, "");
+        return errors.required(&path, "");
     }
     let parent = object.dig("spec.parentRef");
     let group = parent.text("group");
     if !group.is_empty() {
-        faults.text(&path.child("group"), group, dns1123_subdomain(group));
+        errors.text(&path.child("group"), group, dns1123_subdomain(group));
     }
     for (key, needed) in [("resource", true), ("name", true), ("namespace", false)] {
         let text = parent.text(key);
         if needed {
-            faults.need(&path.child(key), text);
+            errors.need(&path.child(key), text);
         }
         if !text.is_empty() {
-            faults.text(&path.child(key), text, path_segment_name(text));
+            errors.text(&path.child(key), text, path_segment_name(text));
         }
     }
 }

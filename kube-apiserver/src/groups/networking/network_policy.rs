@@ -6,7 +6,7 @@ use machinery::names::{port_name, port_number};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -31,14 +31,14 @@ pub(crate) static RULES: Rules = Rules {
             }
         }
     },
-    validate: |faults, object| validate(faults, object, &Value::Null),
+    validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update: validate,
     ..Rules::PLAIN
 };
 
-fn selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
+fn selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
     for error in validate_label_selector(selector, SelectorChecks::default(), path) {
-        faults.push(error);
+        errors.push(error);
     }
 }
 
@@ -56,46 +56,46 @@ fn cidrs(policy: &Value) -> Seen<&str> {
     found
 }
 
-fn validate(faults: &mut Faults, object: &Value, old: &Value) {
+fn validate(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     let known = cidrs(old);
-    selector(faults, &path.child("podSelector"), spec.dig("podSelector"));
+    selector(errors, &path.child("podSelector"), spec.dig("podSelector"));
     for (rules, peers) in DIRECTIONS {
         let path = path.child(rules);
         for (index, rule) in spec.list(rules).iter().enumerate() {
             let path = path.index(index);
             let at = path.child("ports");
             for (index, port) in rule.list("ports").iter().enumerate() {
-                validate_port(faults, &at.index(index), port);
+                validate_port(errors, &at.index(index), port);
             }
             let at = path.child(peers);
             for (index, peer) in rule.list(peers).iter().enumerate() {
-                validate_peer(faults, &at.index(index), peer, &known);
+                validate_peer(errors, &at.index(index), peer, &known);
             }
         }
     }
     let at = path.child("policyTypes");
     if spec.list("policyTypes").len() > TYPES.len() {
         let text = "may not specify more than two policyTypes";
-        return faults.invalid_value(&at, spec.dig("policyTypes"), text);
+        return errors.invalid_value(&at, spec.dig("policyTypes"), text);
     }
     for (index, kind) in spec.strings("policyTypes").enumerate() {
-        faults.one_of(&at.index(index), kind, &TYPES);
+        errors.one_of(&at.index(index), kind, &TYPES);
     }
 }
 
-fn validate_port(faults: &mut Faults, path: &FieldPath<'_>, port: &Value) {
+fn validate_port(errors: &mut Errors, path: &FieldPath<'_>, port: &Value) {
     if port.has("protocol") {
         let protocols = ["TCP", "UDP", "SCTP"];
-        faults.one_of(&path.child("protocol"), port.text("protocol"), &protocols);
+        errors.one_of(&path.child("protocol"), port.text("protocol"), &protocols);
     }
     let end = port.int("endPort");
     let end_path = path.child("endPort");
     match port.dig("port") {
         Value::Null => {
             if let Some(end) = end {
-                faults.invalid(
+                errors.invalid(
                     &end_path,
                     end,
                     "may not be specified when `port` is not specified",
@@ -104,42 +104,42 @@ fn validate_port(faults: &mut Faults, path: &FieldPath<'_>, port: &Value) {
         }
         Value::String(name) => {
             if let Some(end) = end {
-                faults.invalid(&end_path, end, "may not be specified when `port` is non-numeric");
+                errors.invalid(&end_path, end, "may not be specified when `port` is non-numeric");
             }
-            faults.text(&path.child("port"), name, port_name(name));
+            errors.text(&path.child("port"), name, port_name(name));
         }
         number => {
             let number = number.as_i64().unwrap_or_default();
             for text in port_number(number) {
-                faults.invalid(&path.child("port"), number, text);
+                errors.invalid(&path.child("port"), number, text);
             }
             if let Some(end) = end {
                 if end < number {
-                    faults.invalid(&end_path, number, "must be greater than or equal to `port`");
+                    errors.invalid(&end_path, number, "must be greater than or equal to `port`");
                 }
                 for text in port_number(end) {
-                    faults.invalid(&end_path, end, text);
+                    errors.invalid(&end_path, end, text);
                 }
             }
         }
     }
 }
 
-fn validate_peer(faults: &mut Faults, path: &FieldPath<'_>, peer: &Value, known: &Seen<&str>) {
+fn validate_peer(errors: &mut Errors, path: &FieldPath<'_>, peer: &Value, known: &Seen<&str>) {
     let mut count = 0;
     for key in ["podSelector", "namespaceSelector"] {
         if peer.has(key) {
             count += 1;
-            selector(faults, &path.child(key), peer.dig(key));
+            selector(errors, &path.child(key), peer.dig(key));
         }
     }
     if peer.has("ipBlock") {
-        block(faults, &path.child("ipBlock"), peer.dig("ipBlock"), known);
+        block(errors, &path.child("ipBlock"), peer.dig("ipBlock"), known);
         if count > 0 {
-            faults.forbidden(path, "may not specify both ipBlock and another peer");
+            errors.forbidden(path, "may not specify both ipBlock and another peer");
         }
     } else if count == 0 {
-        faults.required(path, "must specify a peer");
+        errors.required(path, "must specify a peer");
     }
 }
 
@@ -151,13 +151,13 @@ fn kept<'t>(known: &Seen<&str>, text: &'t &'t str) -> &'t [&'t str] {
     }
 }
 
-fn block(faults: &mut Faults, path: &FieldPath<'_>, block: &Value, known: &Seen<&str>) {
+fn block(errors: &mut Errors, path: &FieldPath<'_>, block: &Value, known: &Seen<&str>) {
     let text = block.text("cidr");
-    if !faults.need(&path.child("cidr"), text) {
+    if !errors.need(&path.child("cidr"), text) {
         return;
     }
     for error in validate_cidr_legacy(&path.child("cidr"), text, false, kept(known, &text)) {
-        faults.push(error);
+        errors.push(error);
     }
     let Some(cidr) = parse_cidr_sloppy(text) else {
         return;
@@ -166,13 +166,13 @@ fn block(faults: &mut Faults, path: &FieldPath<'_>, block: &Value, known: &Seen<
     for (index, text) in block.strings("except").enumerate() {
         let at = at.index(index);
         for error in validate_cidr_legacy(&at, text, false, kept(known, &text)) {
-            faults.push(error);
+            errors.push(error);
         }
         let Some(except) = parse_cidr_sloppy(text) else {
             continue;
         };
         if !cidr.contains(except.network()) || cidr.bits >= except.bits {
-            faults.invalid(&at, text, "must be a strict subset of `cidr`");
+            errors.invalid(&at, text, "must be a strict subset of `cidr`");
         }
     }
 }

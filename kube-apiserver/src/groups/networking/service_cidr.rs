@@ -4,7 +4,7 @@ use machinery::FieldPath;
 use machinery::names::ip::{parse_cidr_sloppy, validate_cidr};
 use serde_json::Value;
 
-use crate::faults::{Faults, IMMUTABLE};
+use crate::errors::{Errors, IMMUTABLE};
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 
@@ -16,18 +16,18 @@ pub(crate) static RULES: Rules = Rules {
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec.cidrs");
     let list: Vec<&str> = object.strings("spec.cidrs").collect();
     if list.is_empty() {
-        return faults.required(&path, "at least one CIDR required");
+        return errors.required(&path, "at least one CIDR required");
     }
     if list.len() > 2 {
-        return faults.invalid_value(&path, object.dig("spec"), "may only hold up to 2 values");
+        return errors.invalid_value(&path, object.dig("spec"), "may only hold up to 2 values");
     }
     for (index, cidr) in list.iter().enumerate() {
         for error in validate_cidr(&path.index(index), cidr) {
-            faults.push(error);
+            errors.push(error);
         }
     }
     let families: Vec<bool> = list
@@ -37,26 +37,26 @@ fn validate(faults: &mut Faults, object: &Value) {
         .collect();
     if matches!(families[..], [first, second] if first == second) {
         let text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
-        faults.invalid_value(&path, object.dig("spec.cidrs"), text);
+        errors.invalid_value(&path, object.dig("spec.cidrs"), text);
     }
 }
 
 /// A range stays; a second one, of the other family, may be added.
-fn validate_update(faults: &mut Faults, object: &Value, old: &Value) {
+fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("spec.cidrs");
     let new: Vec<&str> = object.strings("spec.cidrs").collect();
     let before: Vec<&str> = old.strings("spec.cidrs").collect();
     let added = (before.len(), new.len()) == (1, 2);
     if new.len() != before.len() && !added {
-        return faults.invalid_value(&path, object.dig("spec.cidrs"), IMMUTABLE);
+        return errors.invalid_value(&path, object.dig("spec.cidrs"), IMMUTABLE);
     }
     for (index, (new, before)) in new.iter().zip(&before).enumerate() {
         if new != before {
-            faults.invalid(&path.index(index), *new, IMMUTABLE);
+            errors.invalid(&path.index(index), *new, IMMUTABLE);
         }
     }
     if added {
-        validate(faults, object);
+        validate(errors, object);
     }
 }
 

@@ -6,7 +6,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use crate::faults::{Faults, NEGATIVE};
+use crate::errors::{Errors, NEGATIVE};
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -26,11 +26,11 @@ pub(crate) static RULES: Rules = Rules {
         }
     },
     validate,
-    validate_update: |faults, object, _| validate(faults, object),
-    validate_status: |faults, object, _| {
+    validate_update: |errors, object, _| validate(errors, object),
+    validate_status: |errors, object, _| {
         let path = FieldPath::new("status");
         for error in validate_conditions(object.list("status.conditions"), &path.child("conditions")) {
-            faults.push(error);
+            errors.push(error);
         }
         for key in [
             "disruptionsAllowed",
@@ -38,13 +38,13 @@ pub(crate) static RULES: Rules = Rules {
             "desiredHealthy",
             "expectedPods",
         ] {
-            faults.non_negative(&path.child(key), object.dig("status").int(key));
+            errors.non_negative(&path.child(key), object.dig("status").int(key));
         }
     },
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
     if spec.has("minAvailable") && spec.has("maxUnavailable") {
@@ -56,10 +56,10 @@ fn validate(faults: &mut Faults, object: &Value) {
             spec.dig("unhealthyPodEvictionPolicy")
         );
         let text = "minAvailable and maxUnavailable cannot be both set";
-        faults.shown(FieldError::invalid(&path, &Value::Null, text), shown);
+        errors.shown(FieldError::invalid(&path, &Value::Null, text), shown);
     }
     for key in ["minAvailable", "maxUnavailable"] {
-        amount(faults, &path.child(key), spec.dig(key));
+        amount(errors, &path.child(key), spec.dig(key));
     }
     if spec.has("selector") {
         for error in validate_label_selector(
@@ -67,11 +67,11 @@ fn validate(faults: &mut Faults, object: &Value) {
             SelectorChecks::default(),
             &path.child("selector"),
         ) {
-            faults.push(error);
+            errors.push(error);
         }
     }
     if let Some(policy) = spec.dig("unhealthyPodEvictionPolicy").as_str() {
-        faults.one_of(
+        errors.one_of(
             &path.child("unhealthyPodEvictionPolicy"),
             policy,
             &["AlwaysAllow", "IfHealthyBudget"],
@@ -79,20 +79,20 @@ fn validate(faults: &mut Faults, object: &Value) {
     }
 }
 
-fn amount(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+fn amount(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     match value {
         Value::String(text) => {
             let texts = percent(text);
             if !texts.is_empty() {
-                return faults.text(path, text, texts);
+                return errors.text(path, text, texts);
             }
             let number: i64 = text.trim_end_matches('%').parse().unwrap_or_default();
             if number > 100 {
-                faults.invalid(path, text.as_str(), "must not be greater than 100%");
+                errors.invalid(path, text.as_str(), "must not be greater than 100%");
             }
         }
         Value::Number(number) if number.as_i64().unwrap_or_default() < 0 => {
-            faults.invalid_value(path, value, NEGATIVE);
+            errors.invalid_value(path, value, NEGATIVE);
         }
         _ => {}
     }

@@ -6,13 +6,13 @@ use crate::rules::Rules;
 pub(crate) static RULES: Rules = Rules {
     create_on_update: true,
     name: machinery::names::name_is_path_segment,
-    validate: |faults, object| {
-        role(faults, object, false);
-        aggregation(faults, object);
+    validate: |errors, object| {
+        role(errors, object, false);
+        aggregation(errors, object);
     },
-    validate_update: |faults, object, _| {
-        role(faults, object, false);
-        aggregation(faults, object);
+    validate_update: |errors, object, _| {
+        role(errors, object, false);
+        aggregation(errors, object);
     },
     ..Rules::PLAIN
 };

@@ -6,11 +6,11 @@ use crate::rules::Rules;
 pub(crate) static RULES: Rules = Rules {
     create_on_update: true,
     name: machinery::names::name_is_path_segment,
-    validate: |faults, object| {
-        role(faults, object, true);
+    validate: |errors, object| {
+        role(errors, object, true);
     },
-    validate_update: |faults, object, _| {
-        role(faults, object, true);
+    validate_update: |errors, object, _| {
+        role(errors, object, true);
     },
     ..Rules::PLAIN
 };

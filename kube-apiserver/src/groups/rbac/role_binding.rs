@@ -7,7 +7,7 @@ pub(crate) static RULES: Rules = Rules {
     create_on_update: true,
     name: machinery::names::name_is_path_segment,
     default: default_binding,
-    validate: |faults, object| binding(faults, object, true),
-    validate_update: |faults, object, old| binding_update(faults, object, old, true),
+    validate: |errors, object| binding(errors, object, true),
+    validate_update: |errors, object, old| binding_update(errors, object, old, true),
     ..Rules::PLAIN
 };

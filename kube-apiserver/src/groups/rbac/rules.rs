@@ -5,24 +5,24 @@ use machinery::names::{dns1123_subdomain, name_is_path_segment};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Faults of the rules of a role; a namespaced one has no URLs.
-pub(super) fn role(faults: &mut Faults, object: &Value, namespaced: bool) {
+/// Errors of the rules of a role; a namespaced one has no URLs.
+pub(super) fn role(errors: &mut Errors, object: &Value, namespaced: bool) {
     let path = FieldPath::new("rules");
     for (index, rule) in object.list("rules").iter().enumerate() {
         let path = path.index(index);
         if rule.list("verbs").is_empty() {
-            faults.required(&path.child("verbs"), "verbs must contain at least one value");
+            errors.required(&path.child("verbs"), "verbs must contain at least one value");
         }
         let urls = rule.list("nonResourceURLs");
         if !urls.is_empty() {
             let at = path.child("nonResourceURLs");
             if namespaced {
-                faults.invalid_value(
+                errors.invalid_value(
                     &at,
                     rule.dig("nonResourceURLs"),
                     "namespaced rules cannot apply to non-resource URLs",
@@ -30,7 +30,7 @@ pub(super) fn role(faults: &mut Faults, object: &Value, namespaced: bool) {
             }
             let others = ["apiGroups", "resources", "resourceNames"];
             if others.iter().any(|key| !rule.list(key).is_empty()) {
-                faults.invalid_value(
+                errors.invalid_value(
                     &at,
                     rule.dig("nonResourceURLs"),
                     "rules cannot apply to both regular resources and non-resource URLs",
@@ -39,13 +39,13 @@ pub(super) fn role(faults: &mut Faults, object: &Value, namespaced: bool) {
             continue;
         }
         if rule.list("apiGroups").is_empty() {
-            faults.required(
+            errors.required(
                 &path.child("apiGroups"),
                 "resource rules must supply at least one api group",
             );
         }
         if rule.list("resources").is_empty() {
-            faults.required(
+            errors.required(
                 &path.child("resources"),
                 "resource rules must supply at least one resource",
             );
@@ -53,8 +53,8 @@ pub(super) fn role(faults: &mut Faults, object: &Value, namespaced: bool) {
     }
 }
 
-/// Faults of a cluster role's aggregation.
-pub(super) fn aggregation(faults: &mut Faults, object: &Value) {
+/// Errors of a cluster role's aggregation.
+pub(super) fn aggregation(errors: &mut Errors, object: &Value) {
     let rule = object.dig("aggregationRule");
     if rule.is_null() {
         return;
@@ -63,14 +63,14 @@ pub(super) fn aggregation(faults: &mut Faults, object: &Value) {
     let at = path.child("clusterRoleSelectors");
     let selectors = rule.list("clusterRoleSelectors");
     if selectors.is_empty() {
-        faults.required(
+        errors.required(
             &at,
             "at least one clusterRoleSelector required if aggregationRule is non-nil",
         );
     }
     for (index, selector) in selectors.iter().enumerate() {
         for error in validate_label_selector(selector, SelectorChecks::default(), &at.index(index)) {
-            faults.push(error);
+            errors.push(error);
         }
     }
 }
@@ -85,54 +85,54 @@ pub(super) fn default_binding(object: &mut Value) {
     }
 }
 
-/// Faults of a binding; a namespaced one may name roles of either scope.
-pub(super) fn binding(faults: &mut Faults, object: &Value, namespaced: bool) {
+/// Errors of a binding; a namespaced one may name roles of either scope.
+pub(super) fn binding(errors: &mut Errors, object: &Value, namespaced: bool) {
     let path = FieldPath::new("roleRef");
     let role = object.dig("roleRef");
-    faults.one_of(&path.child("apiGroup"), role.text("apiGroup"), &[GROUP]);
+    errors.one_of(&path.child("apiGroup"), role.text("apiGroup"), &[GROUP]);
     let kinds: &[&str] = if namespaced {
         &["Role", "ClusterRole"]
     } else {
         &["ClusterRole"]
     };
-    faults.one_of(&path.child("kind"), role.text("kind"), kinds);
+    errors.one_of(&path.child("kind"), role.text("kind"), kinds);
     let name = role.text("name");
-    if faults.need(&path.child("name"), name) {
-        faults.text(&path.child("name"), name, name_is_path_segment(name, false));
+    if errors.need(&path.child("name"), name) {
+        errors.text(&path.child("name"), name, name_is_path_segment(name, false));
     }
     let path = FieldPath::new("subjects");
     for (index, subject) in object.list("subjects").iter().enumerate() {
         let path = path.index(index);
         let name = subject.text("name");
-        faults.need(&path.child("name"), name);
+        errors.need(&path.child("name"), name);
         let group = match subject.text("kind") {
             "ServiceAccount" => {
                 if !name.is_empty() {
-                    faults.text(&path.child("name"), name, dns1123_subdomain(name));
+                    errors.text(&path.child("name"), name, dns1123_subdomain(name));
                 }
                 ""
             }
             "User" | "Group" => GROUP,
             kind => {
-                faults.unsupported(&path.child("kind"), kind, &["ServiceAccount", "User", "Group"]);
+                errors.unsupported(&path.child("kind"), kind, &["ServiceAccount", "User", "Group"]);
                 continue;
             }
         };
-        faults.one_of(&path.child("apiGroup"), subject.text("apiGroup"), &[group]);
+        errors.one_of(&path.child("apiGroup"), subject.text("apiGroup"), &[group]);
         if group.is_empty() && !namespaced && subject.text("namespace").is_empty() {
-            faults.required(&path.child("namespace"), "");
+            errors.required(&path.child("namespace"), "");
         }
     }
 }
 
-/// Faults of a changed binding.
-pub(super) fn binding_update(faults: &mut Faults, object: &Value, old: &Value, namespaced: bool) {
-    binding(faults, object, namespaced);
+/// Errors of a changed binding.
+pub(super) fn binding_update(errors: &mut Errors, object: &Value, old: &Value, namespaced: bool) {
+    binding(errors, object, namespaced);
     let role = object.dig("roleRef");
     if !same(role, old.dig("roleRef")) {
         let shown =
             json!({"APIGroup": role.text("apiGroup"), "Kind": role.text("kind"), "Name": role.text("name")});
-        faults.invalid(&FieldPath::new("roleRef"), shown, "cannot change roleRef");
+        errors.invalid(&FieldPath::new("roleRef"), shown, "cannot change roleRef");
     }
 }
 

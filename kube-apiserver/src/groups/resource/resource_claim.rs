@@ -4,7 +4,7 @@ use machinery::FieldPath;
 use machinery::names::{dns1123_label, dns1123_subdomain};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 use crate::unique::Seen;
@@ -14,13 +14,13 @@ pub(crate) static RULES: Rules = Rules {
     status_meta: StatusMeta::Reset,
     returns_deleted: true,
     default: |object| default_spec(object.ensure("spec")),
-    validate: |faults, object| validate_spec(faults, &FieldPath::new("spec"), object.dig("spec")),
-    validate_update: |faults, object, old| faults.immutable_at("spec", object, old),
+    validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
+    validate_update: |errors, object, old| errors.immutable_at("spec", object, old),
     ..Rules::PLAIN
 };
 
 /// The requests, constraints and configurations of a claim or of a template of one.
-pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+pub(super) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let path = path.child("devices");
     let requests = spec.list("devices.requests");
     let (mut seen, mut alternatives) = (Seen::default(), Seen::default());
@@ -28,10 +28,10 @@ pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Va
         let at = path.child("requests");
         let at = at.index(index);
         let name = request.text("name");
-        faults.text(&at.child("name"), name, dns1123_label(name));
-        validate_request(faults, &at, request);
+        errors.text(&at.child("name"), name, dns1123_label(name));
+        validate_request(errors, &at, request);
         if seen.again(name) {
-            faults.duplicate(&at, name);
+            errors.duplicate(&at, name);
         }
         let of_request = request.list("firstAvailable").iter();
         alternatives.extend(of_request.map(|alternative| (name, alternative.text("name"))));
@@ -47,7 +47,7 @@ pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Va
                     None => seen.has(name),
                 };
                 if !known {
-                    faults.invalid(
+                    errors.invalid(
                         &at.child("requests").index(index),
                         name,
                         "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
@@ -56,49 +56,49 @@ pub(super) fn validate_spec(faults: &mut Faults, path: &FieldPath<'_>, spec: &Va
             }
             let bare = !item.has("matchAttribute") && !item.has("distinctAttribute");
             if key == "constraints" && bare {
-                faults.required(
+                errors.required(
                     &at,
                     "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
                 );
             }
             if key == "config" && !item.has("opaque") {
-                faults.required(&at.child("opaque"), "");
+                errors.required(&at.child("opaque"), "");
             }
         }
     }
 }
 
-fn validate_request(faults: &mut Faults, path: &FieldPath<'_>, request: &Value) {
+fn validate_request(errors: &mut Errors, path: &FieldPath<'_>, request: &Value) {
     let (exactly, alternatives) = (request.dig("exactly"), request.list("firstAvailable"));
     match (exactly.is_null(), alternatives.is_empty()) {
-        (true, true) => faults.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
-        (false, false) => faults.invalid(
+        (true, true) => errors.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
+        (false, false) => errors.invalid(
             path,
             Value::Null,
             "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
         ),
-        (false, true) => validate_exactly(faults, &path.child("exactly"), exactly),
+        (false, true) => validate_exactly(errors, &path.child("exactly"), exactly),
         (true, false) => {
             let mut seen = Seen::default();
             for (index, alternative) in alternatives.iter().enumerate() {
                 let at = path.child("firstAvailable");
                 let at = at.index(index);
                 let name = alternative.text("name");
-                faults.text(&at.child("name"), name, dns1123_label(name));
-                validate_exactly(faults, &at, alternative);
+                errors.text(&at.child("name"), name, dns1123_label(name));
+                validate_exactly(errors, &at, alternative);
                 if seen.again(name) {
-                    faults.duplicate(&at, name);
+                    errors.duplicate(&at, name);
                 }
             }
         }
     }
 }
 
-fn validate_exactly(faults: &mut Faults, path: &FieldPath<'_>, request: &Value) {
+fn validate_exactly(errors: &mut Errors, path: &FieldPath<'_>, request: &Value) {
     let class = request.text("deviceClassName");
     let at = path.child("deviceClassName");
-    if faults.need(&at, class) {
-        faults.text(&at, class, dns1123_subdomain(class));
+    if errors.need(&at, class) {
+        errors.text(&at, class, dns1123_subdomain(class));
     }
     let (mode, count) = (
         request.text("allocationMode"),
@@ -106,14 +106,14 @@ fn validate_exactly(faults: &mut Faults, path: &FieldPath<'_>, request: &Value) 
     );
     let at = path.child("count");
     match mode {
-        "All" if count != 0 => faults.invalid(
+        "All" if count != 0 => errors.invalid(
             &at,
             count,
             format!("must not be specified when allocationMode is '{mode}'"),
         ),
-        "ExactCount" if count <= 0 => faults.invalid(&at, count, "must be greater than zero"),
+        "ExactCount" if count <= 0 => errors.invalid(&at, count, "must be greater than zero"),
         "All" | "ExactCount" => {}
-        _ => faults.unsupported(&path.child("allocationMode"), mode, &["All", "ExactCount"]),
+        _ => errors.unsupported(&path.child("allocationMode"), mode, &["All", "ExactCount"]),
     }
 }
 

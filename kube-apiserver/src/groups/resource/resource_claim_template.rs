@@ -12,10 +12,10 @@ pub(crate) static RULES: Rules = Rules {
             super::resource_claim::default_spec(spec);
         }
     },
-    validate: |faults, object| {
+    validate: |errors, object| {
         let path = FieldPath::new("spec");
-        super::resource_claim::validate_spec(faults, &path.child("spec"), object.dig("spec.spec"));
+        super::resource_claim::validate_spec(errors, &path.child("spec"), object.dig("spec.spec"));
     },
-    validate_update: |faults, object, old| faults.immutable_at("spec", object, old),
+    validate_update: |errors, object, old| errors.immutable_at("spec", object, old),
     ..Rules::PLAIN
 };

@@ -3,7 +3,7 @@
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -12,11 +12,11 @@ pub(crate) static RULES: Rules = Rules {
     prepare_create: |_, object| meta::set(object, "generation", 1),
     prepare_update: |_, object, old| meta::set(object, "generation", meta::generation(old)),
     validate,
-    validate_update: |faults, object, old| {
+    validate_update: |errors, object, old| {
         if object.int("value").unwrap_or_default() != old.int("value").unwrap_or_default() {
-            faults.forbidden(&FieldPath::new("value"), "may not be changed in an update.");
+            errors.forbidden(&FieldPath::new("value"), "may not be changed in an update.");
         }
-        faults.immutable_at("preemptionPolicy", object, old);
+        errors.immutable_at("preemptionPolicy", object, old);
     },
     ..Rules::PLAIN
 };
@@ -24,7 +24,7 @@ pub(crate) static RULES: Rules = Rules {
 /// The highest value that is not the system's.
 const HIGHEST: i64 = 1_000_000_000;
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let (name, value) = (meta::name(object), object.int("value").unwrap_or_default());
     if name.starts_with("system-") {
         let known = match name {
@@ -44,18 +44,18 @@ fn validate(faults: &mut Faults, object: &Value) {
         };
         if let Some(fault) = fault {
             let metadata = FieldPath::new("metadata");
-            faults.forbidden(
+            errors.forbidden(
                 &metadata.child("name"),
                 format!("priority class names with 'system-' prefix are reserved for system use only. error: {fault}"),
             );
         }
     } else if value > HIGHEST {
-        faults.forbidden(
+        errors.forbidden(
             &FieldPath::new("value"),
             format!("maximum allowed value of a user defined priority is {HIGHEST}"),
         );
     }
-    faults.required_one_of(
+    errors.required_one_of(
         &FieldPath::new("preemptionPolicy"),
         object.text("preemptionPolicy"),
         &["PreemptLowerPriority", "Never"],

@@ -3,7 +3,7 @@
 use machinery::FieldPath;
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -26,16 +26,16 @@ pub(crate) static RULES: Rules = Rules {
         }
     },
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
+    validate_update: |errors, object, old| {
+        validate(errors, object);
         let path = FieldPath::new("spec");
         let (spec, before) = (object.dig("spec"), old.dig("spec"));
         if spec.dig("attachRequired") != before.dig("attachRequired") {
             // Upstream's name of the field.
             let at = path.child("attachedRequired");
-            faults.invalid_value(&at, spec.dig("attachRequired"), crate::faults::IMMUTABLE);
+            errors.invalid_value(&at, spec.dig("attachRequired"), crate::errors::IMMUTABLE);
         }
-        faults.immutable(&path, "volumeLifecycleModes", spec, before);
+        errors.immutable(&path, "volumeLifecycleModes", spec, before);
     },
     ..Rules::PLAIN
 };
@@ -43,17 +43,17 @@ pub(crate) static RULES: Rules = Rules {
 /// The bounds of how long a token holds that the kubelet asks for, in seconds.
 const TOKEN_SECONDS: (i64, i64) = (600, 1 << 32);
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    faults.one_of(
+    errors.one_of(
         &path.child("fsGroupPolicy"),
         spec.text("fsGroupPolicy"),
         &["File", "None", "ReadWriteOnceWithFSType"],
     );
-    token_requests(faults, &path.child("tokenRequests"), spec.list("tokenRequests"));
+    token_requests(errors, &path.child("tokenRequests"), spec.list("tokenRequests"));
     for mode in spec.strings("volumeLifecycleModes") {
-        faults.one_of(
+        errors.one_of(
             &path.child("volumeLifecycleModes"),
             mode,
             &["Persistent", "Ephemeral"],
@@ -62,22 +62,22 @@ fn validate(faults: &mut Faults, object: &Value) {
     let period = spec.int("nodeAllocatableUpdatePeriodSeconds");
     if let Some(period) = period.filter(|period| *period < 10) {
         let at = path.child("nodeAllocatableUpdatePeriodSeconds");
-        faults.invalid(&at, period, "must be greater than or equal to 10 seconds");
+        errors.invalid(&at, period, "must be greater than or equal to 10 seconds");
     }
     let in_secrets = "serviceAccountTokenInSecrets";
     if spec.has(in_secrets) && spec.list("tokenRequests").is_empty() {
         let text = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
-        faults.invalid_value(&path.child(in_secrets), spec.dig(in_secrets), text);
+        errors.invalid_value(&path.child(in_secrets), spec.dig(in_secrets), text);
     }
 }
 
-fn token_requests(faults: &mut Faults, path: &FieldPath<'_>, requests: &[Value]) {
+fn token_requests(errors: &mut Errors, path: &FieldPath<'_>, requests: &[Value]) {
     let mut seen = Seen::default();
     for (index, request) in requests.iter().enumerate() {
         let at = path.index(index);
         let audience = request.text("audience");
         if seen.again(audience) {
-            faults.duplicate(&at.child("audience"), audience);
+            errors.duplicate(&at.child("audience"), audience);
             continue;
         }
         let Some(seconds) = request.int("expirationSeconds") else {
@@ -86,10 +86,10 @@ fn token_requests(faults: &mut Faults, path: &FieldPath<'_>, requests: &[Value])
         let (least, most) = TOKEN_SECONDS;
         let at = at.child("expirationSeconds");
         if seconds < least {
-            faults.invalid(&at, seconds, "may not specify a duration less than 10 minutes");
+            errors.invalid(&at, seconds, "may not specify a duration less than 10 minutes");
         }
         if seconds > most {
-            faults.invalid(
+            errors.invalid(
                 &at,
                 seconds,
                 "may not specify a duration larger than 2^32 seconds",

@@ -6,7 +6,7 @@ use machinery::FieldPath;
 use machinery::names::qualified_name;
 use serde_json::Value;
 
-use crate::faults::{Faults, IMMUTABLE};
+use crate::errors::{Errors, IMMUTABLE};
 use crate::groups::core::pod_spec::csi_driver;
 use crate::json::{Json, same};
 use crate::rules::Rules;
@@ -16,8 +16,8 @@ pub(crate) static RULES: Rules = Rules {
     unconditional_update: false,
     returns_deleted: true,
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
+    validate_update: |errors, object, old| {
+        validate(errors, object);
         let before: HashMap<&str, &Value> = old
             .list("spec.drivers")
             .iter()
@@ -28,7 +28,7 @@ pub(crate) static RULES: Rules = Rules {
                 && !same_but_room(driver, before)
             {
                 let path = FieldPath::new("spec");
-                faults.invalid_value(&path.child("drivers"), driver, IMMUTABLE);
+                errors.invalid_value(&path.child("drivers"), driver, IMMUTABLE);
             }
         }
     },
@@ -45,32 +45,32 @@ fn same_but_room(driver: &Value, before: &Value) -> bool {
         .all(|key| same(driver.dig(key), before.dig(key)))
 }
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let path = path.child("drivers");
     let mut names = Seen::default();
     for (index, driver) in object.list("spec.drivers").iter().enumerate() {
         let at = path.index(index);
         let name = driver.text("name");
-        csi_driver(faults, &at.child("name"), name);
+        csi_driver(errors, &at.child("name"), name);
         let id = driver.text("nodeID");
-        faults.need(&at.child("nodeID"), id);
+        errors.need(&at.child("nodeID"), id);
         if id.len() > NODE_ID_LENGTH {
             let text = format!("must be {NODE_ID_LENGTH} characters or less");
-            faults.invalid(&at.child("nodeID"), id, text);
+            errors.invalid(&at.child("nodeID"), id, text);
         }
         let room = at.child("allocatable");
-        faults.non_negative(&room.child("count"), driver.int("allocatable.count"));
+        errors.non_negative(&room.child("count"), driver.int("allocatable.count"));
         if names.again(name) {
-            faults.duplicate(&at.child("name"), name);
+            errors.duplicate(&at.child("name"), name);
         }
         let mut keys = Seen::default();
         for key in driver.strings("topologyKeys") {
-            faults.need(&at, key);
+            errors.need(&at, key);
             if keys.again(key) {
-                faults.duplicate(&at, key);
+                errors.duplicate(&at, key);
             }
-            faults.text(&at, key, qualified_name(key));
+            errors.text(&at, key, qualified_name(key));
         }
     }
 }

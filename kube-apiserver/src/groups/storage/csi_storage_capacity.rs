@@ -5,7 +5,7 @@ use machinery::names::name_is_dns_subdomain;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::Value;
 
-use crate::faults::{Faults, IMMUTABLE, NEGATIVE};
+use crate::errors::{Errors, IMMUTABLE, NEGATIVE};
 use crate::json::{Json, same};
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -13,31 +13,31 @@ use crate::rules::Rules;
 pub(crate) static RULES: Rules = Rules {
     unconditional_update: false,
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
-        faults.immutable_at("nodeTopology", object, old);
+    validate_update: |errors, object, old| {
+        validate(errors, object);
+        errors.immutable_at("nodeTopology", object, old);
         // Also an empty one: it is not the same as another.
         let (class, before) = (object.text("storageClassName"), old.text("storageClassName"));
         if class != before {
-            faults.invalid(&FieldPath::new("storageClassName"), class, IMMUTABLE);
+            errors.invalid(&FieldPath::new("storageClassName"), class, IMMUTABLE);
         }
     },
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let topology = object.dig("nodeTopology");
     if !same(topology, &Value::Null) {
         let path = FieldPath::new("nodeTopology");
         for error in validate_label_selector(topology, SelectorChecks::default(), &path) {
-            faults.push(error);
+            errors.push(error);
         }
     }
     let class = object.text("storageClassName");
     let path = FieldPath::new("storageClassName");
-    faults.text(&path, class, name_is_dns_subdomain(class, false));
+    errors.text(&path, class, name_is_dns_subdomain(class, false));
     if let Some(capacity) = amount(object.dig("capacity")).filter(|capacity| capacity.signum() < 0) {
-        faults.invalid(&FieldPath::new("capacity"), capacity.to_string(), NEGATIVE);
+        errors.invalid(&FieldPath::new("capacity"), capacity.to_string(), NEGATIVE);
     }
 }
 

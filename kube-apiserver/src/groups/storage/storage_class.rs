@@ -6,7 +6,7 @@ use machinery::FieldPath;
 use machinery::names::{label_key, qualified_name};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
 use crate::unique::Seen;
@@ -18,35 +18,35 @@ pub(crate) static RULES: Rules = Rules {
         object.fill("volumeBindingMode", "Immediate");
     },
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
+    validate_update: |errors, object, old| {
+        validate(errors, object);
         for key in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-            faults.immutable_at(key, object, old);
+            errors.immutable_at(key, object, old);
         }
     },
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
-    provisioner(faults, &FieldPath::new("provisioner"), object.text("provisioner"));
-    parameters(faults, &FieldPath::new("parameters"), object);
+fn validate(errors: &mut Errors, object: &Value) {
+    provisioner(errors, &FieldPath::new("provisioner"), object.text("provisioner"));
+    parameters(errors, &FieldPath::new("parameters"), object);
     let policy = object.text("reclaimPolicy");
     if !policy.is_empty() {
-        faults.one_of(&FieldPath::new("reclaimPolicy"), policy, &["Delete", "Retain"]);
+        errors.one_of(&FieldPath::new("reclaimPolicy"), policy, &["Delete", "Retain"]);
     }
-    faults.one_of(
+    errors.one_of(
         &FieldPath::new("volumeBindingMode"),
         object.text("volumeBindingMode"),
         &["Immediate", "WaitForFirstConsumer"],
     );
-    topologies(faults, object);
+    topologies(errors, object);
 }
 
 /// The name of a driver or provisioner.
-pub(super) fn provisioner(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
-    if faults.need(path, name) {
+pub(super) fn provisioner(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
+    if errors.need(path, name) {
         let lower = name.to_lowercase();
-        faults.text(path, &lower, qualified_name(&lower));
+        errors.text(path, &lower, qualified_name(&lower));
     }
 }
 
@@ -56,23 +56,23 @@ const PARAMETERS: usize = 512;
 const PARAMETER_BYTES: usize = 256 * 1024;
 
 /// The `parameters` of a class.
-pub(super) fn parameters(faults: &mut Faults, path: &FieldPath<'_>, class: &Value) {
+pub(super) fn parameters(errors: &mut Errors, path: &FieldPath<'_>, class: &Value) {
     if class.entries("parameters").count() > PARAMETERS {
-        return faults.too_long(path, PARAMETERS);
+        return errors.too_long(path, PARAMETERS);
     }
     let mut bytes = 0;
     for (key, value) in class.entries("parameters") {
         if key.is_empty() {
-            faults.invalid(path, key, "field can not be empty.");
+            errors.invalid(path, key, "field can not be empty.");
         }
         bytes += key.len() + value.as_str().unwrap_or_default().len();
     }
     if bytes > PARAMETER_BYTES {
-        faults.too_long(path, PARAMETER_BYTES);
+        errors.too_long(path, PARAMETER_BYTES);
     }
 }
 
-fn topologies(faults: &mut Faults, object: &Value) {
+fn topologies(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("allowedTopologies");
     let mut terms = HashSet::new();
     for (index, term) in object.list("allowedTopologies").iter().enumerate() {
@@ -82,30 +82,30 @@ fn topologies(faults: &mut Faults, object: &Value) {
         for (index, expression) in term.list("matchLabelExpressions").iter().enumerate() {
             let at = at.index(index);
             let key = expression.text("key");
-            topology(faults, &at, expression);
+            topology(errors, &at, expression);
             if wanted.contains_key(key) {
-                faults.duplicate(&at.child("key"), key);
+                errors.duplicate(&at.child("key"), key);
             }
             wanted.insert(key, expression.strings("values").collect());
         }
         if !terms.insert(wanted) {
-            faults.duplicate(&at, "");
+            errors.duplicate(&at, "");
         }
     }
 }
 
-fn topology(faults: &mut Faults, path: &FieldPath<'_>, expression: &Value) {
+fn topology(errors: &mut Errors, path: &FieldPath<'_>, expression: &Value) {
     if expression.list("values").is_empty() {
-        faults.required(&path.child("values"), "");
+        errors.required(&path.child("values"), "");
     }
     let mut seen = Seen::default();
     for (index, value) in expression.strings("values").enumerate() {
         if seen.again(value) {
-            faults.duplicate(&path.child("values").index(index), value);
+            errors.duplicate(&path.child("values").index(index), value);
         }
     }
     let key = expression.text("key");
-    faults.text(&path.child("key"), key, label_key(key));
+    errors.text(&path.child("key"), key, label_key(key));
 }
 
 #[cfg(test)]

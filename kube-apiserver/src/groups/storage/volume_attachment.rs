@@ -4,7 +4,7 @@ use machinery::FieldPath;
 use machinery::names::{inclusive_range_error, name_is_dns_subdomain};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::persistent_volume::validate_inline;
 use crate::groups::core::pod_spec::csi_driver;
 use crate::json::Json;
@@ -17,11 +17,11 @@ pub(crate) static RULES: Rules = Rules {
     unconditional_update: false,
     returns_deleted: true,
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
-        faults.immutable(&FieldPath::ROOT, "spec", object, old);
+    validate_update: |errors, object, old| {
+        validate(errors, object);
+        errors.immutable(&FieldPath::ROOT, "spec", object, old);
     },
-    validate_status: |faults, object, _| validate(faults, object),
+    validate_status: |errors, object, _| validate(errors, object),
     ..Rules::PLAIN
 };
 
@@ -30,55 +30,55 @@ const METADATA_BYTES: usize = 256 * 1024;
 /// The longest message of an error.
 const MESSAGE_BYTES: usize = 1024;
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    csi_driver(faults, &path.child("attacher"), spec.text("attacher"));
-    source(faults, &path.child("source"), spec.dig("source"));
+    csi_driver(errors, &path.child("attacher"), spec.text("attacher"));
+    source(errors, &path.child("source"), spec.dig("source"));
     let node = spec.text("nodeName");
-    faults.text(&path.child("nodeName"), node, name_is_dns_subdomain(node, false));
+    errors.text(&path.child("nodeName"), node, name_is_dns_subdomain(node, false));
     let path = FieldPath::new("status");
     let metadata = object.entries("status.attachmentMetadata");
     let bytes: usize = metadata
         .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
         .sum();
     if bytes > METADATA_BYTES {
-        faults.too_long(&path.child("attachmentMetadata"), METADATA_BYTES);
+        errors.too_long(&path.child("attachmentMetadata"), METADATA_BYTES);
     }
     for key in ["attachError", "detachError"] {
-        volume_error(faults, &path.child(key), object.dig("status").dig(key));
+        volume_error(errors, &path.child(key), object.dig("status").dig(key));
     }
     if let Some(name) = spec.dig("source.persistentVolumeName").as_str() {
         let path = FieldPath::new("spec.source.persistentVolumeName");
-        faults.text(&path, name, name_is_dns_subdomain(name, false));
+        errors.text(&path, name, name_is_dns_subdomain(name, false));
     }
 }
 
-fn source(faults: &mut Faults, path: &FieldPath<'_>, source: &Value) {
+fn source(errors: &mut Errors, path: &FieldPath<'_>, source: &Value) {
     let exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     match (source.has("inlineVolumeSpec"), source.has("persistentVolumeName")) {
-        (false, false) => faults.required(path, exactly),
-        (true, true) => faults.forbidden(path, exactly),
-        (false, true) if source.text("persistentVolumeName").is_empty() => faults.required(
+        (false, false) => errors.required(path, exactly),
+        (true, true) => errors.forbidden(path, exactly),
+        (false, true) if source.text("persistentVolumeName").is_empty() => errors.required(
             &path.child("persistentVolumeName"),
             "must specify non empty persistentVolumeName",
         ),
         (false, true) => {}
         (true, false) => {
             let spec = source.dig("inlineVolumeSpec");
-            validate_inline(faults, &path.child("inlineVolumeSpec"), spec);
+            validate_inline(errors, &path.child("inlineVolumeSpec"), spec);
         }
     }
 }
 
-fn volume_error(faults: &mut Faults, path: &FieldPath<'_>, error: &Value) {
+fn volume_error(errors: &mut Errors, path: &FieldPath<'_>, error: &Value) {
     if error.text("message").len() > MESSAGE_BYTES {
         // Upstream names the wrong bound.
-        faults.too_long(&path.child("message"), METADATA_BYTES);
+        errors.too_long(&path.child("message"), METADATA_BYTES);
     }
     if let Some(code) = error.int("errorCode").filter(|code| *code < 0) {
         let text = inclusive_range_error(0, i64::from(i32::MAX));
-        faults.invalid(&path.child("errorCode"), code, text);
+        errors.invalid(&path.child("errorCode"), code, text);
     }
 }
 

@@ -4,30 +4,30 @@ use machinery::FieldPath;
 use serde_json::Value;
 
 use super::storage_class::{parameters, provisioner};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     returns_deleted: true,
     validate,
-    validate_update: |faults, object, old| {
+    validate_update: |errors, object, old| {
         for key in ["driverName", "parameters"] {
             if !same(object.dig(key), old.dig(key)) {
-                faults.forbidden(&FieldPath::new(key), format!("updates to {key} are forbidden."));
+                errors.forbidden(&FieldPath::new(key), format!("updates to {key} are forbidden."));
             }
         }
-        validate(faults, object);
+        validate(errors, object);
     },
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
-    provisioner(faults, &FieldPath::new("driverName"), object.text("driverName"));
+fn validate(errors: &mut Errors, object: &Value) {
+    provisioner(errors, &FieldPath::new("driverName"), object.text("driverName"));
     let path = FieldPath::new("parameters");
-    parameters(faults, &path, object);
+    parameters(errors, &path, object);
     if object.entries("parameters").next().is_none() {
-        faults.required(&path, "must contain at least one key/value pair");
+        errors.required(&path, "must contain at least one key/value pair");
     }
 }
 

@@ -5,7 +5,7 @@ use machinery::names::{dns1035_label, dns1123_subdomain};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 
@@ -14,15 +14,15 @@ pub(crate) static RULES: Rules = Rules {
     status_meta: StatusMeta::Reset,
     unconditional_update: false,
     validate,
-    validate_update: |faults, object, old| {
-        validate(faults, object);
-        faults.immutable_at("spec", object, old);
+    validate_update: |errors, object, old| {
+        validate(errors, object);
+        errors.immutable_at("spec", object, old);
     },
     validate_status,
     ..Rules::PLAIN
 };
 
-fn validate(faults: &mut Faults, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
     let path = path.child("resource");
     let (group, resource) = (
@@ -31,7 +31,7 @@ fn validate(faults: &mut Faults, object: &Value) {
     );
     let mut judge = |at: &FieldPath<'_>, value: &str, texts: Vec<String>| {
         if !texts.is_empty() {
-            faults.invalid(at, value, texts.join(","));
+            errors.invalid(at, value, texts.join(","));
         }
     };
     if !resource.is_empty() {
@@ -41,7 +41,7 @@ fn validate(faults: &mut Faults, object: &Value) {
         judge(&path.child("group"), group, dns1123_subdomain(group));
     }
     if resource.is_empty() {
-        faults.required(&path.child("resource"), "resource is required to be set");
+        errors.required(&path.child("resource"), "resource is required to be set");
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn says(object: &Value, kind: &str) -> bool {
         .any(|c| c.text("type") == kind && c.text("status") == "True")
 }
 
-fn validate_status(faults: &mut Faults, object: &Value, old: &Value) {
+fn validate_status(errors: &mut Errors, object: &Value, old: &Value) {
     let status = FieldPath::new("status");
     let (version, before) = (
         object.text("status.resourceVersion"),
@@ -63,17 +63,17 @@ fn validate_status(faults: &mut Faults, object: &Value, old: &Value) {
     let number = !version.starts_with('0') && version.bytes().all(|b| b.is_ascii_digit());
     if !version.is_empty() && !number {
         let why = format!("resource version is not well formed: {version}");
-        faults.invalid(&at, version, why);
+        errors.invalid(&at, version, why);
     }
     let conditions = status.child("conditions");
     for fault in validate_conditions(object.list("status.conditions"), &conditions) {
-        faults.push(fault);
+        errors.push(fault);
     }
     if !before.is_empty() && before != version {
-        faults.invalid(&at, version, "field is immutable");
+        errors.invalid(&at, version, "field is immutable");
     }
     let mut odd = |why: &str| {
-        faults.push(FieldError::invalid(
+        errors.push(FieldError::invalid(
             &conditions,
             object.dig("status.conditions"),
             why,

@@ -4,7 +4,7 @@ use generic_server::registry::strategy::{NameRule, Strategy, WriteContext};
 use machinery::{FieldError, names};
 use serde_json::{Value, json};
 
-use super::{Namespaces, default, finalizer_faults};
+use super::{Namespaces, default, finalizer_errors};
 
 /// The strategy of the subresource.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Strategy for Finalize {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, _old: &Value) -> Vec<FieldError> {
-        finalizer_faults(object)
+        finalizer_errors(object)
     }
 
     fn held_back(&self, object: &Value) -> bool {

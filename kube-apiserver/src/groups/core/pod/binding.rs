@@ -7,7 +7,7 @@ use machinery::{FieldPath, GroupResource, GroupVersionKind, meta};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 
 /// The subresource.
@@ -40,9 +40,9 @@ pub(crate) async fn bind(
             "name in URL does not match name in Binding object",
         ));
     }
-    let faults = Faults::collect(|faults| validate(faults, binding));
-    if !faults.is_empty() {
-        let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let errors = Errors::collect(|errors| validate(errors, binding));
+    if !errors.is_empty() {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let text = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -66,13 +66,13 @@ pub(crate) async fn bind(
     Ok(admitted.done())
 }
 
-fn validate(faults: &mut Faults, binding: &Value) {
+fn validate(errors: &mut Errors, binding: &Value) {
     let path = FieldPath::new("target");
     let kind = binding.text("target.kind");
     if !matches!(kind, "" | "Node") {
-        faults.unsupported(&path.child("kind"), kind, &["Node", "<empty>"]);
+        errors.unsupported(&path.child("kind"), kind, &["Node", "<empty>"]);
     }
-    faults.need(&path.child("name"), binding.text("target.name"));
+    errors.need(&path.child("name"), binding.text("target.name"));
 }
 
 /// Whether a pod may be assigned as a binding says; 409 when not.

@@ -5,7 +5,7 @@ use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
 use super::{MIRROR, Pods, generation, metadata_and_spec};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::unique::first_by;
 
@@ -39,10 +39,10 @@ impl Strategy for EphemeralContainers {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| {
-            metadata_and_spec(faults, pod);
+        Errors::collect(|errors| {
+            metadata_and_spec(errors, pod);
             if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
-                faults.forbidden(
+                errors.forbidden(
                     &FieldPath::new(""),
                     "static pods do not support ephemeral containers",
                 );
@@ -54,11 +54,11 @@ impl Strategy for EphemeralContainers {
             for before in old.list("spec.ephemeralContainers") {
                 let name = before.text("name");
                 match now.get(name).copied() {
-                    None => faults.forbidden(
+                    None => errors.forbidden(
                         &path,
                         format!("existing ephemeral containers \"{name}\" may not be removed\n"),
                     ),
-                    Some(now) if !same(now, before) => faults.forbidden(
+                    Some(now) if !same(now, before) => errors.forbidden(
                         &path,
                         format!("existing ephemeral containers \"{name}\" may not be changed\n"),
                     ),

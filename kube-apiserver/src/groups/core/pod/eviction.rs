@@ -9,7 +9,7 @@ use machinery::{Cause, FieldPath, GroupKind, GroupResource, GroupVersionKind, Ma
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 
 /// The subresource.
@@ -52,19 +52,19 @@ fn check(eviction: &Value, name: &str) -> Result<(), ApiError> {
             "name in URL does not match name in Eviction object",
         ));
     }
-    let faults = Faults::collect(|faults| {
+    let errors = Errors::collect(|errors| {
         let key = "ignoreStoreReadErrorWithClusterBreakingPotential";
         if eviction.dig("deleteOptions").flag(key) {
             let path = FieldPath::new("deleteOptions");
             let text = "can not be set for pod eviction, try after removing the option";
-            faults.invalid(&path.child(key), true, text);
+            errors.invalid(&path.child(key), true, text);
         }
     });
-    match faults.is_empty() {
+    match errors.is_empty() {
         true => Ok(()),
         false => {
             let kind = GroupKind::new("policy", "Eviction");
-            Err(ApiError::invalid(&kind, name, &faults))
+            Err(ApiError::invalid(&kind, name, &errors))
         }
     }
 }

@@ -5,7 +5,7 @@ use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
 use super::{EntriesOf, MIRROR, Pods, generation, metadata_and_spec, qos_class};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::first_by;
 
@@ -40,7 +40,7 @@ impl Strategy for Resize {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Faults::collect(|faults| resize(faults, pod, old))
+        Errors::collect(|errors| resize(errors, pod, old))
     }
 
     fn reset_fields(&self) -> &'static [&'static str] {
@@ -48,15 +48,15 @@ impl Strategy for Resize {
     }
 }
 
-fn resize(faults: &mut Faults, pod: &Value, old: &Value) {
-    metadata_and_spec(faults, pod);
+fn resize(errors: &mut Errors, pod: &Value, old: &Value) {
+    metadata_and_spec(errors, pod);
     let path = FieldPath::new("spec");
     if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
-        faults.forbidden(&FieldPath::new(""), "static pods cannot be resized");
+        errors.forbidden(&FieldPath::new(""), "static pods cannot be resized");
         return;
     }
     if qos_class(pod) != qos_class(old) {
-        faults.invalid(
+        errors.invalid(
             &path,
             old.text("status.qosClass"),
             "Pod QOS Class may not change as a result of resizing",
@@ -72,13 +72,13 @@ fn resize(faults: &mut Faults, pod: &Value, old: &Value) {
                 let (new, gone) = (now.dig("resources").dig(kind), before.dig("resources").dig(kind));
                 let removed = |name: &&str| gone.get(*name).is_some() && new.get(*name).is_none();
                 if ["cpu", "memory"].iter().any(removed) {
-                    faults.forbidden(&at.child(kind), format!("resource {kind} cannot be removed"));
+                    errors.forbidden(&at.child(kind), format!("resource {kind} cannot be removed"));
                 }
                 for (name, value) in gone.entries_of() {
                     match name {
                         "cpu" | "memory" => {}
                         _ if new.get(name) != Some(value) => {
-                            faults.forbidden(&path, "only cpu and memory resources are mutable");
+                            errors.forbidden(&path, "only cpu and memory resources are mutable");
                         }
                         _ => {}
                     }

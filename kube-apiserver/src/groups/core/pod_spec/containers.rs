@@ -10,7 +10,7 @@ use super::probes::{lifecycle, probes};
 use super::resources::{Claims, resize_policy, resources};
 use super::volumes::Volumes;
 use super::{Whose, label, profiles};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::{Seen, texts};
 
@@ -24,7 +24,7 @@ pub(super) struct Pod<'a> {
 }
 
 pub(super) fn validate(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     spec: &Value,
     volumes: &Volumes<'_>,
@@ -38,56 +38,56 @@ pub(super) fn validate(
         grace: spec.int("terminationGracePeriodSeconds"),
         host_users: spec.dig("hostUsers").as_bool() != Some(false),
     };
-    regular(faults, &path.child("containers"), &pod);
-    init(faults, &path.child("initContainers"), &pod);
-    ephemeral(faults, &path.child("ephemeralContainers"), &pod);
+    regular(errors, &path.child("containers"), &pod);
+    init(errors, &path.child("initContainers"), &pod);
+    ephemeral(errors, &path.child("ephemeralContainers"), &pod);
 }
 
-fn regular(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
+fn regular(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
     let list = pod.spec.list("containers");
     if list.is_empty() {
-        return faults.required(path, "");
+        return errors.required(path, "");
     }
     let mut names = Seen::default();
     for (index, container) in list.iter().enumerate() {
         let path = path.index(index);
-        common(faults, &path, container, pod);
+        common(errors, &path, container, pod);
         let name = container.text("name");
         if names.again(name) {
-            faults.duplicate(&path.child("name"), name);
+            errors.duplicate(&path.child("name"), name);
         }
-        lifecycle(faults, &path.child("lifecycle"), container.dig("lifecycle"), pod);
-        probes(faults, &path, container, pod);
-        restart_policy(faults, &path, container);
+        lifecycle(errors, &path.child("lifecycle"), container.dig("lifecycle"), pod);
+        probes(errors, &path, container, pod);
+        restart_policy(errors, &path, container);
     }
-    host_ports(faults, path, list, 0);
+    host_ports(errors, path, list, 0);
 }
 
-fn init(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
+fn init(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
     let mut names = texts(pod.spec.list("containers"), "name");
     for (index, container) in pod.spec.list("initContainers").iter().enumerate() {
         let path_of = path.index(index);
-        common(faults, &path_of, container, pod);
-        restart_policy(faults, &path_of, container);
+        common(errors, &path_of, container, pod);
+        restart_policy(errors, &path_of, container);
         let name = container.text("name");
         // An empty name is a fault of its own, unless a regular container has none either.
         if names.has(name) || !name.is_empty() && names.again(name) {
-            faults.duplicate(&path_of.child("name"), name);
+            errors.duplicate(&path_of.child("name"), name);
         }
-        host_ports(faults, path, std::slice::from_ref(container), 0);
+        host_ports(errors, path, std::slice::from_ref(container), 0);
         let sidecar = container.text("restartPolicy") == "Always";
         if sidecar {
             lifecycle(
-                faults,
+                errors,
                 &path_of.child("lifecycle"),
                 container.dig("lifecycle"),
                 pod,
             );
-            probes(faults, &path_of, container, pod);
+            probes(errors, &path_of, container, pod);
         } else {
             for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
                 if container.has(key) {
-                    faults.forbidden(
+                    errors.forbidden(
                         &path_of.child(key),
                         "may not be set for init containers without restartPolicy=Always",
                     );
@@ -96,7 +96,7 @@ fn init(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
             let policies = path_of.child("resizePolicy");
             for (index, policy) in container.list("resizePolicy").iter().enumerate() {
                 if policy.text("restartPolicy") == "RestartContainer" {
-                    faults.invalid(
+                    errors.invalid(
                         &policies.index(index).child("restartPolicy"),
                         "RestartContainer",
                         "must not be set to 'RestartContainer' for non-sidecar initContainers",
@@ -117,7 +117,7 @@ const NOT_EPHEMERAL: &[&str] = &[
     "resizePolicy",
 ];
 
-fn ephemeral(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
+fn ephemeral(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
     let both = || {
         ["containers", "initContainers"]
             .into_iter()
@@ -127,25 +127,25 @@ fn ephemeral(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
     let mut names: Seen<&str> = both().map(|c| c.text("name")).collect();
     for (index, container) in pod.spec.list("ephemeralContainers").iter().enumerate() {
         let path = path.index(index);
-        common(faults, &path, container, pod);
+        common(errors, &path, container, pod);
         let name = container.text("name");
         if names.again(name) {
-            faults.duplicate(&path.child("name"), name);
+            errors.duplicate(&path.child("name"), name);
         }
         let target = container.text("targetContainerName");
         if !target.is_empty() && !others.has(target) {
-            faults.push(FieldError::not_found(
+            errors.push(FieldError::not_found(
                 &path.child("targetContainerName"),
                 &Value::from(target),
             ));
         }
         for key in NOT_EPHEMERAL {
             if container.has(key) {
-                faults.forbidden(&path.child(key), "cannot be set for an Ephemeral Container");
+                errors.forbidden(&path.child(key), "cannot be set for an Ephemeral Container");
             }
         }
         if !crate::json::same(container.dig("resources"), &Value::Null) {
-            faults.forbidden(
+            errors.forbidden(
                 &path.child("resources"),
                 "cannot be set for an Ephemeral Container",
             );
@@ -154,7 +154,7 @@ fn ephemeral(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
         for (index, mount) in container.list("volumeMounts").iter().enumerate() {
             for key in ["subPath", "subPathExpr"] {
                 if !mount.text(key).is_empty() {
-                    faults.forbidden(
+                    errors.forbidden(
                         &mounts.index(index).child(key),
                         "cannot be set for an Ephemeral Container",
                     );
@@ -163,7 +163,7 @@ fn ephemeral(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
         }
         let image = container.text("image");
         if image.trim() != image {
-            faults.invalid(
+            errors.invalid(
                 &path.child("image"),
                 image,
                 "must not have leading or trailing whitespace",
@@ -172,43 +172,43 @@ fn ephemeral(faults: &mut Faults, path: &FieldPath<'_>, pod: &Pod<'_>) {
     }
 }
 
-fn common(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
+fn common(errors: &mut Errors, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
     let name = container.text("name");
-    if faults.need(&path.child("name"), name) {
-        label(faults, &path.child("name"), name);
+    if errors.need(&path.child("name"), name) {
+        label(errors, &path.child("name"), name);
     }
-    faults.need(&path.child("image"), container.text("image"));
-    faults.required_one_of(
+    errors.need(&path.child("image"), container.text("image"));
+    errors.required_one_of(
         &path.child("terminationMessagePolicy"),
         container.text("terminationMessagePolicy"),
         &["File", "FallbackToLogsOnError"],
     );
-    ports(faults, &path.child("ports"), container.list("ports"));
-    env(faults, &path.child("env"), container.list("env"));
-    env_from(faults, &path.child("envFrom"), container.list("envFrom"));
-    mounts(faults, &path.child("volumeMounts"), container, pod);
-    devices(faults, &path.child("volumeDevices"), container, pod);
-    faults.required_one_of(
+    ports(errors, &path.child("ports"), container.list("ports"));
+    env(errors, &path.child("env"), container.list("env"));
+    env_from(errors, &path.child("envFrom"), container.list("envFrom"));
+    mounts(errors, &path.child("volumeMounts"), container, pod);
+    devices(errors, &path.child("volumeDevices"), container, pod);
+    errors.required_one_of(
         &path.child("imagePullPolicy"),
         container.text("imagePullPolicy"),
         &["Always", "IfNotPresent", "Never"],
     );
     resources(
-        faults,
+        errors,
         &path.child("resources"),
         container.dig("resources"),
         pod.claims,
     );
     resize_policy(
-        faults,
+        errors,
         &path.child("resizePolicy"),
         container.list("resizePolicy"),
         pod,
     );
-    security_context(faults, &path.child("securityContext"), container, pod);
+    security_context(errors, &path.child("securityContext"), container, pod);
 }
 
-fn ports(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+fn ports(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     let mut names = Seen::default();
     for (index, port) in list.iter().enumerate() {
         let path = path.index(index);
@@ -216,26 +216,26 @@ fn ports(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
         if !name.is_empty() {
             let texts = port_name(name);
             if !texts.is_empty() {
-                faults.text(&path.child("name"), name, texts);
+                errors.text(&path.child("name"), name, texts);
             } else if names.again(name) {
-                faults.duplicate(&path.child("name"), name);
+                errors.duplicate(&path.child("name"), name);
             }
         }
         match port.int("containerPort").unwrap_or_default() {
-            0 => faults.required(&path.child("containerPort"), ""),
+            0 => errors.required(&path.child("containerPort"), ""),
             number => {
                 for text in port_number(number) {
-                    faults.invalid(&path.child("containerPort"), number, text);
+                    errors.invalid(&path.child("containerPort"), number, text);
                 }
             }
         }
         let host = port.int("hostPort").unwrap_or_default();
         if host != 0 {
             for text in port_number(host) {
-                faults.invalid(&path.child("hostPort"), host, text);
+                errors.invalid(&path.child("hostPort"), host, text);
             }
         }
-        faults.required_one_of(
+        errors.required_one_of(
             &path.child("protocol"),
             port.text("protocol"),
             &["SCTP", "TCP", "UDP"],
@@ -243,7 +243,7 @@ fn ports(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
     }
 }
 
-fn host_ports(faults: &mut Faults, path: &FieldPath<'_>, containers: &[Value], first: usize) {
+fn host_ports(errors: &mut Errors, path: &FieldPath<'_>, containers: &[Value], first: usize) {
     let mut taken = Seen::default();
     for (index, container) in containers.iter().enumerate() {
         let path = path.index(first + index);
@@ -256,13 +256,13 @@ fn host_ports(faults: &mut Faults, path: &FieldPath<'_>, containers: &[Value], f
             let (protocol, ip) = (port.text("protocol"), port.text("hostIP"));
             if taken.again((protocol, ip, host)) {
                 let key = format!("{protocol}/{ip}/{host}");
-                faults.duplicate(&ports.index(index).child("hostPort"), key);
+                errors.duplicate(&ports.index(index).child("hostPort"), key);
             }
         }
     }
 }
 
-fn security_context(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
+fn security_context(errors: &mut Errors, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
     let context = container.dig("securityContext");
     if context.is_null() {
         return;
@@ -270,32 +270,32 @@ fn security_context(faults: &mut Faults, path: &FieldPath<'_>, container: &Value
     for key in ["runAsUser", "runAsGroup"] {
         if let Some(id) = context.int(key) {
             for text in unix_id(id) {
-                faults.invalid(&path.child(key), id, text);
+                errors.invalid(&path.child(key), id, text);
             }
         }
     }
     if context.has("procMount") {
         let mount = context.text("procMount");
-        faults.one_of(&path.child("procMount"), mount, &["Default", "Unmasked"]);
+        errors.one_of(&path.child("procMount"), mount, &["Default", "Unmasked"]);
         if pod.host_users && mount == "Unmasked" {
-            faults.invalid(
+            errors.invalid(
                 &path.child("procMount"),
                 mount,
                 "`hostUsers` must be false to use `Unmasked`",
             );
         }
     }
-    profiles(faults, path, context);
+    profiles(errors, path, context);
     if context.dig("allowPrivilegeEscalation").as_bool() == Some(false) {
         if context.flag("privileged") {
-            faults.invalid_value(
+            errors.invalid_value(
                 path,
                 context,
                 "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
             );
         }
         if context.strings("capabilities.add").any(|c| c == "CAP_SYS_ADMIN") {
-            faults.invalid_value(
+            errors.invalid_value(
                 path,
                 context,
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
@@ -304,15 +304,15 @@ fn security_context(faults: &mut Faults, path: &FieldPath<'_>, container: &Value
     }
 }
 
-fn restart_policy(faults: &mut Faults, path: &FieldPath<'_>, container: &Value) {
+fn restart_policy(errors: &mut Errors, path: &FieldPath<'_>, container: &Value) {
     let rules = container.list("restartPolicyRules");
     let at = path.child("restartPolicy");
     if !container.has("restartPolicy") {
         if !rules.is_empty() {
-            faults.required(&at, "must specify restartPolicy when restart rules are used");
+            errors.required(&at, "must specify restartPolicy when restart rules are used");
         }
     } else {
-        faults.one_of(
+        errors.one_of(
             &at,
             container.text("restartPolicy"),
             &["Always", "Never", "OnFailure"],
@@ -320,28 +320,28 @@ fn restart_policy(faults: &mut Faults, path: &FieldPath<'_>, container: &Value) 
     }
     let at = path.child("restartPolicyRules");
     if rules.len() > 20 {
-        faults.push(FieldError::too_many(&at, rules.len(), 20));
+        errors.push(FieldError::too_many(&at, rules.len(), 20));
     }
     for (index, rule) in rules.iter().enumerate() {
         let at = at.index(index);
-        faults.one_of(
+        errors.one_of(
             &at.child("action"),
             rule.text("action"),
             &["Restart", "RestartAllContainers"],
         );
         let codes = at.child("exitCodes");
         if !rule.has("exitCodes") {
-            faults.required(&codes, "must be specified");
+            errors.required(&codes, "must be specified");
             continue;
         }
-        faults.one_of(
+        errors.one_of(
             &codes.child("operator"),
             rule.text("exitCodes.operator"),
             &["In", "NotIn"],
         );
         let count = rule.list("exitCodes.values").len();
         if count > 255 {
-            faults.push(FieldError::too_many(&codes.child("values"), count, 255));
+            errors.push(FieldError::too_many(&codes.child("values"), count, 255));
         }
     }
 }

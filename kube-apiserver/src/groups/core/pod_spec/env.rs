@@ -5,23 +5,23 @@ use machinery::names::{config_map_key, dns1123_label, dns1123_subdomain, env_var
 use serde_json::Value;
 
 use super::volumes::no_backsteps;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;
 
 /// The names of environment variables alone.
-fn validate_env_names(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
-    if faults.need(path, name) {
-        faults.text(path, name, env_var_name(name));
+fn validate_env_names(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
+    if errors.need(path, name) {
+        errors.text(path, name, env_var_name(name));
     }
 }
 
-pub(super) fn env(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+pub(super) fn env(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     for (index, variable) in list.iter().enumerate() {
         let path = path.index(index);
-        validate_env_names(faults, &path.child("name"), variable.text("name"));
+        validate_env_names(errors, &path.child("name"), variable.text("name"));
         if variable.has("valueFrom") {
-            value_from(faults, &path.child("valueFrom"), variable);
+            value_from(errors, &path.child("valueFrom"), variable);
         }
     }
 }
@@ -56,13 +56,13 @@ const RESOURCE_FIELDS: &[&str] = &[
     "requests.memory",
 ];
 
-fn value_from(faults: &mut Faults, path: &FieldPath<'_>, variable: &Value) {
+fn value_from(errors: &mut Errors, path: &FieldPath<'_>, variable: &Value) {
     let source = variable.dig("valueFrom");
     let mut count = 0;
     if source.has("fieldRef") {
         count += 1;
         field_ref(
-            faults,
+            errors,
             &path.child("fieldRef"),
             source.dig("fieldRef"),
             ENV_FIELDS,
@@ -71,7 +71,7 @@ fn value_from(faults: &mut Faults, path: &FieldPath<'_>, variable: &Value) {
     if source.has("resourceFieldRef") {
         count += 1;
         resource_ref(
-            faults,
+            errors,
             &path.child("resourceFieldRef"),
             source.dig("resourceFieldRef"),
             false,
@@ -82,10 +82,10 @@ fn value_from(faults: &mut Faults, path: &FieldPath<'_>, variable: &Value) {
             count += 1;
             let path = path.child(key);
             let name = source.dig(key).text("name");
-            faults.text(&path.child("name"), name, dns1123_subdomain(name));
+            errors.text(&path.child("name"), name, dns1123_subdomain(name));
             let item = source.dig(key).text("key");
-            if faults.need(&path.child("key"), item) {
-                faults.text(&path.child("key"), item, config_map_key(item));
+            if errors.need(&path.child("key"), item) {
+                errors.text(&path.child("key"), item, config_map_key(item));
             }
         }
     }
@@ -93,26 +93,26 @@ fn value_from(faults: &mut Faults, path: &FieldPath<'_>, variable: &Value) {
         count += 1;
         let path = path.child("fileKeyRef");
         let reference = source.dig("fileKeyRef");
-        validate_env_names(faults, &path.child("key"), reference.text("key"));
+        validate_env_names(errors, &path.child("key"), reference.text("key"));
         let volume = reference.text("volumeName");
-        if faults.need(&path.child("volumeName"), volume) {
-            faults.text(&path.child("volumeName"), volume, dns1123_label(volume));
+        if errors.need(&path.child("volumeName"), volume) {
+            errors.text(&path.child("volumeName"), volume, dns1123_label(volume));
         }
         let file = reference.text("path");
-        if faults.need(&path.child("path"), file) {
-            no_backsteps(faults, &path.child("path"), file);
+        if errors.need(&path.child("path"), file) {
+            no_backsteps(errors, &path.child("path"), file);
         }
     }
     if count == 0 {
-        faults.invalid(
+        errors.invalid(
             path,
             "",
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         );
     } else if !variable.text("value").is_empty() {
-        faults.invalid(path, "", "may not be specified when `value` is not empty");
+        errors.invalid(path, "", "may not be specified when `value` is not empty");
     } else if count > 1 {
-        faults.invalid(path, "", "may not have more than one field specified at a time");
+        errors.invalid(path, "", "may not have more than one field specified at a time");
     }
 }
 
@@ -134,13 +134,13 @@ const KNOWN_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub(super) fn field_ref(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value, allowed: &[&str]) {
-    if !faults.need(&path.child("apiVersion"), reference.text("apiVersion")) {
+pub(super) fn field_ref(errors: &mut Errors, path: &FieldPath<'_>, reference: &Value, allowed: &[&str]) {
+    if !errors.need(&path.child("apiVersion"), reference.text("apiVersion")) {
         return;
     }
     let field = reference.text("fieldPath");
     let at = path.child("fieldPath");
-    if !faults.need(&at, field) {
+    if !errors.need(&at, field) {
         return;
     }
     let subscripted = field.strip_suffix("']").and_then(|rest| rest.split_once("['"));
@@ -148,10 +148,10 @@ pub(super) fn field_ref(faults: &mut Faults, path: &FieldPath<'_>, reference: &V
         match parent {
             "metadata.annotations" => {
                 let key = subscript.to_lowercase();
-                faults.text(path, &key, qualified_name(&key));
+                errors.text(path, &key, qualified_name(&key));
             }
-            "metadata.labels" => faults.text(path, subscript, qualified_name(subscript)),
-            _ => faults.invalid(
+            "metadata.labels" => errors.text(path, subscript, qualified_name(subscript)),
+            _ => errors.invalid(
                 &at,
                 field,
                 format!("error converting fieldPath: field label does not support subscript: {field}"),
@@ -160,7 +160,7 @@ pub(super) fn field_ref(faults: &mut Faults, path: &FieldPath<'_>, reference: &V
         return;
     }
     if reference.text("apiVersion") != "v1" {
-        faults.invalid(
+        errors.invalid(
             &at,
             field,
             format!(
@@ -169,25 +169,25 @@ pub(super) fn field_ref(faults: &mut Faults, path: &FieldPath<'_>, reference: &V
             ),
         );
     } else if !KNOWN_FIELDS.contains(&field) {
-        faults.invalid(
+        errors.invalid(
             &at,
             field,
             format!("error converting fieldPath: field label not supported: {field}"),
         );
     } else {
-        faults.one_of(&at, field, allowed);
+        errors.one_of(&at, field, allowed);
     }
 }
 
-pub(super) fn resource_ref(faults: &mut Faults, path: &FieldPath<'_>, reference: &Value, volume: bool) {
+pub(super) fn resource_ref(errors: &mut Errors, path: &FieldPath<'_>, reference: &Value, volume: bool) {
     let resource = reference.text("resource");
     let huge = resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
     if volume && reference.text("containerName").is_empty() {
-        faults.required(&path.child("containerName"), "");
+        errors.required(&path.child("containerName"), "");
     } else if resource.is_empty() {
-        faults.required(&path.child("resource"), "");
+        errors.required(&path.child("resource"), "");
     } else if !huge {
-        faults.one_of(&path.child("resource"), resource, RESOURCE_FIELDS);
+        errors.one_of(&path.child("resource"), resource, RESOURCE_FIELDS);
     }
     let Some(divisor) = amount(reference.dig("divisor")).filter(|d| !d.is_zero()) else {
         return;
@@ -207,7 +207,7 @@ pub(super) fn resource_ref(faults: &mut Faults, path: &FieldPath<'_>, reference:
             "cpu" => "1m and 1".to_string(),
             _ => good.join(", "),
         };
-        faults.invalid(
+        errors.invalid(
             &path.child("divisor"),
             resource,
             format!("only divisor's values {list} are supported with the {kind} resource"),
@@ -215,12 +215,12 @@ pub(super) fn resource_ref(faults: &mut Faults, path: &FieldPath<'_>, reference:
     }
 }
 
-pub(super) fn env_from(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+pub(super) fn env_from(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     for (index, source) in list.iter().enumerate() {
         let at = path.index(index);
         let prefix = source.text("prefix");
         if !prefix.is_empty() {
-            faults.text(&at.child("prefix"), prefix, env_var_name(prefix));
+            errors.text(&at.child("prefix"), prefix, env_var_name(prefix));
         }
         let mut count = 0;
         for key in ["configMapRef", "secretRef"] {
@@ -229,17 +229,17 @@ pub(super) fn env_from(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]
                 let path = at.child(key);
                 let path = path.child("name");
                 let name = source.dig(key).text("name");
-                if faults.need(&path, name) {
+                if errors.need(&path, name) {
                     // Upstream judges it as a prefix here.
                     let stem = name.trim_end_matches('-');
-                    faults.text(&path, name, dns1123_subdomain(stem));
+                    errors.text(&path, name, dns1123_subdomain(stem));
                 }
             }
         }
         match count {
-            0 => faults.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
+            0 => errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
             1 => {}
-            _ => faults.invalid(path, "", "may not have more than one field specified at a time"),
+            _ => errors.invalid(path, "", "may not have more than one field specified at a time"),
         }
     }
 }

@@ -5,30 +5,30 @@ use serde_json::Value;
 
 use super::containers::Pod;
 use super::volumes::local_descending_path;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::{Seen, texts};
 
-pub(super) fn mounts(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
+pub(super) fn mounts(errors: &mut Errors, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
     let devices = container.list("volumeDevices");
     let (device_names, device_paths) = (texts(devices, "name"), texts(devices, "devicePath"));
     let mut points = Seen::default();
     for (index, mount) in container.list("volumeMounts").iter().enumerate() {
         let at = path.index(index);
         let (name, point) = (mount.text("name"), mount.text("mountPath"));
-        faults.need(&at.child("name"), name);
+        errors.need(&at.child("name"), name);
         if pod.volumes.get(name).is_none() {
-            faults.push(FieldError::not_found(&at.child("name"), &Value::from(name)));
+            errors.push(FieldError::not_found(&at.child("name"), &Value::from(name)));
         }
-        faults.need(&at.child("mountPath"), point);
+        errors.need(&at.child("mountPath"), point);
         if points.again(point) {
-            faults.invalid(&at.child("mountPath"), point, "must be unique");
+            errors.invalid(&at.child("mountPath"), point, "must be unique");
         }
         if device_names.has(name) {
-            faults.invalid(&at.child("name"), name, "must not already exist in volumeDevices");
+            errors.invalid(&at.child("name"), name, "must not already exist in volumeDevices");
         }
         if device_paths.has(point) {
-            faults.invalid(
+            errors.invalid(
                 &at.child("mountPath"),
                 point,
                 "must not already exist as a path in volumeDevices",
@@ -37,30 +37,30 @@ pub(super) fn mounts(faults: &mut Faults, path: &FieldPath<'_>, container: &Valu
         // Upstream names the list, not the item, for what follows.
         let sub = mount.text("subPath");
         if !sub.is_empty() {
-            local_descending_path(faults, &path.child("subPath"), sub);
+            local_descending_path(errors, &path.child("subPath"), sub);
         }
         let expression = mount.text("subPathExpr");
         if !expression.is_empty() {
             if !sub.is_empty() {
-                faults.invalid(
+                errors.invalid(
                     &at.child("subPathExpr"),
                     expression,
                     "subPathExpr and subPath are mutually exclusive",
                 );
             }
-            local_descending_path(faults, &path.child("subPathExpr"), expression);
+            local_descending_path(errors, &path.child("subPathExpr"), expression);
         }
-        propagation(faults, path, mount, container);
+        propagation(errors, path, mount, container);
     }
 }
 
-fn propagation(faults: &mut Faults, path: &FieldPath<'_>, mount: &Value, container: &Value) {
+fn propagation(errors: &mut Errors, path: &FieldPath<'_>, mount: &Value, container: &Value) {
     let at = path.child("mountPropagation");
     if mount.has("mountPropagation") {
         let mode = mount.text("mountPropagation");
-        faults.one_of(&at, mode, &["Bidirectional", "HostToContainer", "None"]);
+        errors.one_of(&at, mode, &["Bidirectional", "HostToContainer", "None"]);
         if mode == "Bidirectional" && !container.flag("securityContext.privileged") {
-            faults.forbidden(
+            errors.forbidden(
                 &at,
                 "Bidirectional mount propagation is available only to privileged containers",
             );
@@ -73,56 +73,56 @@ fn propagation(faults: &mut Faults, path: &FieldPath<'_>, mount: &Value, contain
             "Disabled" => {}
             "Enabled" | "IfPossible" => {
                 if !mount.flag("readOnly") {
-                    faults.forbidden(&at, "may only be specified when readOnly is true");
+                    errors.forbidden(&at, "may only be specified when readOnly is true");
                 }
                 if !matches!(mount.text("mountPropagation"), "" | "None") {
-                    faults.forbidden(
+                    errors.forbidden(
                         &at,
                         "may only be specified when mountPropagation is None or not specified",
                     );
                 }
             }
-            _ => faults.unsupported(&at, mode, &["Disabled", "Enabled", "IfPossible"]),
+            _ => errors.unsupported(&at, mode, &["Disabled", "Enabled", "IfPossible"]),
         }
     }
 }
 
-pub(super) fn devices(faults: &mut Faults, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
+pub(super) fn devices(errors: &mut Errors, path: &FieldPath<'_>, container: &Value, pod: &Pod<'_>) {
     let mounts = container.list("volumeMounts");
     let (mount_names, mount_paths) = (texts(mounts, "name"), texts(mounts, "mountPath"));
     let (mut names, mut paths) = (Seen::default(), Seen::default());
     for (index, device) in container.list("volumeDevices").iter().enumerate() {
         let at = path.index(index);
         let (name, point) = (device.text("name"), device.text("devicePath"));
-        faults.need(&at.child("name"), name);
+        errors.need(&at.child("name"), name);
         if names.again(name) {
-            faults.invalid(&at.child("name"), name, "must be unique");
+            errors.invalid(&at.child("name"), name, "must be unique");
         }
         match pod.volumes.get(name) {
             Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => {
-                faults.invalid(
+                errors.invalid(
                     &at.child("name"),
                     name,
                     "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
                 );
             }
             Some(_) => {}
-            None => faults.push(FieldError::not_found(&at.child("name"), &Value::from(name))),
+            None => errors.push(FieldError::not_found(&at.child("name"), &Value::from(name))),
         }
-        faults.need(&at.child("devicePath"), point);
+        errors.need(&at.child("devicePath"), point);
         if paths.has(point) {
-            faults.invalid(&at.child("devicePath"), point, "must be unique");
+            errors.invalid(&at.child("devicePath"), point, "must be unique");
         }
         if point.contains("..") {
-            faults.invalid(&at.child("devicePath"), point, "can not contain backsteps ('..')");
+            errors.invalid(&at.child("devicePath"), point, "can not contain backsteps ('..')");
         } else {
             paths.extend([point]);
         }
         if mount_names.has(name) {
-            faults.invalid(&at.child("name"), name, "must not already exist in volumeMounts");
+            errors.invalid(&at.child("name"), name, "must not already exist in volumeMounts");
         }
         if mount_paths.has(point) {
-            faults.invalid(
+            errors.invalid(
                 &at.child("devicePath"),
                 point,
                 "must not already exist as a path in volumeMounts",

@@ -5,7 +5,7 @@ use machinery::{FieldError, FieldErrorKind, FieldPath, limits};
 use serde_json::Value;
 
 use super::containers::Pod;
-use crate::faults::{Faults, NEGATIVE};
+use crate::errors::{Errors, NEGATIVE};
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::unique::Seen;
@@ -44,16 +44,16 @@ impl<'a> Claims<'a> {
 }
 
 /// Limits and requests, of a container or a pod.
-pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
+pub(crate) fn resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
     let (limits, requests) = (path.child("limits"), path.child("requests"));
     let limit_values = value.dig("limits");
     let (mut huge, mut compute) = (false, false);
     for (kind, at) in [("limits", &limits), ("requests", &requests)] {
         for (name, raw) in value.entries(kind) {
             let at_name = at.key(name);
-            resource_name(faults, &at_name, name);
+            resource_name(errors, &at_name, name);
             let Some(quantity) = amount(raw) else { continue };
-            quantity_value(faults, &at_name, name, raw);
+            quantity_value(errors, &at_name, name, raw);
             huge |= name.starts_with("hugepages-");
             compute |= matches!(name, "cpu" | "memory");
             if kind == "limits" {
@@ -61,26 +61,26 @@ pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value
             }
             let overcommit = overcommit_allowed(name);
             match limit_values.get(name).and_then(amount) {
-                Some(limit) if quantity != limit && !overcommit => faults.invalid(
+                Some(limit) if quantity != limit && !overcommit => errors.invalid(
                     at,
                     quantity.to_string(),
                     format!("must be equal to {name} limit of {limit}"),
                 ),
-                Some(limit) if quantity > limit => faults.invalid(
+                Some(limit) if quantity > limit => errors.invalid(
                     at,
                     quantity.to_string(),
                     format!("must be less than or equal to {name} limit of {limit}"),
                 ),
                 Some(_) => {}
                 None if !overcommit => {
-                    faults.required(&limits, "Limit must be set for non overcommitable resources")
+                    errors.required(&limits, "Limit must be set for non overcommitable resources")
                 }
                 None => {}
             }
         }
     }
     if huge && !compute {
-        faults.forbidden(path, "HugePages require cpu or memory");
+        errors.forbidden(path, "HugePages require cpu or memory");
     }
     let at = path.child("claims");
     let mut seen: Seen<(&str, &str)> = Seen::default();
@@ -88,7 +88,7 @@ pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value
         let at = at.index(index);
         let name = claim.text("name");
         if name.is_empty() {
-            faults.required(&at, "");
+            errors.required(&at, "");
             continue;
         }
         let request = claim.text("request");
@@ -98,7 +98,7 @@ pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value
                 "" => name.to_string(),
                 request => format!("{name}/{request}"),
             };
-            faults.duplicate(&at, key);
+            errors.duplicate(&at, key);
         }
         if !claims.names.has(name) {
             let detail = match claims.bytes {
@@ -111,16 +111,16 @@ pub(crate) fn resources(faults: &mut Faults, path: &FieldPath<'_>, value: &Value
             let mut error = FieldError::not_found(&at, &Value::from(name));
             debug_assert_eq!(error.kind, FieldErrorKind::NotFound);
             error.detail = detail;
-            faults.push(error);
+            errors.push(error);
         }
     }
 }
 
 /// An amount of a resource: not negative, and whole where parts make no sense.
-pub(crate) fn quantity_value(faults: &mut Faults, path: &FieldPath<'_>, name: &str, raw: &Value) {
+pub(crate) fn quantity_value(errors: &mut Errors, path: &FieldPath<'_>, name: &str, raw: &Value) {
     let Some(quantity) = amount(raw) else { return };
     if quantity.signum() < 0 {
-        faults.invalid(path, quantity.to_string(), NEGATIVE);
+        errors.invalid(path, quantity.to_string(), NEGATIVE);
     }
     let whole = name.starts_with("hugepages-")
         || (name.contains('/') && !name.starts_with("kubernetes.io/"))
@@ -137,7 +137,7 @@ pub(crate) fn quantity_value(faults: &mut Faults, path: &FieldPath<'_>, name: &s
                 | "services.loadbalancers"
         );
     if whole && quantity.milli_value() % 1000 != 0 {
-        faults.invalid(path, quantity.to_string(), "must be an integer");
+        errors.invalid(path, quantity.to_string(), "must be an integer");
     }
 }
 
@@ -172,38 +172,38 @@ pub(crate) const STANDARD: &[&str] = &[
 ];
 
 /// The name of a resource of containers.
-pub(crate) fn resource_name(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
+pub(crate) fn resource_name(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
     let texts = qualified_name(name);
     if !texts.is_empty() {
-        return faults.text(path, name, texts);
+        return errors.text(path, name, texts);
     }
     let huge = name.starts_with("hugepages-");
     if !name.contains('/') {
         if !STANDARD.contains(&name) && !huge {
-            faults.invalid(path, name, "must be a standard resource type or fully qualified");
+            errors.invalid(path, name, "must be a standard resource type or fully qualified");
         }
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !huge {
-            faults.invalid(path, name, "must be a standard resource for containers");
+            errors.invalid(path, name, "must be a standard resource for containers");
         }
     } else if !name.contains("kubernetes.io/") {
         let quota_form = format!("requests.{name}");
         if name.starts_with("requests.") || !qualified_name(&quota_form).is_empty() {
-            faults.invalid(path, name, "doesn't follow extended resource name standard");
+            errors.invalid(path, name, "doesn't follow extended resource name standard");
         }
     }
 }
 
-pub(super) fn resize_policy(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value], pod: &Pod<'_>) {
+pub(super) fn resize_policy(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value], pod: &Pod<'_>) {
     let mut seen = Seen::default();
     for (index, policy) in list.iter().enumerate() {
         let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
         if seen.again(resource) {
-            faults.duplicate(&path.index(index), resource);
+            errors.duplicate(&path.index(index), resource);
         }
-        faults.required_one_of(path, resource, &["cpu", "memory"]);
-        faults.required_one_of(path, restart, &["NotRequired", "RestartContainer"]);
+        errors.required_one_of(path, resource, &["cpu", "memory"]);
+        errors.required_one_of(path, restart, &["NotRequired", "RestartContainer"]);
         if pod.spec.text("restartPolicy") == "Never" && restart != "NotRequired" {
-            faults.invalid(
+            errors.invalid(
                 path,
                 restart,
                 "must be 'NotRequired' when pod `restartPolicy` is 'Never'",

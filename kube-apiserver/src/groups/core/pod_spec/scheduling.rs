@@ -8,32 +8,32 @@ use serde_json::Value;
 
 use super::label;
 use super::resources::Claims;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::Seen;
 
 /// Checks the pod's resource claims and gives their names.
-pub(super) fn resource_claims<'a>(faults: &mut Faults, path: &FieldPath<'_>, spec: &'a Value) -> Claims<'a> {
+pub(super) fn resource_claims<'a>(errors: &mut Errors, path: &FieldPath<'_>, spec: &'a Value) -> Claims<'a> {
     let mut claims = Claims::default();
     for (index, claim) in spec.list("resourceClaims").iter().enumerate() {
         let path = path.index(index);
         let name = claim.text("name");
         if name.is_empty() {
-            faults.required(&path.child("name"), "");
+            errors.required(&path.child("name"), "");
         } else if !claims.add(name) {
-            faults.duplicate(&path.child("name"), name);
+            errors.duplicate(&path.child("name"), name);
         } else {
-            label(faults, &path.child("name"), name);
+            label(errors, &path.child("name"), name);
         }
         let keys = ["resourceClaimName", "resourceClaimTemplateName"];
         match keys.iter().filter(|key| claim.has(key)).count() {
-            0 => faults.invalid_value(
+            0 => errors.invalid_value(
                 &path,
                 claim,
                 "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
             ),
             1 => {}
-            _ => faults.invalid_value(
+            _ => errors.invalid_value(
                 &path,
                 claim,
                 "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
@@ -41,18 +41,18 @@ pub(super) fn resource_claims<'a>(faults: &mut Faults, path: &FieldPath<'_>, spe
         }
         for key in keys {
             if let Some(text) = claim.dig(key).as_str() {
-                faults.text(&path.child(key), text, dns1123_subdomain(text));
+                errors.text(&path.child(key), text, dns1123_subdomain(text));
             }
         }
     }
     claims
 }
 
-pub(super) fn gates(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
+pub(super) fn gates(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let readiness = path.child("readinessGates");
     for (index, gate) in spec.list("readinessGates").iter().enumerate() {
         let kind = gate.text("conditionType");
-        faults.text(
+        errors.text(
             &readiness.index(index).child("conditionType"),
             kind,
             qualified_name(kind),
@@ -62,15 +62,15 @@ pub(super) fn gates(faults: &mut Faults, path: &FieldPath<'_>, spec: &Value) {
     let mut seen = Seen::default();
     for (index, gate) in spec.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
-        faults.text(&scheduling.index(index), name, qualified_name(name));
+        errors.text(&scheduling.index(index), name, qualified_name(name));
         if seen.again(name) {
-            faults.duplicate(&scheduling.index(index), name);
+            errors.duplicate(&scheduling.index(index), name);
         }
     }
 }
 
 /// Checks tolerations.
-pub(crate) fn tolerations(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+pub(crate) fn tolerations(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     for (index, toleration) in list.iter().enumerate() {
         let path = path.index(index);
         let key = toleration.text("key");
@@ -78,16 +78,16 @@ pub(crate) fn tolerations(faults: &mut Faults, path: &FieldPath<'_>, list: &[Val
         let effect = toleration.text("effect");
         let value = toleration.text("value");
         if !key.is_empty() {
-            add_all(faults, validate_label_name(key, &path.child("key")));
+            add_all(errors, validate_label_name(key, &path.child("key")));
         } else if operator != "Exists" {
-            faults.invalid(
+            errors.invalid(
                 &path.child("operator"),
                 operator,
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
             );
         }
         if toleration.has("tolerationSeconds") && effect != "NoExecute" {
-            faults.invalid(
+            errors.invalid(
                 &path.child("effect"),
                 effect,
                 "effect must be 'NoExecute' when `tolerationSeconds` is set",
@@ -97,12 +97,12 @@ pub(crate) fn tolerations(faults: &mut Faults, path: &FieldPath<'_>, list: &[Val
             "Equal" | "" => {
                 let texts = label_value(value);
                 if !texts.is_empty() {
-                    faults.invalid(&path.child("operator"), value, texts.join(";"));
+                    errors.invalid(&path.child("operator"), value, texts.join(";"));
                 }
             }
             "Exists" => {
                 if !value.is_empty() {
-                    faults.invalid(
+                    errors.invalid(
                         &path.child("operator"),
                         value,
                         "value must be empty when `operator` is 'Exists'",
@@ -110,100 +110,100 @@ pub(crate) fn tolerations(faults: &mut Faults, path: &FieldPath<'_>, list: &[Val
                 }
             }
             "Lt" | "Gt" => {
-                faults.text(&path.child("value"), value, decimal_integer(value));
+                errors.text(&path.child("value"), value, decimal_integer(value));
             }
-            other => faults.unsupported(&path.child("operator"), other, &["Equal", "Exists"]),
+            other => errors.unsupported(&path.child("operator"), other, &["Equal", "Exists"]),
         }
         if !effect.is_empty() {
-            taint_effect(faults, &path.child("effect"), effect);
+            taint_effect(errors, &path.child("effect"), effect);
         }
     }
 }
 
 /// Checks the effect of a taint or toleration.
-pub(crate) fn taint_effect(faults: &mut Faults, path: &FieldPath<'_>, effect: &str) {
-    faults.one_of(path, effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+pub(crate) fn taint_effect(errors: &mut Errors, path: &FieldPath<'_>, effect: &str) {
+    errors.one_of(path, effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
 }
 
-fn add_all(faults: &mut Faults, errors: Vec<FieldError>) {
-    for error in errors {
-        faults.push(error);
+fn add_all(errors: &mut Errors, found: Vec<FieldError>) {
+    for error in found {
+        errors.push(error);
     }
 }
 
-pub(super) fn affinity(faults: &mut Faults, path: &FieldPath<'_>, affinity: &Value) {
+pub(super) fn affinity(errors: &mut Errors, path: &FieldPath<'_>, affinity: &Value) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let node = affinity.dig("nodeAffinity");
     let at = path.child("nodeAffinity");
     if node.has(REQUIRED) {
-        node_selector(faults, &at.child(REQUIRED), node.dig(REQUIRED));
+        node_selector(errors, &at.child(REQUIRED), node.dig(REQUIRED));
     }
     let preferred = at.child(PREFERRED);
     for (index, term) in node.list(PREFERRED).iter().enumerate() {
         let at = preferred.index(index);
-        weight(faults, &at, term);
-        node_selector_term(faults, &at.child("preference"), term.dig("preference"));
+        weight(errors, &at, term);
+        node_selector_term(errors, &at.child("preference"), term.dig("preference"));
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let pod = affinity.dig(kind);
         let at = path.child(kind);
         let required = at.child(REQUIRED);
         for (index, term) in pod.list(REQUIRED).iter().enumerate() {
-            pod_term(faults, &required.index(index), term);
+            pod_term(errors, &required.index(index), term);
         }
         let preferred = at.child(PREFERRED);
         for (index, term) in pod.list(PREFERRED).iter().enumerate() {
             let at = preferred.index(index);
-            weight(faults, &at, term);
-            pod_term(faults, &at.child("podAffinityTerm"), term.dig("podAffinityTerm"));
+            weight(errors, &at, term);
+            pod_term(errors, &at.child("podAffinityTerm"), term.dig("podAffinityTerm"));
         }
     }
 }
 
-fn weight(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+fn weight(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
     let weight = term.int("weight").unwrap_or_default();
     if !(1..=100).contains(&weight) {
-        faults.invalid(&path.child("weight"), weight, "must be in the range 1-100");
+        errors.invalid(&path.child("weight"), weight, "must be in the range 1-100");
     }
 }
 
-fn pod_term(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+fn pod_term(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
     for key in ["labelSelector", "namespaceSelector"] {
         add_all(
-            faults,
+            errors,
             validate_label_selector(term.dig(key), SelectorChecks::default(), &path.child(key)),
         );
     }
     for name in term.strings("namespaces") {
-        faults.text(&path.child("namespace"), name, dns1123_label(name));
+        errors.text(&path.child("namespace"), name, dns1123_label(name));
     }
-    label_keys(faults, path, term);
+    label_keys(errors, path, term);
     let key = term.text("topologyKey");
     if key.is_empty() {
-        faults.required(&path.child("topologyKey"), "can not be empty");
+        errors.required(&path.child("topologyKey"), "can not be empty");
     }
-    add_all(faults, validate_label_name(key, &path.child("topologyKey")));
+    add_all(errors, validate_label_name(key, &path.child("topologyKey")));
 }
 
-fn label_keys(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+fn label_keys(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
     for kind in ["matchLabelKeys", "mismatchLabelKeys"] {
         let at = path.child(kind);
         if term.list(kind).is_empty() {
             continue;
         }
         if !term.has("labelSelector") {
-            faults.forbidden(&at, "must not be specified when labelSelector is not set");
+            errors.forbidden(&at, "must not be specified when labelSelector is not set");
         }
         for (index, key) in term.strings(kind).enumerate() {
-            add_all(faults, validate_label_name(key, &at.index(index)));
+            add_all(errors, validate_label_name(key, &at.index(index)));
         }
     }
     let at = path.child("matchLabelKeys");
     let others: Seen<&str> = term.strings("mismatchLabelKeys").collect();
     for (index, key) in term.strings("matchLabelKeys").enumerate() {
         if others.has(key) {
-            faults.invalid(
+            errors.invalid(
                 &at.index(index),
                 key,
                 "exists in both matchLabelKeys and mismatchLabelKeys",
@@ -213,70 +213,70 @@ fn label_keys(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
 }
 
 /// Checks a node selector: at least one term.
-pub(crate) fn node_selector(faults: &mut Faults, path: &FieldPath<'_>, selector: &Value) {
+pub(crate) fn node_selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
     let terms = selector.list("nodeSelectorTerms");
     let at = path.child("nodeSelectorTerms");
     if terms.is_empty() {
-        return faults.required(&at, "must have at least one node selector term");
+        return errors.required(&at, "must have at least one node selector term");
     }
     for (index, term) in terms.iter().enumerate() {
-        node_selector_term(faults, &at.index(index), term);
+        node_selector_term(errors, &at.index(index), term);
     }
 }
 
 /// Checks one term of a node selector.
-pub(crate) fn node_selector_term(faults: &mut Faults, path: &FieldPath<'_>, term: &Value) {
+pub(crate) fn node_selector_term(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
     let expressions = path.child("matchExpressions");
     for (index, requirement) in term.list("matchExpressions").iter().enumerate() {
         let at = expressions.index(index);
         let values = requirement.list("values");
         match requirement.text("operator") {
-            "In" | "NotIn" if values.is_empty() => faults.required(
+            "In" | "NotIn" if values.is_empty() => errors.required(
                 &at.child("values"),
                 "must be specified when `operator` is 'In' or 'NotIn'",
             ),
-            "Exists" | "DoesNotExist" if !values.is_empty() => faults.forbidden(
+            "Exists" | "DoesNotExist" if !values.is_empty() => errors.forbidden(
                 &at.child("values"),
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             ),
-            "Gt" | "Lt" if values.len() != 1 => faults.required(
+            "Gt" | "Lt" if values.len() != 1 => errors.required(
                 &at.child("values"),
                 "must be specified single value when `operator` is 'Lt' or 'Gt'",
             ),
             "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            other => faults.invalid(&at.child("operator"), other, "not a valid selector operator"),
+            other => errors.invalid(&at.child("operator"), other, "not a valid selector operator"),
         }
         let key = requirement.text("key");
-        add_all(faults, validate_label_name(key, &at.child("key")));
+        add_all(errors, validate_label_name(key, &at.child("key")));
         let at = at.child("values");
         for (index, value) in requirement.strings("values").enumerate() {
-            faults.text(&at.index(index), value, label_value(value));
+            errors.text(&at.index(index), value, label_value(value));
         }
     }
     let fields = path.child("matchFields");
     for (index, requirement) in term.list("matchFields").iter().enumerate() {
         let at = fields.index(index);
         match requirement.text("operator") {
-            "In" | "NotIn" if requirement.list("values").len() != 1 => faults.required(
+            "In" | "NotIn" if requirement.list("values").len() != 1 => errors.required(
                 &at.child("values"),
                 "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
             ),
             "In" | "NotIn" => {}
-            other => faults.invalid(&at.child("operator"), other, "not a valid selector operator"),
+            other => errors.invalid(&at.child("operator"), other, "not a valid selector operator"),
         }
         match requirement.text("key") {
             "metadata.name" => {
                 let at = at.child("values");
                 for (index, value) in requirement.strings("values").enumerate() {
-                    faults.text(&at.index(index), value, dns1123_subdomain(value));
+                    errors.text(&at.index(index), value, dns1123_subdomain(value));
                 }
             }
-            other => faults.invalid(&at.child("key"), other, "not a valid field selector key"),
+            other => errors.invalid(&at.child("key"), other, "not a valid field selector key"),
         }
     }
 }
 
-pub(super) fn spread(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+pub(super) fn spread(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     // Upstream reports a pair at every constraint that has its like behind it.
     let mut behind = Seen::default();
     let mut repeated: Vec<bool> = list
@@ -289,20 +289,20 @@ pub(super) fn spread(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) 
         let at = path.index(index);
         let skew = constraint.int("maxSkew").unwrap_or_default();
         if skew <= 0 {
-            faults.invalid(&at.child("maxSkew"), skew, "must be greater than 0");
+            errors.invalid(&at.child("maxSkew"), skew, "must be greater than 0");
         }
         let key = constraint.text("topologyKey");
         if key.is_empty() {
-            faults.required(&at.child("topologyKey"), "can not be empty");
+            errors.required(&at.child("topologyKey"), "can not be empty");
         }
         let action = constraint.text("whenUnsatisfiable");
-        faults.one_of(
+        errors.one_of(
             &at.child("whenUnsatisfiable"),
             action,
             &["DoNotSchedule", "ScheduleAnyway"],
         );
         if repeated {
-            faults.duplicate(
+            errors.duplicate(
                 &at.child("{topologyKey, whenUnsatisfiable}"),
                 format!("{{{key}, {action}}}"),
             );
@@ -310,10 +310,10 @@ pub(super) fn spread(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) 
         if let Some(min) = constraint.int("minDomains") {
             let at = at.child("minDomains");
             if min <= 0 {
-                faults.invalid(&at, min, "must be greater than 0");
+                errors.invalid(&at, min, "must be greater than 0");
             }
             if action != "DoNotSchedule" {
-                faults.invalid(
+                errors.invalid(
                     &at,
                     min,
                     format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"),
@@ -322,12 +322,12 @@ pub(super) fn spread(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) 
         }
         for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             if constraint.has(key) {
-                faults.one_of(&at.child(key), constraint.text(key), &["Honor", "Ignore"]);
+                errors.one_of(&at.child(key), constraint.text(key), &["Honor", "Ignore"]);
             }
         }
-        label_keys(faults, &at, constraint);
+        label_keys(errors, &at, constraint);
         add_all(
-            faults,
+            errors,
             validate_label_selector(
                 constraint.dig("labelSelector"),
                 SelectorChecks::default(),

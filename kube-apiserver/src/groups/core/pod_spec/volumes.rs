@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
 use super::{Whose, label};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::unique::Seen;
@@ -51,7 +51,7 @@ pub(super) const TYPES: &[&str] = &[
 ];
 
 pub(super) fn validate<'a>(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     list: &'a [Value],
     whose: Whose<'_>,
@@ -65,23 +65,23 @@ pub(super) fn validate<'a>(
         .collect();
     for (index, volume) in list.iter().enumerate() {
         let path = path.index(index);
-        let before = faults.len();
+        let before = errors.len();
         let name = volume.text("name");
-        source(faults, &path, volume, whose);
+        source(errors, &path, volume, whose);
         let at = path.child("name");
-        if faults.need(&at, name) {
-            label(faults, &at, name);
+        if errors.need(&at, name) {
+            label(errors, &at, name);
         }
         if volumes.contains_key(name) {
-            faults.duplicate(&at, name);
+            errors.duplicate(&at, name);
         }
-        if faults.len() == before {
+        if errors.len() == before {
             volumes.insert(name, volume);
         }
         let claim = volume.text("persistentVolumeClaim.claimName");
         if created.has(claim) {
             let at = path.child("persistentVolumeClaim");
-            faults.invalid(
+            errors.invalid(
                 &at.child("claimName"),
                 claim,
                 "must not reference a PVC that gets created for an ephemeral volume",
@@ -91,7 +91,7 @@ pub(super) fn validate<'a>(
     volumes
 }
 
-fn source(faults: &mut Faults, path: &FieldPath<'_>, volume: &Value, whose: Whose<'_>) {
+fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, whose: Whose<'_>) {
     let mut found = false;
     for kind in TYPES {
         let value = volume.dig(kind);
@@ -100,15 +100,15 @@ fn source(faults: &mut Faults, path: &FieldPath<'_>, volume: &Value, whose: Whos
         }
         let at = path.child(kind);
         if found {
-            faults.forbidden(&at, "may not specify more than 1 volume type");
+            errors.forbidden(&at, "may not specify more than 1 volume type");
             continue;
         }
         found = true;
-        one(faults, &at, kind, value);
+        one(errors, &at, kind, value);
         if *kind == "ephemeral" && !whose.name.is_empty() && !volume.text("name").is_empty() {
             let claim = format!("{}-{}", whose.name, volume.text("name"));
             for text in dns1123_subdomain(&claim) {
-                faults.invalid(
+                errors.invalid(
                     &path.child("name"),
                     volume.text("name"),
                     format!("PVC name \"{claim}\": {text}"),
@@ -117,7 +117,7 @@ fn source(faults: &mut Faults, path: &FieldPath<'_>, volume: &Value, whose: Whos
         }
     }
     if !found {
-        faults.required(path, "must specify a volume type");
+        errors.required(path, "must specify a volume type");
     }
 }
 
@@ -140,71 +140,71 @@ const NEEDED: &[(&str, &[&str])] = &[
 ];
 
 /// One source of a pod's volume or of a persistent volume.
-pub(crate) fn one(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, value: &Value) {
+pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: &Value) {
     if let Some((_, keys)) = NEEDED.iter().find(|(name, _)| *name == kind) {
         for key in *keys {
-            faults.need(&path.child(key), value.text(key));
+            errors.need(&path.child(key), value.text(key));
         }
     }
     match kind {
-        "emptyDir" if amount(value.dig("sizeLimit")).is_some_and(|q| q.signum() < 0) => faults.forbidden(
+        "emptyDir" if amount(value.dig("sizeLimit")).is_some_and(|q| q.signum() < 0) => errors.forbidden(
             &path.child("sizeLimit"),
             "SizeLimit field must be a valid resource quantity",
         ),
-        "hostPath" => host_path(faults, path, value),
+        "hostPath" => host_path(errors, path, value),
         "nfs" => {
-            faults.need(&path.child("server"), value.text("server"));
+            errors.need(&path.child("server"), value.text("server"));
             let dir = value.text("path");
-            faults.need(&path.child("path"), dir);
+            errors.need(&path.child("path"), dir);
             if !dir.starts_with('/') {
-                faults.invalid(&path.child("path"), dir, "must be an absolute path");
+                errors.invalid(&path.child("path"), dir, "must be an absolute path");
             }
         }
         "secret" => {
-            faults.need(&path.child("secretName"), value.text("secretName"));
-            file_mode(faults, path, "defaultMode", value);
-            items(faults, &path.child("items"), value.list("items"));
+            errors.need(&path.child("secretName"), value.text("secretName"));
+            file_mode(errors, path, "defaultMode", value);
+            items(errors, &path.child("items"), value.list("items"));
         }
         "configMap" => {
-            faults.need(&path.child("name"), value.text("name"));
-            file_mode(faults, path, "defaultMode", value);
-            items(faults, &path.child("items"), value.list("items"));
+            errors.need(&path.child("name"), value.text("name"));
+            file_mode(errors, path, "defaultMode", value);
+            items(errors, &path.child("items"), value.list("items"));
         }
         "downwardAPI" => {
-            file_mode(faults, path, "defaultMode", value);
+            file_mode(errors, path, "defaultMode", value);
             for file in value.list("items") {
-                downward_file(faults, path, file);
+                downward_file(errors, path, file);
             }
         }
-        "projected" => projected(faults, path, value),
+        "projected" => projected(errors, path, value),
         "rbd" => {
             if value.list("monitors").is_empty() {
-                faults.required(&path.child("monitors"), "");
+                errors.required(&path.child("monitors"), "");
             }
-            faults.need(&path.child("image"), value.text("image"));
+            errors.need(&path.child("image"), value.text("image"));
         }
-        "cephfs" if value.list("monitors").is_empty() => faults.required(&path.child("monitors"), ""),
+        "cephfs" if value.list("monitors").is_empty() => errors.required(&path.child("monitors"), ""),
         "csi" => {
-            csi_driver(faults, &path.child("driver"), value.text("driver"));
+            csi_driver(errors, &path.child("driver"), value.text("driver"));
             if value.has("nodePublishSecretRef") {
                 let name = value.text("nodePublishSecretRef.name");
-                if faults.need(&path.child("nodePublishSecretRef.name"), name) {
-                    faults.text(&path.child("name"), name, dns1123_subdomain(name));
+                if errors.need(&path.child("nodePublishSecretRef.name"), name) {
+                    errors.text(&path.child("name"), name, dns1123_subdomain(name));
                 }
             }
         }
         "ephemeral" => {
             let at = path.child("volumeClaimTemplate");
             if !value.has("volumeClaimTemplate") {
-                faults.required(&at, "");
+                errors.required(&at, "");
             } else {
                 let spec = value.dig("volumeClaimTemplate.spec");
-                super::super::persistent_volume_claim::validate_spec(faults, &at.child("spec"), spec);
+                super::super::persistent_volume_claim::validate_spec(errors, &at.child("spec"), spec);
             }
         }
         "image" => {
-            faults.need(&path.child("reference"), value.text("reference"));
-            faults.required_one_of(
+            errors.need(&path.child("reference"), value.text("reference"));
+            errors.required_one_of(
                 &path.child("pullPolicy"),
                 value.text("pullPolicy"),
                 &["Always", "IfNotPresent", "Never"],
@@ -215,25 +215,25 @@ pub(crate) fn one(faults: &mut Faults, path: &FieldPath<'_>, kind: &str, value: 
 }
 
 /// The name of a CSI driver.
-pub(crate) fn csi_driver(faults: &mut Faults, path: &FieldPath<'_>, name: &str) {
-    if !faults.need(path, name) {
+pub(crate) fn csi_driver(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
+    if !errors.need(path, name) {
         return;
     }
     if name.len() > 63 {
-        faults.too_long(path, 63);
+        errors.too_long(path, 63);
     }
     let lower = name.to_lowercase();
-    faults.text(path, name, dns1123_subdomain(&lower));
+    errors.text(path, name, dns1123_subdomain(&lower));
 }
 
-fn host_path(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
+fn host_path(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     let dir = value.text("path");
-    if !faults.need(&path.child("path"), dir) {
+    if !errors.need(&path.child("path"), dir) {
         return;
     }
-    no_backsteps(faults, &path.child("path"), dir);
+    no_backsteps(errors, &path.child("path"), dir);
     if value.has("type") {
-        faults.one_of(
+        errors.one_of(
             &path.child("type"),
             value.text("type"),
             &[
@@ -250,9 +250,9 @@ fn host_path(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
     }
 }
 
-fn file_mode(faults: &mut Faults, path: &FieldPath<'_>, key: &str, value: &Value) {
+fn file_mode(errors: &mut Errors, path: &FieldPath<'_>, key: &str, value: &Value) {
     if let Some(mode) = value.int(key).filter(|mode| !(0..=0o777).contains(mode)) {
-        faults.invalid(
+        errors.invalid(
             &path.child(key),
             mode,
             "must be a number between 0 and 0777 (octal), both inclusive",
@@ -260,28 +260,28 @@ fn file_mode(faults: &mut Faults, path: &FieldPath<'_>, key: &str, value: &Value
     }
 }
 
-fn items(faults: &mut Faults, path: &FieldPath<'_>, list: &[Value]) {
+fn items(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     for (index, item) in list.iter().enumerate() {
         let path = path.index(index);
-        faults.need(&path.child("key"), item.text("key"));
-        faults.need(&path.child("path"), item.text("path"));
-        local_non_reserved_path(faults, &path.child("path"), item.text("path"));
-        file_mode(faults, &path, "mode", item);
+        errors.need(&path.child("key"), item.text("key"));
+        errors.need(&path.child("path"), item.text("path"));
+        local_non_reserved_path(errors, &path.child("path"), item.text("path"));
+        file_mode(errors, &path, "mode", item);
     }
 }
 
-fn downward_file(faults: &mut Faults, path: &FieldPath<'_>, file: &Value) {
-    faults.need(&path.child("path"), file.text("path"));
-    local_non_reserved_path(faults, &path.child("path"), file.text("path"));
+fn downward_file(errors: &mut Errors, path: &FieldPath<'_>, file: &Value) {
+    errors.need(&path.child("path"), file.text("path"));
+    local_non_reserved_path(errors, &path.child("path"), file.text("path"));
     if file.has("fieldRef") {
         field_ref(
-            faults,
+            errors,
             &path.child("fieldRef"),
             file.dig("fieldRef"),
             VOLUME_FIELDS,
         );
         if file.has("resourceFieldRef") {
-            faults.invalid(
+            errors.invalid(
                 path,
                 "resource",
                 "fieldRef and resourceFieldRef can not be specified simultaneously",
@@ -289,19 +289,19 @@ fn downward_file(faults: &mut Faults, path: &FieldPath<'_>, file: &Value) {
         }
     } else if file.has("resourceFieldRef") {
         resource_ref(
-            faults,
+            errors,
             &path.child("resourceFieldRef"),
             file.dig("resourceFieldRef"),
             true,
         );
     } else {
-        faults.required(path, "one of fieldRef and resourceFieldRef is required");
+        errors.required(path, "one of fieldRef and resourceFieldRef is required");
     }
-    file_mode(faults, path, "mode", file);
+    file_mode(errors, path, "mode", file);
 }
 
-fn projected(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
-    file_mode(faults, path, "defaultMode", value);
+fn projected(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
+    file_mode(errors, path, "defaultMode", value);
     let mut taken = Seen::default();
     let sources = path.child("sources");
     for (index, source) in value.list("sources").iter().enumerate() {
@@ -312,10 +312,10 @@ fn projected(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
                 count += 1;
                 let body = source.dig(kind);
                 let at = at.child(kind);
-                faults.need(&at.child("name"), body.text("name"));
-                items(faults, &at.child("items"), body.list("items"));
+                errors.need(&at.child("name"), body.text("name"));
+                items(errors, &at.child("items"), body.list("items"));
                 for item in body.list("items") {
-                    take(faults, path, &mut taken, item.text("path"), body.text("name"));
+                    take(errors, path, &mut taken, item.text("path"), body.text("name"));
                 }
             }
         }
@@ -323,8 +323,8 @@ fn projected(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
             count += 1;
             let at = at.child("downwardAPI");
             for file in source.list("downwardAPI.items") {
-                downward_file(faults, &at, file);
-                take(faults, path, &mut taken, file.text("path"), file.text("path"));
+                downward_file(errors, &at, file);
+                take(errors, path, &mut taken, file.text("path"), file.text("path"));
             }
         }
         if source.has("serviceAccountToken") {
@@ -332,33 +332,33 @@ fn projected(faults: &mut Faults, path: &FieldPath<'_>, value: &Value) {
             let at = at.child("serviceAccountToken");
             let token = source.dig("serviceAccountToken");
             expiration(
-                faults,
+                errors,
                 &at.child("expirationSeconds"),
                 token.int("expirationSeconds"),
             );
             let file = token.text("path");
             // Upstream names the volume's path here.
-            if faults.need(&path.child("path"), file) {
-                local_non_reserved_path(faults, &path.child("path"), file);
+            if errors.need(&path.child("path"), file) {
+                local_non_reserved_path(errors, &path.child("path"), file);
             }
         }
         for kind in ["clusterTrustBundle", "podCertificate"] {
             count += i32::from(source.has(kind));
         }
         if count > 1 {
-            faults.forbidden(&at, "may not specify more than 1 volume type per source");
+            errors.forbidden(&at, "may not specify more than 1 volume type per source");
         }
     }
 }
 
 /// How long a token of a service account may be asked for.
-pub(crate) fn expiration(faults: &mut Faults, path: &FieldPath<'_>, seconds: Option<i64>) {
+pub(crate) fn expiration(errors: &mut Errors, path: &FieldPath<'_>, seconds: Option<i64>) {
     let seconds = seconds.unwrap_or_default();
     if seconds < 600 {
-        faults.invalid(path, seconds, "may not specify a duration less than 10 minutes");
+        errors.invalid(path, seconds, "may not specify a duration less than 10 minutes");
     }
     if seconds > 1 << 32 {
-        faults.invalid(
+        errors.invalid(
             path,
             seconds,
             "may not specify a duration larger than 2^32 seconds",
@@ -367,7 +367,7 @@ pub(crate) fn expiration(faults: &mut Faults, path: &FieldPath<'_>, seconds: Opt
 }
 
 fn take<'a>(
-    faults: &mut Faults,
+    errors: &mut Errors,
     path: &FieldPath<'_>,
     taken: &mut Seen<&'a str>,
     file: &'a str,
@@ -377,29 +377,29 @@ fn take<'a>(
         return;
     }
     if taken.again(file) {
-        faults.invalid(path, shown, "conflicting duplicate paths");
+        errors.invalid(path, shown, "conflicting duplicate paths");
     }
 }
 
 /// A relative path without `..`.
-pub(crate) fn local_descending_path(faults: &mut Faults, path: &FieldPath<'_>, file: &str) {
+pub(crate) fn local_descending_path(errors: &mut Errors, path: &FieldPath<'_>, file: &str) {
     if file.starts_with('/') {
-        faults.invalid(path, file, "must be a relative path");
+        errors.invalid(path, file, "must be a relative path");
     }
-    no_backsteps(faults, path, file);
+    no_backsteps(errors, path, file);
 }
 
 /// A path without `..` as one of its parts.
-pub(crate) fn no_backsteps(faults: &mut Faults, path: &FieldPath<'_>, file: &str) {
+pub(crate) fn no_backsteps(errors: &mut Errors, path: &FieldPath<'_>, file: &str) {
     if file.split('/').any(|part| part == "..") {
-        faults.invalid(path, file, "must not contain '..'");
+        errors.invalid(path, file, "must not contain '..'");
     }
 }
 
 /// A relative path without `..` that does not begin with it either.
-pub(crate) fn local_non_reserved_path(faults: &mut Faults, path: &FieldPath<'_>, file: &str) {
-    local_descending_path(faults, path, file);
+pub(crate) fn local_non_reserved_path(errors: &mut Errors, path: &FieldPath<'_>, file: &str) {
+    local_descending_path(errors, path, file);
     if file.starts_with("..") && !file.starts_with("../") {
-        faults.invalid(path, file, "must not start with '..'");
+        errors.invalid(path, file, "must not start with '..'");
     }
 }

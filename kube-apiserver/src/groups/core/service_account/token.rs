@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::deps::{TokenClaims, TokenIssuer};
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::groups::core::pod_spec;
 use crate::json::Json;
 
@@ -44,18 +44,18 @@ impl NamedCreate for Token {
     /// Checks a request as upstream does, in its order, and issues what it asks for.
     async fn create(&self, call: &CreateCall<'_>, mut request: Value) -> Result<Answer, ApiError> {
         let kind = self.kind().group_kind();
-        let faults = Faults::collect(|faults| {
+        let errors = Errors::collect(|errors| {
             for (key, own) in [("name", call.name), ("namespace", call.namespace)] {
                 let given = request.dig("metadata").text(key);
                 if !given.is_empty() && given != own {
                     let path = FieldPath::new("metadata");
                     let text = format!("must match the service account {key} if specified");
-                    faults.invalid(&path.child(key), given, text);
+                    errors.invalid(&path.child(key), given, text);
                 }
             }
         });
         // One of them at a time, as upstream does.
-        if let Some(first) = faults.get(..1) {
+        if let Some(first) = errors.get(..1) {
             return Err(ApiError::invalid(&kind, call.name, first));
         }
         let account = self.account(call, &request).await?;
@@ -70,9 +70,9 @@ impl NamedCreate for Token {
         let now = Timestamp::now().to_rfc3339();
         meta::set(&mut request, "creationTimestamp", now.as_str());
         request.put("status", json!({"token": "", "expirationTimestamp": null}));
-        let faults = validate(&request);
-        if !faults.is_empty() {
-            return Err(ApiError::invalid(&kind, "", &faults));
+        let errors = validate(&request);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(&kind, "", &errors));
         }
         let admitted = call.validate(&request).await?;
         let reference = request.dig("spec.boundObjectRef");
@@ -104,7 +104,7 @@ impl NamedCreate for Token {
 fn validate(request: &Value) -> Vec<FieldError> {
     let seconds = request.int("spec.expirationSeconds").unwrap_or_default();
     let path = FieldPath::new("spec.expirationSeconds");
-    Faults::collect(|faults| pod_spec::expiration(faults, &path, Some(seconds)))
+    Errors::collect(|errors| pod_spec::expiration(errors, &path, Some(seconds)))
 }
 
 /// The object that a token is bound to: the token ends with it.

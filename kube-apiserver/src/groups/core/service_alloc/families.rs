@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::service::{cluster_ips, headless};
 use super::refused;
-use crate::faults::Faults;
+use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::net::Cidr;
 
@@ -50,7 +50,7 @@ pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) ->
     }
     refused(
         service,
-        &Faults::collect(|faults| cluster_ips(faults, service, old)),
+        &Errors::collect(|errors| cluster_ips(errors, service, old)),
     )?;
     let path = FieldPath::new("spec");
     let policy_at = path.child("ipFamilyPolicy");
@@ -64,12 +64,12 @@ pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) ->
             }
         }
     }
-    let errors = Faults::collect(|faults| {
+    let errors = Errors::collect(|errors| {
         for (key, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
             let (new, before) = (service.dig("spec").list(key), old.dig("spec").list(key));
             if !single && !new.is_empty() && new.len() < before.len() && new[0] == before[0] {
                 let text = format!("must be 'SingleStack' to release the secondary {what}");
-                faults.invalid_value(&policy_at, service.dig("spec.ipFamilyPolicy"), text);
+                errors.invalid_value(&policy_at, service.dig("spec.ipFamilyPolicy"), text);
             }
         }
         for (key, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
@@ -77,7 +77,7 @@ pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) ->
                 let text = format!(
                     "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
                 );
-                faults.invalid(&policy_at, "SingleStack", text);
+                errors.invalid(&policy_at, "SingleStack", text);
             }
         }
     });
@@ -85,13 +85,13 @@ pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) ->
     let mut families: Vec<String> = service.strings("spec.ipFamilies").map(str::to_owned).collect();
     let ips = service.strings("spec.clusterIPs");
     let ips: Vec<IpAddr> = ips.map_while(|ip| ip.parse().ok()).collect();
-    let errors = Faults::collect(|faults| {
+    let errors = Errors::collect(|errors| {
         for (index, ip) in ips.iter().enumerate().skip(families.len()) {
             let family = family(*ip);
             if known.contains(&family) {
                 families.push(family.to_owned());
             } else {
-                faults.invalid_value(
+                errors.invalid_value(
                     &path.child("clusterIPs").index(index),
                     service.dig("spec.clusterIPs"),
                     format!("{family} is not configured on this cluster"),
@@ -102,9 +102,9 @@ pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) ->
     refused(service, &errors)?;
     let default = known.first().copied().unwrap_or("IPv4");
     if !selectorless {
-        let errors = Faults::collect(|faults| {
+        let errors = Errors::collect(|errors| {
             if service.text("spec.ipFamilyPolicy") == "RequireDualStack" && known.len() < 2 {
-                faults.invalid(
+                errors.invalid(
                     &policy_at,
                     "RequireDualStack",
                     "this cluster is not configured for dual-stack services",
@@ -112,7 +112,7 @@ pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) ->
             }
             for (index, family) in families.iter().enumerate() {
                 if !known.contains(&&**family) {
-                    faults.invalid(
+                    errors.invalid(
                         &path.child("ipFamilies").index(index),
                         family.as_str(),
                         "not configured on this cluster",

@@ -11,20 +11,20 @@ pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
 /// The text for a field that may not change.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// The faults found so far, up to [`limits::FIELD_ERRORS`] and [`limits::FIELD_ERROR_BYTES`]; those that follow are passed over and cost nothing.
+/// The errors found so far, up to [`limits::FIELD_ERRORS`] and [`limits::FIELD_ERROR_BYTES`]; those that follow are dropped and cost nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
+pub(crate) struct Errors {
     found: Vec<FieldError>,
     /// Bytes of their texts.
     bytes: usize,
 }
 
-impl Faults {
+impl Errors {
     /// Runs a validation and gives what it found.
-    pub(crate) fn collect(check: impl FnOnce(&mut Faults)) -> Vec<FieldError> {
-        let mut faults = Faults::default();
-        check(&mut faults);
-        faults.found
+    pub(crate) fn collect(check: impl FnOnce(&mut Errors)) -> Vec<FieldError> {
+        let mut errors = Errors::default();
+        check(&mut errors);
+        errors.found
     }
 
     pub(crate) fn push(&mut self, error: FieldError) {
@@ -35,12 +35,12 @@ impl Faults {
         self.found.len()
     }
 
-    /// Whether further faults are passed over.
+    /// Whether further errors are dropped.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() >= limits::FIELD_ERRORS || self.bytes >= limits::FIELD_ERROR_BYTES
     }
 
-    /// Adds a fault, which is not even made when there are enough.
+    /// Adds an error, which is not even made when there are enough.
     fn add(&mut self, make: impl FnOnce() -> FieldError) {
         if self.is_full() {
             return;
@@ -94,7 +94,7 @@ impl Faults {
         good
     }
 
-    /// As [`Faults::one_of`], and an empty value is a missing one.
+    /// As [`Errors::one_of`], and an empty value is a missing one.
     pub(crate) fn required_one_of(&mut self, path: &FieldPath<'_>, value: &str, supported: &[&str]) -> bool {
         if value.is_empty() {
             self.required(path, "");
@@ -146,7 +146,7 @@ impl Faults {
         }
     }
 
-    /// A fault whose value is shown as this text: a Go struct in its own order.
+    /// An error whose value is shown as this text: a Go struct in its own order.
     pub(crate) fn shown(&mut self, mut error: FieldError, value: String) {
         error.value = Some(value);
         self.push(error);
@@ -158,10 +158,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_collected_up_to_a_bound() {
+    fn errors_are_collected_up_to_a_bound() {
         let collect = |count: usize, value: &str| {
             let path = FieldPath::new("spec");
-            Faults::collect(|faults| (0..count).for_each(|_| faults.invalid(&path, value, "bad"))).len()
+            Errors::collect(|errors| (0..count).for_each(|_| errors.invalid(&path, value, "bad"))).len()
         };
         assert_eq!(collect(limits::FIELD_ERRORS, "x"), limits::FIELD_ERRORS);
         assert_eq!(collect(limits::FIELD_ERRORS + 1, "x"), limits::FIELD_ERRORS);
