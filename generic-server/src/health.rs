@@ -38,7 +38,14 @@ struct Check {
 /// The checks of a server.
 pub struct Health {
     checks: RwLock<Vec<Check>>,
+    notes: RwLock<Vec<Note>>,
     lifecycle: Lifecycle,
+}
+
+/// What verbose documents tell beside the checks.
+struct Note {
+    name: String,
+    ask: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 impl std::fmt::Debug for Health {
@@ -65,6 +72,7 @@ impl Health {
     pub fn new(lifecycle: Lifecycle) -> Arc<Self> {
         let health = Health {
             checks: RwLock::default(),
+            notes: RwLock::default(),
             lifecycle,
         };
         health.add("ping", Part::Everywhere, || Ok(()));
@@ -77,6 +85,14 @@ impl Health {
         self.checks.write().push(Check {
             name: name.to_string(),
             part,
+            ask: Box::new(ask),
+        });
+    }
+
+    /// Adds what the verbose forms of all three documents tell while there is something to tell. It changes no outcome.
+    pub fn note(&self, name: &str, ask: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        self.notes.write().push(Note {
+            name: name.to_string(),
             ask: Box::new(ask),
         });
     }
@@ -212,6 +228,11 @@ impl Document {
             self.health.lifecycle.set_ready();
         }
         if verbose {
+            for note in self.health.notes.read().iter() {
+                if let Some(text) = (note.ask)() {
+                    out.push_str(&format!("[!]{} {text}\n", note.name));
+                }
+            }
             out.push_str(&format!("{name} check passed\n"));
             passed(out)
         } else {
@@ -325,6 +346,13 @@ mod tests {
             "[+]ping ok\n[+]log ok\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\nreadyz check passed\n"
         );
         assert_eq!(ask(&health, "livez", "/livez/informer-sync").await.0, 404);
+        // What is only to be known changes no outcome and no short form.
+        health.note("storage-integrity", || Some("1 object cannot be read".into()));
+        health.note("quiet", || None);
+        assert_eq!(ask(&health, "readyz", "/readyz").await, (200, "ok".into()));
+        let told = ask(&health, "readyz", "/readyz?verbose").await.1;
+        let line = "[!]storage-integrity 1 object cannot be read\nreadyz check passed\n";
+        assert!(told.ends_with(line) && !told.contains("quiet"), "{told}");
         assert_eq!(
             ask(&health, "livez", "/livez/").await,
             (404, "404 page not found\n".into())

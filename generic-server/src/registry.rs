@@ -2,17 +2,20 @@
 //!
 //! [`cache`] holds objects as final JSON bytes, [`store`] is the CRUD over it and the engine, [`strategy`] is what a kind adds.
 
+mod budget;
 pub mod cache;
 mod encrypted;
 mod errors;
 pub mod factory;
 mod follow;
+pub mod integrity;
 pub(crate) mod list;
 mod reflector;
 pub mod store;
 pub mod strategy;
 mod view;
 
+pub use budget::Budget;
 pub use cache::{Entry, ObjectCache};
 pub use errors::from_storage;
 pub use factory::StorageFactory;

@@ -48,6 +48,6 @@ pub use error::StorageError;
 pub use etcd::{EtcdOptions, open_etcd};
 pub use mvcc::{
     BackupInfo, MvccStore, RestoreOptions, ScrubReport, inspect_backup, memory, open, remove_partial_backups,
-    restore, scrub,
+    restore, scrub, scrub_with,
 };
 pub use options::{EngineKind, OpenOptions};

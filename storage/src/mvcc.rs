@@ -45,7 +45,7 @@ use self::kv::Kv;
 use self::migrate::{FORMATS, Formats, MapStep};
 use self::queue::{Queue, shut_down};
 use self::scrub::Scrub;
-pub use self::scrub::{ScrubReport, scrub};
+pub use self::scrub::{ScrubReport, scrub, scrub_with};
 use self::writer::{Bookkeeping, Request, Writer};
 use crate::damage::Damaged;
 use crate::directory::Directory;
@@ -58,6 +58,8 @@ use crate::{
 const MAX_KEY_BYTES: usize = 16 * 1024;
 /// Transactions with more bytes of values than this are refused.
 const MAX_TXN_BYTES: usize = 64 << 20;
+/// The engine in memory keeps no more bytes of superseded values than this.
+const MEMORY_HISTORY_BYTES: u64 = 64 << 20;
 
 /// Opens an embedded store, making it when its directory is empty.
 ///
@@ -117,7 +119,7 @@ impl MvccStore {
             ..OpenOptions::default()
         };
         let kv = Box::new(kv_memory::MemoryKv::default());
-        Self::start(kv, None, options, FORMATS.map).expect("an empty map can be read")
+        Self::start(kv, None, in_memory(options), FORMATS.map).expect("an empty map can be read")
     }
 
     /// See [`open`].
@@ -128,7 +130,7 @@ impl MvccStore {
     fn open_as(options: OpenOptions, formats: Formats) -> Result<Arc<MvccStore>, StorageError> {
         if options.engine == EngineKind::Memory {
             let kv = Box::new(kv_memory::MemoryKv::default());
-            return Self::start(kv, None, options, formats.map);
+            return Self::start(kv, None, in_memory(options), formats.map);
         }
         let dir = options.dir.as_deref().ok_or_else(|| StorageError::Engine {
             message: format!(
@@ -277,6 +279,14 @@ impl MvccStore {
             )));
         }
         Ok(total)
+    }
+}
+
+/// What a disk has room for is too much for memory.
+fn in_memory(options: OpenOptions) -> OpenOptions {
+    OpenOptions {
+        max_history_bytes: options.max_history_bytes.min(MEMORY_HISTORY_BYTES),
+        ..options
     }
 }
 

@@ -182,3 +182,20 @@ pub const RESPONSE_BYTES: usize = 512 << 20;
 
 /// The same of one user. Past it: 429 with `Retry-After`.
 pub const RESPONSE_BYTES_PER_USER: usize = 128 << 20;
+
+// Past states.
+
+/// Bytes that snapshots for exact and paged lists and the recent events of all resources may take, unless a flag says otherwise
+/// (`--watch-cache-history-mib`). Upstream has no bound. Past it: the costliest that nobody asked for longest goes, and is made again
+/// of the store's history when it is asked for.
+pub const PAST_BYTES: usize = 128 << 20;
+
+/// The snapshots of one resource may take one part in so many of [`PAST_BYTES`], its recent events one in
+/// [`PAST_EVENT_SHARE`]. Past it: as above; a watcher whose events have gone is served from the store's log.
+pub const PAST_SHARE: usize = 2;
+
+/// See [`PAST_SHARE`].
+pub const PAST_EVENT_SHARE: usize = 4;
+
+/// Bytes of a store that a scrub in the background reads in a second. Upstream has none. Past it: it waits.
+pub const SCRUB_BYTES_PER_SECOND: u64 = 8 << 20;

@@ -12,7 +12,7 @@
 //!   last: who has seen a revision finds its events.
 //! - While the engine's watch is broken, nothing newer than the newest snapshot is vouched for.
 //!
-//! Here is what readers see. `apply` takes the engine's events over, `load` fills the cache, `pending` announces the writes of this
+//! Here is what readers see. `past` has older states for them, `kept` those that will be asked for again. `apply` takes the engine's events over, `load` fills the cache, `pending` announces the writes of this
 //! process.
 
 mod apply;
@@ -22,7 +22,9 @@ mod codec;
 mod entry;
 mod feed;
 mod interest;
+mod kept;
 mod load;
+mod past;
 mod pending;
 mod prepare;
 mod ring;
@@ -30,11 +32,11 @@ mod ring;
 mod tests;
 mod unreadable;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use machinery::{ApiError, GroupResource};
@@ -51,10 +53,12 @@ pub use pending::Pending;
 pub use prepare::Prepared;
 pub use unreadable::Unreadable;
 
+use crate::registry::budget::Budget;
 use crate::registry::errors::{from_storage, too_large};
 use crate::registry::store::StoreConfig;
 use apply::Feeding;
 use interest::Interests;
+use kept::Kept;
 use prepare::Expected;
 use ring::Ring;
 
@@ -62,9 +66,6 @@ use ring::Ring;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often an engine in this process is asked how far it is, by who waits for that.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Snapshots kept for pages of lists, and for how long (upstream's compaction interval is what clients are used to).
-const RETAINED: usize = 32;
-const RETAINED_FOR: Duration = Duration::from_secs(300);
 
 /// All objects at one revision. Cheap to clone, never changes.
 #[derive(Debug, Clone, Default)]
@@ -101,7 +102,12 @@ pub struct ObjectCache {
     interests: Interests,
     /// Writes of this process under way, by key.
     expected: Mutex<HashMap<Arc<str>, Vec<Arc<Expected>>>>,
-    retained: Mutex<VecDeque<(Instant, Arc<Snapshot>)>>,
+    /// Snapshots that somebody will ask for again.
+    kept: Kept,
+    /// Held while a state of the past is made.
+    making: tokio::sync::Mutex<()>,
+    /// What snapshots and events are counted in.
+    budget: Arc<Budget>,
     /// The engine's watch. Held while its events are taken over.
     feeding: Mutex<Feeding>,
     /// Whether the engine's watch is alive and none of its events waits for a key. While it is not so, the newest snapshot vouches
@@ -133,6 +139,7 @@ impl ObjectCache {
         engine: Arc<dyn Store>,
         config: &StoreConfig,
         codec: Arc<dyn StorageCodec>,
+        budget: Arc<Budget>,
     ) -> Result<Arc<Self>, StorageError> {
         let cache = Arc::new(ObjectCache {
             engine,
@@ -140,10 +147,12 @@ impl ObjectCache {
             codec,
             newest: ArcSwap::default(),
             offered: tokio::sync::watch::Sender::default(),
-            ring: Ring::default(),
+            ring: Ring::new(budget.clone()),
             interests: Interests::default(),
             expected: Mutex::default(),
-            retained: Mutex::default(),
+            kept: Kept::new(budget.clone()),
+            making: tokio::sync::Mutex::default(),
+            budget: budget.clone(),
             feeding: Mutex::default(),
             following: tokio::sync::watch::Sender::new(false),
             sweeping: AtomicBool::new(false),
@@ -151,6 +160,8 @@ impl ObjectCache {
             runtime: tokio::runtime::Handle::current(),
         });
         cache.load().await?;
+        let holder: Weak<ObjectCache> = Arc::downgrade(&cache);
+        budget.enter(holder);
         Ok(cache)
     }
 
@@ -248,19 +259,6 @@ impl ObjectCache {
         newest.known_up_to(published)
     }
 
-    /// Keeps a snapshot for a while: the next page of a list will ask for it.
-    pub fn retain(self: &Arc<Self>, snapshot: &Arc<Snapshot>) {
-        let mut retained = self.retained.lock();
-        while retained.len() >= RETAINED {
-            retained.pop_front();
-        }
-        if !retained.iter().any(|(_, s)| s.revision == snapshot.revision) {
-            retained.push_back((Instant::now(), snapshot.clone()));
-        }
-        drop(retained);
-        self.schedule_sweep();
-    }
-
     /// Ends every feed once it has handed out what there is, and those that begin later: the kind is no longer served.
     pub fn end_feeds(&self) {
         self.ring.close();
@@ -279,11 +277,7 @@ impl ObjectCache {
                 let Some(cache) = cache.upgrade() else { return };
                 // Said before looking: what is kept from now on schedules a sweep of its own.
                 cache.sweeping.store(false, Ordering::Release);
-                let now = Instant::now();
-                let mut retained = cache.retained.lock();
-                retained.retain(|(at, _)| now.duration_since(*at) <= RETAINED_FOR);
-                let more = !retained.is_empty();
-                drop(retained);
+                let more = cache.kept.sweep(&cache.newest);
                 if !(cache.ring.sweep() || more) || cache.sweeping.swap(true, Ordering::AcqRel) {
                     return;
                 }
@@ -291,39 +285,12 @@ impl ObjectCache {
         });
     }
 
-    /// The state at exactly this revision: a kept snapshot, else what the engine still has. 410 when it has been compacted,
-    /// 504 when it lies ahead.
-    pub async fn exactly(self: &Arc<Self>, revision: Revision) -> Result<Arc<Snapshot>, ApiError> {
-        let newest = self.newest.load_full();
-        if newest.revision == revision {
-            return Ok(newest);
+    /// Makes room in the budget, on another thread than the one that took it: that may be the engine's.
+    fn schedule_reclaim(&self) {
+        let budget = self.budget.clone();
+        if budget.reclaim_is_due() {
+            self.runtime.spawn_blocking(move || budget.reclaim());
         }
-        if newest.revision < revision {
-            let reached = self.wait_for(revision).await?;
-            if reached.revision == revision {
-                return Ok(reached);
-            }
-            // Nothing has happened here since `newest`: the same objects, at the revision that was asked for.
-            if self.newest.load().revision == newest.revision {
-                return Ok(newest.known_up_to(revision));
-            }
-        }
-        let kept = self
-            .retained
-            .lock()
-            .iter()
-            .find(|(_, s)| s.revision == revision)
-            .map(|(_, s)| s.clone());
-        if let Some(snapshot) = kept {
-            return Ok(snapshot);
-        }
-        let loaded = self
-            .read(Some(revision))
-            .await
-            .map_err(|error| self.failure(&error))?;
-        let loaded = Arc::new(loaded);
-        self.retain(&loaded);
-        Ok(loaded)
     }
 
     /// Nobody watches it and it holds nothing: it can go, and come back on next use.

@@ -8,6 +8,8 @@ use storage::StorageError;
 
 use crate::registry::cache::{Unreadable, ValueError};
 
+/// The cause that clients look for.
+const TOO_LARGE: &str = "ResourceVersionTooLarge";
 /// Objects that a failed list names at most.
 const NAMED: usize = 100;
 
@@ -100,6 +102,12 @@ pub(crate) fn unreadable_list(
     error
 }
 
+/// Whether this is [`too_large`]: the cache does not reach a revision in time.
+pub(crate) fn is_too_large(error: &ApiError) -> bool {
+    let causes = error.details().map(|details| &details.causes);
+    causes.is_some_and(|causes| causes.iter().any(|cause| cause.reason == TOO_LARGE))
+}
+
 /// 504 `Too large resource version: X, current: Y`, with the cause that clients look for.
 pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
     ApiError::timeout(
@@ -107,7 +115,7 @@ pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
         1,
     )
     .with_cause(Cause {
-        reason: "ResourceVersionTooLarge".into(),
+        reason: TOO_LARGE.into(),
         message: "Too large resource version".into(),
         field: String::new(),
     })

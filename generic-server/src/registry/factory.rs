@@ -8,6 +8,7 @@ use machinery::GroupResource;
 use storage::Store;
 
 use crate::encryption::Encryption;
+use crate::registry::budget::Budget;
 use crate::registry::cache::{JsonCodec, StorageCodec};
 use crate::registry::encrypted::EncryptedCodec;
 use crate::registry::store::{ObjectStore, StoreConfig};
@@ -22,6 +23,8 @@ pub struct StorageFactory {
     encryption: Option<Arc<Encryption>>,
     /// The feature gate `AllowUnsafeMalformedObjectDeletion`.
     unsafe_deletion: bool,
+    /// What past states are counted in, those of all stores together.
+    budget: Arc<Budget>,
 }
 
 impl StorageFactory {
@@ -32,6 +35,7 @@ impl StorageFactory {
             overrides: HashMap::new(),
             encryption: None,
             unsafe_deletion: false,
+            budget: Budget::standard(),
         }
     }
 
@@ -49,6 +53,12 @@ impl StorageFactory {
             unsafe_deletion,
             ..self
         }
+    }
+
+    /// With the memory that snapshots and recent events of all resources may take (`--watch-cache-history-mib`).
+    #[must_use]
+    pub fn with_budget(self, budget: Arc<Budget>) -> Self {
+        StorageFactory { budget, ..self }
     }
 
     /// With engines of their own for some built-in resources (`--etcd-servers-overrides`).
@@ -102,7 +112,7 @@ impl StorageFactory {
         inner: Arc<dyn StorageCodec>,
     ) -> Arc<ObjectStore> {
         let codec = self.codec_of(&config.resource, inner);
-        ObjectStore::with_rules(engine, config, codec, self.unsafe_deletion)
+        ObjectStore::with_rules(engine, config, codec, self.unsafe_deletion, self.budget.clone())
     }
 
     /// The form of a resource's values with the encryption that they have: for what is stored and is no object of the API.

@@ -11,9 +11,12 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use machinery::{ApiError, GroupKind, GroupResource};
 use serde_json::Value;
-use storage::{Guard, Op, Outcome, Revision, StorageError, Store, Txn};
+use storage::{Guard, KeyValue, Op, Outcome, Revision, StorageError, Store, Txn};
 
-use crate::registry::cache::{Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec, Unreadable};
+use crate::registry::budget::Budget;
+use crate::registry::cache::{
+    Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec, Unreadable, ValueError,
+};
 use crate::registry::errors::{self, from_storage};
 use crate::registry::strategy::SelectableField;
 
@@ -42,6 +45,8 @@ pub struct ObjectStore {
     codec: Arc<dyn StorageCodec>,
     /// Errors name objects that cannot be read, and these may be deleted, as upstream's `AllowUnsafeMalformedObjectDeletion` has it.
     unsafe_deletion: bool,
+    /// What the cache's past states are counted in.
+    budget: Arc<Budget>,
     /// There from the first use on, until it is empty and idle.
     cache: ArcSwapOption<ObjectCache>,
     /// Held while a cache is started.
@@ -73,21 +78,23 @@ impl ObjectStore {
         config: StoreConfig,
         codec: Arc<dyn StorageCodec>,
     ) -> Arc<Self> {
-        Self::with_rules(engine, config, codec, false)
+        Self::with_rules(engine, config, codec, false, Budget::standard())
     }
 
-    /// The same; `unsafe_deletion` as the feature gate `AllowUnsafeMalformedObjectDeletion` says.
+    /// The same; `unsafe_deletion` as the feature gate `AllowUnsafeMalformedObjectDeletion` says, past states within `budget`.
     pub(crate) fn with_rules(
         engine: Arc<dyn Store>,
         config: StoreConfig,
         codec: Arc<dyn StorageCodec>,
         unsafe_deletion: bool,
+        budget: Arc<Budget>,
     ) -> Arc<Self> {
         Arc::new(ObjectStore {
             config,
             engine,
             codec,
             unsafe_deletion,
+            budget,
             cache: ArcSwapOption::empty(),
             starting: tokio::sync::Mutex::default(),
             used: AtomicBool::new(false),
@@ -124,7 +131,8 @@ impl ObjectStore {
         if let Some(cache) = self.use_cache() {
             return Ok(cache);
         }
-        let cache = ObjectCache::start(self.engine.clone(), &self.config, self.codec.clone())
+        let (engine, codec) = (self.engine.clone(), self.codec.clone());
+        let cache = ObjectCache::start(engine, &self.config, codec, self.budget.clone())
             .await
             .map_err(|error| from_storage(&error, &self.config.resource, "list"))?;
         self.used.store(true, Ordering::Relaxed);
@@ -174,10 +182,14 @@ impl ObjectStore {
         self.cache().await?.fresh().await
     }
 
-    /// One object, no older than any write acknowledged before the call.
+    /// One object, no older than any write acknowledged before the call. Where the cache does not keep up, the engine is asked.
     pub(super) async fn find(&self, namespace: &str, name: &str) -> Result<Option<Arc<Entry>>, ApiError> {
-        let snapshot = self.fresh().await?;
-        self.look_up(&snapshot, &self.key(namespace, name), "get").await
+        let key = self.key(namespace, name);
+        match self.fresh().await {
+            Ok(snapshot) => self.look_up(&snapshot, &key, "get").await,
+            Err(error) if errors::is_too_large(&error) => self.ask(&key).await,
+            Err(error) => Err(error),
+        }
     }
 
     /// As [`ObjectStore::find`], without starting a cache for it where the engine is in this process: for who looks once, when a
@@ -190,18 +202,53 @@ impl ObjectStore {
         if self.started_cache().is_some() || self.engine.published().is_none() {
             return self.find(namespace, name).await;
         }
-        let key = self.key(namespace, name);
+        self.ask(&self.key(namespace, name)).await
+    }
+
+    /// The newest state of a key, from the engine.
+    async fn ask(&self, key: &str) -> Result<Option<Arc<Entry>>, ApiError> {
+        match self.stored(key).await? {
+            None => Ok(None),
+            Some((kv, Ok(prepared))) => Ok(Some(Arc::new(prepared.finish(kv.mod_revision)))),
+            Some((kv, Err(error))) => {
+                let unreadable = Unreadable::new(&kv, error);
+                Err(errors::unreadable(&unreadable, self.unsafe_deletion))
+            }
+        }
+    }
+
+    /// What is stored at a key, and what it holds.
+    async fn stored(&self, key: &str) -> Result<Option<(KeyValue, Result<Prepared, ValueError>)>, ApiError> {
         let (found, _) = self
             .engine
-            .get(&key, None)
+            .get(key, None)
             .await
             .map_err(|error| from_storage(&error, &self.config.resource, "get"))?;
         let Some(kv) = found else { return Ok(None) };
         self.codec.prepare(&kv.value).await;
-        match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
-            Ok(prepared) => Ok(Some(Arc::new(prepared.finish(kv.mod_revision)))),
-            // The usual way has the words for it.
-            Err(_) => self.find(namespace, name).await,
+        let prepared = Prepared::of(&self.config, &kv, &*self.codec);
+        Ok(Some((kv, prepared)))
+    }
+
+    /// Whether what is stored of an object is damaged or not an object at all: nothing will make it readable. What cannot be
+    /// decrypted is not: its key may come.
+    ///
+    /// # Errors
+    /// When the engine does not answer.
+    pub async fn is_damaged(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+        let stored = self.stored(&self.key(namespace, name)).await?;
+        Ok(matches!(stored, Some((_, Err(ValueError::Undecodable(_))))))
+    }
+
+    /// Removes an object if it [is damaged](ObjectStore::is_damaged), for whoever can make it again. True when it was there.
+    ///
+    /// # Errors
+    /// When the engine does not answer, and 409 when somebody has stored it anew meanwhile.
+    pub async fn remove_damaged(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+        let key = self.key(namespace, name);
+        match self.stored(&key).await? {
+            Some((kv, Err(ValueError::Undecodable(_)))) => self.remove_at(&key, kv.mod_revision).await,
+            _ => Ok(false),
         }
     }
 
@@ -261,11 +308,19 @@ impl ObjectStore {
     pub(super) async fn remove_unread(&self, key: &str) -> Result<bool, ApiError> {
         let failed = |error: StorageError| from_storage(&error, &self.config.resource, "delete");
         let (found, _) = self.engine.get(key, None).await.map_err(failed)?;
-        let Some(found) = found else { return Ok(false) };
+        match found {
+            Some(found) => self.remove_at(key, found.mod_revision).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Removes what was written to a key at this revision, whatever it is.
+    async fn remove_at(&self, key: &str, mod_revision: Revision) -> Result<bool, ApiError> {
+        let failed = |error: StorageError| from_storage(&error, &self.config.resource, "delete");
         let txn = Txn {
             guards: vec![Guard {
                 key: key.to_string(),
-                mod_revision: found.mod_revision,
+                mod_revision,
             }],
             ops: vec![Op::Delete { key: key.to_string() }],
         };
@@ -363,9 +418,13 @@ impl ObjectStore {
         }
     }
 
-    /// The state of a key once the cache has reached `revision`.
+    /// The state of a key once the cache has reached `revision`. A write is not refused because the cache does not keep up: it is no
+    /// read of that revision that a client has asked for.
     async fn state_at(&self, key: &str, revision: Revision) -> Result<Option<Arc<Entry>>, ApiError> {
-        let snapshot = self.cache().await?.wait_for(revision).await?;
-        self.look_up(&snapshot, key, "get").await
+        match self.cache().await?.wait_for(revision).await {
+            Ok(snapshot) => self.look_up(&snapshot, key, "get").await,
+            Err(error) if errors::is_too_large(&error) => self.ask(key).await,
+            Err(error) => Err(error),
+        }
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::kv::{Kv, Reader};
 use super::record::{self, Header};
 use super::{Shared, checked, open_kv};
@@ -34,6 +36,9 @@ impl ScrubReport {
     }
 }
 
+/// Sees every sound change in the order of revisions: its key, and its value where it is not a deletion.
+type Visit<'v> = dyn FnMut(&str, Option<&Bytes>) + 'v;
+
 /// A scrub on its way.
 #[derive(Debug)]
 pub(super) struct Scrub {
@@ -56,6 +61,7 @@ impl Scrub {
         &mut self,
         reader: &dyn Reader,
         report: impl Fn(Damage) -> Arc<Damage>,
+        visit: &mut Visit<'_>,
     ) -> Result<Option<u64>, StorageError> {
         let (_, to) = record::header_range(0, None);
         let (from, mut seen, mut bytes) = (self.from.clone(), 0, 0);
@@ -77,7 +83,10 @@ impl Scrub {
             };
             self.report.half_headers += u64::from(checked::is_half(stored));
             match record::read_value(reader, header.wanted(at), self.chunk_len) {
-                Ok(value) => bytes += value.len() as u64,
+                Ok(value) => {
+                    bytes += value.len() as u64;
+                    visit(&header.key, (!header.delete).then_some(&value));
+                }
                 Err(StorageError::Corrupt(what)) => {
                     // A reader need not be a snapshot: what was swept meanwhile is no damage.
                     if reader.get(key)?.is_some() {
@@ -107,7 +116,8 @@ impl Shared {
         bytes_per_second: u64,
     ) -> Result<Option<Duration>, StorageError> {
         let began = Instant::now();
-        let read = self.with_reader(|reader| scrub.step(reader, |damage| self.damaged.report(damage)))?;
+        let read = self
+            .with_reader(|reader| scrub.step(reader, |damage| self.damaged.report(damage), &mut |_, _| {}))?;
         Ok(read.map(|bytes| {
             let millis = bytes.saturating_mul(1000) / bytes_per_second.max(1);
             Duration::from_millis(millis).saturating_sub(began.elapsed())
@@ -121,6 +131,18 @@ impl Shared {
 /// # Errors
 /// As [`open`](crate::open), and `Corrupt` when the engine cannot get through its data at all.
 pub fn scrub(options: &OpenOptions) -> Result<ScrubReport, StorageError> {
+    scrub_with(options, &mut |_, _| {})
+}
+
+/// The same, and shows every sound change to `visit`, in the order of revisions: its key, and its value where it is not a deletion.
+/// The last of a key says what is there now.
+///
+/// # Errors
+/// As [`scrub`].
+pub fn scrub_with(
+    options: &OpenOptions,
+    visit: &mut dyn FnMut(&str, Option<&Bytes>),
+) -> Result<ScrubReport, StorageError> {
     let dir = options.dir.as_deref().ok_or_else(|| StorageError::Engine {
         message: "a scrub needs a data directory".into(),
         source: None,
@@ -137,7 +159,7 @@ pub fn scrub(options: &OpenOptions) -> Result<ScrubReport, StorageError> {
     }
     let mut kv = open_kv(&directory.data(), options)?;
     let engine = kv.verify();
-    let report = walk(&*kv);
+    let report = walk(&*kv, visit);
     super::close_kv(kv, true);
     let mut report = report?;
     report.engine = match engine {
@@ -148,7 +170,7 @@ pub fn scrub(options: &OpenOptions) -> Result<ScrubReport, StorageError> {
     Ok(report)
 }
 
-fn walk(kv: &dyn Kv) -> Result<ScrubReport, StorageError> {
+fn walk(kv: &dyn Kv, visit: &mut Visit<'_>) -> Result<ScrubReport, StorageError> {
     let reader = kv.reader()?;
     let version = record::read_u32(&*reader, record::META_FORMAT)?;
     let chunk_len = record::read_u32(&*reader, record::META_CHUNK)?;
@@ -156,6 +178,6 @@ fn walk(kv: &dyn Kv) -> Result<ScrubReport, StorageError> {
         return Ok(ScrubReport::default());
     };
     let mut scrub = Scrub::new(chunk_len);
-    while scrub.step(&*reader, Arc::new)?.is_some() {}
+    while scrub.step(&*reader, Arc::new, visit)?.is_some() {}
     Ok(scrub.report)
 }

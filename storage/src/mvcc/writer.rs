@@ -32,6 +32,8 @@ use crate::{CompactionInfo, Op, OpenOptions, Outcome, Revision, StorageError, Tx
 const SWEEP: usize = 2048;
 /// Writes have paused when none came for this long.
 const SETTLE_AFTER: Duration = Duration::from_millis(250);
+/// How often history is looked at, at most, when there is twice as much as may be.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// Expired keys deleted in one round.
 const EXPIRE: usize = 1024;
 /// How often it is told that there is more history than may be kept.
@@ -412,10 +414,16 @@ impl Writer {
     /// The revision up to which history has outlived the options, at most once per interval. On a full disk that is all of it: what
     /// was deleted has to make room.
     fn due_compaction(&mut self, now_ms: u64, full: bool) -> Option<u64> {
-        if Instant::now() < self.next_compaction {
+        let interval = compaction_interval(&self.options);
+        // Writes that make history faster than it is looked at do not wait for the next look.
+        let ahead = match self.book.garbage_bytes / 2 > self.options.max_history_bytes {
+            true => interval.saturating_sub(LOOK_AT_MOST_EVERY),
+            false => Duration::ZERO,
+        };
+        if Instant::now() + ahead < self.next_compaction {
             return None;
         }
-        self.next_compaction = Instant::now() + compaction_interval(&self.options);
+        self.next_compaction = Instant::now() + interval;
         if full && !self.book.garbage.is_empty() {
             if self.told_cut.is_none_or(|told| told.elapsed() >= TELL_CUT_EVERY) {
                 self.told_cut = Some(Instant::now());

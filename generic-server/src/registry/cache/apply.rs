@@ -118,6 +118,7 @@ impl ObjectCache {
         let mut changes = Vec::with_capacity(events.len());
         let mut unreadable = newest.unreadable.clone();
         let mut untold = false;
+        let mut sound = true;
         for event in events {
             let key = &event.kv.key;
             let before = objects.get(key).cloned();
@@ -125,6 +126,7 @@ impl ObjectCache {
                 true => None,
                 false => unreadable.remove(key),
             };
+            sound &= was.is_none();
             let known = before.clone().or_else(|| was.as_ref()?.last.clone());
             let after = match self.change(event, known.clone()) {
                 Ok(Some(change)) => {
@@ -138,6 +140,7 @@ impl ObjectCache {
                     None
                 }
                 Err(error) => {
+                    sound = false;
                     let found = self.unreadable(key, event.kv.mod_revision, error, known);
                     unreadable.insert(key.clone(), found);
                     None
@@ -159,6 +162,10 @@ impl ObjectCache {
             by_field,
             unreadable,
         }));
+        self.kept.replaced(&changes);
+        if !sound {
+            self.ring.unsound(revision);
+        }
         let first = self.ring.push(&changes);
         self.interests.offer(first, &changes);
         if untold {
@@ -170,6 +177,9 @@ impl ObjectCache {
         self.offered.send_if_modified(|now| advance(now, revision));
         if self.ring.is_long() {
             self.schedule_sweep();
+        }
+        if self.kept.is_exceeded() || self.budget.is_exceeded() {
+            self.schedule_reclaim();
         }
     }
 
@@ -190,8 +200,7 @@ impl ObjectCache {
         let kv = &event.kv;
         let previous = previous.or_else(|| {
             let before = event.prev.as_ref()?;
-            let prepared =
-                Prepared::from_stored(&self.config, &before.key, &before.value, &*self.codec).ok()?;
+            let prepared = Prepared::of(&self.config, before, &*self.codec).ok()?;
             Some(Arc::new(prepared.finish(before.mod_revision)))
         });
         match event.kind {
@@ -226,7 +235,7 @@ impl ObjectCache {
                 Ok(entry.clone())
             }
             None => {
-                let prepared = Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec)?;
+                let prepared = Prepared::of(&self.config, kv, &*self.codec)?;
                 Ok(Arc::new(prepared.finish(kv.mod_revision)))
             }
         }

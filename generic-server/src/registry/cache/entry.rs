@@ -134,6 +134,11 @@ impl Entry {
         }
     }
 
+    /// About what it takes in memory.
+    pub(super) fn weight(&self) -> usize {
+        self.json.len() + self.key.len() + self.facts.packed.text.len() + 256
+    }
+
     /// Whether another state of the object says the same, however it is laid out. `other` is laid out by this process.
     pub(crate) fn is(&self, other: &Entry) -> bool {
         self.json == other.json || (self.facts.loaded && self.value() == other.value())

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use storage::{RangeRequest, Revision, StorageError};
+use storage::{KeyValue, RangeRequest, Revision, StorageError};
 
 use super::apply::{Sink, advance};
-use super::{ByField, ObjectCache, Prepared, Snapshot};
+use super::{ByField, Entry, ObjectCache, Prepared, Snapshot, ValueError};
 
 /// Objects per request of the first read. Of an engine in this process few, since what a page holds is there twice while it is
 /// decoded; of one elsewhere many, since it counts what follows each.
@@ -15,8 +15,14 @@ const PAGE: usize = 2_000;
 const REMOTE_PAGE: usize = 10_000;
 
 impl ObjectCache {
-    /// All objects at a revision (the newest), page by page. While one is decoded the next is read.
-    pub(super) async fn read(&self, at: Option<Revision>) -> Result<Snapshot, StorageError> {
+    /// All objects at a revision (the newest), page by page. While one is decoded the next is read. What is the same in `near` or
+    /// `other`, which are of about the same time, is shared with them.
+    pub(super) async fn read(
+        &self,
+        at: Option<Revision>,
+        near: &Snapshot,
+        other: Option<&Snapshot>,
+    ) -> Result<Snapshot, StorageError> {
         let limit = match self.engine.published() {
             Some(_) => PAGE,
             None => REMOTE_PAGE,
@@ -32,9 +38,16 @@ impl ObjectCache {
             };
             self.runtime.spawn(async move { engine.range(request).await })
         };
-        let mut objects = imbl::OrdMap::new();
-        let mut by_field = ByField::of(&self.config);
-        let mut unreadable = imbl::OrdMap::new();
+        // Of the past it is known that what was readable was so.
+        let decoded_before = at.is_some();
+        let mut read = Snapshot {
+            unreadable: imbl::OrdMap::new(),
+            ..near.clone()
+        };
+        if near.objects.is_empty() {
+            read.by_field = ByField::of(&self.config);
+        }
+        let mut keys = Vec::new();
         let mut next = Some(page(None, at));
         let mut at = at;
         while let Some(reading) = next.take() {
@@ -49,27 +62,42 @@ impl ObjectCache {
                 next = Some(page(start, Some(revision)));
             }
             for kv in page_read.kvs {
-                self.codec.prepare(&kv.value).await;
-                match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
-                    Ok(prepared) => {
-                        let entry = Arc::new(prepared.finish(kv.mod_revision));
-                        by_field.change(None, Some(&entry));
-                        objects.insert(kv.key, entry);
-                    }
+                let of = |snapshot: &Snapshot| {
+                    let known = snapshot.objects.get(&kv.key)?;
+                    (known.revision == kv.mod_revision).then(|| known.clone())
+                };
+                let known = of(near).or_else(|| of(other?));
+                keys.push(known.as_ref().map_or(&kv.key, |known| &known.key).clone());
+                if let Some(known) = &known
+                    && decoded_before
+                    && kv.damage.is_none()
+                {
+                    put(&mut read, known.clone());
+                    continue;
+                }
+                match self.decode(&kv).await {
+                    Ok(entry) => put(&mut read, known.unwrap_or(entry)),
                     // One damaged object must not take the whole resource down.
                     Err(error) => {
                         let found = self.unreadable(&kv.key, kv.mod_revision, error, None);
-                        unreadable.insert(kv.key, found);
+                        read.unreadable.insert(kv.key.clone(), found);
+                        take(&mut read, &kv.key);
                     }
                 }
             }
         }
-        Ok(Snapshot {
-            revision: at.unwrap_or_default(),
-            objects,
-            by_field,
-            unreadable,
-        })
+        for gone in not_among(near, &keys) {
+            take(&mut read, &gone);
+        }
+        read.revision = at.unwrap_or_default();
+        Ok(read)
+    }
+
+    /// What a stored value holds, once the key that it needs has been fetched.
+    pub(super) async fn decode(&self, kv: &KeyValue) -> Result<Arc<Entry>, ValueError> {
+        self.codec.prepare(&kv.value).await;
+        let prepared = Prepared::of(&self.config, kv, &*self.codec)?;
+        Ok(Arc::new(prepared.finish(kv.mod_revision)))
     }
 
     /// Ends the engine's watch and reads everything again.
@@ -89,9 +117,10 @@ impl ObjectCache {
 
     /// Reads everything and starts to follow. Feeds of an earlier life end.
     pub(super) async fn load(self: &Arc<Self>) -> Result<(), StorageError> {
-        let snapshot = self.read(None).await?;
+        let snapshot = self.read(None, &self.newest.load_full(), None).await?;
         let revision = snapshot.revision;
         self.newest.store(Arc::new(snapshot));
+        self.kept.rebase(&self.newest);
         self.deletions.fetch_add(1, Ordering::Release);
         self.ring.reset(revision);
         self.interests.wake_all();
@@ -141,4 +170,34 @@ impl ObjectCache {
             pause = (pause * 2).min(Duration::from_secs(5));
         }
     }
+}
+
+/// Puts an object in, unless it is there.
+fn put(snapshot: &mut Snapshot, entry: Arc<Entry>) {
+    let before = snapshot.objects.get(&entry.key);
+    if before.is_some_and(|before| Arc::ptr_eq(before, &entry)) {
+        return;
+    }
+    let before = snapshot.objects.insert(entry.key.clone(), entry.clone());
+    snapshot.by_field.change(before.as_deref(), Some(&entry));
+}
+
+/// Takes an object out.
+fn take(snapshot: &mut Snapshot, key: &Arc<str>) {
+    if let Some(before) = snapshot.objects.remove(key) {
+        snapshot.by_field.change(Some(&before), None);
+    }
+}
+
+/// The keys of a snapshot that are not among others, which are in order.
+fn not_among(snapshot: &Snapshot, keys: &[Arc<str>]) -> Vec<Arc<str>> {
+    let mut keys = keys.iter().peekable();
+    let mut gone = Vec::new();
+    for key in snapshot.objects.keys() {
+        while keys.next_if(|other| *other < key).is_some() {}
+        if keys.peek().is_none_or(|other| *other != key) {
+            gone.push(key.clone());
+        }
+    }
+    gone
 }

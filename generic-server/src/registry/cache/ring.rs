@@ -1,13 +1,15 @@
 //! The recent events of a resource, numbered without gaps. Watchers read them by number, as slowly as they like.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 use storage::Revision;
 
 use super::Change;
+use crate::registry::budget::Budget;
 
 /// Events are kept up to this many, and this many bytes of states that nothing else keeps...
 const MOST: usize = 100_000;
@@ -42,6 +44,8 @@ struct State {
     start: u64,
     /// Every event after this revision is in the slots.
     after: Revision,
+    /// What the events after this revision say was there before is what was in the cache: they can be undone.
+    sound_after: Revision,
     bytes: usize,
     /// The number of the first event that keeps its frames, and the bytes of the objects from there on.
     framed: u64,
@@ -57,6 +61,7 @@ impl Default for State {
             slots: VecDeque::new(),
             start: FIRST,
             after: Revision(0),
+            sound_after: Revision(0),
             bytes: 0,
             framed: FIRST,
             framed_bytes: 0,
@@ -81,8 +86,44 @@ impl Default for Limits {
 }
 
 /// The ring. Reads share its lock; the one writer holds it for the push of a batch only.
-#[derive(Debug, Default)]
-pub(super) struct Ring(RwLock<State>);
+#[derive(Debug)]
+pub(super) struct Ring {
+    state: RwLock<State>,
+    budget: Arc<Budget>,
+}
+
+/// The state, locked for a change. What it keeps is counted in the budget when that is over.
+struct Changing<'r> {
+    state: RwLockWriteGuard<'r, State>,
+    budget: &'r Budget,
+    before: usize,
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.budget.count_events(self.before, self.state.bytes);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.budget.count_events(self.state.get_mut().bytes, 0);
+    }
+}
 
 /// Where a reader stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,9 +195,19 @@ impl State {
         };
         while too_much(self) {
             let Some(revision) = self.pop() else { break };
-            self.after = revision;
+            self.let_go(revision);
         }
-        // A revision's events are complete or missing as a whole.
+        self.end_revision();
+    }
+
+    /// Events up to this revision are no longer there.
+    fn let_go(&mut self, revision: Revision) {
+        self.after = revision;
+        self.sound_after = self.sound_after.max(revision);
+    }
+
+    /// A revision's events are complete or missing as a whole.
+    fn end_revision(&mut self) {
         while self
             .slots
             .front()
@@ -168,9 +219,72 @@ impl State {
 }
 
 impl Ring {
+    /// An empty ring, whose bytes are counted.
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        let limits = Limits {
+            bytes: MOST_BYTES.min(budget.event_share()),
+            ..Limits::default()
+        };
+        Ring {
+            state: RwLock::new(State {
+                limits,
+                ..State::default()
+            }),
+            budget,
+        }
+    }
+
+    fn change(&self) -> Changing<'_> {
+        let state = self.state.write();
+        let before = state.bytes;
+        Changing {
+            state,
+            budget: &self.budget,
+            before,
+        }
+    }
+
+    /// All changes after one revision up to another, when they are there and can be undone. Every event up to `to` has been pushed.
+    pub(super) fn between(&self, after: Revision, to: Revision) -> Option<Vec<Arc<Change>>> {
+        let state = self.state.read();
+        if after < state.after.max(state.sound_after) {
+            return None;
+        }
+        let from = state.slots.partition_point(|slot| slot.change.revision <= after);
+        let changes = state.slots.range(from..).map(|slot| &slot.change);
+        Some(
+            changes
+                .take_while(|change| change.revision <= to)
+                .cloned()
+                .collect(),
+        )
+    }
+
+    /// Something has happened at this revision that no event tells of: what was before cannot be made of what is.
+    pub(super) fn unsound(&self, revision: Revision) {
+        let mut state = self.change();
+        state.sound_after = state.sound_after.max(revision);
+    }
+
+    /// Lets go of the older half, and at least of one revision.
+    pub(super) fn halve(&self) {
+        let mut state = self.change();
+        let wanted = state.bytes / 2;
+        while state.bytes > wanted {
+            let Some(revision) = state.pop() else { break };
+            state.let_go(revision);
+        }
+        state.end_revision();
+    }
+
+    /// Bytes that it keeps.
+    pub(super) fn bytes(&self) -> usize {
+        self.state.read().bytes
+    }
+
     /// Where a reader begins that has seen everything up to `revision`.
     pub(super) fn seek(&self, revision: Revision) -> Result<Position, Gap> {
-        let state = self.0.read();
+        let state = self.state.read();
         let position = |next| Position {
             life: state.life,
             next,
@@ -190,7 +304,7 @@ impl Ring {
     /// Appends; gives the number of the first.
     pub(super) fn push(&self, changes: &[Arc<Change>]) -> u64 {
         let at = Instant::now();
-        let mut state = self.0.write();
+        let mut state = self.change();
         let first = state.end();
         for change in changes {
             let weight = change.weight();
@@ -211,7 +325,7 @@ impl Ring {
     /// moved on meanwhile or has no room.
     pub(super) fn fill(&self, gap: Gap, after: Revision, changes: &VecDeque<Arc<Change>>) -> bool {
         let at = Instant::now();
-        let mut state = self.0.write();
+        let mut state = self.change();
         let weight: usize = changes.iter().map(|c| c.weight_alone()).sum();
         let room = state.slots.len() + changes.len() <= state.limits.count / 2
             && state.bytes + weight <= state.limits.bytes / 2;
@@ -235,7 +349,7 @@ impl Ring {
 
     /// Lets go of what has become too old; true when there may be more to let go of later.
     pub(super) fn sweep(&self) -> bool {
-        let mut state = self.0.write();
+        let mut state = self.change();
         state.trim(Instant::now());
         let (used, held) = (state.slots.len(), state.slots.capacity());
         if held > 4 * used.max(64) {
@@ -246,12 +360,12 @@ impl Ring {
 
     /// Whether a sweep would have something to do some time.
     pub(super) fn is_long(&self) -> bool {
-        self.0.read().is_long()
+        self.state.read().is_long()
     }
 
     /// Nothing will follow.
     pub(super) fn close(&self) {
-        self.0.write().closed = true;
+        self.change().closed = true;
     }
 
     /// Copies up to `limit` events from a position on into `out`, those that `wanted` takes; moves the position. True when the
@@ -263,7 +377,7 @@ impl Ring {
         mut wanted: impl FnMut(&Change) -> bool,
         out: &mut Vec<Arc<Change>>,
     ) -> Result<bool, Overrun> {
-        let state = self.0.read();
+        let state = self.state.read();
         if position.life != state.life {
             return Err(Overrun);
         }
@@ -288,13 +402,14 @@ impl Ring {
 
     /// Empties it: every event after `revision` will follow.
     pub(super) fn reset(&self, revision: Revision) {
-        let mut state = self.0.write();
+        let mut state = self.change();
         let end = state.end();
-        *state = State {
+        *state.state = State {
             life: state.life + 1,
             start: end,
             framed: end,
             after: revision,
+            sound_after: revision,
             limits: state.limits,
             ..State::default()
         };
@@ -303,20 +418,20 @@ impl Ring {
     /// How many events there are, their bytes, and how many of them keep frames.
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize, u64) {
-        let state = self.0.read();
+        let state = self.state.read();
         (state.slots.len(), state.bytes, state.end() - state.framed)
     }
 
     /// A sweep some time from now.
     #[cfg(test)]
     pub(super) fn age(&self, by: Duration) {
-        self.0.write().trim(Instant::now() + by);
+        self.change().trim(Instant::now() + by);
     }
 
     /// Lets go of everything up to a revision.
     #[cfg(test)]
     pub(super) fn forget(&self, revision: Revision) {
-        let mut state = self.0.write();
+        let mut state = self.change();
         while state
             .slots
             .front()
@@ -324,11 +439,12 @@ impl Ring {
         {
             state.pop();
         }
-        state.after = state.after.max(revision);
+        let after = state.after.max(revision);
+        state.let_go(after);
     }
 
     #[cfg(test)]
     pub(super) fn limit(&self, count: usize) {
-        self.0.write().limits.count = count;
+        self.change().limits.count = count;
     }
 }

@@ -1,11 +1,12 @@
+mod behind;
 mod conformance;
+mod past;
 mod vouching;
 
 use std::ops::Bound;
-use std::sync::Weak;
 
 use bytes::Bytes;
-use machinery::{GroupKind, Reason};
+use machinery::{GroupKind, Reason, limits};
 use serde_json::{Value, json};
 use storage::{Event, EventKind, MvccStore, Op, Outcome, RangeRequest, Txn, WatchHandle, WatchSink};
 
@@ -88,7 +89,7 @@ async fn put_raw(engine: &Arc<MvccStore>, key: &str, value: &'static [u8]) -> Re
 }
 
 async fn start(engine: &Arc<MvccStore>) -> Arc<ObjectCache> {
-    ObjectCache::start(engine.clone(), &config(), Arc::new(JsonCodec))
+    ObjectCache::start(engine.clone(), &config(), Arc::new(JsonCodec), Budget::standard())
         .await
         .expect("starts")
 }
@@ -507,7 +508,7 @@ async fn exact_reads_reach_as_far_back_as_the_history() {
         );
     }
     engine.compact(revisions[100]).await.expect("compacts");
-    cache.retained.lock().clear();
+    cache.kept.clear();
     assert!(cache.exactly(revisions[100]).await.is_ok());
     let error = cache.exactly(revisions[99]).await.expect_err("compacted");
     assert_eq!(error.code(), 410);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use storage::{Revision, StorageError};
+use storage::{KeyValue, Revision, StorageError};
 
-use super::{Entry, ObjectCache, Prepared, ValueError};
+use super::{Entry, ObjectCache, Prepared, StorageCodec, ValueError};
+use crate::registry::store::StoreConfig;
 
 /// An object that is there and cannot be read.
 #[derive(Debug)]
@@ -20,6 +21,16 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
+    /// What is stored and cannot be read.
+    pub(crate) fn new(kv: &KeyValue, error: ValueError) -> Self {
+        Unreadable {
+            key: kv.key.clone(),
+            revision: kv.mod_revision,
+            error,
+            last: None,
+        }
+    }
+
     /// In upstream's words, as its handling of corrupt objects tells it.
     pub(crate) fn corruption(&self, key: &str) -> String {
         let why = match &self.error {
@@ -31,6 +42,26 @@ impl Unreadable {
         format!(
             "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
         )
+    }
+}
+
+impl Prepared {
+    /// What a key and value of the store hold.
+    ///
+    /// # Errors
+    /// When the value is damaged, or cannot be decrypted or decoded.
+    pub(crate) fn of(
+        config: &StoreConfig,
+        kv: &KeyValue,
+        codec: &dyn StorageCodec,
+    ) -> Result<Prepared, ValueError> {
+        let value = kv.readable().map_err(|damage| {
+            ValueError::undecodable(format_args!(
+                "the object stored at {} is damaged: {damage}",
+                kv.key
+            ))
+        })?;
+        Prepared::from_stored(config, &kv.key, value, codec)
     }
 }
 
@@ -63,15 +94,13 @@ impl ObjectCache {
     ) -> Result<Result<Option<Arc<Entry>>, Arc<Unreadable>>, StorageError> {
         let (found, _) = self.engine.get(key, None).await?;
         let Some(kv) = found else { return Ok(Ok(None)) };
-        self.codec.prepare(&kv.value).await;
-        Ok(
-            match Prepared::from_stored(&self.config, &kv.key, &kv.value, &*self.codec) {
-                Ok(prepared) => {
-                    self.start_anew();
-                    Ok(Some(Arc::new(prepared.finish(kv.mod_revision))))
-                }
-                Err(error) => Err(self.unreadable(&kv.key, kv.mod_revision, error, None)),
-            },
-        )
+        Ok(match self.decode(&kv).await {
+            Ok(entry) => {
+                self.start_anew();
+                Ok(Some(entry))
+            }
+            // The log has it from when it was found: whoever asks in a loop does not fill it.
+            Err(error) => Err(Arc::new(Unreadable::new(&kv, error))),
+        })
     }
 }

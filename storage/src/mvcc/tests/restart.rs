@@ -160,6 +160,25 @@ async fn history_has_a_limit_however_young() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_in_memory_is_bounded_by_what_memory_has_room_for() {
+    let s = Subject::in_process(crate::memory());
+    let first = s.write("a", vec![0; 1 << 20]).await;
+    let limited = async {
+        let mut written = 0;
+        while s.store.status().await.unwrap().oldest <= first {
+            s.write("a", vec![1; 1 << 20]).await;
+            written += 1;
+        }
+        written
+    };
+    let written = tokio::time::timeout(crate::conformance::DEADLINE, limited)
+        .await
+        .expect("history is limited");
+    assert!(written >= 64, "{written} MiB");
+    s.finish().await;
+}
+
 /// Three days in a moment: the times of what was written are moved into the past while the store is closed.
 async fn keeps_days(engine: EngineKind) {
     const DAY_MS: u64 = 24 * 60 * 60 * 1000;

@@ -124,9 +124,14 @@ async fn subject(engine: Arc<dyn Store>, life: Life) -> Subject {
         ObjectStore::new(engine.clone(), config)
     };
     let (deep, flat) = (store(true), store(false));
-    let cache = ObjectCache::start(engine.clone(), deep.config(), Arc::new(Raw))
-        .await
-        .expect("starts");
+    let cache = ObjectCache::start(
+        engine.clone(),
+        deep.config(),
+        Arc::new(Raw),
+        crate::registry::Budget::standard(),
+    )
+    .await
+    .expect("starts");
     if life == Life::Hard {
         cache.ring.limit(FEW);
     }

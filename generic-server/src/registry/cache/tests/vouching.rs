@@ -84,7 +84,7 @@ impl StorageCodec for Locked {
 async fn reads_wait_for_events_that_wait_for_a_key() {
     let engine = engine();
     let codec = Arc::new(Locked(Semaphore::new(0)));
-    let cache = ObjectCache::start(engine.clone(), &config(), codec.clone())
+    let cache = ObjectCache::start(engine.clone(), &config(), codec.clone(), Budget::standard())
         .await
         .expect("starts");
     let before = put(&engine, None, &pod("a", "p0", "n1")).await;

@@ -1,0 +1,263 @@
+//! The memory that past states may take, over all resources: snapshots for exact and paged lists, and recent events for watches.
+//!
+//! Who holds such states counts them here as they come and go. When there are too many, those go first that take most and were not
+//! asked for longest; all of them can be had again from the store's history.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use machinery::limits;
+use parking_lot::Mutex;
+
+use crate::metrics::{Collect, family, sample};
+
+/// A cache whose past states are counted. None of the calls waits for anything but the cache's own locks.
+pub(crate) trait Holder: Send + Sync {
+    /// Its snapshots: how much is gained by letting go of each (bytes by seconds since it was asked for), and its name.
+    fn snapshots(&self) -> Vec<(u64, u64)>;
+    /// Lets go of the snapshot of this name; gives the bytes that came free.
+    fn evict(&self, name: u64) -> usize;
+    /// Bytes of its snapshots.
+    fn snapshot_bytes(&self) -> usize;
+    /// Bytes of its recent events.
+    fn event_bytes(&self) -> usize;
+    /// Lets go of the older half of its recent events.
+    fn halve_events(&self);
+}
+
+/// The budget of one server (`--watch-cache-history-mib`).
+pub struct Budget {
+    limit: usize,
+    snapshots: AtomicUsize,
+    snapshot_bytes: AtomicUsize,
+    event_bytes: AtomicUsize,
+    evicted: AtomicU64,
+    halved: AtomicU64,
+    undone: AtomicU64,
+    read: AtomicU64,
+    holders: Mutex<Vec<Weak<dyn Holder>>>,
+    /// Somebody has undertaken to make room.
+    due: AtomicBool,
+    reclaiming: Mutex<()>,
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget")
+            .field("limit", &self.limit)
+            .field("snapshot_bytes", &self.snapshot_bytes())
+            .field("event_bytes", &self.event_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Budget {
+            limit,
+            snapshots: AtomicUsize::new(0),
+            snapshot_bytes: AtomicUsize::new(0),
+            event_bytes: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
+            halved: AtomicU64::new(0),
+            undone: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            holders: Mutex::default(),
+            due: AtomicBool::new(false),
+            reclaiming: Mutex::default(),
+        })
+    }
+
+    /// The budget where nobody has said another.
+    pub fn standard() -> Arc<Self> {
+        Self::new(limits::PAST_BYTES)
+    }
+
+    /// What the snapshots of one resource may take.
+    pub(crate) fn share(&self) -> usize {
+        self.limit / limits::PAST_SHARE
+    }
+
+    /// What the events of one resource may take.
+    pub(crate) fn event_share(&self) -> usize {
+        self.limit / limits::PAST_EVENT_SHARE
+    }
+
+    /// Bytes of snapshots, as they are counted.
+    pub(crate) fn snapshot_bytes(&self) -> usize {
+        self.snapshot_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of recent events.
+    pub(crate) fn event_bytes(&self) -> usize {
+        self.event_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many snapshots have been let go of to make room.
+    #[cfg(test)]
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// How many past states have been made of recent events, and how many have been read from the store.
+    #[cfg(test)]
+    pub(crate) fn rebuilt(&self) -> (u64, u64) {
+        (
+            self.undone.load(Ordering::Relaxed),
+            self.read.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Counts a cache's past states from now on.
+    pub(crate) fn enter(&self, holder: Weak<dyn Holder>) {
+        let mut holders = self.holders.lock();
+        holders.retain(|known| known.strong_count() > 0);
+        holders.push(holder);
+    }
+
+    /// The number and bytes of a cache's snapshots have changed.
+    pub(crate) fn count_snapshots(&self, (number, bytes): (usize, usize), (now, now_bytes): (usize, usize)) {
+        change(&self.snapshots, number, now);
+        change(&self.snapshot_bytes, bytes, now_bytes);
+    }
+
+    /// The bytes of a cache's recent events have changed.
+    pub(crate) fn count_events(&self, before: usize, now: usize) {
+        change(&self.event_bytes, before, now);
+    }
+
+    /// A past state was made of recent events.
+    pub(crate) fn count_undone(&self) {
+        self.undone.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A past state was read from the store.
+    pub(crate) fn count_read(&self) {
+        self.read.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether more is held than may be.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        let events = self.event_bytes();
+        events > self.limit / 2 || events + self.snapshot_bytes() > self.limit
+    }
+
+    /// Whether somebody has to call [`Budget::reclaim`]: true once until it has been called.
+    pub(crate) fn reclaim_is_due(&self) -> bool {
+        !self.due.swap(true, Ordering::AcqRel)
+    }
+
+    /// Makes room until no more is held than may be.
+    pub(crate) fn reclaim(&self) {
+        // One at a time, or two would let go of twice as much.
+        let _reclaiming = self.reclaiming.lock();
+        // What comes from now on is not looked at for sure.
+        self.due.store(false, Ordering::Release);
+        let holders: Vec<Arc<dyn Holder>> = self.holders.lock().iter().filter_map(Weak::upgrade).collect();
+        self.shorten_events(&holders);
+        for holder in &holders {
+            let over = |bytes| bytes > self.share();
+            if over(holder.snapshot_bytes()) {
+                // Some more than needed, so that the next one does not come here again.
+                self.evict(std::slice::from_ref(holder), || {
+                    holder.snapshot_bytes() > self.share() - self.share() / 8
+                });
+            }
+        }
+        let held = || self.event_bytes() + self.snapshot_bytes();
+        if held() > self.limit {
+            self.evict(&holders, || held() > self.limit - self.limit / 8);
+        }
+    }
+
+    fn evict(&self, holders: &[Arc<dyn Holder>], too_much: impl Fn() -> bool) {
+        let mut all: Vec<(u64, usize, u64)> = Vec::new();
+        for (index, holder) in holders.iter().enumerate() {
+            let snapshots = holder.snapshots().into_iter();
+            all.extend(snapshots.map(|(gain, name)| (gain, index, name)));
+        }
+        all.sort_unstable_by_key(|(gain, ..)| std::cmp::Reverse(*gain));
+        for (_, index, name) in all {
+            if !too_much() {
+                return;
+            }
+            holders[index].evict(name);
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Events may take half of the budget: they are many small gains that are soon made again, snapshots are what lists wait for.
+    fn shorten_events(&self, holders: &[Arc<dyn Holder>]) {
+        while self.event_bytes() > self.limit / 2 {
+            let longest = holders.iter().max_by_key(|holder| holder.event_bytes());
+            let Some(longest) = longest else { return };
+            let before = longest.event_bytes();
+            longest.halve_events();
+            if longest.event_bytes() >= before {
+                return;
+            }
+            self.halved.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn change(counter: &AtomicUsize, before: usize, now: usize) {
+    if now >= before {
+        counter.fetch_add(now - before, Ordering::Relaxed);
+    } else {
+        counter.fetch_sub(before - now, Ordering::Relaxed);
+    }
+}
+
+impl Collect for Budget {
+    fn collect(&self, out: &mut String) {
+        let gauges = [
+            (
+                "apiserver_watch_cache_history_limit_bytes",
+                "What snapshots and recent events of all resources may take.",
+                self.limit,
+            ),
+            (
+                "apiserver_watch_cache_snapshot_bytes",
+                "Bytes that snapshots for exact and paged lists keep, besides what the newest state shares with them.",
+                self.snapshot_bytes(),
+            ),
+            (
+                "apiserver_watch_cache_snapshots",
+                "Snapshots that are kept for exact and paged lists.",
+                self.snapshots.load(Ordering::Relaxed),
+            ),
+            (
+                "apiserver_watch_cache_event_bytes",
+                "Bytes that recent events keep, besides what the newest state shares with them.",
+                self.event_bytes(),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            family(out, name, "gauge", help);
+            sample(out, name, &[], value);
+        }
+        let counters = [
+            (
+                "apiserver_watch_cache_history_evictions_total",
+                "What was let go of to make room: snapshots, or the older half of a resource's events.",
+                "kind",
+                [("snapshot", &self.evicted), ("events", &self.halved)],
+            ),
+            (
+                "apiserver_watch_cache_rebuilds_total",
+                "Past states that were made again, of recent events or by reading the store.",
+                "source",
+                [("events", &self.undone), ("store", &self.read)],
+            ),
+        ];
+        for (name, help, label, values) in counters {
+            family(out, name, "counter", help);
+            for (of, value) in values {
+                sample(out, name, &[(label, of)], value.load(Ordering::Relaxed));
+            }
+        }
+    }
+}
