@@ -6,6 +6,7 @@
 
 mod authority;
 mod files;
+mod shared;
 
 use std::io;
 use std::net::IpAddr;
@@ -19,7 +20,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 pub use authority::{Authority, Issued};
-pub use files::expires;
+pub use files::{expires, issuer_among, validity};
+pub use shared::Shared;
 
 /// What went wrong with certificates.
 #[derive(Debug, thiserror::Error)]

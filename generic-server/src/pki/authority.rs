@@ -14,8 +14,8 @@ use super::PkiError;
 const AUTHORITY_LIFE: Duration = Duration::days(3650);
 /// How long a certificate lasts.
 const CERTIFICATE_LIFE: Duration = Duration::days(365);
-/// Certificates begin this long ago, for clocks that are behind.
-const SKEW: Duration = Duration::minutes(5);
+/// Certificates begin this long ago: for clocks that are behind, and for one that was ahead when they were made.
+const SKEW: Duration = Duration::days(1);
 
 /// A certificate with its key, in PEM.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ fn params(
     names: &[String],
     common_name: &str,
     organization: &str,
-    life: Duration,
+    (now, life): (OffsetDateTime, Duration),
 ) -> Result<CertificateParams, PkiError> {
     let mut params = CertificateParams::new(names)
         .map_err(|e| PkiError::Issue(format!("one of the names {} is unusable: {e}", names.join(", "))))?;
@@ -76,7 +76,6 @@ fn params(
         subject.push(DnType::OrganizationName, organization);
     }
     params.distinguished_name = subject;
-    let now = OffsetDateTime::now_utc();
     params.not_before = now - SKEW;
     params.not_after = now + life;
     Ok(params)
@@ -88,8 +87,32 @@ impl Authority {
     /// # Errors
     /// When no key can be made.
     pub fn generate(common_name: &str) -> Result<Self, PkiError> {
-        let key = KeyPair::generate().map_err(issue)?;
-        let mut params = params(&[], common_name, "", AUTHORITY_LIFE)?;
+        Self::generate_at(OffsetDateTime::now_utc(), common_name)
+    }
+
+    pub(super) fn generate_at(now: OffsetDateTime, common_name: &str) -> Result<Self, PkiError> {
+        let ends = now + AUTHORITY_LIFE;
+        Self::of_key(now, ends, common_name, KeyPair::generate().map_err(issue)?)
+    }
+
+    /// The same authority with a certificate that begins now and ends as that of before: what it has signed holds on, also when it is
+    /// now that the clock is wrong.
+    pub(super) fn renewed_at(
+        now: OffsetDateTime,
+        ends: OffsetDateTime,
+        common_name: &str,
+        key: &str,
+    ) -> Result<Self, PkiError> {
+        Self::of_key(now, ends, common_name, KeyPair::from_pem(key).map_err(issue)?)
+    }
+
+    fn of_key(
+        now: OffsetDateTime,
+        ends: OffsetDateTime,
+        common_name: &str,
+        key: KeyPair,
+    ) -> Result<Self, PkiError> {
+        let mut params = params(&[], common_name, "", (now, ends - now))?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![
             KeyUsagePurpose::KeyCertSign,
@@ -124,7 +147,16 @@ impl Authority {
     /// # Errors
     /// When a name is neither a DNS name nor an address.
     pub fn server(&self, common_name: &str, names: &[String]) -> Result<Issued, PkiError> {
-        let mut params = params(names, common_name, "", CERTIFICATE_LIFE)?;
+        self.server_at(OffsetDateTime::now_utc(), common_name, names)
+    }
+
+    pub(super) fn server_at(
+        &self,
+        now: OffsetDateTime,
+        common_name: &str,
+        names: &[String],
+    ) -> Result<Issued, PkiError> {
+        let mut params = params(names, common_name, "", (now, CERTIFICATE_LIFE))?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }
@@ -137,8 +169,21 @@ impl Authority {
         self.client_for(user, group, CERTIFICATE_LIFE)
     }
 
+    pub(super) fn client_at(&self, now: OffsetDateTime, user: &str, group: &str) -> Result<Issued, PkiError> {
+        self.client_of(user, group, (now, CERTIFICATE_LIFE))
+    }
+
     pub(crate) fn client_for(&self, user: &str, group: &str, life: Duration) -> Result<Issued, PkiError> {
-        let mut params = params(&[], user, group, life)?;
+        self.client_of(user, group, (OffsetDateTime::now_utc(), life))
+    }
+
+    fn client_of(
+        &self,
+        user: &str,
+        group: &str,
+        when: (OffsetDateTime, Duration),
+    ) -> Result<Issued, PkiError> {
+        let mut params = params(&[], user, group, when)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }

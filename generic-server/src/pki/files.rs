@@ -16,18 +16,27 @@ use super::{Pki, PkiError, ServingNames, certificates};
 const RENEW_BEFORE: Duration = Duration::days(30);
 
 pub(super) fn open(directory: &Path, names: &ServingNames) -> Result<Pki, PkiError> {
+    open_at(OffsetDateTime::now_utc(), directory, names)
+}
+
+fn open_at(now: OffsetDateTime, directory: &Path, names: &ServingNames) -> Result<Pki, PkiError> {
     make_directory(directory)?;
-    let ca = authority(directory, "ca", "kubernetes")?;
-    let front_proxy_ca = authority(directory, "front-proxy-ca", "front-proxy-ca")?;
+    let ca = authority(now, directory, "ca", "kubernetes")?;
+    let front_proxy_ca = authority(now, directory, "front-proxy-ca", "front-proxy-ca")?;
     let wanted = names.all();
-    let serving = issued(directory, "apiserver", &ca, Some(&wanted), || {
-        ca.server("kube-apiserver", &wanted)
+    let serving = issued(now, directory, "apiserver", &ca, Some(&wanted), || {
+        ca.server_at(now, "kube-apiserver", &wanted)
     })?;
-    let front_proxy_client = issued(directory, "front-proxy-client", &front_proxy_ca, None, || {
-        front_proxy_ca.client("front-proxy-client", "")
-    })?;
-    let admin = issued(directory, "admin", &ca, None, || {
-        ca.client("kubernetes-admin", "system:masters")
+    let front_proxy_client = issued(
+        now,
+        directory,
+        "front-proxy-client",
+        &front_proxy_ca,
+        None,
+        || front_proxy_ca.client_at(now, "front-proxy-client", ""),
+    )?;
+    let admin = issued(now, directory, "admin", &ca, None, || {
+        ca.client_at(now, "kubernetes-admin", "system:masters")
     })?;
     let service_account_key = key(directory)?;
     Ok(Pki {
@@ -40,23 +49,38 @@ pub(super) fn open(directory: &Path, names: &ServingNames) -> Result<Pki, PkiErr
     })
 }
 
-fn authority(directory: &Path, name: &str, common_name: &str) -> Result<Authority, PkiError> {
+fn authority(
+    now: OffsetDateTime,
+    directory: &Path,
+    name: &str,
+    common_name: &str,
+) -> Result<Authority, PkiError> {
     let (certificate_path, key_path) = paths(directory, name);
     if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
         let content = |problem: String| PkiError::Content {
             path: certificate_path.clone(),
             problem,
         };
-        if lasts(&certificate).map_err(content)? {
+        let holds = holds(now, &certificate).map_err(content)?;
+        if holds != Holds::Ends {
             let pair = Issued { certificate, key };
             pair.certified_key()
                 .map_err(|e| content(format!("does not fit its key ({e})")))?;
+            if holds == Holds::NotYet {
+                tracing::warn!(path = %certificate_path.display(), "a certificate authority is not valid yet: the clock was ahead when it was made; it is certified anew");
+                let ends = validity(&pair.certificate)
+                    .and_then(|(_, to)| OffsetDateTime::from_unix_timestamp(to).ok());
+                let ends = ends.ok_or_else(|| content("holds no certificate".into()))?;
+                let renewed = Authority::renewed_at(now, ends, common_name, &pair.key)?;
+                write(&certificate_path, renewed.certificate.as_bytes())?;
+                return Ok(renewed);
+            }
             return Authority::load(&pair.certificate, &pair.key)
                 .map_err(|e| content(format!("is unusable ({e})")));
         }
         tracing::warn!(path = %certificate_path.display(), "a certificate authority nears its end and is made anew");
     }
-    let made = Authority::generate(common_name)?;
+    let made = Authority::generate_at(now, common_name)?;
     // The key first: a certificate is only there when its key is.
     write(&key_path, made.key.as_bytes())?;
     write(&certificate_path, made.certificate.as_bytes())?;
@@ -64,6 +88,7 @@ fn authority(directory: &Path, name: &str, common_name: &str) -> Result<Authorit
 }
 
 fn issued(
+    now: OffsetDateTime,
     directory: &Path,
     name: &str,
     by: &Authority,
@@ -74,7 +99,7 @@ fn issued(
     if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
         let pair = Issued { certificate, key };
         // Whatever is wrong with it, a new one is right.
-        if pair.certified_key().is_ok() && fits(&pair.certificate, by, names) {
+        if pair.certified_key().is_ok() && fits(now, &pair.certificate, by, names) {
             return Ok(pair);
         }
         tracing::info!(path = %certificate_path.display(), "a certificate is issued anew");
@@ -103,7 +128,7 @@ fn key(directory: &Path) -> Result<String, PkiError> {
     Ok(key)
 }
 
-fn paths(directory: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+pub(super) fn paths(directory: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
     (
         directory.join(format!("{name}.crt")),
         directory.join(format!("{name}.key")),
@@ -120,17 +145,70 @@ fn with_parsed<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Re
 
 /// When the first certificate of a PEM text expires, in seconds since the epoch; `None` when it cannot be read.
 pub fn expires(pem: &str) -> Option<i64> {
-    with_parsed(pem, |c| c.validity().not_after.timestamp()).ok()
+    validity(pem).map(|(_, to)| to)
 }
 
-/// Whether a certificate is valid for long enough.
-fn lasts(pem: &str) -> Result<bool, String> {
-    let limit = (OffsetDateTime::now_utc() + RENEW_BEFORE).unix_timestamp();
-    with_parsed(pem, |c| c.validity().not_after.timestamp() > limit)
+/// From when to when the first certificate of a PEM text is valid, in seconds since the epoch; `None` when it cannot be read.
+pub fn validity(pem: &str) -> Option<(i64, i64)> {
+    with_parsed(pem, |c| {
+        let validity = c.validity();
+        (validity.not_before.timestamp(), validity.not_after.timestamp())
+    })
+    .ok()
+}
+
+/// Which of some authorities a certificate was issued by: the last of its chain, by name and key. All are PEM texts.
+pub fn issuer_among<'a>(chain: &str, authorities: &[&'a str]) -> Option<&'a str> {
+    let chain = certificates(chain).ok()?;
+    let last = chain.last()?;
+    let (_, last) = x509_parser::parse_x509_certificate(last).ok()?;
+    let wanted = last.iter_extensions().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|id| id.0.to_vec()),
+        _ => None,
+    });
+    let issued = |der: &[u8]| {
+        let Ok((_, authority)) = x509_parser::parse_x509_certificate(der) else {
+            return false;
+        };
+        let key = authority
+            .iter_extensions()
+            .find_map(|e| match e.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+                _ => None,
+            });
+        let by_key = wanted.is_none() || key.is_none() || wanted == key;
+        authority.subject().as_raw() == last.issuer().as_raw() && by_key
+    };
+    let holds = |pem: &str| certificates(pem).is_ok_and(|all| all.iter().any(|der| issued(der)));
+    authorities.iter().copied().find(|pem| holds(pem))
+}
+
+/// Whether a certificate is valid now and for long enough.
+#[derive(Debug, PartialEq, Eq)]
+enum Holds {
+    /// It begins later: it was made when the clock was ahead.
+    NotYet,
+    Yes,
+    /// It has ended or soon will.
+    Ends,
+}
+
+fn holds(now: OffsetDateTime, pem: &str) -> Result<Holds, String> {
+    let limit = (now + RENEW_BEFORE).unix_timestamp();
+    with_parsed(pem, |c| {
+        let validity = c.validity();
+        if validity.not_after.timestamp() <= limit {
+            Holds::Ends
+        } else if validity.not_before.timestamp() > now.unix_timestamp() {
+            Holds::NotYet
+        } else {
+            Holds::Yes
+        }
+    })
 }
 
 /// Whether a certificate is valid for long enough, of this authority and for exactly these names.
-fn fits(pem: &str, by: &Authority, names: Option<&[String]>) -> bool {
+fn fits(now: OffsetDateTime, pem: &str, by: &Authority, names: Option<&[String]>) -> bool {
     let authority_key = with_parsed(&by.certificate, |c| {
         c.iter_extensions().find_map(|e| match e.parsed_extension() {
             ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
@@ -149,7 +227,7 @@ fn fits(pem: &str, by: &Authority, names: Option<&[String]>) -> bool {
         });
         signed_by && names.is_none_or(|names| alternative_names(c) == names)
     });
-    matches!((lasts(pem), same), (Ok(true), Ok(true)))
+    matches!((holds(now, pem), same), (Ok(Holds::Yes), Ok(true)))
 }
 
 fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
@@ -173,7 +251,7 @@ fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     names
 }
 
-fn read(path: &Path) -> Result<Option<String>, PkiError> {
+pub(super) fn read(path: &Path) -> Result<Option<String>, PkiError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -200,12 +278,24 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), PkiError> {
         .map_err(failed("write", path))
 }
 
-fn make_directory(path: &Path) -> Result<(), PkiError> {
+pub(super) fn make_directory(path: &Path) -> Result<(), PkiError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path).map_err(failed("create", path))
+}
+
+/// Writes a file, and keeps what else was there beside it. True when there was something else.
+pub(super) fn replace(path: &Path, content: &str) -> Result<bool, PkiError> {
+    let before = read(path)?.filter(|before| before != content);
+    if let Some(before) = &before {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".replaced");
+        write(&path.with_file_name(name), before.as_bytes())?;
+    }
+    write(path, content.as_bytes())?;
+    Ok(before.is_some())
 }
 
 fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> PkiError + 'a {
@@ -257,6 +347,73 @@ mod tests {
         fs::copy(path.join("sa.key"), path.join("admin.key")).unwrap();
         let mended = open(&path, &names("b.example")).unwrap();
         mended.admin.certified_key().unwrap();
+    }
+
+    /// The seconds from and to which what is in a directory is valid, but for keys: every certificate, by name.
+    fn validities(pki: &Pki) -> [(i64, i64); 5] {
+        [
+            &pki.ca.certificate,
+            &pki.front_proxy_ca.certificate,
+            &pki.serving.certificate,
+            &pki.front_proxy_client.certificate,
+            &pki.admin.certificate,
+        ]
+        .map(|pem| validity(pem).unwrap())
+    }
+
+    #[test]
+    fn clocks_that_were_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = names("a.example");
+        let now = OffsetDateTime::now_utc();
+        let at = |days: i64| now + Duration::days(days);
+
+        // 400 days ahead, and then corrected: everything is valid again, and what was signed still is of the same authority.
+        let ahead = open_at(at(400), dir.path(), &names).unwrap();
+        let corrected = open_at(now, dir.path(), &names).unwrap();
+        for (from, to) in validities(&corrected) {
+            assert!(from <= now.unix_timestamp() && to > at(300).unix_timestamp());
+        }
+        assert_eq!(ahead.ca.key, corrected.ca.key);
+        assert_ne!(ahead.ca.certificate, corrected.ca.certificate);
+        assert!(fits(at(400), &ahead.admin.certificate, &corrected.ca, None));
+        assert_eq!(ahead.service_account_key, corrected.service_account_key);
+
+        // Back by less than a day: nothing is made anew, and all of it is valid.
+        let hours = now - Duration::hours(23);
+        let back = open_at(hours, dir.path(), &names).unwrap();
+        assert_eq!(back.admin.certificate, corrected.admin.certificate);
+        for (from, _) in validities(&back) {
+            assert!(from <= hours.unix_timestamp());
+        }
+
+        // Back by years: an authority that is not valid yet is kept, and not replaced by one that others do not know.
+        let past = open_at(at(-4000), dir.path(), &names).unwrap();
+        assert_eq!(past.ca.key, corrected.ca.key);
+        let again = open_at(now, dir.path(), &names).unwrap();
+        for (from, to) in validities(&again) {
+            assert!(from <= now.unix_timestamp() && to > now.unix_timestamp());
+        }
+        assert_eq!(again.ca.key, corrected.ca.key);
+    }
+
+    #[test]
+    fn issuers_are_found() {
+        let [one, other] = ["kubernetes", "kubernetes"].map(|name| Authority::generate(name).unwrap());
+        let both = [one.certificate.as_str(), other.certificate.as_str()];
+        for authority in [&one, &other] {
+            let issued = authority.server("kube-apiserver", &["a.example".into()]).unwrap();
+            assert_eq!(
+                issuer_among(&issued.certificate, &both),
+                Some(&*authority.certificate)
+            );
+            let chain = format!("{}{}", issued.certificate, authority.certificate);
+            assert_eq!(issuer_among(&chain, &both), Some(&*authority.certificate));
+        }
+        let stranger = Authority::generate("another").unwrap();
+        let issued = stranger.server("kube-apiserver", &["a.example".into()]).unwrap();
+        assert_eq!(issuer_among(&issued.certificate, &both), None);
+        assert_eq!(issuer_among("nonsense", &both), None);
     }
 
     #[cfg(unix)]

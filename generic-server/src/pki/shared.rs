@@ -1,0 +1,253 @@
+//! Authorities and the signing key that all replicas of a server have in common. Where they are kept is for the caller to say.
+//!
+//! Of each authority there may be several: the first signs, all are trusted. A successor is there long before it signs, so that
+//! every replica has come to trust it by then, and the one before is trusted until it ends.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use time::{Duration, OffsetDateTime};
+
+use super::authority::{Authority, generate_key, public_key};
+use super::{PkiError, files};
+
+/// How long before an authority ends its successor is made, and begins to sign.
+const SUCCESSOR_BEFORE: Duration = Duration::days(180);
+const SIGNS_BEFORE: Duration = Duration::days(90);
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// What replicas have in common.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shared {
+    ca: Vec<Pair>,
+    front_proxy_ca: Vec<Pair>,
+    service_account_key: String,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the keys.
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// What a directory has, completed by what is made now: what replicas begin with when nobody has said it yet.
+    ///
+    /// # Errors
+    /// When files cannot be read, or keys cannot be made.
+    pub fn of_directory(directory: &Path) -> Result<Self, PkiError> {
+        Self::of_directory_at(OffsetDateTime::now_utc(), directory)
+    }
+
+    fn of_directory_at(now: OffsetDateTime, directory: &Path) -> Result<Self, PkiError> {
+        let authority = |name: &str, common_name: &str| -> Result<Vec<Pair>, PkiError> {
+            let (certificate, key) = files::paths(directory, name);
+            let pair = match (files::read(&certificate)?, files::read(&key)?) {
+                (Some(certificate), Some(key)) => Pair { certificate, key },
+                _ => made(now, common_name)?,
+            };
+            Ok(vec![pair])
+        };
+        let service_account_key = match files::read(&directory.join("sa.key"))? {
+            Some(key) => key,
+            None => generate_key()?,
+        };
+        Ok(Shared {
+            ca: authority("ca", "kubernetes")?,
+            front_proxy_ca: authority("front-proxy-ca", "front-proxy-ca")?,
+            service_account_key,
+        })
+    }
+
+    /// Brings the authorities up to date: those that have ended go, those that will end get a successor, which signs in time. True
+    /// when something has changed and is to be stored.
+    ///
+    /// # Errors
+    /// When a certificate cannot be read, or none can be made.
+    pub fn rotate(&mut self) -> Result<bool, PkiError> {
+        self.rotate_at(OffsetDateTime::now_utc())
+    }
+
+    fn rotate_at(&mut self, now: OffsetDateTime) -> Result<bool, PkiError> {
+        let before = self.clone();
+        rotate(now, &mut self.ca, "kubernetes")?;
+        rotate(now, &mut self.front_proxy_ca, "front-proxy-ca")?;
+        Ok(before != *self)
+    }
+
+    /// Writes it into a directory, from which [`Pki::open`](super::Pki::open) takes it. True when something else was there, which is
+    /// kept beside under names that end in `.replaced`.
+    ///
+    /// # Errors
+    /// When files cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<bool, PkiError> {
+        files::make_directory(directory)?;
+        let mut replaced = false;
+        for (name, pairs) in [("ca", &self.ca), ("front-proxy-ca", &self.front_proxy_ca)] {
+            let (certificate, key) = files::paths(directory, name);
+            let bundle: String = pairs.iter().map(|pair| line_ended(&pair.certificate)).collect();
+            let own = pairs.first().map_or("", |pair| &pair.key);
+            // The key first: a certificate is only there when its key is.
+            replaced |= files::replace(&key, own)?;
+            files::write(&certificate, bundle.as_bytes())?;
+        }
+        replaced |= files::replace(&directory.join("sa.key"), &self.service_account_key)?;
+        Ok(replaced)
+    }
+
+    /// From what [`Shared::to_json`] gave.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_json(json: &[u8]) -> Result<Self, String> {
+        let shared: Shared = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        for pair in shared.ca.iter().chain(&shared.front_proxy_ca) {
+            Authority::load(&pair.certificate, &pair.key).map_err(|error| error.to_string())?;
+        }
+        public_key(&shared.service_account_key).map_err(|error| error.to_string())?;
+        match shared.ca.is_empty() || shared.front_proxy_ca.is_empty() {
+            true => Err("an authority is missing".into()),
+            false => Ok(shared),
+        }
+    }
+
+    /// Its form in a store: with private keys.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+fn made(now: OffsetDateTime, common_name: &str) -> Result<Pair, PkiError> {
+    let made = Authority::generate_at(now, common_name)?;
+    Ok(Pair {
+        certificate: made.certificate,
+        key: made.key,
+    })
+}
+
+/// How long a certificate goes on; negative when it has ended.
+fn left(now: OffsetDateTime, pair: &Pair) -> Duration {
+    let (_, to) = files::validity(&pair.certificate).unwrap_or_default();
+    Duration::seconds(to - now.unix_timestamp())
+}
+
+fn rotate(now: OffsetDateTime, all: &mut Vec<Pair>, common_name: &str) -> Result<(), PkiError> {
+    all.retain(|pair| left(now, pair).is_positive());
+    let signs = all.first().map(|pair| left(now, pair));
+    if signs.is_none_or(|left| left < SUCCESSOR_BEFORE) && all.len() < 2 {
+        all.push(made(now, common_name)?);
+    }
+    // The other is the one before when the first has signed for long, and ends sooner.
+    if let [first, next, ..] = all.as_slice()
+        && left(now, first) < SIGNS_BEFORE
+        && left(now, next) > left(now, first)
+    {
+        all.rotate_left(1);
+    }
+    for pair in all {
+        let begins = files::validity(&pair.certificate).map(|(from, _)| from);
+        if begins.is_some_and(|from| from > now.unix_timestamp()) {
+            // The clock was ahead when it was made.
+            let ends = now + left(now, pair);
+            pair.certificate = Authority::renewed_at(now, ends, common_name, &pair.key)?.certificate;
+        }
+    }
+    Ok(())
+}
+
+fn line_ended(pem: &str) -> String {
+    format!("{}\n", pem.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::{Pki, ServingNames, certificates};
+
+    fn signs(shared: &Shared) -> &Pair {
+        &shared.ca[0]
+    }
+
+    #[test]
+    fn authorities_overlap() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = OffsetDateTime::now_utc();
+        let mut shared = Shared::of_directory_at(now, dir.path()).unwrap();
+        let first = signs(&shared).clone();
+        assert!(!shared.rotate_at(now).unwrap());
+        for (days, changes, trusted, first_signs) in [
+            (3400, false, 1, true),
+            (3500, true, 2, true),
+            (3501, false, 2, true),
+            (3600, true, 2, false),
+            (3640, false, 2, false),
+            (3651, true, 1, false),
+            (6900, false, 1, false),
+        ] {
+            let changed = shared.rotate_at(now + Duration::days(days)).unwrap();
+            assert_eq!(
+                (changed, shared.ca.len(), *signs(&shared) == first),
+                (changes, trusted, first_signs),
+                "after {days} days"
+            );
+        }
+        // Nobody was there for years.
+        assert!(shared.rotate_at(now + Duration::days(20_000)).unwrap());
+        assert_eq!((shared.ca.len(), shared.front_proxy_ca.len()), (1, 1));
+    }
+
+    #[test]
+    fn directories_take_over_what_is_shared() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let names = ServingNames::default();
+        // One server was there before.
+        let before = Pki::open(one.path(), &names).unwrap();
+        let shared = Shared::of_directory(one.path()).unwrap();
+        let shared = Shared::from_json(shared.to_json().to_string().as_bytes()).unwrap();
+        assert!(!shared.write(one.path()).unwrap(), "it is its own");
+        assert!(!shared.write(other.path()).unwrap(), "there was nothing");
+        for dir in [&one, &other] {
+            let pki = Pki::open(dir.path(), &names).unwrap();
+            assert_eq!(pki.service_account_key, before.service_account_key);
+            assert_eq!(pki.ca.certificate.trim(), before.ca.certificate.trim());
+        }
+        // What a server had by itself is kept beside.
+        let third = tempfile::tempdir().unwrap();
+        let own = Pki::open(third.path(), &names).unwrap();
+        assert!(shared.write(third.path()).unwrap());
+        let kept = std::fs::read_to_string(third.path().join("sa.key.replaced")).unwrap();
+        assert_eq!(kept, own.service_account_key);
+
+        // With a successor all trust both, and the first signs.
+        let mut shared = shared;
+        let late = OffsetDateTime::now_utc() + Duration::days(3500);
+        shared.rotate_at(late).unwrap();
+        shared.write(other.path()).unwrap();
+        let pki = Pki::open(other.path(), &names).unwrap();
+        assert_eq!(certificates(&pki.ca.certificate).unwrap().len(), 2);
+        assert_eq!(pki.ca.key, before.ca.key);
+    }
+
+    #[test]
+    fn what_is_not_whole_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::of_directory(dir.path()).unwrap();
+        for (field, value) in [
+            ("ca", serde_json::json!([])),
+            ("ca", serde_json::json!([{"certificate": "x", "key": "y"}])),
+            ("serviceAccountKey", "nonsense".into()),
+            ("frontProxyCa", serde_json::Value::Null),
+        ] {
+            let mut json = shared.to_json();
+            json[field] = value;
+            assert!(Shared::from_json(json.to_string().as_bytes()).is_err(), "{field}");
+        }
+    }
+}
