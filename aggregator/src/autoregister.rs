@@ -124,11 +124,27 @@ impl AutoRegister {
         Ok(())
     }
 
+    async fn removed_damaged(&self, name: &str) -> Result<bool, ApiError> {
+        match self.resource.store() {
+            Some(store) => store.remove_damaged("", name).await,
+            None => Ok(false),
+        }
+    }
+
     async fn take(&self, name: &str, step: &Step) -> Result<(), ApiError> {
         let (authorized, none) = (Authorized::system(), AdmissionChain::default());
         let call = WriteCall::internal(&self.resource, &authorized, &none, "");
         let outcome = match step {
-            Step::Create(object) => write::create(&call, object.clone()).await.map(|_| ()),
+            Step::Create(object) => match write::create(&call, object.clone()).await {
+                // All of it is known here: a damaged one is no reason not to serve its group.
+                Err(error)
+                    if error.reason() == Reason::AlreadyExists && self.removed_damaged(name).await? =>
+                {
+                    tracing::warn!(name, "a damaged APIService of what is served here is made anew");
+                    write::create(&call, object.clone()).await.map(|_| ())
+                }
+                done => done.map(|_| ()),
+            },
             Step::Mend(spec) => {
                 let rules = UpdateRules {
                     retry: true,

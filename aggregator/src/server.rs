@@ -30,6 +30,8 @@ use crate::transport::ProxyKey;
 
 /// How long to wait before something that failed is tried anew.
 const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+/// The status of writes that a store has no room for.
+const INSUFFICIENT_STORAGE: u16 = 507;
 
 /// Upstream's words for a request that comes before it is known who serves it.
 const NOT_INSTALLED: &str =
@@ -148,7 +150,13 @@ impl Aggregator {
         };
         let snapshot = store.as_system().fresh().await?;
         self.load(&snapshot);
-        self.register.sync(&snapshot).await?;
+        match self.register.sync(&snapshot).await {
+            // A full store is served as it is; `register` goes on trying.
+            Err(error) if error.code() == INSUFFICIENT_STORAGE && !snapshot.objects.is_empty() => {
+                tracing::warn!(%error, "what is served here cannot be registered yet");
+            }
+            done => done?,
+        }
         self.watch.start();
         let own = self.clone();
         self.tasks.spawn("aggregator", async move { own.follow().await });

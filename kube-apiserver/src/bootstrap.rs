@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use generic_server::admission::AdmissionChain;
 use generic_server::directory::Directory;
+use generic_server::registry::from_storage;
 use generic_server::request::Authorized;
 use generic_server::write::{self, Preconditions, UpdateRules, WriteCall};
 use machinery::{ApiError, GroupResource, Reason, meta};
@@ -111,12 +112,10 @@ pub async fn bootstrap_later(facts: Facts) {
 async fn has_begun(directory: &Directory) -> Result<bool, ApiError> {
     let namespaces = GroupResource::new("", "namespaces");
     match directory.get(&namespaces) {
-        Some(registered) => Ok(registered
-            .store
-            .as_system()
-            .find_once("", "default")
-            .await?
-            .is_some()),
+        Some(registered) => match registered.store.as_system().find_once("", "default").await {
+            Err(_) if registered.store.is_damaged("", "default").await? => Ok(true),
+            found => Ok(found?.is_some()),
+        },
         None => Ok(false),
     }
 }
@@ -130,11 +129,18 @@ async fn write_missing(facts: &Facts) -> Result<(), ApiError> {
     all.extend(rbac::wanted());
     all.extend(priority_classes());
     all.extend(flow_control());
-    let addresses = facts.masters.addresses().await.map_err(ApiError::internal)?;
+    let addresses = addresses(facts).await?;
     all.extend(kubernetes_service(facts));
     all.extend(kubernetes_endpoints(facts, &addresses));
     all.push(authentication_facts(facts));
     ensure_all(&facts.directory, &all).await
+}
+
+/// The addresses of the servers. A store without room for the key of this one says so in the way of every other write.
+async fn addresses(facts: &Facts) -> Result<Vec<IpAddr>, ApiError> {
+    let endpoints = GroupResource::new("", "endpoints");
+    let found = facts.masters.addresses().await;
+    found.map_err(|error| from_storage(&error, &endpoints, "update"))
 }
 
 /// Makes the endpoints of the `kubernetes` service these addresses.
@@ -167,7 +173,16 @@ async fn ensure(
     };
     let (namespace, name) = (meta::namespace(&wanted.object), meta::name(&wanted.object));
     let call = WriteCall::internal(&registered.resource, authorized, none, namespace);
-    let Some(live) = registered.store.as_system().find_once(namespace, name).await? else {
+    let found = match registered.store.as_system().find_once(namespace, name).await {
+        // It is an error of whoever needs this object, and no reason to serve nobody. What it said is not known, so it is not made
+        // anew either: whoever removes it gets what a cluster begins with at the next start.
+        Err(error) if registered.store.is_damaged(namespace, name).await? => {
+            tracing::error!(resource.gvr = %wanted.resource, object.namespace = namespace, object.name = name, %error, "an object that a cluster begins with is damaged, and is left as it is");
+            return Ok(());
+        }
+        found => found?,
+    };
+    let Some(live) = found else {
         let mut object = wanted.object.clone();
         registered.resource.strategy.default(&mut object);
         return match write::create(&call, object).await {

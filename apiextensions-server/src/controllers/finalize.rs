@@ -132,7 +132,13 @@ async fn delete_instances(server: &ApiExtensions, definition: &Definition) -> Re
         loop {
             let snapshot = cache.snapshot();
             if snapshot.objects.is_empty() {
-                return Ok(());
+                return match snapshot.unreadable.len() {
+                    0 => Ok(()),
+                    left => Err(failed(
+                        "could not list instances",
+                        &format!("{left} of them cannot be read"),
+                    )),
+                };
             }
             // What a create that was under way has left is deleted as well; what is marked waits for its finalizers.
             let unmarked: Vec<Arc<Entry>> = snapshot

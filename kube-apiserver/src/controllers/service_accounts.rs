@@ -1,12 +1,20 @@
 //! Every namespace has a service account `default` and a config map `kube-root-ca.crt`, made again when they are deleted.
 
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
 use generic_server::registry::cache::ChangeKind;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::{REST, follow};
 use crate::client::{At, Client};
 use crate::json::Json;
+
+/// How often the same other content may be found in place of one's own, in one namespace and within a time.
+const QUARREL_TIMES: u32 = 5;
+const QUARREL_WITHIN: Duration = Duration::from_secs(60);
 
 const NAMESPACES: At<'static> = ("", "namespaces");
 
@@ -41,8 +49,9 @@ async fn keep(
         }
         tokio::time::sleep(REST).await;
     };
+    let quarrel = &Quarrel::default();
     let ensure = |namespace: String| async move {
-        if let Err(error) = ensure(client, at, name, &namespace, make).await {
+        if let Err(error) = ensure(client, at, name, &namespace, make, quarrel).await {
             warn!(
                 namespace,
                 object = name,
@@ -76,12 +85,57 @@ async fn keep(
     tokio::join!(by_namespace, by_object);
 }
 
+/// Somebody else who keeps the same objects and says something else: another replica with other certificates. Whoever notices first
+/// yields, since nobody gains by a quarrel and the store pays for it.
+#[derive(Debug, Default)]
+struct Quarrel(Mutex<Written>);
+
+#[derive(Debug, Default)]
+struct Written {
+    /// What was found in place of what was written here, and by namespace since when and how often.
+    found: Value,
+    times: HashMap<String, (Instant, u32)>,
+    yielded: bool,
+}
+
+impl Quarrel {
+    /// Whether to leave it at what is there. A person who tries what happens does not do the same so often.
+    fn yields(&self, name: &str, namespace: &str, data: &Value) -> bool {
+        let mut written = self.0.lock();
+        if written.yielded {
+            return true;
+        }
+        if written.found != *data {
+            written.found = data.clone();
+            written.times.clear();
+        }
+        let now = Instant::now();
+        let (since, times) = written.times.entry(namespace.to_string()).or_insert((now, 0));
+        if now.duration_since(*since) > QUARREL_WITHIN {
+            (*since, *times) = (now, 0);
+        }
+        *times += 1;
+        if *times <= QUARREL_TIMES {
+            return false;
+        }
+        written.yielded = true;
+        written.times = HashMap::new();
+        tracing::error!(
+            namespace,
+            object = name,
+            "another server keeps writing something else: a replica with other certificates? This one leaves it at that until it is started anew; give all replicas the same files, or none"
+        );
+        true
+    }
+}
+
 async fn ensure(
     client: &Client,
     at: At<'_>,
     name: &str,
     namespace: &str,
     make: &(dyn Fn(&str) -> Value + Send + Sync),
+    quarrel: &Quarrel,
 ) -> Result<(), generic_server::ApiError> {
     let active = client
         .entry(NAMESPACES, "", namespace)
@@ -96,6 +150,9 @@ async fn ensure(
             client.create(at, namespace, wanted).await?;
         }
         Some(live) if wanted.has("data") && live.dig("data") != wanted.dig("data") => {
+            if quarrel.yields(name, namespace, live.dig("data")) {
+                return Ok(());
+            }
             client
                 .update(at, namespace, name, "", |object| {
                     object.copy_key("data", &wanted);
@@ -106,4 +163,32 @@ async fn ensure(
         Some(_) => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_overwritten_again_and_again_yields() {
+        let quarrel = Quarrel::default();
+        let (theirs, other) = (json!({"ca.crt": "theirs"}), json!({"ca.crt": "other"}));
+        // A new certificate is found wanting in every namespace once.
+        for n in 0..1_000 {
+            assert!(!quarrel.yields("kube-root-ca.crt", &format!("ns{n}"), &theirs));
+        }
+        // Somebody tries.
+        for _ in 0..QUARREL_TIMES {
+            assert!(!quarrel.yields("kube-root-ca.crt", "a", &theirs));
+        }
+        assert!(!quarrel.yields("kube-root-ca.crt", "a", &other));
+        for _ in 0..QUARREL_TIMES {
+            assert!(!quarrel.yields("kube-root-ca.crt", "a", &theirs));
+        }
+        assert!(quarrel.yields("kube-root-ca.crt", "a", &theirs));
+        assert!(
+            quarrel.yields("kube-root-ca.crt", "b", &theirs),
+            "everywhere from then on"
+        );
+    }
 }

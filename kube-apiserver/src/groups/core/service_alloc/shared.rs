@@ -239,6 +239,10 @@ impl SharedPorts {
                 Some(stored) => (stored.taken, stored.revision),
                 None => (BTreeSet::new(), Revision(0)),
             };
+            if !services.unreadable.is_empty() {
+                // Any of the ports may be of a service that cannot be read.
+                used.extend(&entered);
+            }
             let mut found = BTreeMap::new();
             for port in entered.difference(&used) {
                 let times = leaks.get(port).copied().unwrap_or_default() + 1;
