@@ -8,7 +8,6 @@ mod encrypted;
 mod errors;
 pub mod factory;
 mod follow;
-pub mod integrity;
 pub(crate) mod list;
 mod reflector;
 pub mod store;

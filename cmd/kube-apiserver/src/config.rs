@@ -61,6 +61,10 @@ pub(crate) struct Storage {
     pub(crate) prefix: String,
     /// How built-in kinds are stored.
     pub(crate) stored_form: StoredForm,
+    /// What past states in caches may take.
+    pub(crate) cache_history_bytes: usize,
+    /// How often an embedded store is read through; zero never.
+    pub(crate) scrub_every: Duration,
     /// How often objects are counted for the metrics; zero never.
     pub(crate) count_every: Duration,
     /// How often the store's size is looked up for the metrics; zero never.
@@ -151,6 +155,8 @@ impl Config {
             history_retention,
             history_max_changes,
             history_max_mib,
+            watch_cache_history_mib,
+            scrub_interval,
             min_free_disk_mib,
             allow_empty,
             etcd_servers,
@@ -349,6 +355,9 @@ impl Config {
                     None if etcd => StoredForm::Protobuf,
                     None => StoredForm::Json,
                 },
+                cache_history_bytes: usize::try_from(watch_cache_history_mib.saturating_mul(1 << 20))
+                    .unwrap_or(usize::MAX),
+                scrub_every: scrub_interval,
                 count_every: etcd_count_metric_poll_period,
                 measure_every: etcd_db_metric_poll_interval,
                 healthcheck_timeout: etcd_healthcheck_timeout,
@@ -385,6 +394,14 @@ impl Config {
     /// Whether a client can use a kubeconfig with the server's own certificates: the server shows its own and trusts its own CA.
     pub(crate) fn own_certificates(&self) -> bool {
         self.serving.is_none() && self.access.client_ca_file.is_none()
+    }
+}
+
+impl Storage {
+    /// Whether the store is read through in the background: one that is in files of this server.
+    pub(crate) fn scrubs(&self) -> bool {
+        let in_files = matches!(self.engine, Engine::Embedded { kind, .. } if kind != EngineKind::Memory);
+        in_files && !self.scrub_every.is_zero()
     }
 }
 

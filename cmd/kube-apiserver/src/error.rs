@@ -45,6 +45,9 @@ pub enum StartError {
     /// Users cannot be authenticated or authorized as the options say.
     #[error("{0}")]
     Access(#[from] AccessError),
+    /// A check has found something wrong: a line for each fault.
+    #[error("{0}")]
+    Check(String),
     /// The program is not whole.
     #[error("the program is built wrongly: {0}")]
     Build(&'static str),
@@ -84,7 +87,8 @@ impl StartError {
             | StartError::Signals(_)
             | StartError::Build(_)
             | StartError::Access(_)
-            | StartError::Backup(_) => 1,
+            | StartError::Backup(_)
+            | StartError::Check(_) => 1,
         }
     }
 }

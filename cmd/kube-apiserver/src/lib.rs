@@ -14,10 +14,14 @@
 
 pub mod backup;
 mod builder;
+pub mod check;
 mod config;
+#[cfg(test)]
+mod damage_tests;
 mod error;
 pub mod logging;
 mod options;
+mod replicas;
 pub mod signals;
 mod stages;
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use control_plane::backup::{BackupCommand, RestoreCommand};
+use control_plane::check::{ScrubCommand, check};
 use control_plane::signals::Signals;
 use control_plane::{ControlPlane, Options, StartError};
 
@@ -18,6 +19,8 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("backup") => return command(BackupCommand::parse_from(std::env::args().skip(1)).run()),
         Some("restore") => return command(RestoreCommand::parse_from(std::env::args().skip(1)).run()),
+        Some("check") => return command(check(Options::parse_from(std::env::args().skip(1)))),
+        Some("scrub") => return command(ScrubCommand::parse_from(std::env::args().skip(1)).run()),
         _ => {}
     }
     let options = Options::parse();

@@ -193,6 +193,12 @@ pub struct Options {
     /// What overwritten and deleted values may take at most, in MiB of disk.
     #[arg(long, default_value_t = 1024, help_heading = STORE, value_name = "NUMBER")]
     pub history_max_mib: u64,
+    /// Memory that past states for exact and paged lists and recent events for watches may take, of all resources, in MiB.
+    #[arg(long, default_value_t = 128, help_heading = STORE, value_name = "NUMBER")]
+    pub watch_cache_history_mib: u64,
+    /// How often an embedded store is read through in the background, slowly, to find what is damaged; 0 never.
+    #[arg(long, default_value = "24h", value_parser = duration, help_heading = STORE, value_name = "DURATION")]
+    pub scrub_interval: Duration,
     /// Free disk space below which writes are refused, in MiB.
     #[arg(long, default_value_t = 64, help_heading = STORE, value_name = "NUMBER")]
     pub min_free_disk_mib: u64,

@@ -10,8 +10,8 @@
 //!
 //! The last two stages stand on [`generic_server::startup`], which extension servers share.
 
-mod engines;
-mod keys;
+pub(crate) mod engines;
+pub(crate) mod keys;
 mod layers;
 mod prepared;
 mod readiness;

@@ -52,7 +52,7 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     Ok(store)
 }
 
-fn open_etcd(etcd: &Etcd, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {
+pub(crate) fn open_etcd(etcd: &Etcd, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {
     storage::open_etcd(&etcd.options(servers)).map_err(|source| StartError::Store {
         place: servers.join(","),
         source,

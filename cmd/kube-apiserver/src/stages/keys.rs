@@ -13,7 +13,7 @@ use crate::StartError;
 use crate::config::{Config, KeyFiles};
 
 /// A certificate and key that a flag names.
-fn named_key(flag: &str, files: &KeyFiles) -> Result<Arc<CertifiedKey>, StartError> {
+pub(crate) fn named_key(flag: &str, files: &KeyFiles) -> Result<Arc<CertifiedKey>, StartError> {
     certified_key(&files.certificate, &files.key).map_err(|error| {
         let mut text = format!("{flag}: {error}");
         let mut source = std::error::Error::source(&error);

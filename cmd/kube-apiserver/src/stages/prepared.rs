@@ -16,7 +16,7 @@ use machinery::GroupResource;
 use super::keys;
 use super::readiness::Stage;
 use super::servers::Servers;
-use crate::{ControlPlane, StartError, local_url};
+use crate::{ControlPlane, StartError, local_url, replicas};
 
 /// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and
 /// an administrator has to get in to mend the configuration.
@@ -42,6 +42,8 @@ pub(super) struct Prepared {
     /// What keeps the index of roles in step with them.
     followers: Vec<Task>,
     kubeconfig_file: Option<PathBuf>,
+    /// What `kube-root-ca.crt` holds.
+    root_ca: String,
 }
 
 impl Prepared {
@@ -84,6 +86,7 @@ impl Prepared {
         }
         let url = local_url(stores.listener.address());
         Ok(Prepared {
+            root_ca: replicas::verifies(&stores.config, &stores.pki)?,
             kubeconfig_file: keys::write_kubeconfig(&stores.config, &stores.pki, &url)?,
             servers,
             facts,
@@ -134,7 +137,7 @@ impl Prepared {
         for follower in self.followers {
             tasks.spawn("rbac", follower);
         }
-        let mut controllers = kube_apiserver::controllers(&builtin, stores.pki.ca.certificate.clone());
+        let mut controllers = kube_apiserver::controllers(&builtin, self.root_ca);
         if builtin.storage_migration {
             let controller = kube_apiserver::storage_migration_controller(&builtin, aggregator);
             controllers.push(controller);

@@ -4,20 +4,23 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use generic_server::directory::Directory;
+use generic_server::directory::integrity::Integrity;
 use generic_server::directory::monitor::{self, Probe, StoreMetrics};
 use generic_server::encryption::Encryption;
 use generic_server::health::{Health, Part};
 use generic_server::lifecycle::Lifecycle;
 use generic_server::metrics::Metrics;
 use generic_server::pki::{Pki, ServingNames};
-use generic_server::registry::StorageFactory;
+use generic_server::registry::{Budget, StorageFactory};
 use generic_server::reload::Reload;
 use generic_server::serve::Listener;
 use generic_server::spawn::Tasks;
+use generic_server::startup::STORE_TIMEOUT;
+use machinery::GroupResource;
 
 use super::engines;
-use crate::StartError;
 use crate::config::{Config, EncryptionFile, Storage};
+use crate::{StartError, replicas};
 
 /// Open stores, and what every later stage needs beside them.
 #[derive(Debug)]
@@ -49,14 +52,17 @@ impl Stores {
             .advertise_address
             .unwrap_or_else(|| reachable(listener.address().ip()));
         let engine = engines::open(&config)?;
-        let pki = Arc::new(open_pki(&config, advertise)?);
         let (lifecycle, tasks, metrics) = (Lifecycle::new(), Tasks::new(), Metrics::new());
         let health = Health::new(lifecycle.clone());
         let encryption = open_encryption(config.encryption.as_ref(), &health, &metrics, &tasks).await?;
+        let budget = Budget::new(config.storage.cache_history_bytes);
+        metrics.register(budget.clone());
         let storage = StorageFactory::new(engine)
+            .with_budget(budget)
             .with_overrides(engines::open_overrides(&config.storage.engine)?)
             .with_encryption(encryption.clone())
             .with_unsafe_deletion(config.features.unsafe_deletion);
+        let pki = Arc::new(open_pki(&config, advertise, &storage, encryption.as_deref()).await?);
         let stores = Stores {
             config,
             listener,
@@ -96,6 +102,14 @@ impl Stores {
             self.health.add(name, part, move || checked.outcome());
             tasks.spawn("store-health", probe.run());
         }
+        let integrity = Integrity::new(self.directory.clone(), engines.to_vec());
+        self.metrics.register(integrity.clone());
+        let summary = integrity.clone();
+        self.health.note("storage-integrity", move || summary.summary());
+        if self.config.storage.scrubs() {
+            let scrubbing = integrity.keep_scrubbing(self.config.storage.scrub_every);
+            tasks.spawn("scrub", scrubbing);
+        }
         let figures = StoreMetrics::new();
         self.metrics.register(figures.clone());
         if !count_every.is_zero() {
@@ -110,16 +124,31 @@ impl Stores {
 }
 
 /// The server's own authorities and certificates: in the data directory, or in memory without one.
-fn open_pki(config: &Config, advertise: IpAddr) -> Result<Pki, StartError> {
+///
+/// Replicas on one etcd that were given none of them take theirs from it.
+async fn open_pki(
+    config: &Config,
+    advertise: IpAddr,
+    storage: &StorageFactory,
+    encryption: Option<&Encryption>,
+) -> Result<Pki, StartError> {
     let names = ServingNames {
         extra: vec![advertise.to_string(), host_name()],
         service_ips: config.service_cidrs.iter().map(|cidr| cidr.nth(1)).collect(),
         ..ServingNames::default()
     };
-    Ok(match &config.data_dir {
-        Some(dir) => Pki::open(&dir.join("pki"), &names)?,
-        None => Pki::in_memory(&names)?,
-    })
+    let Some(dir) = &config.data_dir else {
+        return Ok(Pki::in_memory(&names)?);
+    };
+    let dir = dir.join("pki");
+    if replicas::agrees(config) {
+        if let Some(encryption) = encryption {
+            let secrets = [GroupResource::new("", "secrets")];
+            encryption.wait_for_keys(&secrets, STORE_TIMEOUT).await;
+        }
+        replicas::agree(storage, &config.storage.prefix, &dir).await?;
+    }
+    Ok(Pki::open(&dir, &names)?)
 }
 
 /// Encryption at rest, when a file says so, with its health checks and metrics.

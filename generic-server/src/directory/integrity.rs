@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use machinery::{GroupResource, limits};
 use storage::{ScrubReport, StorageError, Store};
 
+use crate::directory::Directory;
 use crate::metrics::{Collect, family, sample};
-use crate::registry::Directory;
 
 /// How sound the stores are, as far as anybody has looked.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Integrity {
     fn objects(&self) -> Vec<(GroupResource, usize)> {
         let mut all = Vec::new();
         for (resource, registered) in self.directory.all().iter() {
-            let Some(cache) = registered.store.started_cache() else {
+            let Some(cache) = registered.store.as_system().started_cache() else {
                 continue;
             };
             let snapshot = cache.snapshot();

@@ -1,0 +1,95 @@
+//! `kube-apiserver check` and `kube-apiserver scrub`: what is wrong, before a start or without one. Neither starts, listens or
+//! writes anything.
+
+mod files;
+mod store;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use storage::EngineKind;
+
+use crate::config::Config;
+use crate::{Options, StartError};
+
+/// Reads every record of a store that no server uses, and says which are damaged. A running server does so by itself
+/// (`--scrub-interval`).
+#[derive(Debug, Parser)]
+#[command(name = "kube-apiserver scrub")]
+pub struct ScrubCommand {
+    /// The data directory.
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// The engine of the data directory, `redb` or `sled`.
+    #[arg(long, default_value = "redb", value_parser = ["redb", "sled"])]
+    storage_backend: String,
+}
+
+impl ScrubCommand {
+    /// Reads everything once. Gives what to tell.
+    ///
+    /// # Errors
+    /// When something is damaged, with a line for each, or the store cannot be read.
+    pub async fn run(self) -> Result<String, StartError> {
+        let options = Options {
+            data_dir: self.data_dir,
+            ..Options::defaults()
+        };
+        let directory = options.data_directory().map_err(StartError::Option)?;
+        let kind = match self.storage_backend.as_str() {
+            "sled" => EngineKind::Sled,
+            _ => EngineKind::Redb,
+        };
+        let found = store::of_directory(&directory, kind).await?;
+        found.outcome()
+    }
+}
+
+/// Says whether a server could start with these options: the flags, the files that they name, and what is stored. All faults at
+/// once.
+///
+/// # Errors
+/// When something is wrong, with a line for each fault.
+pub async fn check(options: Options) -> Result<String, StartError> {
+    let config = Config::new(options).map_err(|faults| StartError::Check(faults.join("\n")))?;
+    let mut found = Found::default();
+    for warning in &config.warnings {
+        found.tell(warning.clone());
+    }
+    files::look(&config, &mut found).await;
+    store::look(&config, &mut found).await;
+    found.outcome()
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Found {
+    /// What is right, or no reason not to start.
+    told: Vec<String>,
+    faults: Vec<String>,
+}
+
+impl Found {
+    fn tell(&mut self, line: impl Into<String>) {
+        self.told.push(line.into());
+    }
+
+    fn fault(&mut self, line: impl Into<String>) {
+        self.faults.push(line.into());
+    }
+
+    /// A fault when it is one.
+    fn took<T>(&mut self, outcome: Result<T, impl std::fmt::Display>) -> Option<T> {
+        outcome.map_err(|error| self.fault(error.to_string())).ok()
+    }
+
+    fn outcome(self) -> Result<String, StartError> {
+        match self.faults.is_empty() {
+            true => Ok(self.told.join("\n")),
+            false => Err(StartError::Check(self.faults.join("\n"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
