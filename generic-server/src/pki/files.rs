@@ -157,27 +157,33 @@ pub fn validity(pem: &str) -> Option<(i64, i64)> {
     .ok()
 }
 
-/// Which of some authorities a certificate was issued by: the last of its chain, by name and key. All are PEM texts.
+/// Which of some authorities a chain of certificates ends in: by name and key, or by being in the chain itself. All are PEM texts.
 pub fn issuer_among<'a>(chain: &str, authorities: &[&'a str]) -> Option<&'a str> {
     let chain = certificates(chain).ok()?;
     let last = chain.last()?;
-    let (_, last) = x509_parser::parse_x509_certificate(last).ok()?;
-    let wanted = last.iter_extensions().find_map(|e| match e.parsed_extension() {
-        ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|id| id.0.to_vec()),
-        _ => None,
-    });
+    let (_, parsed) = x509_parser::parse_x509_certificate(last).ok()?;
+    let wanted = parsed
+        .iter_extensions()
+        .find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|id| id.0.to_vec()),
+            _ => None,
+        });
+    let itself = parsed.subject().as_raw() == parsed.issuer().as_raw();
     let issued = |der: &[u8]| {
+        if itself {
+            return der == &**last;
+        }
         let Ok((_, authority)) = x509_parser::parse_x509_certificate(der) else {
             return false;
         };
         let key = authority
             .iter_extensions()
-            .find_map(|e| match e.parsed_extension() {
+            .find_map(|extension| match extension.parsed_extension() {
                 ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
                 _ => None,
             });
         let by_key = wanted.is_none() || key.is_none() || wanted == key;
-        authority.subject().as_raw() == last.issuer().as_raw() && by_key
+        authority.subject().as_raw() == parsed.issuer().as_raw() && by_key
     };
     let holds = |pem: &str| certificates(pem).is_ok_and(|all| all.iter().any(|der| issued(der)));
     authorities.iter().copied().find(|pem| holds(pem))
