@@ -102,6 +102,19 @@ fn lay_over(base: &mut Value, over: &Value) {
     }
 }
 
+/// An object with some keys of its specification replaced.
+pub(crate) fn with_spec(mut object: Value, spec: &Value) -> Value {
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        object.ensure("spec").put(key, value.clone());
+    }
+    object
+}
+
+/// The template of a pod that is labelled `a=b`.
+pub(crate) fn template() -> Value {
+    json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
 impl Kind {
     /// The object as a body is read: a field that the kind does not have is a mistake of the test.
     #[track_caller]

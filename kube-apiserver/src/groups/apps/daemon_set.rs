@@ -181,18 +181,11 @@ fn update_strategy(errors: &mut Errors, path: &FieldPath<'_>, strategy: &Value) 
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::kind;
-
-    fn template() -> Value {
-        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
-    }
+    use crate::groups::check::{kind, template, with_spec};
 
     fn with(spec: Value) -> Value {
-        let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            object["spec"][key] = value.clone();
-        }
-        object
+        let base = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
+        with_spec(base, &spec)
     }
 
     #[track_caller]

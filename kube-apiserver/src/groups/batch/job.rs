@@ -694,16 +694,13 @@ fn validate_status(errors: &mut Errors, job: &Value, old: &Value) {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::kind;
+    use crate::groups::check::{kind, with_spec};
 
     fn with(spec: Value) -> Value {
         let template =
             json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
-        let mut object = json!({"spec": {"template": template}});
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            object["spec"][key] = value.clone();
-        }
-        object
+        let base = json!({"spec": {"template": template}});
+        with_spec(base, &spec)
     }
 
     #[track_caller]

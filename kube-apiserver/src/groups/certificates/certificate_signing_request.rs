@@ -287,7 +287,7 @@ fn validate(errors: &mut Errors, object: &Value) {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::kind;
+    use crate::groups::check::{kind, with_spec};
 
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -299,12 +299,9 @@ mod tests {
             .serialize_request(&key)
             .unwrap();
         let request = STANDARD.encode(request.pem().unwrap());
-        let mut object =
+        let base =
             json!({"spec": {"request": request, "signerName": "example.com/s", "usages": ["client auth"]}});
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            object["spec"][key] = value.clone();
-        }
-        object
+        with_spec(base, &spec)
     }
 
     #[track_caller]

@@ -80,15 +80,12 @@ fn validate(errors: &mut Errors, object: &Value) {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::kind;
+    use crate::groups::check::{kind, with_spec};
 
     fn with(spec: Value) -> Value {
         let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        let mut object = json!({"spec": {"template": template}});
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            object["spec"][key] = value.clone();
-        }
-        object
+        let base = json!({"spec": {"template": template}});
+        with_spec(base, &spec)
     }
 
     #[test]

@@ -745,14 +745,11 @@ fn warnings(service: &Value) -> Vec<String> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::kind;
+    use crate::groups::check::{kind, with_spec};
 
     fn with(spec: Value) -> Value {
-        let mut object = json!({"spec": {"ports": [{"port": 80}]}});
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            object["spec"][key] = value.clone();
-        }
-        object
+        let base = json!({"spec": {"ports": [{"port": 80}]}});
+        with_spec(base, &spec)
     }
 
     #[track_caller]

@@ -221,14 +221,11 @@ fn verbs(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::kind;
+    use crate::groups::check::{kind, with_spec};
 
     fn with(spec: Value) -> Value {
-        let mut object = json!({"spec": {"priorityLevelConfiguration": {"name": "global-default"}}});
-        for (key, value) in spec.as_object().into_iter().flatten() {
-            object["spec"][key] = value.clone();
-        }
-        object
+        let base = json!({"spec": {"priorityLevelConfiguration": {"name": "global-default"}}});
+        with_spec(base, &spec)
     }
 
     #[track_caller]
