@@ -340,6 +340,7 @@ async fn a_change_is_judged_by_what_is_stored() {
     let stored = foos
         .store()
         .expect("stored")
+        .as_system()
         .find("n", "small")
         .await
         .expect("readable");
@@ -454,6 +455,7 @@ async fn a_changed_schema_fills_in_what_was_stored_before() {
     let entry = foos
         .store()
         .expect("stored")
+        .as_system()
         .find("n", "old")
         .await
         .expect("readable");

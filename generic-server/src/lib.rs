@@ -1,8 +1,9 @@
 //! The library that every API server of this project is built on: listening, the handler chain, who may do what, routing,
 //! the verbs, admission, the registry with its cached object store, discovery and OpenAPI.
 //!
-//! It knows no kind: a server brings [`resource::ServedResource`]s, each a schema, a [`registry::strategy::Strategy`] and an
-//! [`registry::ObjectStore`], and gets every verb, discovery and documentation from it. `docs/architecture.md` has the map.
+//! It knows no kinds but those that configure dynamic admission, and namespaces: a server brings [`resource::ServedResource`]s,
+//! each a schema, a [`registry::strategy::Strategy`] and an [`registry::ObjectStore`], and gets every verb, discovery and
+//! documentation from it. `docs/architecture.md` has the map.
 #![warn(missing_docs)]
 
 pub mod admission;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
-use crate::{codegen, say, supply, tidy};
+use crate::{cargo, cargo_with, codegen, say, supply, tidy};
 
 /// The variable that names the file in which tests list themselves when they lack a program (`test/tools`).
 const SKIPPED: &str = "SKIPPED_TESTS";
@@ -61,25 +60,6 @@ fn summary(lines: &str) -> String {
 fn step(name: &str, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     say(&format!("==> {name}"));
     run().map_err(|error| format!("{name}: {error}"))
-}
-
-pub(crate) fn cargo(root: &Path, args: &[&str]) -> Result<(), String> {
-    cargo_with(root, args, &[])
-}
-
-fn cargo_with(root: &Path, args: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(args)
-        .envs(variables.iter().copied())
-        .current_dir(root)
-        .status()
-        .map_err(|error| format!("cannot run cargo: {error}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("cargo {} failed", args.first().unwrap_or(&"")))
-    }
 }
 
 #[cfg(test)]

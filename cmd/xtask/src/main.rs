@@ -53,3 +53,24 @@ fn root() -> PathBuf {
 fn say(message: &str) {
     eprintln!("{message}");
 }
+
+/// Runs cargo in the repository.
+fn cargo(root: &Path, args: &[&str]) -> Result<(), String> {
+    cargo_with(root, args, &[])
+}
+
+/// Runs cargo with more variables in its environment.
+fn cargo_with(root: &Path, args: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = std::process::Command::new(cargo)
+        .args(args)
+        .envs(variables.iter().copied())
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("cargo {} failed", args.first().unwrap_or(&"")))
+    }
+}

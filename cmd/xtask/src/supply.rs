@@ -6,8 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::ci::cargo;
-use crate::say;
+use crate::{cargo, say};
 
 /// The version that is installed where there is none. `deny.toml` is written for it.
 const VERSION: &str = "0.20.2";

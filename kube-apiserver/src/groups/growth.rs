@@ -2,14 +2,7 @@
 //! field look-ups are counted with `n`, `2n` and `3n` items. A pass that searches a list for each item of a list shows in the second
 //! difference, which is nothing for a pass that is linear.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use generic_server::authn::{TokenAuthenticator, TokenVerdict};
-use generic_server::authz::AlwaysAllow;
-use generic_server::directory::Directory;
-use generic_server::registry::StorageFactory;
-use generic_server::registry::cache::StoredForm;
+use generic_server::Authorized;
 use generic_server::registry::strategy::{Strategy, WriteContext};
 use generic_server::resource::{ServedResource, Subresource};
 use machinery::schema::{Format, SchemaRef, Type, builtin};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Error, Target};
-use crate::phases::{JSON, percentiles, round};
+use crate::figures::{JSON, percentiles, round};
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 /// Between two looks at something that should change.

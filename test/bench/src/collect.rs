@@ -9,9 +9,9 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Error, Target};
+use crate::figures::JSON;
 use crate::process::cpu_seconds;
 
-const JSON: &str = "application/json";
 /// How long collecting may take before the phase gives up.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How often it is asked whether something is left.

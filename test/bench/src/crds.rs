@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::CrdLoad;
 use crate::client::{Client, Error, Target};
-use crate::phases::{JSON, percentiles, round};
+use crate::figures::{JSON, percentiles, round};
 use crate::process::{cpu_seconds, resident_mib};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -11,7 +11,7 @@ use machinery::limits;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Error, Target};
-use crate::phases::{JSON, percentiles};
+use crate::figures::{JSON, percentiles};
 
 /// Between two looks of the prober.
 const PAUSE: Duration = Duration::from_millis(5);

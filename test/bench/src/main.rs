@@ -7,6 +7,7 @@ mod aggregation;
 mod client;
 mod collect;
 mod crds;
+mod figures;
 mod heavy;
 mod phases;
 mod process;

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use crate::aggregation;
 use crate::client::{Client, Error, Target};
 use crate::collect;
+use crate::figures::{JSON, percentiles, round};
 use crate::process::{cpu_seconds, resident_mib};
 use crate::{Load, Phase};
-
-pub(crate) const JSON: &str = "application/json";
 
 /// Runs a phase; gives its line.
 pub(crate) async fn run(
@@ -103,25 +102,6 @@ pub(crate) async fn run(
         line["rss_mib"] = round(resident_mib(pids)).into();
     }
     Ok(line)
-}
-
-pub(crate) fn round(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
-}
-
-/// `p50`, `p99` and `max` in milliseconds.
-pub(crate) fn percentiles(mut times: Vec<Duration>) -> Value {
-    times.sort();
-    let at = |share: f64| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "an index below the length"
-        )]
-        let index = ((times.len() as f64 - 1.0) * share).max(0.0) as usize;
-        times.get(index).map_or(0.0, |t| round(t.as_secs_f64() * 1000.0))
-    };
-    json!({"p50": at(0.5), "p99": at(0.99), "max": at(1.0)})
 }
 
 /// One operation of a load phase.

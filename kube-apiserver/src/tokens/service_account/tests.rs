@@ -45,7 +45,7 @@ fn object(uid: &str) -> Value {
 }
 
 fn fixture() -> Fixture {
-    let pem = crate::pki::Pki::in_memory(&crate::pki::ServingNames::default())
+    let pem = generic_server::pki::Pki::in_memory(&generic_server::pki::ServingNames::default())
         .unwrap()
         .service_account_key;
     let objects = Arc::new(Objects::default());
