@@ -4,11 +4,13 @@
 //! The answer counts, with examples, the objects that the new schema would refuse, those that would lose fields, and those
 //! that would get defaults they do not have now. All are judged as the new storage version would see them.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
+use generic_server::registry::ObjectStore;
+use generic_server::registry::cache::Snapshot;
 use generic_server::resource::{Answer, CreateCall, NamedCreate};
 use machinery::custom;
-use machinery::{ApiError, FieldPath, GroupVersionKind, meta};
+use machinery::{ApiError, FieldPath, GroupResource, GroupVersionKind, meta};
 use serde_json::{Value, json};
 
 use crate::crd::internal::Spec;
@@ -19,7 +21,6 @@ use crate::deps::GROUP;
 use crate::props::Props;
 use crate::rules::RuleTree;
 use crate::schema::{self, Compiled};
-use crate::server::ApiExtensions;
 
 /// Examples given of each kind.
 const EXAMPLES: usize = 10;
@@ -81,9 +82,18 @@ impl<'a> Future<'a> {
     }
 }
 
+/// The definitions that are stored, and the objects of each.
+pub(crate) trait Definitions: Send + Sync + std::fmt::Debug {
+    /// A definition by its name.
+    fn find(&self, name: &str) -> Option<Arc<Definition>>;
+
+    /// Where its objects are.
+    fn objects(&self, definition: &Definition) -> Arc<ObjectStore>;
+}
+
 /// `customresourcedefinitions/impact`.
 #[derive(Debug)]
-pub(crate) struct Impact(pub(crate) Weak<ApiExtensions>);
+pub(crate) struct Impact(pub(crate) Weak<dyn Definitions>);
 
 #[async_trait::async_trait]
 impl NamedCreate for Impact {
@@ -104,12 +114,11 @@ impl NamedCreate for Impact {
     }
 
     async fn create(&self, call: &CreateCall<'_>, mut crd: Value) -> Result<Answer, ApiError> {
-        let Some(server) = self.0.upgrade() else {
+        let Some(definitions) = self.0.upgrade() else {
             return Err(ApiError::unavailable("the server is shutting down"));
         };
-        let index = server.index();
-        let Some(definition) = index.find_by_name(call.name) else {
-            let resource = server.crds.gvr.group_resource();
+        let Some(definition) = definitions.find(call.name) else {
+            let resource = GroupResource::new(GROUP, "customresourcedefinitions");
             return Err(ApiError::not_found(&resource, call.name));
         };
         // The definition is compiled, and objects are checked by it.
@@ -120,61 +129,61 @@ impl NamedCreate for Impact {
         }
         let faults = validation::validate_update(&crd, &old);
         if !faults.is_empty() {
-            return Err(ApiError::invalid(
-                &server.crds.gvk.group_kind(),
-                call.name,
-                &faults,
-            ));
+            return Err(ApiError::invalid(&self.kind().group_kind(), call.name, &faults));
         }
         let admitted = call.validate(&crd).await?;
-        let report = server.judge_stored(definition, &crd).await?;
+        let store = definitions.objects(&definition);
+        let snapshot = store.view(call.authorized).fresh().await?;
+        let report = judge(&snapshot, &definition, &crd).await?;
         Ok(admitted.report(report))
     }
 }
 
-impl ApiExtensions {
-    pub(crate) async fn judge_stored(&self, definition: &Definition, crd: &Value) -> Result<Value, ApiError> {
-        let future = Future::of(crd)?;
-        let snapshot = self.store_of(definition).as_system().fresh().await?;
-        let (mut refused, mut pruned, mut defaulted) = (Tally::default(), Tally::default(), Tally::default());
-        for (i, entry) in snapshot.objects.values().enumerate() {
-            if i % BATCH == BATCH - 1 {
-                tokio::task::yield_now().await;
-            }
-            let Some(compiled) = &future.schema else { continue };
-            let root = compiled.whole.root();
-            let mut object = entry.value();
-            object["apiVersion"] = future.api_version.as_str().into();
-            if future.prunes {
-                let lost = custom::prune(root, &mut object, true);
-                pruned.add(&object, "fields", lost);
-                custom::prune_nulls(root, &mut object);
-            }
-            let before = object.clone();
-            custom::default(root, &mut object);
-            let mut filled = Vec::new();
-            differences(&before, &object, "", &mut filled);
-            defaulted.add(&object, "fields", filled);
-            let mut faults = compiled.validate(&object);
-            if faults.is_empty()
-                && let Some(rules) = &future.rules
-            {
-                faults = rules.evaluate(&FieldPath::ROOT, &object, None, false).errors;
-            }
-            let faults = faults.iter().map(ToString::to_string).collect();
-            refused.add(&object, "errors", faults);
+/// What a definition would mean for these objects.
+pub(crate) async fn judge(
+    snapshot: &Snapshot,
+    definition: &Definition,
+    crd: &Value,
+) -> Result<Value, ApiError> {
+    let future = Future::of(crd)?;
+    let (mut refused, mut pruned, mut defaulted) = (Tally::default(), Tally::default(), Tally::default());
+    for (i, entry) in snapshot.objects.values().enumerate() {
+        if i % BATCH == BATCH - 1 {
+            tokio::task::yield_now().await;
         }
-        Ok(json!({
-            "kind": "CustomResourceDefinitionImpact",
-            "apiVersion": format!("{GROUP}/v1"),
-            "metadata": {"name": &*definition.name, "resourceVersion": snapshot.revision.to_string()},
-            "group": future.spec.group,
-            "objects": snapshot.objects.len(),
-            "refused": refused.into_value(),
-            "pruned": pruned.into_value(),
-            "defaulted": defaulted.into_value(),
-        }))
+        let Some(compiled) = &future.schema else { continue };
+        let root = compiled.whole.root();
+        let mut object = entry.value();
+        object["apiVersion"] = future.api_version.as_str().into();
+        if future.prunes {
+            let lost = custom::prune(root, &mut object, true);
+            pruned.add(&object, "fields", lost);
+            custom::prune_nulls(root, &mut object);
+        }
+        let before = object.clone();
+        custom::default(root, &mut object);
+        let mut filled = Vec::new();
+        differences(&before, &object, "", &mut filled);
+        defaulted.add(&object, "fields", filled);
+        let mut faults = compiled.validate(&object);
+        if faults.is_empty()
+            && let Some(rules) = &future.rules
+        {
+            faults = rules.evaluate(&FieldPath::ROOT, &object, None, false).errors;
+        }
+        let faults = faults.iter().map(ToString::to_string).collect();
+        refused.add(&object, "errors", faults);
     }
+    Ok(json!({
+        "kind": "CustomResourceDefinitionImpact",
+        "apiVersion": format!("{GROUP}/v1"),
+        "metadata": {"name": &*definition.name, "resourceVersion": snapshot.revision.to_string()},
+        "group": future.spec.group,
+        "objects": snapshot.objects.len(),
+        "refused": refused.into_value(),
+        "pruned": pruned.into_value(),
+        "defaulted": defaulted.into_value(),
+    }))
 }
 
 /// Paths of what is there now and was not before. As deep as the objects are, which the decoder bounds.

@@ -30,7 +30,7 @@ use crate::crd::stored::CrdCodec;
 use crate::crd::strategy::{CrdColumns, CrdStatusStrategy, CrdStrategy};
 use crate::definition::{Definition, VersionInfo};
 use crate::deps::{Deps, GROUP};
-use crate::impact::Impact;
+use crate::impact::{Definitions, Impact};
 use crate::index::{Changed, Index};
 use crate::resource;
 
@@ -102,6 +102,16 @@ fn crd_resource(deps: &Deps, server: Weak<ApiExtensions>) -> ServedResource {
         verbs: ALL_VERBS,
         deprecation_warning: None,
         custom: false,
+    }
+}
+
+impl Definitions for ApiExtensions {
+    fn find(&self, name: &str) -> Option<Arc<Definition>> {
+        self.index().find_by_name(name).cloned()
+    }
+
+    fn objects(&self, definition: &Definition) -> Arc<ObjectStore> {
+        self.store_of(definition).clone()
     }
 }
 

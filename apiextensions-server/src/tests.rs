@@ -323,11 +323,16 @@ async fn a_change_is_judged_by_what_is_stored() {
     }
     let index = world.server.index();
     let definition = index.find("example.com", "foos").expect("defined");
-    let report = world
+    let objects = world
         .server
-        .judge_stored(definition, &crd("foos", "Foo", narrower))
-        .await;
-    let report = report.expect("judged");
+        .store_of(definition)
+        .as_system()
+        .fresh()
+        .await
+        .unwrap();
+    let report = crate::impact::judge(&objects, definition, &crd("foos", "Foo", narrower))
+        .await
+        .expect("judged");
     assert_eq!(report["objects"], 2);
     assert_eq!(report["refused"]["count"], 1);
     assert_eq!(report["refused"]["examples"][0]["name"], "small");

@@ -6,24 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Circles that are still to be untied, by the crate's folder. One that is gone has to leave this list.
-const CIRCLES: &[(&str, &[&str])] = &[
-    (
-        "generic-server",
-        &["chain", "delegate", "discovery", "health", "openapi", "server"],
-    ),
-    ("aggregator", &["backend", "proxy", "resolve", "routes"]),
-    ("aggregator", &["content", "metrics", "server"]),
-    ("apiextensions-server", &["crd", "rules"]),
-    (
-        "apiextensions-server",
-        &["discovery", "index", "openapi", "resource", "server"],
-    ),
-    ("cmd/kube-apiserver", &["access", "compose"]),
-    ("cmd/kube-apiserver", &["config", "logging", "options"]),
-    ("kube-apiserver", &["connect", "groups"]),
-];
-
 /// Which modules each module uses.
 type Uses<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
@@ -40,23 +22,11 @@ pub(crate) fn check(root: &Path, tracked: &[String], faults: &mut Vec<String>) {
             crates.entry(folder).or_default().push((file, text));
         }
     }
-    let mut known: BTreeSet<(&str, Vec<&str>)> = CIRCLES
-        .iter()
-        .map(|(folder, modules)| (*folder, modules.to_vec()))
-        .collect();
     for (folder, files) in &crates {
         for circle in circles(&uses(files)) {
-            if !known.remove(&(*folder, circle.clone())) {
-                let circle = circle.join(", ");
-                faults.push(format!("{folder}: modules use each other in a circle: {circle}"));
-            }
+            let circle = circle.join(", ");
+            faults.push(format!("{folder}: modules use each other in a circle: {circle}"));
         }
-    }
-    for (folder, circle) in known {
-        let circle = circle.join(", ");
-        faults.push(format!(
-            "{folder}: no longer a circle, remove it from the list: {circle}"
-        ));
     }
 }
 

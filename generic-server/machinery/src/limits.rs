@@ -177,10 +177,11 @@ pub const SMALL_RESPONSE_BYTES: usize = 16 * 1024;
 /// Bytes of one streamed answer that its connection may leave untaken before no more are made.
 pub const RESPONSE_WINDOW_BYTES: usize = 512 * 1024;
 
-/// Bytes of answers that are made and not yet taken by the connection, of all clients. Past it: 429 with `Retry-After`.
+/// Bytes of answers that are made and not yet taken by the connection, of all clients. Past it: 429 with `Retry-After`, but for
+/// `system:masters`.
 pub const RESPONSE_BYTES: usize = 512 << 20;
 
-/// The same of one user. Past it: 429 with `Retry-After`.
+/// The same of one user, unless it is of `system:masters`. Past it: 429 with `Retry-After`.
 pub const RESPONSE_BYTES_PER_USER: usize = 128 << 20;
 
 // Past states.

@@ -164,8 +164,8 @@ fn what_has_no_effect_is_named() {
         "--runtime-config: `apps/v1=false` has no effect: only storagemigration.k8s.io/v1beta1 can be turned on and off",
     );
     warns(
-        "--enable-admission-plugins=PodTopologyLabels",
-        "--enable-admission-plugins: plugin \"PodTopologyLabels\" does not exist in this server and has no effect",
+        "--enable-admission-plugins=JobValidation",
+        "--enable-admission-plugins: plugin \"JobValidation\" does not exist in this server and has no effect",
     );
     warns(
         "--requestheader-group-headers=X-G",
@@ -274,6 +274,8 @@ const EFFECTS: &[&[&str]] = &[
     &["--history-retention=1m"],
     &["--history-max-changes=1"],
     &["--history-max-mib=1"],
+    &["--watch-cache-history-mib=1"],
+    &["--scrub-interval=1m"],
     &["--min-free-disk-mib=1"],
     &["--allow-empty"],
     &["--bind-address=127.0.0.1"],
@@ -294,7 +296,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--token-auth-file=file"],
     &["--authorization-mode=AlwaysDeny"],
     &["--runtime-config=apps/v1=true"],
-    &["--enable-admission-plugins=PodTopologyLabels"],
+    &["--enable-admission-plugins=JobValidation"],
     &["--disable-admission-plugins=LimitRanger"],
     &["-v=nothing"],
     &["--service-account-signing-key-file=key"],
