@@ -29,7 +29,7 @@ pub(crate) fn check(root: &Path, package: &Value, files: &[String], errors: &mut
         let package = dependency["name"].as_str().unwrap_or_default();
         let known_as = dependency["rename"].as_str().unwrap_or(package).replace('-', "_");
         let is_test = dependency["kind"] == "dev";
-        if !occurs(&product, &known_as) && !(is_test && occurs(&tests, &known_as)) {
+        if !(occurs(&product, &known_as) || is_test && occurs(&tests, &known_as)) {
             errors.push(format!("{name}: `{package}` is a dependency that nothing uses"));
         }
     }

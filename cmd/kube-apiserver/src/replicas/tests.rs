@@ -129,7 +129,7 @@ async fn two_commands_make_a_pair() {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "more-"}});
         let made = client.post("/api/v1/namespaces", &namespace).await.expect(201);
         let name = made["metadata"]["name"].as_str().expect("a name").to_string();
-        for client in [&client, &other_client] {
+        for client in [client, &other_client] {
             eventually("it is published in a new namespace", || async {
                 let path = format!("/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt");
                 (client.get(&path).await.status == 200).then_some(())
