@@ -34,8 +34,8 @@ use fair::{Fair, Ticket};
 
 use crate::metrics::{Collect, family, sample};
 
-/// How many long computations run at once, and how many bytes of bodies are worked on at once. Whoever waits gets turns after the
-/// users who wait too, one by one.
+/// How many long computations run at once, and how many bytes of bodies are worked on at once. Waiting
+/// users have their turns round-robin.
 ///
 /// Bodies and answers have lanes of their own: the steps of a write are as long as its object is large, those of an answer are short,
 /// and neither waits for the other.
@@ -295,7 +295,7 @@ pub(crate) async fn offload<F: Future>(
             if claim == 0 || polled.is_ready() {
                 return polled;
             }
-            // What is worked on already is given back while the whole is waited for, so that nobody waits holding anything.
+            // The bytes held so far are released before the larger sum is waited for: holding some while waiting for more could deadlock.
             let held = room.take().map_or(0, |(bytes, _)| bytes);
             let bytes = held + claim;
             room = Some((bytes, Ticket::new(&pool.work, user, bytes)));

@@ -1,7 +1,7 @@
 //! Units that are handed to those who wait for them, one user after the other.
 //!
-//! A user who asks for much waits for the user who asks for little no longer than the reverse: among users the turns go round, and
-//! within a user's they are in the order of asking.
+//! Users have their turns round-robin, and the requests of one user are served in order of arrival. A user with many requests therefore
+//! delays another user's by one turn at most.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Fair {
                 continue;
             }
             if state.held > 0 && state.held + first.units > self.all {
-                // Who is next stays next: passing by would keep the large waiting for ever.
+                // The head of the queue is not overtaken, or a large request would starve.
                 return;
             }
             passed = 0;

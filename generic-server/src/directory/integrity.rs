@@ -1,4 +1,4 @@
-//! What of the stores is damaged: counted for the metrics, told in the verbose forms of the health documents, and looked for in the
+//! What of the stores is damaged: counted for the metrics, reported by the verbose health documents, and looked for in the
 //! background. None of it makes a server unready: each damaged object is an error of its own.
 
 use std::sync::Arc;

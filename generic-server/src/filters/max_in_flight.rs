@@ -64,7 +64,7 @@ pub struct MaxInFlight {
     mutating: Option<Arc<Seats>>,
 }
 
-/// How many groups of users are told apart. Which users share one is not theirs to know.
+/// Number of shares that users are hashed into, with a random seed, so that no client can choose its share.
 const SHARES: usize = 256;
 
 #[derive(Debug)]

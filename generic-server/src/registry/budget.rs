@@ -70,7 +70,7 @@ impl Budget {
         })
     }
 
-    /// The budget where nobody has said another.
+    /// The default budget.
     pub fn standard() -> Arc<Self> {
         Self::new(limits::PAST_BYTES)
     }
@@ -144,7 +144,7 @@ impl Budget {
         events > self.limit / 2 || events + self.snapshot_bytes() > self.limit
     }
 
-    /// Whether somebody has to call [`Budget::reclaim`]: true once until it has been called.
+    /// Whether [`Budget::reclaim`] has to be called: true once until it has been.
     pub(crate) fn reclaim_is_due(&self) -> bool {
         !self.due.swap(true, Ordering::AcqRel)
     }

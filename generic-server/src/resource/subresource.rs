@@ -85,7 +85,7 @@ pub(crate) trait Validation: Send + Sync {
     async fn validate(&self, object: &Value) -> Result<(), ApiError>;
 }
 
-/// A create whose object is answered rather than stored: who asks, and about which object.
+/// A create whose object is answered rather than stored: the caller, and the object that it is about.
 pub struct CreateCall<'a> {
     /// The proof of authorization, with the request's information.
     pub authorized: &'a Authorized,

@@ -43,7 +43,7 @@ pub struct NodeAuthorizer {
 type Refusal = String;
 
 impl NodeAuthorizer {
-    /// An authorizer that knows of no pod yet; [`follow`] tells it of them.
+    /// An authorizer with an empty index, which [`follow`] fills.
     pub fn new() -> Arc<Self> {
         Arc::new(NodeAuthorizer {
             graph: Graph::default(),

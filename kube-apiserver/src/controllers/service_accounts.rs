@@ -86,7 +86,7 @@ async fn keep(
 }
 
 /// Somebody else who keeps the same objects and says something else: another replica with other certificates. Whoever notices first
-/// yields, since nobody gains by a quarrel and the store pays for it.
+/// yields, since two writers would rewrite the object for ever.
 #[derive(Debug, Default)]
 struct Quarrel(Mutex<Written>);
 

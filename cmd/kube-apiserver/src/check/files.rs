@@ -15,7 +15,7 @@ use super::Found;
 use crate::config::{Config, Engine, KeyFiles};
 use crate::stages::keys;
 
-/// A certificate that ends within this many days is told of.
+/// A certificate that expires within this many days is reported.
 const SOON_DAYS: i64 = 30;
 
 pub(super) async fn look(config: &Config, found: &mut Found) {

@@ -42,7 +42,7 @@ async fn ask(authorizer: &NodeAuthorizer, user: &User, request: &str) -> Decisio
     authorizer.authorize(&attributes).await
 }
 
-/// What a node is told; `Ok` for yes.
+/// The answer to a node's request: `Ok`, or the reason of the refusal.
 #[track_caller]
 fn check(authorizer: &NodeAuthorizer, user: &str, request: &str, expected: Result<(), &str>) {
     let decision = futures_util::FutureExt::now_or_never(ask(authorizer, &node(user), request));
