@@ -186,8 +186,14 @@ async fn ensure(
         let mut object = wanted.object.clone();
         registered.resource.strategy.default(&mut object);
         return match write::create(&call, object).await {
-            // Another replica has created it first.
+            // Another replica has created it first; it may have the cluster IP, too, which is found before the name is.
             Err(error) if error.reason() == Reason::AlreadyExists => Ok(()),
+            Err(error) if error.reason() == Reason::Invalid => {
+                match registered.store.as_system().find(namespace, name).await? {
+                    Some(_) => Ok(()),
+                    None => Err(error),
+                }
+            }
             done => done.map(|_| ()),
         };
     };

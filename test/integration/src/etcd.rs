@@ -321,6 +321,72 @@ async fn replicas_give_a_node_port_once() {
     b.stop().await;
 }
 
+fn cluster_ip_service(name: &str, ip: Option<&str>) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"clusterIP": ip, "ports": [{"port": 80}]},
+    })
+}
+
+/// Makes services until there are no cluster IPs left; those that were given out.
+async fn take_cluster_ips(client: &Client, side: &str) -> Vec<String> {
+    let mut own = Vec::new();
+    loop {
+        let name = format!("{side}{}", own.len());
+        let made = client.post(SERVICES, &cluster_ip_service(&name, None)).await;
+        if made.status != 201 {
+            let message = made.expect(500)["message"].to_string();
+            assert!(message.contains("range is full"), "{message}");
+            return own;
+        }
+        own.push(
+            made.json["spec"]["clusterIP"]
+                .as_str()
+                .expect("an IP")
+                .to_string(),
+        );
+    }
+}
+
+#[tokio::test]
+async fn replicas_give_a_cluster_ip_once() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let few = |options: &mut control_plane::Options| options.service_cluster_ip_range = "10.0.0.0/27".into();
+    let ((a, on_a, _first), (b, on_b, _second)) =
+        tokio::join!(replica_with(&etcd, few), replica_with(&etcd, few));
+    // The parent of an address need not be a service.
+    let addresses = "/apis/networking.k8s.io/v1/ipaddresses";
+    let address = |ip: &str, resource: &str| {
+        json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": ip},
+            "spec": {"parentRef": {"group": "", "resource": resource, "namespace": "default", "name": "x"}},
+        })
+    };
+    on_a.post(addresses, &address("10.0.0.20", "gateways"))
+        .await
+        .expect(201);
+    let (of_a, of_b) = tokio::join!(take_cluster_ips(&on_a, "a"), take_cluster_ips(&on_b, "b"));
+    let all: BTreeSet<&String> = of_a.iter().chain(&of_b).collect();
+    assert_eq!(all.len(), of_a.len() + of_b.len(), "{of_a:?} {of_b:?}");
+    // All of 30 but that of `kubernetes` and the one that is another parent's.
+    assert_eq!(all.len(), 28, "{all:?}");
+    assert!(!all.contains(&"10.0.0.20".to_string()));
+    let wanted = cluster_ip_service("wanted", Some("10.0.0.20"));
+    let text = on_b.post(SERVICES, &wanted).await.expect(422)["message"].to_string();
+    assert!(text.contains("provided IP is already allocated"), "{text}");
+
+    // What one has given up is free for the other, under the same name and another.
+    for name in ["a0", "again"] {
+        on_a.delete(&format!("{SERVICES}/a0")).await.expect(200);
+        let wanted = cluster_ip_service(name, Some(&of_a[0]));
+        on_b.post(SERVICES, &wanted).await.expect(201);
+        let stored = on_a.get(&format!("{addresses}/{}", of_a[0])).await.expect(200);
+        assert_eq!(stored["spec"]["parentRef"]["name"], *name);
+    }
+    a.stop().await;
+    b.stop().await;
+}
+
 #[tokio::test]
 async fn watchers_of_the_forgotten_past_list_again() {
     let Some(etcd) = Etcd::start().await else { return };

@@ -2,22 +2,23 @@
 //! is being written right now is held apart. An address also has an IPAddress object, made before the service is and
 //! deleted after it; a port of a store that other servers share is entered into a range of all of them.
 
+mod address;
 mod families;
 mod ledger;
 mod patch;
 mod shared;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use generic_server::ApiError;
 use generic_server::registry::strategy::{Finisher, WriteContext, WriteHooks};
-use generic_server::write::DeleteOptions;
 use machinery::{FieldError, FieldPath, GroupKind, meta};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use self::address::{Claim, Owner};
 use self::families::{family, init_families};
 use self::ledger::{Held, Ledger, Pending, Search, Thing, ports, things};
 use self::patch::{normalize, patch_allocated};
@@ -32,8 +33,7 @@ use crate::unique::Seen;
 
 pub use shared::keep_node_ports;
 
-const ADDRESSES: (&str, &str) = ("networking.k8s.io", "ipaddresses");
-/// How often a service looks for other ports because other servers have the ones that it found.
+/// How often a service looks for other addresses and ports because what it found belongs to others.
 const ATTEMPTS: usize = 16;
 
 /// The hooks of services.
@@ -53,8 +53,10 @@ pub(super) struct Allocator {
 struct Hold {
     client: Client,
     shared: Option<Arc<SharedPorts>>,
-    /// Ends with this.
-    _held: Held,
+    pending: Pending,
+    owner: Owner,
+    /// Held until this ends.
+    held: Option<Held>,
     /// IPAddress objects made and ports entered for this write.
     made: Vec<Thing>,
     /// What the write gives up.
@@ -69,6 +71,8 @@ impl Finisher for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        // The release must not take this write for one under way.
+        self.held = None;
         let gone = std::mem::take(&mut self.made);
         if gone.is_empty() {
             return;
@@ -78,21 +82,24 @@ impl Drop for Hold {
             if let Some(shared) = &self.shared {
                 shared.give_up(ports(&gone));
             }
-            let (client, shared) = (self.client.clone(), self.shared.clone());
-            runtime.spawn(async move { release(&client, shared.as_deref(), &gone).await });
+            let (client, shared, pending) = (self.client.clone(), self.shared.clone(), self.pending.clone());
+            let owner = self.owner.clone();
+            runtime.spawn(async move { release(&client, shared.as_deref(), &owner, &pending, &gone).await });
         }
     }
 }
 
-/// Deletes the objects of addresses and takes out ports that have been given up.
-async fn release(client: &Client, shared: Option<&SharedPorts>, things: &[Thing]) {
+/// Deletes the objects of addresses and takes out ports that a service has given up.
+async fn release(
+    client: &Client,
+    shared: Option<&SharedPorts>,
+    owner: &Owner,
+    pending: &Pending,
+    things: &[Thing],
+) {
     for thing in things {
-        let Thing::Ip(ip) = thing else { continue };
-        if let Err(error) = client
-            .delete(ADDRESSES, "", &ip.to_string(), &DeleteOptions::default())
-            .await
-        {
-            tracing::warn!(%ip, %error, "an address of a deleted service keeps its object");
+        if let Thing::Ip(ip) = thing {
+            address::release(client, *ip, owner, pending).await;
         }
     }
     if let Some(shared) = shared {
@@ -133,25 +140,20 @@ impl Allocator {
         init_families(&self.cidrs, service, old)?;
         let kept = things(old);
         let of_old: Seen<Thing> = kept.iter().copied().collect();
-        let mut elsewhere = BTreeSet::new();
+        let owner = Owner {
+            namespace: ctx.namespace.to_owned(),
+            name: meta::name(service).to_owned(),
+        };
+        let mut elsewhere: HashSet<Thing> = HashSet::new();
         for _ in 0..ATTEMPTS {
-            // Only a shared store makes a second search.
-            let mut draft = match &self.shared {
-                Some(_) => service.clone(),
-                None => std::mem::take(service),
-            };
-            let searched = self.search(ctx, &mut draft, &of_old, &elsewhere).await;
-            let (ips, new_ports, held, services) = match searched {
-                Ok(found) => found,
-                Err(error) => {
-                    *service = draft;
-                    return Err(error);
-                }
-            };
+            let mut draft = service.clone();
+            let (ips, new_ports, held, services) = self.search(ctx, &mut draft, &of_old, &elsewhere).await?;
             let mut hold = Hold {
                 client: self.client.clone(),
                 shared: self.shared.clone(),
-                _held: held,
+                pending: self.pending.clone(),
+                owner: owner.clone(),
+                held: Some(held),
                 made: Vec::new(),
                 given_up: Vec::new(),
             };
@@ -164,29 +166,35 @@ impl Allocator {
                     },
                 };
                 if new_ports.iter().any(|port| taken.contains(port)) {
-                    elsewhere = taken;
+                    elsewhere.extend(taken.into_iter().map(Thing::Port));
                     continue;
                 }
                 if !ctx.dry_run {
                     hold.made.extend(new_ports.iter().map(|port| Thing::Port(*port)));
                 }
             }
-            *service = draft;
             if ctx.dry_run {
+                *service = draft;
                 return Ok(Some(Box::new(hold)));
             }
+            let taken_before = elsewhere.len();
             for ip in ips {
-                let object = address_object(ip, ctx.namespace, meta::name(service));
-                if self.client.create(ADDRESSES, "", object).await? {
-                    hold.made.push(Thing::Ip(ip));
+                match address::claim(&self.client, ip, &owner, self.shared.is_some()).await? {
+                    Claim::Made => hold.made.push(Thing::Ip(ip)),
+                    Claim::Kept => {}
+                    Claim::Taken => _ = elsewhere.insert(Thing::Ip(ip)),
                 }
             }
+            if elsewhere.len() > taken_before {
+                continue;
+            }
+            *service = draft;
             let now: Seen<Thing> = things(service).into_iter().collect();
             hold.given_up = kept.into_iter().filter(|thing| !now.has(thing)).collect();
             return Ok(Some(Box::new(hold)));
         }
         Err(ApiError::internal(
-            "failed to allocate a nodePort: other servers were faster",
+            "failed to allocate a serviceIP or a nodePort: other servers were faster",
         ))
     }
 
@@ -196,7 +204,7 @@ impl Allocator {
         ctx: &WriteContext<'_>,
         service: &mut Value,
         kept: &Seen<Thing>,
-        elsewhere: &BTreeSet<u16>,
+        elsewhere: &HashSet<Thing>,
     ) -> Result<(Vec<IpAddr>, Vec<u16>, Held, BTreeSet<u16>), ApiError> {
         let mut held = Held::new(&self.pending);
         let mut ledger = self.ledger.lock().await;
@@ -380,16 +388,6 @@ impl Allocator {
     }
 }
 
-fn address_object(ip: IpAddr, namespace: &str, service: &str) -> Value {
-    json!({
-        "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
-        "metadata": {"name": ip.to_string(), "labels": {
-            "ipaddress.kubernetes.io/ip-family": family(ip), "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-        }},
-        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": service}},
-    })
-}
-
 fn bad_ip(service: &Value, ip: &str, why: &str) -> ApiError {
     let errors = Errors::collect(|errors| {
         let path = FieldPath::new("spec");
@@ -442,6 +440,7 @@ impl WriteHooks for Allocator {
         if let Some(shared) = &self.shared {
             shared.give_up(ports(&gone));
         }
-        release(&self.client, self.shared.as_deref(), &gone).await;
+        let owner = Owner::of(service);
+        release(&self.client, self.shared.as_deref(), &owner, &self.pending, &gone).await;
     }
 }

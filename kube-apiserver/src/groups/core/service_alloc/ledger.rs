@@ -1,6 +1,6 @@
 //! What is taken: by the services in the store, by writes under way, and the search for what is free.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -128,8 +128,8 @@ pub(super) struct Search<'a> {
     pub(super) ledger: &'a mut Ledger,
     /// Taken by other writes under way.
     pub(super) busy: HashMap<Thing, usize>,
-    /// Taken by other servers that share the store, as they say.
-    pub(super) elsewhere: &'a BTreeSet<u16>,
+    /// Taken by other servers that share the store, or by another parent than a service.
+    pub(super) elsewhere: &'a HashSet<Thing>,
     /// Where what is taken is held; nowhere in a dry run.
     pub(super) held: Option<&'a mut Held>,
     /// The ports that this search has taken.
@@ -138,8 +138,9 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     fn free(&self, thing: Thing) -> bool {
-        let elsewhere = matches!(thing, Thing::Port(port) if self.elsewhere.contains(&port));
-        !elsewhere && !self.ledger.taken.contains_key(&thing) && !self.busy.contains_key(&thing)
+        !self.elsewhere.contains(&thing)
+            && !self.ledger.taken.contains_key(&thing)
+            && !self.busy.contains_key(&thing)
     }
 
     /// Takes a thing if it is free.

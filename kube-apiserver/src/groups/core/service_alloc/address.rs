@@ -1,0 +1,152 @@
+//! IPAddress objects. Servers that share a store claim a cluster address by creating its object before the service is stored, so that
+//! no two services are given the same one; other clients see there whose an address is.
+//!
+//! Mirrors `pkg/registry/core/service/ipallocator` (KEP-1880).
+
+use std::net::IpAddr;
+
+use generic_server::ApiError;
+use generic_server::write::{DeleteOptions, Preconditions};
+use machinery::time::Timestamp;
+use machinery::{Reason, meta};
+use serde_json::{Value, json};
+
+use super::families::family;
+use super::ledger::{Pending, Thing, things};
+use crate::client::Client;
+use crate::json::Json;
+
+const ADDRESSES: (&str, &str) = ("networking.k8s.io", "ipaddresses");
+const SERVICES: (&str, &str) = ("", "services");
+/// How often a claim is tried again because the object changed meanwhile.
+const ATTEMPTS: usize = 8;
+/// How long another server may take from its claim to its service. Upstream's repair waits as long.
+const GRACE_SECONDS: i64 = 60;
+
+/// How a claim ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The object was created for this write.
+    Made,
+    /// The stored service of this name has the address already.
+    Kept,
+    /// It belongs to another parent.
+    Taken,
+}
+
+/// A service by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Owner {
+    pub(super) fn of(service: &Value) -> Self {
+        Owner {
+            namespace: meta::namespace(service).to_owned(),
+            name: meta::name(service).to_owned(),
+        }
+    }
+
+    /// The service that an IPAddress names as its parent; `None` for a parent that is no service.
+    fn of_address(address: &Value) -> Option<Self> {
+        let text = |field: &str| address.text(&format!("spec.parentRef.{field}"));
+        (text("group").is_empty() && text("resource") == "services").then(|| Owner {
+            namespace: text("namespace").to_owned(),
+            name: text("name").to_owned(),
+        })
+    }
+
+    /// Whether the stored service has the address.
+    async fn holds(&self, client: &Client, ip: IpAddr) -> Result<bool, ApiError> {
+        let service = client.find(SERVICES, &self.namespace, &self.name).await?;
+        Ok(service.is_some_and(|service| things(&service).contains(&Thing::Ip(ip))))
+    }
+}
+
+/// Claims an address for a service. `shared`: other servers write to the same store, so that an object without its service may
+/// belong to a write of theirs.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn claim(
+    client: &Client,
+    ip: IpAddr,
+    owner: &Owner,
+    shared: bool,
+) -> Result<Claim, ApiError> {
+    for _ in 0..ATTEMPTS {
+        if client.create(ADDRESSES, "", object(ip, owner)).await? {
+            return Ok(Claim::Made);
+        }
+        let Some(found) = client.find(ADDRESSES, "", &ip.to_string()).await? else {
+            continue;
+        };
+        let Some(parent) = Owner::of_address(&found) else {
+            return Ok(Claim::Taken);
+        };
+        let own = parent == *owner;
+        match parent.holds(client, ip).await? {
+            true if own => return Ok(Claim::Kept),
+            true => return Ok(Claim::Taken),
+            // A server that creates the same service loses nothing: one of the two is stored, and it has this address.
+            false if own || !shared || is_old(&found) => {}
+            false => return Ok(Claim::Taken),
+        }
+        delete(client, ip, &found).await?;
+    }
+    Ok(Claim::Taken)
+}
+
+/// Whether no write that created it can be under way any more.
+fn is_old(address: &Value) -> bool {
+    let created = Timestamp::parse_rfc3339(address.text("metadata.creationTimestamp"));
+    created.is_none_or(|created| Timestamp::now().unix() - created.unix() > GRACE_SECONDS)
+}
+
+/// Deletes the object of an address that a service has given up or was not stored with.
+pub(super) async fn release(client: &Client, ip: IpAddr, owner: &Owner, pending: &Pending) {
+    if let Err(error) = try_release(client, ip, owner, pending).await {
+        tracing::warn!(%ip, %error, "an address of a deleted service keeps its object");
+    }
+}
+
+async fn try_release(client: &Client, ip: IpAddr, owner: &Owner, pending: &Pending) -> Result<(), ApiError> {
+    let Some(found) = client.find(ADDRESSES, "", &ip.to_string()).await? else {
+        return Ok(());
+    };
+    if Owner::of_address(&found).as_ref() != Some(owner) {
+        return Ok(());
+    }
+    // In this order: a write that is no longer pending has stored its service, or never will.
+    if pending.lock().contains_key(&Thing::Ip(ip)) || owner.holds(client, ip).await? {
+        return Ok(());
+    }
+    delete(client, ip, &found).await
+}
+
+/// Deletes this very object; one that is gone or was made anew is fine.
+async fn delete(client: &Client, ip: IpAddr, found: &Value) -> Result<(), ApiError> {
+    let options = DeleteOptions {
+        preconditions: Preconditions {
+            uid: Some(meta::uid(found).to_owned()),
+            ..Preconditions::default()
+        },
+        ..DeleteOptions::default()
+    };
+    match client.delete(ADDRESSES, "", &ip.to_string(), &options).await {
+        Err(error) if error.reason() != Reason::Conflict => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn object(ip: IpAddr, owner: &Owner) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
+        "metadata": {"name": ip.to_string(), "labels": {
+            "ipaddress.kubernetes.io/ip-family": family(ip), "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+        }},
+        "spec": {"parentRef": {"resource": "services", "namespace": owner.namespace, "name": owner.name}},
+    })
+}
