@@ -90,6 +90,8 @@ impl ServingNames {
 /// Every certificate and key that a server needs.
 #[derive(Debug)]
 pub struct Pki {
+    /// Where it is kept; nowhere when it is in memory.
+    directory: Option<PathBuf>,
     /// Signs serving and client certificates.
     pub ca: Authority,
     /// Signs the certificates that vouch for front-proxy headers.
@@ -102,6 +104,8 @@ pub struct Pki {
     pub admin: Issued,
     /// Signs service account tokens: an ECDSA P-256 private key, PKCS#8 in PEM.
     pub service_account_key: String,
+    /// The public keys of tokens that are accepted, that of the signing key among them: PEM.
+    pub service_account_public_keys: String,
 }
 
 impl Pki {
@@ -112,11 +116,14 @@ impl Pki {
     pub fn in_memory(names: &ServingNames) -> Result<Self, PkiError> {
         let ca = Authority::generate("kubernetes")?;
         let front_proxy_ca = Authority::generate("front-proxy-ca")?;
+        let service_account_key = authority::generate_key()?;
         Ok(Pki {
+            directory: None,
             serving: ca.server("kube-apiserver", &names.all())?,
             front_proxy_client: front_proxy_ca.client("front-proxy-client", "")?,
             admin: ca.client("kubernetes-admin", "system:masters")?,
-            service_account_key: authority::generate_key()?,
+            service_account_public_keys: authority::public_key(&service_account_key)?,
+            service_account_key,
             ca,
             front_proxy_ca,
         })
@@ -128,6 +135,12 @@ impl Pki {
     /// When files cannot be read or written, or hold something else than they should.
     pub fn open(directory: &Path, names: &ServingNames) -> Result<Self, PkiError> {
         files::open(directory, names)
+    }
+
+    /// A file of its directory, such as `ca.crt`; `None` for one in memory. It changes when something is renewed or rotated while a
+    /// server runs.
+    pub fn file(&self, name: &str) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.join(name))
     }
 
     /// The serving certificate for TLS.

@@ -120,16 +120,17 @@ impl Access {
         directory: &Arc<Directory>,
         reload: &mut Reload,
     ) -> Result<Self, AccessError> {
-        let clients = Bundle {
-            flag: "--client-ca-file",
-            own: pki.ca.certificate.clone(),
-            file: options.client_ca_file.clone(),
-        };
-        let proxies = Bundle {
-            flag: "--requestheader-client-ca-file",
-            own: pki.front_proxy_ca.certificate.clone(),
-            file: options.front_proxy_ca_file.clone(),
-        };
+        let clients = Bundle::new(
+            ("--client-ca-file", options.client_ca_file.as_deref()),
+            (&pki.ca.certificate, pki.file("ca.crt")),
+        );
+        let proxies = Bundle::new(
+            (
+                "--requestheader-client-ca-file",
+                options.front_proxy_ca_file.as_deref(),
+            ),
+            (&pki.front_proxy_ca.certificate, pki.file("front-proxy-ca.crt")),
+        );
         let authorities = clients.authorities("client CA", reload)?;
         let front_proxies = proxies.authorities("request header CA", reload)?;
         let cluster_authorities = cluster_authorities(clients, proxies, reload)?;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use generic_server::delegate::Delegate;
 use generic_server::registry::cache::Change;
 use generic_server::registry::{Event, ObjectStore, Reflector};
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::client::Client;
@@ -52,7 +53,7 @@ pub const CONTROLLERS: [&str; 6] = [
 ];
 
 /// All controllers. `root_ca` is what `kube-root-ca.crt` holds, PEM.
-pub fn controllers(deps: &Deps, root_ca: String) -> Vec<Controller> {
+pub fn controllers(deps: &Deps, root_ca: watch::Receiver<String>) -> Vec<Controller> {
     let client = Client::new(deps.directory.clone());
     let make = |name, run| Controller { name, run };
     vec![

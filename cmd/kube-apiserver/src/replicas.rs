@@ -8,8 +8,10 @@ use std::time::Duration;
 use generic_server::pki::{self, Pki, PkiError, Shared};
 use generic_server::registry::StorageFactory;
 use generic_server::registry::cache::JsonCodec;
+use generic_server::reload::Reload;
 use machinery::GroupResource;
 use storage::{Guard, Op, Outcome, Revision, StorageError, Txn};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::StartError;
@@ -129,11 +131,31 @@ async fn attempt(stores: &StorageFactory, prefix: &str, directory: &Path) -> Res
     Err(wrong("others keep changing it".into()))
 }
 
+/// What `kube-root-ca.crt` holds, as it is now: the server's own authority gets a successor in time.
+///
+/// # Errors
+/// As for [`verifies`].
+pub(crate) fn root_ca(
+    config: &Config,
+    pki: &Pki,
+    reload: &mut Reload,
+) -> Result<watch::Receiver<String>, StartError> {
+    let (sender, receiver) = watch::channel(verifies(config, pki)?);
+    if let (None, Some(file)) = (&config.serving, pki.file("ca.crt")) {
+        reload.afterwards(move || {
+            let now = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
+            sender.send_if_modified(|before| std::mem::replace(before, now.clone()) != now);
+            Ok(())
+        });
+    }
+    Ok(receiver)
+}
+
 /// What pods verify this server with: its own authority, or that of the certificate that it was given.
 ///
 /// # Errors
 /// When a file cannot be read.
-pub(crate) fn verifies(config: &Config, pki: &Pki) -> Result<String, StartError> {
+fn verifies(config: &Config, pki: &Pki) -> Result<String, StartError> {
     let Some(KeyFiles { certificate, .. }) = &config.serving else {
         return Ok(pki.ca.certificate.clone());
     };

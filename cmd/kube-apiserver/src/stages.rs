@@ -13,6 +13,7 @@
 pub(crate) mod engines;
 pub(crate) mod keys;
 mod layers;
+mod own_pki;
 mod prepared;
 mod readiness;
 mod servers;

@@ -1,7 +1,8 @@
-//! Documents that are served outside the API: JSON that does not change, `/version`, and the text of `/metrics`.
+//! Documents that are served outside the API: JSON that is rendered in advance, `/version`, and the text of `/metrics`.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 
@@ -55,10 +56,10 @@ fn go_arch() -> &'static str {
     }
 }
 
-/// Serves a JSON document that does not change, to GET and at its path alone.
+/// Serves a JSON document that is rendered in advance, to GET and at its path alone.
 #[derive(Debug)]
 pub struct StaticJson {
-    document: Bytes,
+    document: ArcSwap<Bytes>,
     media: &'static str,
 }
 
@@ -92,8 +93,18 @@ impl StaticJson {
         media: &'static str,
         document: &serde_json::Value,
     ) -> Result<Arc<Self>, serde_json::Error> {
-        let document = serde_json::to_vec(document)?.into();
+        let document = ArcSwap::from_pointee(serde_json::to_vec(document)?.into());
         Ok(Arc::new(StaticJson { document, media }))
+    }
+
+    /// Serves this one from now on.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON; then the one before stays.
+    pub fn replace(&self, document: &serde_json::Value) -> Result<(), serde_json::Error> {
+        self.document
+            .store(Arc::new(serde_json::to_vec(document)?.into()));
+        Ok(())
     }
 
     /// `/version`.
@@ -102,7 +113,7 @@ impl StaticJson {
     /// Never in practice: the document is plain strings.
     pub fn version() -> Result<Arc<Self>, serde_json::Error> {
         Ok(Arc::new(StaticJson {
-            document: serde_json::to_vec_pretty(&Version::default())?.into(),
+            document: ArcSwap::from_pointee(serde_json::to_vec_pretty(&Version::default())?.into()),
             media: JSON,
         }))
     }
@@ -111,7 +122,7 @@ impl StaticJson {
 #[async_trait::async_trait]
 impl Endpoint for StaticJson {
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
-        document_response(&request, self.media, || self.document.clone())
+        document_response(&request, self.media, || self.document.load().as_ref().clone())
     }
 }
 

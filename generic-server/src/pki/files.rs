@@ -38,14 +38,16 @@ fn open_at(now: OffsetDateTime, directory: &Path, names: &ServingNames) -> Resul
     let admin = issued(now, directory, "admin", &ca, None, || {
         ca.client_at(now, "kubernetes-admin", "system:masters")
     })?;
-    let service_account_key = key(directory)?;
+    let (service_account_key, service_account_public_keys) = account_keys(directory)?;
     Ok(Pki {
+        directory: Some(directory.to_path_buf()),
         ca,
         front_proxy_ca,
         serving,
         front_proxy_client,
         admin,
         service_account_key,
+        service_account_public_keys,
     })
 }
 
@@ -110,7 +112,8 @@ fn issued(
     Ok(made)
 }
 
-fn key(directory: &Path) -> Result<String, PkiError> {
+/// The key that signs service account tokens, and the public keys that are accepted.
+fn account_keys(directory: &Path) -> Result<(String, String), PkiError> {
     let path = directory.join("sa.key");
     let key = match read(&path)? {
         Some(key) => key,
@@ -124,8 +127,13 @@ fn key(directory: &Path) -> Result<String, PkiError> {
         path: path.clone(),
         problem: format!("is no usable private key ({e})"),
     })?;
-    write(&directory.join("sa.pub"), public.as_bytes())?;
-    Ok(key)
+    let file = directory.join("sa.pub");
+    // Those that have signed before are there, too, unless it is of another key.
+    if let Some(all) = read(&file)?.filter(|all| all.contains(public.trim_end())) {
+        return Ok((key, all));
+    }
+    write(&file, public.as_bytes())?;
+    Ok((key, public))
 }
 
 pub(super) fn paths(directory: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
@@ -292,9 +300,10 @@ pub(super) fn make_directory(path: &Path) -> Result<(), PkiError> {
     builder.create(path).map_err(failed("create", path))
 }
 
-/// Writes a file, and keeps what else was there beside it. True when there was something else.
-pub(super) fn replace(path: &Path, content: &str) -> Result<bool, PkiError> {
-    let before = read(path)?.filter(|before| before != content);
+/// Writes the first of some keys, and keeps what was there beside it when it is none of them. True when it is none of them.
+pub(super) fn replace(path: &Path, keys: &[&str]) -> Result<bool, PkiError> {
+    let content = keys.first().copied().unwrap_or_default();
+    let before = read(path)?.filter(|before| !keys.contains(&before.as_str()));
     if let Some(before) = &before {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".replaced");

@@ -14,11 +14,24 @@ use super::{PkiError, files};
 /// How long before an authority ends its successor is made, and begins to sign.
 const SUCCESSOR_BEFORE: Duration = Duration::days(180);
 const SIGNS_BEFORE: Duration = Duration::days(90);
+/// How old the newest key of service account tokens is when another one is made, and how long that one is accepted before it signs.
+const ACCOUNT_KEY_EVERY: Duration = Duration::days(365);
+const ACCOUNT_KEY_KNOWN: Duration = Duration::days(7);
+/// How many of them are accepted. Tokens of Secrets never expire, so a key is not dropped because it is old.
+const ACCOUNT_KEYS: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Pair {
     certificate: String,
     key: String,
+}
+
+/// A key of service account tokens.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct AccountKey {
+    key: String,
+    /// When it was made, in seconds since the epoch; 0 when that is not known.
+    since: i64,
 }
 
 /// What replicas have in common.
@@ -27,7 +40,12 @@ struct Pair {
 pub struct Shared {
     ca: Vec<Pair>,
     front_proxy_ca: Vec<Pair>,
-    service_account_key: String,
+    /// The first signs, all are accepted.
+    #[serde(default)]
+    service_account_keys: Vec<AccountKey>,
+    /// The only one, as it was stored before keys were rotated.
+    #[serde(default, skip_serializing)]
+    service_account_key: Option<String>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -62,12 +80,16 @@ impl Shared {
         Ok(Shared {
             ca: authority("ca", "kubernetes")?,
             front_proxy_ca: authority("front-proxy-ca", "front-proxy-ca")?,
-            service_account_key,
+            service_account_keys: vec![AccountKey {
+                key: service_account_key,
+                since: now.unix_timestamp(),
+            }],
+            service_account_key: None,
         })
     }
 
-    /// Brings the authorities up to date: those that have ended go, those that will end get a successor, which signs in time. True
-    /// when something has changed and is to be stored.
+    /// Brings authorities and keys up to date: authorities that have ended go, those that will end get a successor, which signs in
+    /// time; a key of service account tokens gets one every year. True when something has changed and is to be stored.
     ///
     /// # Errors
     /// When a certificate cannot be read, or none can be made.
@@ -79,6 +101,7 @@ impl Shared {
         let before = self.clone();
         rotate(now, &mut self.ca, "kubernetes")?;
         rotate(now, &mut self.front_proxy_ca, "front-proxy-ca")?;
+        rotate_account_keys(now, &mut self.service_account_keys)?;
         Ok(before != *self)
     }
 
@@ -93,12 +116,21 @@ impl Shared {
         for (name, pairs) in [("ca", &self.ca), ("front-proxy-ca", &self.front_proxy_ca)] {
             let (certificate, key) = files::paths(directory, name);
             let bundle: String = pairs.iter().map(|pair| line_ended(&pair.certificate)).collect();
-            let own = pairs.first().map_or("", |pair| &pair.key);
+            let keys: Vec<&str> = pairs.iter().map(|pair| pair.key.as_str()).collect();
             // The key first: a certificate is only there when its key is.
-            replaced |= files::replace(&key, own)?;
+            replaced |= files::replace(&key, &keys)?;
             files::write(&certificate, bundle.as_bytes())?;
         }
-        replaced |= files::replace(&directory.join("sa.key"), &self.service_account_key)?;
+        let keys: Vec<&str> = self
+            .service_account_keys
+            .iter()
+            .map(|one| one.key.as_str())
+            .collect();
+        let public = keys.iter().map(|key| public_key(key).map(|pem| line_ended(&pem)));
+        let public: String = public.collect::<Result<_, _>>()?;
+        // What is accepted first: nothing signs with what is not.
+        files::write(&directory.join("sa.pub"), public.as_bytes())?;
+        replaced |= files::replace(&directory.join("sa.key"), &keys)?;
         Ok(replaced)
     }
 
@@ -107,13 +139,25 @@ impl Shared {
     /// # Errors
     /// What is wrong with it.
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
-        let shared: Shared = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let mut shared: Shared = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let before = shared
+            .service_account_key
+            .take()
+            .filter(|_| shared.service_account_keys.is_empty());
+        shared
+            .service_account_keys
+            .extend(before.map(|key| AccountKey { key, since: 0 }));
         for pair in shared.ca.iter().chain(&shared.front_proxy_ca) {
             Authority::load(&pair.certificate, &pair.key).map_err(|error| error.to_string())?;
         }
-        public_key(&shared.service_account_key).map_err(|error| error.to_string())?;
-        match shared.ca.is_empty() || shared.front_proxy_ca.is_empty() {
-            true => Err("an authority is missing".into()),
+        for one in &shared.service_account_keys {
+            public_key(&one.key).map_err(|error| error.to_string())?;
+        }
+        if shared.ca.is_empty() || shared.front_proxy_ca.is_empty() {
+            return Err("an authority is missing".into());
+        }
+        match shared.service_account_keys.is_empty() {
+            true => Err("the key of service account tokens is missing".into()),
             false => Ok(shared),
         }
     }
@@ -162,6 +206,38 @@ fn rotate(now: OffsetDateTime, all: &mut Vec<Pair>, common_name: &str) -> Result
     Ok(())
 }
 
+fn rotate_account_keys(now: OffsetDateTime, all: &mut Vec<AccountKey>) -> Result<(), PkiError> {
+    let now = now.unix_timestamp();
+    for one in all.iter_mut() {
+        // Not known, or the clock was ahead.
+        if one.since == 0 || one.since > now {
+            one.since = now;
+        }
+    }
+    let newest = all.iter().map(|one| one.since).max();
+    if newest.is_none_or(|since| now - since >= ACCOUNT_KEY_EVERY.whole_seconds()) {
+        all.push(AccountKey {
+            key: generate_key()?,
+            since: now,
+        });
+    }
+    let known = |one: &AccountKey| now - one.since >= ACCOUNT_KEY_KNOWN.whole_seconds();
+    let signer = all.iter().enumerate().skip(1).filter(|(_, one)| known(one));
+    let signer = signer
+        .max_by_key(|(_, one)| one.since)
+        .map(|(at, one)| (at, one.since));
+    if let (Some((at, since)), Some(first)) = (signer, all.first())
+        && since > first.since
+    {
+        all[..=at].rotate_right(1);
+    }
+    if let Some((_, accepted)) = all.split_first_mut() {
+        accepted.sort_by_key(|one| std::cmp::Reverse(one.since));
+    }
+    all.truncate(ACCOUNT_KEYS);
+    Ok(())
+}
+
 fn line_ended(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
 }
@@ -191,7 +267,9 @@ mod tests {
             (3651, true, 1, false),
             (6900, false, 1, false),
         ] {
-            let changed = shared.rotate_at(now + Duration::days(days)).unwrap();
+            let before = shared.ca.clone();
+            shared.rotate_at(now + Duration::days(days)).unwrap();
+            let changed = shared.ca != before;
             assert_eq!(
                 (changed, shared.ca.len(), *signs(&shared) == first),
                 (changes, trusted, first_signs),
@@ -201,6 +279,56 @@ mod tests {
         // Nobody was there for years.
         assert!(shared.rotate_at(now + Duration::days(20_000)).unwrap());
         assert_eq!((shared.ca.len(), shared.front_proxy_ca.len()), (1, 1));
+    }
+
+    #[test]
+    fn account_keys_overlap() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = OffsetDateTime::now_utc();
+        let at = |days: i64| now + Duration::days(days);
+        let mut shared = Shared::of_directory_at(now, dir.path()).unwrap();
+        let first = shared.service_account_keys[0].key.clone();
+        // As it was stored before: its age is not known, and counts from now on.
+        let mut json = shared.to_json();
+        json["serviceAccountKeys"] = serde_json::Value::Null;
+        json.as_object_mut().unwrap().remove("serviceAccountKeys");
+        json["serviceAccountKey"] = first.as_str().into();
+        let mut old = Shared::from_json(json.to_string().as_bytes()).unwrap();
+        assert!(old.rotate_at(now).unwrap());
+        assert!(old == shared);
+
+        for (days, changes, accepted, first_signs) in [
+            (0, false, 1, true),
+            (364, false, 1, true),
+            (366, true, 2, true),
+            (372, false, 2, true),
+            (374, true, 2, false),
+            (700, false, 2, false),
+            (735, true, 3, false),
+        ] {
+            let changed = shared.rotate_at(at(days)).unwrap();
+            let keys = &shared.service_account_keys;
+            assert_eq!(
+                (changed, keys.len(), keys[0].key == first),
+                (changes, accepted, first_signs),
+                "after {days} days"
+            );
+            let replaced = shared.write(dir.path()).unwrap();
+            assert!(!replaced, "a key that is rotated is none of another server");
+            let pki = Pki::open(dir.path(), &ServingNames::default()).unwrap();
+            assert_eq!(pki.service_account_key, keys[0].key);
+            let public = pki
+                .service_account_public_keys
+                .matches("BEGIN PUBLIC KEY")
+                .count();
+            assert_eq!(public, accepted, "after {days} days");
+        }
+        for year in 3..40 {
+            shared.rotate_at(at(year * 366)).unwrap();
+        }
+        let keys = &shared.service_account_keys;
+        assert_eq!(keys.len(), ACCOUNT_KEYS);
+        assert!(keys.iter().all(|one| one.key != first), "the oldest goes");
     }
 
     #[test]
@@ -242,7 +370,11 @@ mod tests {
         for (field, value) in [
             ("ca", serde_json::json!([])),
             ("ca", serde_json::json!([{"certificate": "x", "key": "y"}])),
-            ("serviceAccountKey", "nonsense".into()),
+            ("serviceAccountKeys", serde_json::json!([])),
+            (
+                "serviceAccountKeys",
+                serde_json::json!([{"key": "nonsense", "since": 1}]),
+            ),
             ("frontProxyCa", serde_json::Value::Null),
         ] {
             let mut json = shared.to_json();

@@ -1,6 +1,6 @@
 //! Bearer tokens: which are accepted, and who makes those of service accounts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -25,6 +25,10 @@ use crate::tokens::service_account::{
 };
 use crate::tokens::{TokenObjectKind, TokenObjects};
 
+const SIGNING_FLAG: &str = "--service-account-signing-key-file";
+const KEY_FLAG: &str = "--service-account-key-file";
+const OWN_KEYS: &str = "the server's own keys of service accounts";
+
 /// The parts of access that are about tokens.
 pub(super) struct Tokens {
     pub(super) authenticator: Arc<dyn TokenAuthenticator>,
@@ -41,33 +45,15 @@ pub(super) fn build(
 ) -> Result<Tokens, AccessError> {
     let (issuers, audiences) = (&options.tokens.issuers, options.tokens.audiences.clone());
     let issuer = issuers.first().cloned().unwrap_or_default();
-    let signing = match &options.tokens.signing_key_file {
-        Some(file) => read("--service-account-signing-key-file", file)?,
-        None => pki.service_account_key.clone(),
-    };
-    let key = SigningKey::from_pem(&signing)
-        .map_err(|error| AccessError::Option(format!("--service-account-signing-key-file: {error}")))?;
-    let files = options.tokens.key_files.clone();
-    let read_keys = move || -> Result<PublicKeys, AccessError> {
-        let mut texts = vec![signing.clone()];
-        for file in &files {
-            texts.push(read("--service-account-key-file", file)?);
-        }
-        PublicKeys::from_pem(texts.iter().map(String::as_str))
-            .map_err(|error| AccessError::Option(format!("--service-account-key-file: {error}")))
-    };
-    let keys = read_keys()?;
+    let sources = KeySources::new(options, pki)?;
+    let (signing, keys) = sources.read()?;
     let jwks_uri = format!("{}/openid/v1/jwks", issuer.trim_end_matches('/'));
     let whole = |media, document: &Value| StaticJson::of_type(media, document).map_err(AccessError::Document);
+    let discovery = whole("application/json", &keys.discovery(&issuer, &jwks_uri))?;
+    let jwks = whole("application/jwk-set+json", &keys.jwks())?;
     let endpoints = vec![
-        (
-            "/.well-known/openid-configuration",
-            whole("application/json", &keys.discovery(&issuer, &jwks_uri))?,
-        ),
-        (
-            "/openid/v1/jwks",
-            whole("application/jwk-set+json", &keys.jwks())?,
-        ),
+        ("/.well-known/openid-configuration", discovery.clone()),
+        ("/openid/v1/jwks", jwks.clone()),
     ];
 
     let objects: Arc<dyn TokenObjects> = Arc::new(Objects(directory.clone()));
@@ -85,24 +71,90 @@ pub(super) fn build(
     let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || deletions.count()))
         .map_err(|_| AccessError::Randomness)?;
     let cache = authenticator.clone();
-    reload.watch(
-        "service account keys",
-        options.tokens.key_files.clone(),
-        move || {
-            let read = read_keys().map_err(|error| error.to_string())?;
-            keys.store(Arc::new(read));
-            cache.clear();
-            Ok(())
-        },
-    );
+    let signer = Arc::new(ArcSwap::from_pointee(Signer::new(&issuer, signing)));
+    let kept = signer.clone();
+    reload.watch("service account keys", sources.files(), move || {
+        let (signing, read) = sources.read().map_err(|error| error.to_string())?;
+        let documents = [
+            (&discovery, read.discovery(&issuer, &jwks_uri)),
+            (&jwks, read.jwks()),
+        ];
+        for (endpoint, document) in documents {
+            endpoint.replace(&document).map_err(|error| error.to_string())?;
+        }
+        keys.store(Arc::new(read));
+        // A key signs when it is accepted.
+        kept.store(Arc::new(Signer::new(&issuer, signing)));
+        cache.clear();
+        Ok(())
+    });
     Ok(Tokens {
         authenticator,
-        issuer: Arc::new(Issuer {
-            signer: Signer::new(&issuer, key),
-            audiences,
-        }),
+        issuer: Arc::new(Issuer { signer, audiences }),
         endpoints,
     })
+}
+
+/// Where the keys of service account tokens come from.
+struct KeySources {
+    signing: SigningSource,
+    /// The server's own public keys, among them those that signed before.
+    own_public: Option<PathBuf>,
+    /// The files of `--service-account-key-file`.
+    more: Vec<PathBuf>,
+}
+
+enum SigningSource {
+    /// Named by a flag and read once, as upstream has it, or in memory.
+    Text(String),
+    /// The server's own, which is rotated.
+    File(PathBuf),
+}
+
+impl KeySources {
+    fn new(options: &AccessOptions, pki: &Pki) -> Result<Self, AccessError> {
+        let given = options.tokens.signing_key_file.as_ref();
+        let signing = match (given, pki.file("sa.key")) {
+            (Some(file), _) => SigningSource::Text(read(SIGNING_FLAG, file)?),
+            (None, Some(file)) => SigningSource::File(file),
+            (None, None) => SigningSource::Text(pki.service_account_key.clone()),
+        };
+        Ok(KeySources {
+            signing,
+            own_public: pki.file("sa.pub").filter(|_| given.is_none()),
+            more: options.tokens.key_files.clone(),
+        })
+    }
+
+    /// The files that can change.
+    fn files(&self) -> Vec<PathBuf> {
+        let signing = match &self.signing {
+            SigningSource::Text(_) => None,
+            SigningSource::File(file) => Some(file),
+        };
+        let all = signing.into_iter().chain(&self.own_public).chain(&self.more);
+        all.cloned().collect()
+    }
+
+    /// The key that signs, and all that are accepted.
+    fn read(&self) -> Result<(SigningKey, PublicKeys), AccessError> {
+        let signing = match &self.signing {
+            SigningSource::Text(text) => text.clone(),
+            SigningSource::File(file) => read(OWN_KEYS, file)?,
+        };
+        let mut texts = vec![signing];
+        if let Some(file) = &self.own_public {
+            texts.push(read(OWN_KEYS, file)?);
+        }
+        for file in &self.more {
+            texts.push(read(KEY_FLAG, file)?);
+        }
+        let key = SigningKey::from_pem(&texts[0])
+            .map_err(|error| AccessError::Option(format!("{SIGNING_FLAG}: {error}")))?;
+        let keys = PublicKeys::from_pem(texts.iter().map(String::as_str))
+            .map_err(|error| AccessError::Option(format!("{KEY_FLAG}: {error}")))?;
+        Ok((key, keys))
+    }
 }
 
 fn read(flag: &str, file: &Path) -> Result<String, AccessError> {
@@ -152,7 +204,7 @@ impl TokenObjects for Objects {
 /// Signs what the service account resource has checked.
 #[derive(Debug)]
 struct Issuer {
-    signer: Signer,
+    signer: Arc<ArcSwap<Signer>>,
     audiences: Vec<String>,
 }
 
@@ -176,6 +228,7 @@ impl TokenIssuer for Issuer {
         });
         let token = self
             .signer
+            .load()
             .issue(&service_account::TokenClaims {
                 namespace: claims.namespace.clone(),
                 service_account: ObjectRef {

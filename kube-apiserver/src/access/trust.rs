@@ -14,14 +14,31 @@ use super::AccessError;
 /// whom to trust, and a key in the data directory is not among them.
 #[derive(Debug, Clone)]
 pub(super) struct Bundle {
-    /// The flag that names the file.
-    pub(super) flag: &'static str,
-    /// The server's own authority, PEM.
-    pub(super) own: String,
-    pub(super) file: Option<PathBuf>,
+    /// What errors begin with: the flag that names the file.
+    flag: &'static str,
+    /// The server's own authority, PEM, for when there is no file.
+    own: String,
+    /// The file that the flag names, else the one in which the server keeps its own, which grows by a successor in time.
+    file: Option<PathBuf>,
 }
 
 impl Bundle {
+    /// `own`: the server's own authority, PEM, and where it is kept.
+    pub(super) fn new(
+        (flag, given): (&'static str, Option<&Path>),
+        (own, own_file): (&str, Option<PathBuf>),
+    ) -> Self {
+        let (flag, file) = match given {
+            Some(file) => (flag, Some(file.to_path_buf())),
+            None => ("the server's own authority", own_file),
+        };
+        Bundle {
+            flag,
+            own: own.to_owned(),
+            file,
+        }
+    }
+
     /// The certificates, PEM.
     pub(super) fn pem(&self) -> Result<String, AccessError> {
         let Some(file) = &self.file else {

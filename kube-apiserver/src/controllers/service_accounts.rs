@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use generic_server::registry::cache::ChangeKind;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::{REST, follow};
@@ -25,15 +26,25 @@ pub(super) async fn accounts(client: Client) {
     keep(&client, at, "default", &account).await;
 }
 
-/// The CA that pods verify this server with.
-pub(super) async fn root_ca(client: Client, ca: String) {
+/// The CA that pods verify this server with, as it is now.
+pub(super) async fn root_ca(client: Client, mut current: watch::Receiver<String>) {
+    loop {
+        let ca = current.borrow_and_update().clone();
+        tokio::select! {
+            () = keep_root_ca(&client, &ca) => return,
+            Ok(()) = current.changed() => {}
+        }
+    }
+}
+
+async fn keep_root_ca(client: &Client, ca: &str) {
     let at = ("", "configmaps");
     let map = |namespace: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": ca},
             "metadata": {"name": "kube-root-ca.crt", "namespace": namespace, "annotations": {"kubernetes.io/description":
                 "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."}}})
     };
-    keep(&client, at, "kube-root-ca.crt", &map).await;
+    keep(client, at, "kube-root-ca.crt", &map).await;
 }
 
 /// Keeps an object of one name in every active namespace.

@@ -3,7 +3,7 @@
 use control_plane::ControlPlane;
 use generic_server::pki::{Authority, Pki, ServingNames, kubeconfig};
 use serde_json::json;
-use test_support::{Client, plane, plane_with};
+use test_support::{Client, eventually, plane, plane_with};
 
 #[tokio::test]
 async fn strangers_are_told_so() {
@@ -189,6 +189,54 @@ async fn keys_of_tokens_are_read_again() {
     std::fs::write(&trusted, new).expect("a file");
     assert_eq!(plane.reload().await, ["service account keys"]);
     holder.get(path).await.expect(401);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn own_keys_and_authorities_are_rotated_while_serving() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    let (plane, client) = plane_with(|builder| builder.data_dir(&data).with(on_disk)).await;
+    let before = new_account(&client, "before").await;
+    let next = Pki::in_memory(&ServingNames::default()).expect("keys");
+    let file = |name: &str| data.join("pki").join(name);
+    let append = |name: &str, more: &str| {
+        let text = std::fs::read_to_string(file(name)).expect("a file");
+        std::fs::write(file(name), format!("{text}{more}")).expect("a file");
+    };
+    append("ca.crt", &next.ca.certificate);
+    append("sa.pub", &next.service_account_public_keys);
+    std::fs::write(file("sa.key"), &next.service_account_key).expect("a file");
+    assert_eq!(plane.reload().await, ["client CA", "service account keys"]);
+
+    // A new key signs, and what the one before has signed is good.
+    let after = new_account(&client, "after").await;
+    let key_id = |token: &str| token.split('.').next().expect("a header").to_owned();
+    assert_ne!(key_id(&before), key_id(&after));
+    for token in [before, after] {
+        let holder = client.anonymous(plane.ca_certificate());
+        let holder = holder.header("authorization", &format!("Bearer {token}"));
+        holder.get("/api").await.expect(200);
+    }
+    let published = client.get("/openid/v1/jwks").await.expect(200);
+    assert_eq!(published["keys"].as_array().map(Vec::len), Some(2));
+    // Certificates of the successor are accepted, and pods learn of it.
+    let jane = next.ca.client("jane", "system:masters").expect("a certificate");
+    let config = kubeconfig(&plane.url(), plane.ca_certificate(), &jane);
+    let jane = Client::from_kubeconfig(config.as_bytes());
+    jane.get("/api/v1/namespaces").await.expect(200);
+    eventually("kube-root-ca.crt has both authorities", || async {
+        let path = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt";
+        let map = client.get(path).await;
+        let text = map.json["data"]["ca.crt"].as_str().unwrap_or_default();
+        (text.matches("BEGIN CERTIFICATE").count() == 2).then_some(())
+    })
+    .await;
+
+    // A file that does not hold what it should changes nothing.
+    std::fs::write(file("sa.key"), "nonsense").expect("a file");
+    assert!(plane.reload().await.is_empty());
+    new_account(&client, "later").await;
     plane.stop().await;
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct KeyFiles {
 
 impl KeyFiles {
     /// Both files, or none: that they go together is checked when they are parsed.
-    pub(super) fn of(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Option<Self> {
+    pub(crate) fn of(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Option<Self> {
         let (certificate, key) = (certificate?, key?);
         Some(KeyFiles { certificate, key })
     }

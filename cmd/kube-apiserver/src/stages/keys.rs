@@ -25,12 +25,28 @@ pub(crate) fn named_key(flag: &str, files: &KeyFiles) -> Result<Arc<CertifiedKey
     })
 }
 
+/// The files that flags name, else those that the server keeps and renews itself, with what errors call them. `None` when there are
+/// no files at all.
+fn given_or_own(
+    (flags, given): (&'static str, Option<&KeyFiles>),
+    pki: &Pki,
+    name: &str,
+) -> Option<(&'static str, KeyFiles)> {
+    if let Some(files) = given {
+        return Some((flags, files.clone()));
+    }
+    let certificate = pki.file(&format!("{name}.crt"));
+    let files = KeyFiles::of(certificate, pki.file(&format!("{name}.key")))?;
+    Some(("the server's own certificate", files))
+}
+
 /// The TLS of the listener: with the serving certificate that the options name, else with the server's own.
 pub(super) fn serving_tls(config: &Config, pki: &Pki, reload: &mut Reload) -> Result<Arc<Tls>, StartError> {
-    let Some(files) = config.serving.clone() else {
+    let given = ("--tls-cert-file, --tls-private-key-file", config.serving.as_ref());
+    let Some((what, files)) = given_or_own(given, pki, "apiserver") else {
         return Ok(Arc::new(Tls::new(TlsOptions::new(pki.serving_key()?))?));
     };
-    let key = named_key("--tls-cert-file, --tls-private-key-file", &files)?;
+    let key = named_key(what, &files)?;
     let tls = Arc::new(Tls::new(TlsOptions::new(key))?);
     let kept = tls.clone();
     reload.watch("serving certificate", files.both(), move || {
@@ -43,10 +59,12 @@ pub(super) fn serving_tls(config: &Config, pki: &Pki, reload: &mut Reload) -> Re
 
 /// The client certificate that vouches for this server to extension servers: the one that the options name, else its own.
 pub(super) fn proxy_key(config: &Config, pki: &Pki, reload: &mut Reload) -> Result<ProxyKey, StartError> {
-    let Some(files) = config.proxy_client.clone() else {
+    let flags = "--proxy-client-cert-file, --proxy-client-key-file";
+    let given = (flags, config.proxy_client.as_ref());
+    let Some((what, files)) = given_or_own(given, pki, "front-proxy-client") else {
         return Ok(Arc::new(ArcSwap::new(pki.front_proxy_client.certified_key()?)));
     };
-    let key = named_key("--proxy-client-cert-file, --proxy-client-key-file", &files)?;
+    let key = named_key(what, &files)?;
     let current = Arc::new(ArcSwap::new(key));
     let kept = current.clone();
     reload.watch("proxy client certificate", files.both(), move || {

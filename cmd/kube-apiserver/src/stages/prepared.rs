@@ -12,6 +12,7 @@ use generic_server::lifecycle::Timeline;
 use generic_server::startup::{self, STORE_TIMEOUT, retry_while_slow};
 use kube_apiserver::{Facts, Masters, authorization, follow_rbac};
 use machinery::GroupResource;
+use tokio::sync::watch;
 
 use super::keys;
 use super::readiness::Stage;
@@ -43,11 +44,11 @@ pub(super) struct Prepared {
     followers: Vec<Task>,
     kubeconfig_file: Option<PathBuf>,
     /// What `kube-root-ca.crt` holds.
-    root_ca: String,
+    root_ca: watch::Receiver<String>,
 }
 
 impl Prepared {
-    pub(super) async fn new(servers: Servers) -> Result<Self, StartError> {
+    pub(super) async fn new(mut servers: Servers) -> Result<Self, StartError> {
         let stores = &servers.stores;
         wait_for_keys(stores.encryption.as_deref()).await;
         let started = retry_while_slow(|| servers.custom.start(&stores.tasks)).await;
@@ -84,9 +85,10 @@ impl Prepared {
                 "admission configuration cannot be read: not ready, and writes are refused"
             );
         }
+        let stores = &mut servers.stores;
         let url = local_url(stores.listener.address());
         Ok(Prepared {
-            root_ca: replicas::verifies(&stores.config, &stores.pki)?,
+            root_ca: replicas::root_ca(&stores.config, &stores.pki, &mut stores.reload)?,
             kubeconfig_file: keys::write_kubeconfig(&stores.config, &stores.pki, &url)?,
             servers,
             facts,
@@ -146,6 +148,13 @@ impl Prepared {
             if config.controllers.runs(controller.name) {
                 tasks.spawn(controller.name, controller.run);
             }
+        }
+        if let Some(own) = stores.own_pki {
+            let kubeconfig = self
+                .kubeconfig_file
+                .clone()
+                .map(|file| (file, local_url(running.address())));
+            tasks.spawn("own certificates", own.keep(kubeconfig));
         }
         let reload = Arc::new(stores.reload);
         tasks.spawn("files", reload.clone().follow());

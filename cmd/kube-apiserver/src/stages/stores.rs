@@ -19,8 +19,9 @@ use generic_server::startup::STORE_TIMEOUT;
 use machinery::GroupResource;
 
 use super::engines;
+use super::own_pki::OwnPki;
+use crate::StartError;
 use crate::config::{Config, EncryptionFile, Storage};
-use crate::{StartError, replicas};
 
 /// Open stores, and what every later stage needs beside them.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(super) struct Stores {
     /// Where members of the cluster reach this server.
     pub(super) advertise: IpAddr,
     pub(super) pki: Arc<Pki>,
+    /// What keeps the files of it up to date; `None` when it is in memory.
+    pub(super) own_pki: Option<OwnPki>,
     pub(super) storage: StorageFactory,
     pub(super) encryption: Option<Arc<Encryption>>,
     /// Filled by the servers.
@@ -62,12 +65,13 @@ impl Stores {
             .with_overrides(engines::open_overrides(&config.storage.engine)?)
             .with_encryption(encryption.clone())
             .with_unsafe_deletion(config.features.unsafe_deletion);
-        let pki = Arc::new(open_pki(&config, advertise, &storage, encryption.as_deref()).await?);
+        let (pki, own_pki) = open_pki(&config, advertise, &storage, encryption.as_deref()).await?;
         let stores = Stores {
             config,
             listener,
             advertise,
-            pki,
+            pki: Arc::new(pki),
+            own_pki,
             storage,
             encryption,
             directory: Arc::new(Directory::default()),
@@ -123,32 +127,26 @@ impl Stores {
     }
 }
 
-/// The server's own authorities and certificates: in the data directory, or in memory without one.
-///
-/// Replicas on one etcd that were given none of them take theirs from it.
+/// The server's own authorities and certificates, and what renews them: in the data directory, or in memory without one.
 async fn open_pki(
     config: &Config,
     advertise: IpAddr,
     storage: &StorageFactory,
     encryption: Option<&Encryption>,
-) -> Result<Pki, StartError> {
+) -> Result<(Pki, Option<OwnPki>), StartError> {
     let names = ServingNames {
         extra: vec![advertise.to_string(), host_name()],
         service_ips: config.service_cidrs.iter().map(|cidr| cidr.nth(1)).collect(),
         ..ServingNames::default()
     };
-    let Some(dir) = &config.data_dir else {
-        return Ok(Pki::in_memory(&names)?);
+    let Some(own) = OwnPki::new(config, names.clone(), storage) else {
+        return Ok((Pki::in_memory(&names)?, None));
     };
-    let dir = dir.join("pki");
-    if replicas::agrees(config) {
-        if let Some(encryption) = encryption {
-            let secrets = [GroupResource::new("", "secrets")];
-            encryption.wait_for_keys(&secrets, STORE_TIMEOUT).await;
-        }
-        replicas::agree(storage, &config.storage.prefix, &dir).await?;
+    if let Some(encryption) = encryption.filter(|_| own.is_shared()) {
+        let secrets = [GroupResource::new("", "secrets")];
+        encryption.wait_for_keys(&secrets, STORE_TIMEOUT).await;
     }
-    Ok(Pki::open(&dir, &names)?)
+    Ok((own.open().await?, Some(own)))
 }
 
 /// Encryption at rest, when a file says so, with its health checks and metrics.
