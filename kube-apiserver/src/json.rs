@@ -198,18 +198,19 @@ fn empty(value: &Value) -> bool {
     }
 }
 
-/// Counts how often fields are looked up, by which tests tell what a pass over an object costs.
+/// Counts steps, by which tests tell what a pass over an object or a role costs.
 #[cfg(test)]
 pub(crate) mod steps {
     use std::cell::Cell;
 
     thread_local!(static STEPS: Cell<usize> = const { Cell::new(0) });
 
-    pub(super) fn count() {
+    /// Counts a step: a look-up of a field, or a comparison.
+    pub(crate) fn count() {
         STEPS.set(STEPS.get() + 1);
     }
 
-    /// How many look-ups an action makes on this thread.
+    /// How many steps an action makes on this thread.
     pub(crate) fn of(act: impl FnOnce()) -> usize {
         let before = STEPS.get();
         act();

@@ -8,6 +8,7 @@ mod admission;
 mod coverage;
 pub mod escalation;
 mod index;
+mod role;
 mod rule;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use machinery::go;
 use machinery::{limits, meta};
 use serde_json::Value;
 
+use super::role::Role;
 use super::rule::PolicyRule;
 
 /// The kinds that RBAC is made of.
@@ -59,8 +60,6 @@ impl<'a> Change<'a> {
     }
 }
 
-type Rules = Arc<[PolicyRule]>;
-
 /// A binding with its subjects as user names and groups.
 #[derive(Debug)]
 struct Binding {
@@ -81,9 +80,8 @@ struct Subject {
     printed: String,
 }
 
-/// Sees a binding, the subject that matched, and the role's rules; `Some` ends the search.
-type Look<'l, 'i, T> =
-    dyn FnMut(&'i Binding, &'i Subject, Result<&'i [PolicyRule], Missing<'i>>) -> Option<T> + 'l;
+/// Sees a binding, the subject that matched, and the role; `Some` ends the search.
+type Look<'l, 'i, T> = dyn FnMut(&'i Binding, &'i Subject, Result<&'i Role, Missing<'i>>) -> Option<T> + 'l;
 
 /// Of each subject its bindings, by their names; with each the place among the binding's subjects.
 type BySubject = imbl::HashMap<Arc<str>, imbl::OrdMap<Arc<str>, (Arc<Binding>, usize)>>;
@@ -99,9 +97,9 @@ struct Bindings {
 /// All roles and bindings at one moment. Cloning is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
-    cluster_roles: imbl::HashMap<Arc<str>, Rules>,
+    cluster_roles: imbl::HashMap<Arc<str>, Arc<Role>>,
     /// By namespace and name.
-    roles: imbl::HashMap<Arc<str>, imbl::HashMap<Arc<str>, Rules>>,
+    roles: imbl::HashMap<Arc<str>, imbl::HashMap<Arc<str>, Arc<Role>>>,
     cluster_bindings: Bindings,
     bindings: imbl::HashMap<Arc<str>, Bindings>,
 }
@@ -164,20 +162,16 @@ impl Index {
     pub(super) fn apply(&mut self, change: &Change<'_>) {
         let name: Arc<str> = change.name.into();
         let namespace: Arc<str> = change.namespace.into();
-        let rules = || {
-            change
-                .object
-                .map(|object| Rules::from(PolicyRule::read_all(object)))
-        };
+        let role = || change.object.map(|object| Arc::new(Role::read(object)));
         match change.kind {
-            Kind::ClusterRole => match rules() {
-                Some(rules) => drop(self.cluster_roles.insert(name, rules)),
+            Kind::ClusterRole => match role() {
+                Some(role) => drop(self.cluster_roles.insert(name, role)),
                 None => drop(self.cluster_roles.remove(&name)),
             },
             Kind::Role => {
                 let mut roles = self.roles.get(&namespace).cloned().unwrap_or_default();
-                match rules() {
-                    Some(rules) => drop(roles.insert(name, rules)),
+                match role() {
+                    Some(role) => drop(roles.insert(name, role)),
                     None => drop(roles.remove(&name)),
                 }
                 if roles.is_empty() {
@@ -210,7 +204,7 @@ impl Index {
             attributes.namespace,
             &mut |binding, subject, outcome| {
                 match outcome {
-                    Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+                    Ok(role) if role.allows(attributes) => {
                         return Some(binding.describe(subject));
                     }
                     Ok(_) => {}
@@ -231,11 +225,11 @@ impl Index {
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<&PolicyRule>, Vec<String>) {
         let mut rules = Vec::new();
         let mut errors = Vec::new();
-        let mut roles: HashSet<*const PolicyRule> = HashSet::new();
+        let mut roles: HashSet<*const Role> = HashSet::new();
         self.visit::<()>(user, namespace, &mut |_, _, outcome| {
             match outcome {
-                Ok(found) if found.is_empty() || !roles.insert(found.as_ptr()) => {}
-                Ok(found) => rules.extend(found),
+                Ok(role) if !roles.insert(std::ptr::from_ref(role)) => {}
+                Ok(role) => rules.extend(role.rules()),
                 Err(missing) => errors.push(missing.to_string()),
             }
             None
@@ -245,7 +239,7 @@ impl Index {
 
     /// The rules of a role that a binding in `namespace` (empty: of the cluster) refers to; `None` when there is no such role.
     pub fn rules_of(&self, role_kind: &str, role: &str, namespace: &str) -> Option<&[PolicyRule]> {
-        self.resolve(role_kind, role, namespace).ok()
+        self.resolve(role_kind, role, namespace).ok().map(Role::rules)
     }
 
     fn resolve<'a, 'n>(
@@ -253,24 +247,24 @@ impl Index {
         kind: &'n str,
         role: &'n str,
         namespace: &str,
-    ) -> Result<&'a [PolicyRule], Missing<'n>> {
+    ) -> Result<&'a Role, Missing<'n>> {
         match kind {
             "ClusterRole" => self
                 .cluster_roles
                 .get(role)
-                .map(|r| &**r)
+                .map(Arc::as_ref)
                 .ok_or(Missing::ClusterRole(role)),
             "Role" => self
                 .roles
                 .get(namespace)
                 .and_then(|roles| roles.get(role))
-                .map(|r| &**r)
+                .map(Arc::as_ref)
                 .ok_or(Missing::Role(role)),
             other => Err(Missing::Kind(other)),
         }
     }
 
-    /// Shows every binding of a user with its rules, those of the cluster first, until `look` has found something.
+    /// Shows every binding of a user with its role, those of the cluster first, until `look` has found something.
     fn visit<'i, T>(&'i self, user: &User, namespace: &str, look: &mut Look<'_, 'i, T>) -> Option<T> {
         let local = if namespace.is_empty() {
             None

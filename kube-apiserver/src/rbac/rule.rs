@@ -105,8 +105,9 @@ fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     if subresource.is_empty() {
         return rule == resource;
     }
-    match rule.split_once('/') {
-        Some((first, rest)) => rest == subresource && (first == "*" || first == resource),
-        None => false,
-    }
+    let of = |resource| {
+        let rest = rule.strip_prefix(resource)?;
+        rest.strip_prefix('/')
+    };
+    of(resource) == Some(subresource) || of("*") == Some(subresource)
 }
