@@ -4,16 +4,17 @@
 
 mod features;
 mod requests;
+mod services;
+mod stores;
 mod trust;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use generic_server::registry::cache::StoredForm;
 use kube_apiserver::{AccessOptions, Cidr, PluginSelection};
-use machinery::GroupResource;
 use storage::EngineKind;
 
 use crate::logging;
@@ -21,11 +22,9 @@ use crate::options::{Options, StorageBackend, StorageMediaType, data_directory};
 
 pub(crate) use features::{Controllers, Features};
 pub(crate) use requests::Requests;
+pub(crate) use stores::{EncryptionFile, Engine, Etcd, Storage};
 pub(crate) use trust::KeyFiles;
 use trust::{FrontProxy, ServiceAccountTokens};
-
-/// Bits of a range of cluster IPs, at most. Upstream's figure.
-const CIDR_BITS: u8 = 20;
 
 /// The options, checked and in the form that the parts of the server take.
 #[derive(Debug)]
@@ -51,60 +50,6 @@ pub(crate) struct Config {
     pub(crate) custom_resource_limits: apiextensions_server::Limits,
     /// What is accepted without effect, one line each.
     pub(crate) warnings: Vec<String>,
-}
-
-/// Where objects are stored.
-#[derive(Debug)]
-pub(crate) struct Storage {
-    pub(crate) engine: Engine,
-    /// What all keys begin with: a slash in front and none behind, whatever the flag has; empty for no prefix.
-    pub(crate) prefix: String,
-    /// How built-in kinds are stored.
-    pub(crate) stored_form: StoredForm,
-    /// What past states in caches may take.
-    pub(crate) cache_history_bytes: usize,
-    /// How often an embedded store is read through; zero never.
-    pub(crate) scrub_every: Duration,
-    /// How often objects are counted for the metrics; zero never.
-    pub(crate) count_every: Duration,
-    /// How often the store's size is looked up for the metrics; zero never.
-    pub(crate) measure_every: Duration,
-    pub(crate) healthcheck_timeout: Duration,
-    pub(crate) readycheck_timeout: Duration,
-}
-
-/// The engine and its own settings.
-#[derive(Debug)]
-pub(crate) enum Engine {
-    Embedded {
-        kind: EngineKind,
-        retention: Duration,
-        max_history: u64,
-        max_history_bytes: u64,
-        min_free_bytes: u64,
-        /// Whether an empty store may begin where there was one.
-        allow_empty: bool,
-    },
-    Etcd(Etcd),
-}
-
-/// How etcd is reached.
-#[derive(Debug)]
-pub(crate) struct Etcd {
-    pub(crate) servers: Vec<String>,
-    pub(crate) ca_file: Option<PathBuf>,
-    pub(crate) client: Option<KeyFiles>,
-    /// Resources with servers of their own.
-    pub(crate) overrides: Vec<(GroupResource, Vec<String>)>,
-    pub(crate) compaction_interval: Duration,
-    pub(crate) lease_reuse: Duration,
-}
-
-/// The EncryptionConfiguration.
-#[derive(Debug)]
-pub(crate) struct EncryptionFile {
-    pub(crate) file: PathBuf,
-    pub(crate) automatic_reload: bool,
 }
 
 /// Faults and warnings that are being collected.
@@ -222,7 +167,7 @@ impl Config {
 
         let mut found = Findings::default();
         found.faults.extend(logging::filter(&v).err());
-        watch_caches(
+        stores::watch_caches(
             &mut found,
             watch_cache,
             default_watch_cache_size,
@@ -250,19 +195,13 @@ impl Config {
         if etcd_healthcheck_timeout.is_zero() || etcd_readycheck_timeout.is_zero() {
             found.fault("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be more than zero");
         }
-        let prefix = match etcd_prefix.trim_matches('/') {
-            "" => String::new(),
-            prefix => format!("/{prefix}"),
-        };
-        if prefix.contains("//") || prefix.split('/').any(|part| part == "..") {
-            found.fault(format!("--etcd-prefix: `{etcd_prefix}` is not a path"));
-        }
+        let prefix = found.take(stores::prefix(&etcd_prefix));
         let kind = match storage_backend {
             Some(StorageBackend::Memory) => EngineKind::Memory,
             Some(StorageBackend::Sled) => EngineKind::Sled,
             Some(StorageBackend::Redb | StorageBackend::Etcd3) | None => EngineKind::Redb,
         };
-        let overrides = found.take(etcd_overrides(&etcd_servers_overrides));
+        let overrides = found.take(stores::etcd_overrides(&etcd_servers_overrides));
         let engine = match etcd {
             true => Engine::Etcd(Etcd {
                 servers: etcd_servers,
@@ -317,8 +256,8 @@ impl Config {
                 PluginSelection::default()
             }
         };
-        let service_cidrs = found.take(service_cidrs(&service_cluster_ip_range));
-        let node_ports = node_ports(&service_node_port_range).unwrap_or_else(|fault| {
+        let service_cidrs = found.take(services::service_cidrs(&service_cluster_ip_range));
+        let node_ports = services::node_ports(&service_node_port_range).unwrap_or_else(|fault| {
             found.fault(fault);
             0..=0
         });
@@ -395,109 +334,4 @@ impl Config {
     pub(crate) fn own_certificates(&self) -> bool {
         self.serving.is_none() && self.access.client_ca_file.is_none()
     }
-}
-
-impl Storage {
-    /// Whether the store is read through in the background: one that is in files of this server.
-    pub(crate) fn scrubs(&self) -> bool {
-        let in_files = matches!(self.engine, Engine::Embedded { kind, .. } if kind != EngineKind::Memory);
-        in_files && !self.scrub_every.is_zero()
-    }
-}
-
-impl Etcd {
-    /// The options of one set of servers.
-    pub(crate) fn options(&self, servers: &[String]) -> storage::EtcdOptions {
-        let path = |of: fn(&KeyFiles) -> &Path| self.client.as_ref().map(|files| of(files).to_path_buf());
-        storage::EtcdOptions {
-            endpoints: servers.to_vec(),
-            ca_file: self.ca_file.clone(),
-            cert_file: path(|files| &files.certificate),
-            key_file: path(|files| &files.key),
-            compaction_interval: self.compaction_interval,
-            lease_reuse: self.lease_reuse,
-            ..storage::EtcdOptions::default()
-        }
-    }
-}
-
-/// Checks the sizes of watch caches in upstream's words. Caches hold what there is: the flags have no effect.
-fn watch_caches(found: &mut Findings, on: bool, default_size: i64, sizes: &[String]) {
-    let fault = |text: &String| {
-        let Some((_, size)) = text.split_once('#').filter(|(_, size)| !size.contains('#')) else {
-            return Some(format!("invalid value of watch cache size: {text}"));
-        };
-        match size.parse::<i64>() {
-            Err(_) => Some(format!("invalid size of watch cache size: {text}")),
-            Ok(size) if size < 0 => Some(format!("watch cache size cannot be negative: {text}")),
-            Ok(_) => None,
-        }
-    };
-    if on {
-        found.faults.extend(sizes.iter().filter_map(fault));
-    }
-    let default = Options::defaults().default_watch_cache_size;
-    let flags = [
-        ("--watch-cache", !on),
-        ("--default-watch-cache-size", default_size != default),
-        ("--watch-cache-sizes", !sizes.is_empty()),
-    ];
-    for (flag, _) in flags.iter().filter(|(_, given)| *given) {
-        found.warn(format!(
-            "{flag} has no effect: watch caches follow what they hold"
-        ));
-    }
-}
-
-/// The resources with servers of their own.
-fn etcd_overrides(texts: &[String]) -> Result<Vec<(GroupResource, Vec<String>)>, String> {
-    let parse = |text: &String| {
-        let (resource, servers) = text
-            .split_once('#')
-            .filter(|(_, servers)| !servers.contains('#'))?;
-        let (group, resource) = resource.split_once('/').filter(|(_, rest)| !rest.contains('/'))?;
-        let servers: Vec<String> = servers.split(';').map(str::to_string).collect();
-        let whole = !servers.iter().any(String::is_empty);
-        whole.then(|| (GroupResource::new(group, resource), servers))
-    };
-    let all: Option<Vec<_>> = texts.iter().map(parse).collect();
-    all.ok_or_else(|| {
-        "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
-            .into()
-    })
-}
-
-fn service_cidrs(text: &str) -> Result<Vec<Cidr>, String> {
-    const FLAG: &str = "--service-cluster-ip-range";
-    let ranges = text.split(',').map(str::trim);
-    let all: Vec<Cidr> = ranges
-        .map(|range| {
-            let parsed = range.parse();
-            parsed.map_err(|_| format!("{FLAG}: `{range}` is not a CIDR such as 10.0.0.0/16"))
-        })
-        .collect::<Result<_, _>>()?;
-    for cidr in &all {
-        let bits = if cidr.is_v6() { 128 } else { 32 };
-        let least = bits - CIDR_BITS;
-        if cidr.bits() < least {
-            return Err(format!(
-                "specified {FLAG} is too large; for {bits}-bit addresses, the mask must be >= {least}"
-            ));
-        }
-    }
-    match all.as_slice() {
-        [_] => Ok(all),
-        [one, other] if one.is_v6() != other.is_v6() => Ok(all),
-        [_, _] => Err(format!("{FLAG}[0] and {FLAG}[1] must be of different IP family")),
-        _ => Err(format!("{FLAG} must not contain more than two entries")),
-    }
-}
-
-fn node_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let range = text
-        .split_once('-')
-        .and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
-    range
-        .filter(|range: &RangeInclusive<u16>| !range.is_empty())
-        .ok_or_else(|| format!("--service-node-port-range: `{text}` is not a range such as 30000-32767"))
 }
