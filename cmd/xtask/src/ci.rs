@@ -8,7 +8,7 @@ use crate::{cargo, cargo_with, codegen, say, supply, tidy};
 /// The variable that names the file in which tests list themselves when they lack a program (`test/tools`).
 const SKIPPED: &str = "SKIPPED_TESTS";
 
-/// Formatting, dependencies, lints, repository rules, generated files, then all tests.
+/// Formatting, dependencies, lints, documentation, repository rules, generated files, then all tests.
 pub(crate) fn ci(root: &Path) -> Result<(), String> {
     step("formatting", || cargo(root, &["fmt", "--all", "--check"]))?;
     step("dependencies", || supply::check(root))?;
@@ -26,9 +26,16 @@ pub(crate) fn ci(root: &Path) -> Result<(), String> {
             ],
         )
     })?;
+    step("documentation", || document(root))?;
     step("repository rules", || tidy::run(root))?;
     step("generated files", || codegen::run(root, true))?;
     test(root, &[])
+}
+
+/// Builds the documentation of the public items; a broken or private link fails.
+fn document(root: &Path) -> Result<(), String> {
+    let args = ["doc", "--workspace", "--no-deps", "--locked"];
+    cargo_with(root, &args, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
 /// All tests, then a list of those that were skipped; `args` go to the test runner. What fails is in its output, so the error is empty.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <command>
-  ci                  formatting, dependencies, lints, repository rules, generated files, tests
+  ci                  formatting, dependencies, lints, documentation, repository rules, generated files, tests
   test [ARGS]         all tests; ARGS go to cargo test
   deny                what is depended on: bans, licences, sources, and advisories where their database is there
   tidy                the repository's own rules
