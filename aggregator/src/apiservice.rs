@@ -183,7 +183,7 @@ fn validate(object: &Value) -> Vec<FieldError> {
     if name != wanted && !name.is_empty() && names::path_segment_name(name).is_empty() {
         let detail = format!(
             "must be `spec.version+\".\"+spec.group`: {}",
-            machinery::field::go_quote(&wanted)
+            machinery::go::quote(&wanted)
         );
         errors.push(FieldError::invalid_str(&metadata.child("name"), name, detail));
     }

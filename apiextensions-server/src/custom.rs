@@ -12,7 +12,7 @@ use generic_server::registry::strategy::{
 };
 use generic_server::resource::ScalePaths;
 use machinery::custom;
-use machinery::field::{FieldErrorKind, go_quote};
+use machinery::field::FieldErrorKind;
 use machinery::go;
 use machinery::names::{name_is_dns_subdomain, qualified_name};
 use machinery::schema::KindSchema;
@@ -244,7 +244,7 @@ fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
     added.dedup();
     let mut warnings = Vec::new();
     for name in added {
-        let shown = go_quote(name);
+        let shown = go::quote(name);
         let faults = qualified_name(name);
         warnings.extend(
             faults

@@ -265,7 +265,7 @@ fn include_object(uri: &Uri) -> Result<IncludeObject, ApiError> {
         Some("None") => Ok(IncludeObject::None),
         Some(other) => Err(ApiError::bad_request(format!(
             "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
-            machinery::field::go_quote(other)
+            machinery::go::quote(other)
         ))),
     }
 }

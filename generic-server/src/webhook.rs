@@ -140,7 +140,7 @@ fn refusal(code: u16, body: &[u8]) -> String {
         400..=499 => "the server rejected our request for an unknown reason".into(),
         _ => format!(
             "an error on the server ({}) has prevented the request from succeeding",
-            machinery::field::go_quote(if text.is_empty() { "unknown" } else { &text })
+            machinery::go::quote(if text.is_empty() { "unknown" } else { &text })
         ),
     }
 }

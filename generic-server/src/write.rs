@@ -250,7 +250,7 @@ fn sent_version(object: &Value) -> Result<u64, ApiError> {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        let shown = machinery::field::go_quote(text);
+        let shown = machinery::go::quote(text);
         let message = format!("strconv.ParseUint: parsing {shown}: invalid syntax");
         ApiError::new(500, Reason::Unknown, message)
     })

@@ -8,7 +8,7 @@ use crate::resolve::{Found, is_ready, port_of, service_type};
 
 /// The condition of a server that cannot be asked; `None` when it can.
 pub(super) fn unmet(spec: &RemoteSpec, found: &Found) -> Option<Condition> {
-    let (name, namespace) = (&spec.service, machinery::field::go_quote(&spec.namespace));
+    let (name, namespace) = (&spec.service, machinery::go::quote(&spec.namespace));
     let Some(service) = &found.service else {
         let message = format!("service/{name} in {namespace} is not present");
         return Some(Condition::no("ServiceNotFound", message));
@@ -28,7 +28,7 @@ pub(super) fn unmet(spec: &RemoteSpec, found: &Found) -> Option<Condition> {
         return Some(Condition::no("EndpointsNotFound", message));
     }
     if !found.slices.iter().any(|slice| has_endpoint(slice, &port)) {
-        let port = machinery::field::go_quote(&port);
+        let port = machinery::go::quote(&port);
         let message = format!(
             "endpointslices for service/{name} in {namespace} have no addresses with port name {port}"
         );

@@ -36,7 +36,7 @@ pub(super) fn request(
 
 /// The converted objects of an answer, or what is wrong with it.
 pub(super) fn response(version: &str, uid: &str, review: Value) -> Result<Vec<Value>, String> {
-    let quote = machinery::field::go_quote;
+    let quote = machinery::go::quote;
     if version == "v1" {
         let wanted = "apiextensions.k8s.io/v1, Kind=ConversionReview";
         let got = kind_of(&review);

@@ -1,6 +1,6 @@
 //! Groups that belong to the Kubernetes community need an approval annotation (`pkg/apihelpers`).
 
-use machinery::field::go_quote;
+use machinery::go;
 use machinery::meta;
 use serde_json::Value;
 
@@ -43,13 +43,13 @@ pub(crate) fn state(crd: &Value) -> (Approval, String) {
     let text = annotation(crd);
     let must = format!(
         "protected groups must have approval annotation {}",
-        go_quote(ANNOTATION)
+        go::quote(ANNOTATION)
     );
     if text.is_empty() {
         return (Approval::Missing, format!("{must}, {PROPOSAL}"));
     }
     if text.starts_with("unapproved") {
-        return (Approval::Bypassed, format!("not approved: {}", go_quote(text)));
+        return (Approval::Bypassed, format!("not approved: {}", go::quote(text)));
     }
     let has_host = text.split_once("://").is_some_and(|(scheme, rest)| {
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

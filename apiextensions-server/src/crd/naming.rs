@@ -3,7 +3,6 @@
 //! Names are unique per group: one set for plurals, singulars and short names, one for kinds and list kinds. What another
 //! CRD has been given is taken; the rest of the group is read from an index, so the cost does not grow with the number of CRDs.
 
-use machinery::field::go_quote;
 use machinery::go;
 use serde_json::{Value, json};
 
@@ -37,7 +36,7 @@ fn fresh(requested: &str, accepted: &str, taken: impl Fn(&str) -> bool) -> Resul
     if requested == accepted || !taken(requested) {
         return Ok(());
     }
-    Err(format!("{} is already in use", go_quote(requested)))
+    Err(format!("{} is already in use", go::quote(requested)))
 }
 
 /// Decides about the names of a CRD, given those of the others in its group.

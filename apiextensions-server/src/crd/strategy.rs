@@ -206,7 +206,7 @@ fn unknown_formats(crd: &Value) -> Vec<String> {
 }
 
 fn format_warning(format: String) -> String {
-    format!("unrecognized format {}", machinery::field::go_quote(&format))
+    format!("unrecognized format {}", machinery::go::quote(&format))
 }
 
 /// `Name` and `Created At`.

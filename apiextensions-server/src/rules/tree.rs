@@ -332,7 +332,7 @@ impl RuleTree {
                     return told("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".into());
                 }
                 Err(EvalError::CostLimit) => {
-                    let source = machinery::field::go_quote(&rule.message_source);
+                    let source = machinery::go::quote(&rule.message_source);
                     return told(format!(
                         "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
                     ));

@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::go::{self, Quoted};
 use crate::limits;
 
-pub use crate::go::quote as go_quote;
 pub use clip::{clip, clip_text};
 
 /// A path to a field: `spec.containers[0].name`, `metadata.labels[a/b]`. Cheap to extend, rendered only on error.

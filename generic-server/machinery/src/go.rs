@@ -1,6 +1,7 @@
 //! Values, types and lists of errors as Go's `fmt`, `strconv` and upstream's `errors.Aggregate` print them: what clients compare.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use serde_json::Value;
@@ -149,12 +150,14 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Several errors as one, as upstream's `errors.Aggregate` prints them: `[a, b]`, and a single one as it is.
+/// Several errors as one, as upstream's `errors.Aggregate` prints them: `[a, b]`, equal ones once, and a single one as it is.
 ///
 /// ```
 /// use machinery::go::aggregate;
 /// assert_eq!(aggregate(&["a", "b"]), "[a, b]");
 /// assert_eq!(aggregate(&["a"]), "a");
+/// assert_eq!(aggregate(&["a", "b", "a"]), "[a, b]");
+/// assert_eq!(aggregate(&["a", "a"]), "a");
 /// assert_eq!(aggregate::<&str>(&[]), "");
 /// assert_eq!(machinery::go::aggregate_first(&["a", "b"], 3), "[a, b, and 3 more]");
 /// ```
@@ -168,10 +171,16 @@ pub fn aggregate_first<T: AsRef<str>>(errors: &[T], more: usize) -> Cow<'_, str>
         ([], 0) => Cow::Borrowed(""),
         ([one], 0) => Cow::Borrowed(one.as_ref()),
         (many, more) => {
+            let mut seen = HashSet::with_capacity(many.len());
             let mut out = String::from("[");
-            for (index, error) in many.iter().enumerate() {
-                out.push_str(if index > 0 { ", " } else { "" });
-                out.push_str(error.as_ref());
+            for error in many.iter().map(AsRef::as_ref) {
+                if seen.insert(error) {
+                    out.push_str(if seen.len() > 1 { ", " } else { "" });
+                    out.push_str(error);
+                }
+            }
+            if let ([first, ..], 1, 0) = (many, seen.len(), more) {
+                return Cow::Borrowed(first.as_ref());
             }
             if more > 0 {
                 // Writing to a string does not fail.

@@ -229,7 +229,7 @@ fn aggregated(groups: &[&Arc<GroupDiscovery>]) -> Aggregated {
         body.extend_from_slice(br#"{"metadata":{"#);
         if !group.group.is_empty() {
             body.extend_from_slice(br#""name":"#);
-            body.extend_from_slice(machinery::field::go_quote(&group.group).as_bytes());
+            body.extend_from_slice(machinery::go::quote(&group.group).as_bytes());
         }
         body.extend_from_slice(br#"},"versions":["#);
         for (index, version) in group.versions.iter().enumerate() {

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::header;
 use http_body_util::BodyExt;
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
-use machinery::field::go_quote;
+use machinery::go;
 use machinery::schema::{self, KindSchema, SchemaRef};
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, GroupVersion, limits, meta};
 use serde_json::Value;
@@ -192,7 +192,7 @@ impl Target<'_> {
             .unwrap_or_default();
         ApiError::bad_request(format!(
             "{sent_kind} in version {} cannot be handled as a {kind}: {error}",
-            go_quote(&version)
+            go::quote(&version)
         ))
     }
 
@@ -209,8 +209,8 @@ impl Target<'_> {
                 .unwrap_or_default();
             let error = format!(
                 "no kind {} is registered for version {}",
-                go_quote(&sent_kind),
-                go_quote(shown.trim_start_matches('/'))
+                go::quote(&sent_kind),
+                go::quote(shown.trim_start_matches('/'))
             );
             return Err(self.refuse(&error, &sent_kind, &sent_version, bytes));
         }
@@ -442,8 +442,8 @@ pub(super) fn patched_as(
         if other(sent_version, api_version) || other(sent_kind, kind) {
             let error = format!(
                 "no kind {} is registered for version {}",
-                go_quote(sent_kind),
-                go_quote(sent_version)
+                go::quote(sent_kind),
+                go::quote(sent_version)
             );
             return Err(patch.invalid(&shown(), &error));
         }
@@ -507,7 +507,7 @@ pub(super) async fn delete_options(call: &Call<'_>) -> Result<Option<Value>, Api
     if !kind.is_empty() && kind != "DeleteOptions" {
         return Err(ApiError::bad_request(format!(
             "no kind {} is registered for version \"meta.k8s.io/v1\" in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
-            go_quote(kind)
+            go::quote(kind)
         )));
     }
     Ok(Some(object))

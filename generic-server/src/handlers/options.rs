@@ -107,7 +107,7 @@ pub(crate) fn delete_from_query(
             "dryRun" => dry_run.push(Value::from(&*value)),
             "gracePeriodSeconds" => {
                 let seconds: i64 = value.parse().map_err(|_| {
-                    let shown = machinery::field::go_quote(&value);
+                    let shown = machinery::go::quote(&value);
                     ApiError::bad_request(format!("strconv.ParseInt: parsing {shown}: invalid syntax"))
                 })?;
                 object["gracePeriodSeconds"] = seconds.into();

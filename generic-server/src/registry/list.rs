@@ -39,7 +39,7 @@ pub(crate) fn parse_version(text: &str) -> Result<Revision, String> {
             std::num::IntErrorKind::PosOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        let shown = machinery::field::go_quote(text);
+        let shown = machinery::go::quote(text);
         format!("resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {why}")
     })
 }

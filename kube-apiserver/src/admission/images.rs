@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
-use machinery::{FieldError, FieldPath, GroupVersionResource};
+use machinery::{FieldError, FieldPath, GroupVersionResource, go};
 use serde_json::Value;
 
 use super::{forbidden, is};
@@ -62,11 +62,7 @@ impl AdmissionPlugin for AlwaysPullImages {
             .into_iter()
             .map(|fault| forbidden(attributes, object, fault).message().to_string())
             .collect();
-        let text = match texts.as_slice() {
-            [only] => only.clone(),
-            all => format!("[{}]", all.join(", ")),
-        };
-        Err(ApiError::raw_internal(text))
+        Err(ApiError::raw_internal(go::aggregate(&texts)))
     }
 }
 

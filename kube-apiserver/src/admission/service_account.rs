@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::{forbidden, is};
 use crate::client::Client;
+use crate::groups::core::pod::is_mirror;
 use crate::json::Json;
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
@@ -124,10 +124,6 @@ impl ServiceAccount {
             false => Ok(()),
         }
     }
-}
-
-fn is_mirror(pod: &Value) -> bool {
-    meta::annotations(pod).is_some_and(|a| a.contains_key(MIRROR))
 }
 
 /// The secrets that containers refer to, with what says so.

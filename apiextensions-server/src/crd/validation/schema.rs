@@ -3,7 +3,8 @@
 
 use std::collections::HashSet;
 
-use machinery::field::{FieldErrorKind, go_quote};
+use machinery::field::FieldErrorKind;
+use machinery::go;
 use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
@@ -519,7 +520,7 @@ fn map_and_list_types(
 
 /// How upstream prints a pointer to a string.
 fn show_pointer(value: Option<&str>) -> String {
-    value.map_or_else(|| "null".into(), go_quote)
+    value.map_or_else(|| "null".into(), go::quote)
 }
 
 /// Items of a set must be told apart as wholes.

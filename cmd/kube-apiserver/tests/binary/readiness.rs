@@ -36,11 +36,15 @@ async fn start(dir: &Path, port: u16) -> ControlPlane {
     builder.start().await.expect("the control plane starts")
 }
 
+/// Admission rules of creates of config maps.
+fn rules() -> Value {
+    json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}])
+}
+
 fn policy(name: &str, expression: &str) -> [(String, Value); 2] {
     let version = "admissionregistration.k8s.io/v1";
-    let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
     let policy = json!({"apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
-        "spec": {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression}]}});
+        "spec": {"matchConstraints": {"resourceRules": rules()}, "validations": [{"expression": expression}]}});
     let binding = json!({"apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
         "spec": {"policyName": name, "validationActions": ["Deny"]}});
     [
@@ -78,9 +82,8 @@ async fn prepare(admin: &Client, ca: &str) -> Vec<Probe> {
     for (path, object) in policy("no", "!object.metadata.name.startsWith('policy-')") {
         admin.post(&path, &object).await.expect(201);
     }
-    let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
     // Nobody listens there: the failure policy decides.
-    let hook = json!({"name": "away.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": rules, "sideEffects": "None",
+    let hook = json!({"name": "away.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": rules(), "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "failurePolicy": "Fail", "objectSelector": {"matchLabels": {"hook": "yes"}}});
     let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "away"}, "webhooks": [hook]});

@@ -79,7 +79,7 @@ impl Question {
         let (patch, patch_type) = (text("patch"), response.get("patchType").and_then(Value::as_str));
         if self.version == "v1" {
             if text("uid") != self.uid {
-                let found = machinery::field::go_quote(text("uid"));
+                let found = machinery::go::quote(text("uid"));
                 return Err(format!("expected response.uid=\"{}\", got {found}", self.uid));
             }
             let (version, kind) = (meta::api_version(review), meta::kind(review));

@@ -89,7 +89,7 @@ fn known_field(resource: &ServedResource, field: &str) -> Result<(), String> {
     if has_rule {
         return Err(resource.strategy.unsupported_field(field));
     }
-    let shown = machinery::field::go_quote(field);
+    let shown = machinery::go::quote(field);
     Err(format!(
         "{shown} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
     ))
@@ -101,7 +101,7 @@ fn integer(text: &str) -> Result<i64, ApiError> {
             std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        let shown = machinery::field::go_quote(text);
+        let shown = machinery::go::quote(text);
         ApiError::bad_request(format!("strconv.ParseInt: parsing {shown}: {why}"))
     })
 }

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::{NODE, NodeRestriction, Write};
 use crate::authorization::node::graph::Kind;
-use crate::authorization::node::references::{self, MIRROR};
+use crate::authorization::node::references;
+use crate::groups::core::pod::{MIRROR, is_mirror};
 use crate::json::Json;
 
 /// Volume sources that need nothing of the API.
@@ -59,7 +60,7 @@ impl NodeRestriction {
     pub(super) async fn mirror_pod(&self, write: &Write<'_>) -> Result<(), ApiError> {
         let node = write.node;
         let Some(pod) = write.object else { return Ok(()) };
-        if !meta::annotations(pod).is_some_and(|all| all.contains_key(MIRROR)) {
+        if !is_mirror(pod) {
             return write.refuse(&format!(
                 "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
             ));

@@ -3,7 +3,7 @@
 
 use generic_server::ApiError;
 use generic_server::authz::{Attributes as Question, Decision};
-use machinery::meta;
+use machinery::{go, meta};
 use serde_json::Value;
 
 use super::{NodeRestriction, POD, Write};
@@ -65,13 +65,9 @@ impl NodeRestriction {
                 Err(error) => errors.push(error.to_string()),
             }
         }
-        match errors.as_slice() {
-            [] => {}
-            [error] => return Err(format!("error validating audience {audience:?}: {error}")),
-            errors => {
-                let errors = errors.join(", ");
-                return Err(format!("error validating audience {audience:?}: [{errors}]"));
-            }
+        if !errors.is_empty() {
+            let errors = go::aggregate(&errors);
+            return Err(format!("error validating audience {audience:?}: {errors}"));
         }
         let user = write.attributes.authorized.user();
         let question = Question {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::go_quote;
+use machinery::go;
 use machinery::meta;
 use serde_json::Value;
 
@@ -268,7 +268,7 @@ fn app_armor(pod: &Value) -> Option<Violation> {
             key.starts_with("container.apparmor.security.beta.kubernetes.io/")
                 && !(value.is_empty() || *value == "runtime/default" || value.starts_with("localhost/"))
         })
-        .map(|(key, value)| format!("{key}={}", go_quote(value)))
+        .map(|(key, value)| format!("{key}={}", go::quote(value)))
         .collect();
     forbidden.sort();
     if !forbidden.is_empty() {
@@ -530,7 +530,7 @@ fn seccomp_annotations(pod: &Value) -> Option<Violation> {
         .chain(each)
         .filter_map(|key| {
             let value = meta::annotations(pod)?.get(&key)?.as_str()?;
-            (!valid(value)).then(|| format!("{key}={}", go_quote(value)))
+            (!valid(value)).then(|| format!("{key}={}", go::quote(value)))
         })
         .collect();
     if forbidden.is_empty() {

@@ -4,10 +4,8 @@ use machinery::meta;
 use serde_json::Value;
 
 use super::graph::{Key, Kind, key};
+use crate::groups::core::pod::is_mirror;
 use crate::json::Json;
-
-/// The annotation of pods that mirror a file of the kubelet's.
-pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Volume sources of pods with a reference to a secret, and where it is.
 const POD_SECRETS: [&str; 10] = [
@@ -35,8 +33,7 @@ const CSI_SECRETS: [&str; 3] = [
 
 /// What a pod gives its node access to. Nothing for a mirror pod: a node could make one that refers to anything.
 pub(super) fn of_pod(pod: &Value) -> Vec<(Kind, Key)> {
-    let is_mirror = meta::annotations(pod).is_some_and(|all| all.contains_key(MIRROR));
-    match is_mirror {
+    match is_mirror(pod) {
         true => Vec::new(),
         false => all_of_pod(pod),
     }

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use generic_server::registry::strategy::SelectableField;
 use machinery::FieldPath;
-use machinery::field::go_quote;
+use machinery::go;
 use machinery::time::Timestamp;
 use serde_json::{Value, json};
 use x509_parser::certificate::X509Certificate;
@@ -183,7 +183,7 @@ fn certificates(text: &str) -> Result<usize, String> {
         if block.kind != "CERTIFICATE" {
             return Err(format!(
                 "only CERTIFICATE PEM blocks are allowed, found {}",
-                go_quote(block.kind)
+                go::quote(block.kind)
             ));
         }
         if block.headers {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use generic_server::ApiError;
 use generic_server::resource::{Answer, CreateCall, NamedCreate};
-use machinery::field::go_quote;
+use machinery::go;
 use machinery::time::Timestamp;
 use machinery::{FieldError, FieldPath, GroupResource, GroupVersion, GroupVersionKind, meta};
 use serde_json::{Value, json};
@@ -159,7 +159,7 @@ impl Token {
         if kind == "Pod" && found.text("spec.serviceAccountName") != account {
             return Err(ApiError::bad_request(format!(
                 "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
-                go_quote(account)
+                go::quote(account)
             )));
         }
         let mut node = None;
