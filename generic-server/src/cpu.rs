@@ -1,11 +1,11 @@
 //! Long computations, kept off the threads that serve connections.
 //!
 //! A request is light until something says that its input makes its computation long: [`heavy`] with the bytes that are about to
-//! be worked on, or [`pause`] from a loop over many objects. From then on [`offload`], which the chain puts around the handler,
+//! be worked on, or [`pause`] from a loop over many objects. From then on `offload`, which the chain puts around the handler,
 //! polls the request in turns of a [`Pool`] and outside the executor's workers. A turn is over when the poll returns, so that it
 //! is held only while something is computed and never while the request waits for storage, webhooks or its client.
 //!
-//! A long computation is cut into slices: after each, when its turn has lasted [`limits::TURN`], [`slice`] lets the others have theirs
+//! A long computation is cut into slices: after each, when its turn has lasted [`limits::TURN`], [`slice()`] lets the others have theirs
 //! and the request's deadline is looked at, so that an expired request stops soon.
 //!
 //! What is made of a body takes many times its bytes until the request is done. So the bytes of large bodies that are worked on at

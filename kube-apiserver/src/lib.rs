@@ -1,7 +1,7 @@
 //! The built-in kinds: every group, version, resource and subresource of Kubernetes that is not a custom resource
 //! definition or an API registration, with their defaults, validation, views and what runs beside them.
 //!
-//! A kind is a file in `groups/<group>/`: [`rules::Rules`] where data says it all, a `Strategy` of its own where not. The
+//! A kind is a file in `groups/<group>/`: `Rules` where data says it all, a `Strategy` of its own where not. The
 //! library knows no HTTP: `generic-server` serves what [`groups`] describes.
 
 mod access;

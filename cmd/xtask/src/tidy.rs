@@ -1,6 +1,7 @@
 //! Rules of the repository that no compiler checks: which crate may depend on which, circles of modules, lint inheritance, links,
-//! file sizes.
+//! file sizes, tests beside kinds.
 
+mod kinds;
 mod shown_by;
 
 use std::path::Path;
@@ -55,6 +56,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
             continue;
         };
         file(root, &name, &text, &mut faults);
+        faults.extend(kinds::fault(&name, &text));
         tree.add(&name, &text);
     }
     let document = std::fs::read_to_string(root.join(COMPATIBILITY)).unwrap_or_default();

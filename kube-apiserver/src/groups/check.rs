@@ -116,6 +116,21 @@ pub(crate) fn template() -> Value {
     json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
+/// A pod of one container, with these fields of its specification.
+pub(crate) fn pod(spec: &Value) -> Value {
+    with_spec(
+        json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}),
+        spec,
+    )
+}
+
+/// A pod whose one container has these fields.
+pub(crate) fn pod_of(container: &Value) -> Value {
+    let mut whole = json!({"name": "c", "image": "i"});
+    lay_over(&mut whole, container);
+    pod(&json!({"containers": [whole]}))
+}
+
 impl Kind {
     /// The object as a body is read: a field that the kind does not have is a mistake of the test.
     #[track_caller]

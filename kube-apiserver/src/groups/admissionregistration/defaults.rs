@@ -58,3 +58,58 @@ pub(super) fn binding(object: &mut Value) {
         matching(resources);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(fill: impl Fn(&mut Value), mut object: Value, expected: Value) {
+        fill(&mut object);
+        assert_eq!(object, expected);
+        fill(&mut object);
+        assert_eq!(object, expected, "a second time");
+    }
+
+    #[test]
+    fn webhooks_have_defaults() {
+        let filled = |more: Value| {
+            let mut hook = json!({"failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+                "timeoutSeconds": 10});
+            for (key, value) in more.as_object().into_iter().flatten() {
+                hook[key] = value.clone();
+            }
+            json!({"webhooks": [hook]})
+        };
+        check(
+            |object| webhooks(object, false),
+            json!({"webhooks": [{}]}),
+            filled(json!({})),
+        );
+        check(
+            |object| webhooks(object, true),
+            json!({"webhooks": [{"rules": [{}, {"scope": "Cluster"}], "clientConfig": {"service": {}}, "timeoutSeconds": 30}]}),
+            filled(
+                json!({"reinvocationPolicy": "Never", "timeoutSeconds": 30, "rules": [{"scope": "*"}, {"scope": "Cluster"}],
+                "clientConfig": {"service": {"port": 443}}}),
+            ),
+        );
+    }
+
+    #[test]
+    fn policies_and_bindings_have_defaults() {
+        let matched = json!({"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}});
+        check(policy, json!({}), json!({"spec": {"failurePolicy": "Fail"}}));
+        check(
+            policy,
+            json!({"spec": {"failurePolicy": "Ignore", "matchConstraints": {}}}),
+            json!({"spec": {"failurePolicy": "Ignore", "matchConstraints": matched}}),
+        );
+        check(binding, json!({"spec": {}}), json!({"spec": {}}));
+        check(
+            binding,
+            json!({"spec": {"matchResources": {}}}),
+            json!({"spec": {"matchResources": matched}}),
+        );
+    }
+}

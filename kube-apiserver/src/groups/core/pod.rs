@@ -17,8 +17,13 @@ use crate::json::{Json, same};
 use crate::resources::amounts;
 use crate::unique::{Seen, first_by, texts};
 
-/// Marks a pod that mirrors a static one.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The annotation of mirror pods, which show the static pods of a kubelet.
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Whether a pod mirrors a static one.
+pub(crate) fn is_mirror(pod: &Value) -> bool {
+    meta::annotations(pod).is_some_and(|all| all.contains_key(MIRROR))
+}
 
 /// Pods themselves.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ pub(crate) struct Whose<'a> {
 pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, whose: Whose<'_>) {
     let volumes = volumes::validate(errors, &path.child("volumes"), spec.list("volumes"), whose);
     let claims = scheduling::resource_claims(errors, &path.child("resourceClaims"), spec);
-    containers::validate(errors, path, spec, &volumes, &claims, whose);
+    containers::validate(errors, path, spec, &volumes, &claims);
     if spec.has("resources") {
         pod_resources(errors, &path.child("resources"), spec.dig("resources"), &claims);
     }
@@ -430,5 +430,171 @@ fn operating_system(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod};
+
+    #[track_caller]
+    fn check(spec: &Value, expected: &[&str]) {
+        kind("pods").create(&pod(spec), expected);
+    }
+
+    #[test]
+    fn names_and_numbers() {
+        check(&json!({"activeDeadlineSeconds": 1}), &[]);
+        check(
+            &json!({"activeDeadlineSeconds": 0}),
+            &["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
+        );
+        check(
+            &json!({"restartPolicy": "Sometimes", "dnsPolicy": "Mine"}),
+            &[
+                r#"spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never""#,
+                r#"spec.dnsPolicy: Unsupported value: "Mine": supported values: "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None""#,
+            ],
+        );
+        check(
+            &json!({"preemptionPolicy": "Always"}),
+            &[
+                r#"spec.preemptionPolicy: Unsupported value: "Always": supported values: "PreemptLowerPriority", "Never""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn host_namespaces() {
+        let port = |host: i64| json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": host}]}]);
+        check(&json!({"hostNetwork": true, "containers": port(80)}), &[]);
+        check(
+            &json!({"hostNetwork": true, "containers": port(81)}),
+            &[
+                "spec.containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true",
+            ],
+        );
+        check(&json!({"hostUsers": false}), &[]);
+        check(
+            &json!({"hostUsers": false, "hostPID": true, "hostIPC": true}),
+            &[
+                "spec.HostPID: Forbidden: when `hostUsers` is false",
+                "spec.HostIPC: Forbidden: when `hostUsers` is false",
+            ],
+        );
+        check(
+            &json!({"shareProcessNamespace": true, "hostPID": true}),
+            &[
+                "spec.securityContext.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_resolver() {
+        let servers = |count: usize| json!({"dnsConfig": {"nameservers": vec!["10.0.0.1"; count]}});
+        check(&servers(3), &[]);
+        check(
+            &servers(4),
+            &[
+                r#"spec.dnsConfig.nameservers: Invalid value: ["10.0.0.1","10.0.0.1","10.0.0.1","10.0.0.1"]: must not have more than 3 nameservers"#,
+            ],
+        );
+        check(
+            &json!({"dnsPolicy": "None"}),
+            &["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"],
+        );
+        check(
+            &json!({"dnsPolicy": "None", "dnsConfig": {}}),
+            &[
+                "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None",
+            ],
+        );
+        let searches = |count: usize| json!({"dnsConfig": {"searches": vec!["a"; count]}});
+        check(&searches(32), &[]);
+        let errors = kind("pods").errors(&pod(&searches(33)));
+        assert!(
+            errors[0].ends_with("must not have more than 32 search paths"),
+            "{errors:?}"
+        );
+        check(&json!({"dnsConfig": {"searches": [".", "a_b.c."]}}), &[]);
+        check(
+            &json!({"dnsConfig": {"options": [{"value": "1"}]}}),
+            &["spec.dnsConfig.options[0]: Required value: must not be empty"],
+        );
+    }
+
+    #[test]
+    fn sysctls() {
+        let sysctls = |names: &[&str]| {
+            let all: Vec<Value> = names
+                .iter()
+                .map(|name| json!({"name": name, "value": "1"}))
+                .collect();
+            json!({"securityContext": {"sysctls": all}})
+        };
+        check(&sysctls(&["kernel.shm_rmid_forced", "net/ipv4/ip-local"]), &[]);
+        check(
+            &sysctls(&["a.b", "a.b", "", "A"]),
+            &[
+                r#"spec.securityContext.sysctls[1].name: Duplicate value: "a.b""#,
+                "spec.securityContext.sysctls[2].name: Required value",
+                r#"spec.securityContext.sysctls[3].name: Invalid value: "A": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn profiles() {
+        let profile = |kind: &str, file: Value| json!({"securityContext": {"seccompProfile": {"type": kind, "localhostProfile": file}}});
+        check(&profile("RuntimeDefault", Value::Null), &[]);
+        check(&profile("Localhost", json!("a.json")), &[]);
+        check(
+            &profile("Localhost", Value::Null),
+            &[
+                "spec.securityContext.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost",
+            ],
+        );
+        check(
+            &profile("Unconfined", json!("a")),
+            &[
+                r#"spec.securityContext.seccompProfile.localhostProfile: Invalid value: "a": can only be set when seccomp type is Localhost"#,
+            ],
+        );
+        check(
+            &profile("Localhost", json!("/a/../b")),
+            &[
+                r#"spec.securityContext.seccompProfile.localhostProfile: Invalid value: "/a/../b": must be a relative path"#,
+                r#"spec.securityContext.seccompProfile.localhostProfile: Invalid value: "/a/../b": must not contain '..'"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn operating_systems() {
+        check(&json!({"os": {"name": "linux"}}), &[]);
+        check(
+            &json!({"os": {"name": ""}}),
+            &["spec.os.name: Required value: cannot be empty"],
+        );
+        check(
+            &json!({"os": {"name": "dos"}}),
+            &[r#"spec.os.name: Unsupported value: "dos": supported values: "linux", "windows""#],
+        );
+        check(
+            &json!({"os": {"name": "windows"}, "hostIPC": true, "securityContext": {"runAsUser": 1}}),
+            &[
+                "spec.hostIPC: Forbidden: cannot be set for a windows pod",
+                "spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod",
+            ],
+        );
+        check(
+            &json!({"os": {"name": "linux"}, "securityContext": {"windowsOptions": {"runAsUserName": "a"}}}),
+            &[
+                "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod",
+            ],
+        );
     }
 }

@@ -444,3 +444,36 @@ impl WriteHooks for Allocator {
         release(&self.client, self.shared.as_deref(), &owner, &self.pending, &gone).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::groups::check::{kind, with_spec};
+
+    #[track_caller]
+    fn check(spec: serde_json::Value, expected: &[&str]) {
+        let service = json!({"spec": {"ports": [{"port": 80}]}});
+        kind("services").create(&with_spec(service, &spec), expected);
+    }
+
+    #[test]
+    fn addresses_and_ports_are_of_their_ranges() {
+        check(json!({"clusterIP": "10.0.0.9"}), &[]);
+        check(
+            json!({"clusterIP": "10.1.0.9"}),
+            &[
+                r#"spec.clusterIPs: Invalid value: ["10.1.0.9"]: failed to allocate IP 10.1.0.9: the provided network does not match the current range"#,
+            ],
+        );
+        let port = |port: i64| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+        check(port(30_000), &[]);
+        check(port(32_767), &[]);
+        for outside in [29_999, 32_768] {
+            let error = format!(
+                "spec.ports[0].nodePort: Invalid value: {outside}: provided port is not in the valid range. The range of valid ports is 30000-32767"
+            );
+            check(port(outside), &[&error]);
+        }
+    }
+}

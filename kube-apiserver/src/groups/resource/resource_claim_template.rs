@@ -19,3 +19,43 @@ pub(crate) static RULES: Rules = Rules {
     validate_update: |errors, object, old| errors.immutable_at("spec", object, old),
     ..Rules::PLAIN
 };
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::kind;
+
+    fn template(requests: Value) -> Value {
+        json!({"spec": {"spec": {"devices": {"requests": requests}}}})
+    }
+
+    #[test]
+    fn templates_are_judged_as_claims() {
+        let templates = kind("resourceclaimtemplates.resource.k8s.io");
+        let gpu = json!({"name": "gpu", "exactly": {"deviceClassName": "c"}});
+        templates.create(&template(json!([gpu])), &[]);
+        templates.defaults(
+            &template(json!([gpu])),
+            &template(json!([{"name": "gpu", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}}])),
+        );
+        templates.create(
+            &template(json!([{"name": "gpu"}])),
+            &["spec.spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required"],
+        );
+        templates.create(
+            &template(json!([gpu, gpu])),
+            &[r#"spec.spec.devices.requests[1]: Duplicate value: "gpu""#],
+        );
+    }
+
+    #[test]
+    fn templates_do_not_change() {
+        let templates = kind("resourceclaimtemplates.resource.k8s.io");
+        let of = |class: &str| template(json!([{"name": "gpu", "exactly": {"deviceClassName": class}}]));
+        templates.update(&of("a"), &of("a"), &[]);
+        let change = of("b");
+        let errors = templates.updated("", &of("a"), &change).unwrap_err();
+        assert!(errors[0].ends_with("field is immutable"), "{errors:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use generic_server::ApiError;
 use generic_server::resource::{Answer, CreateCall, NamedCreate};
 use machinery::time::Timestamp;
-use machinery::{FieldPath, GroupResource, GroupVersionKind, meta};
+use machinery::{FieldPath, GroupResource, GroupVersionKind, go, meta};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -43,11 +43,7 @@ pub(crate) async fn bind(
     let errors = Errors::collect(|errors| validate(errors, binding));
     if !errors.is_empty() {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let text = match texts.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
-        return Err(ApiError::raw_internal(text));
+        return Err(ApiError::raw_internal(go::aggregate(&texts)));
     }
     let admitted = call.validate(binding).await?;
     if call.dry_run {
@@ -129,4 +125,72 @@ fn assign(pod: &mut Value, binding: &Value) {
         json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
     );
     status.put("conditions", conditions);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(target: Value, expected: &[&str]) {
+        let binding = json!({"target": target});
+        let errors = Errors::collect(|errors| validate(errors, &binding));
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn a_target_is_a_node() {
+        check(json!({"name": "n"}), &[]);
+        check(json!({"kind": "Node", "name": "n"}), &[]);
+        check(
+            json!({"kind": "Pod"}),
+            &[
+                r#"target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>""#,
+                "target.name: Required value",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_pod_is_assigned_once() {
+        #[track_caller]
+        fn check(pod: Value, binding: Value, expected: Option<&str>) {
+            let refusal = assignable(&pod, &binding).err();
+            let message = refusal.as_ref().map(ApiError::message);
+            match expected {
+                Some(text) => assert!(message.is_some_and(|m| m.ends_with(text)), "{message:?}"),
+                None => assert_eq!(message, None),
+            }
+        }
+        let pod = |over: Value| {
+            let mut pod = json!({"metadata": {"name": "p", "uid": "u"}, "spec": {}});
+            for (key, value) in over.as_object().into_iter().flatten() {
+                pod[key] = value.clone();
+            }
+            pod
+        };
+        check(pod(json!({})), json!({}), None);
+        check(pod(json!({})), json!({"metadata": {"uid": "u"}}), None);
+        check(
+            pod(json!({})),
+            json!({"metadata": {"uid": "v"}}),
+            Some("Precondition failed: UID in precondition: v, UID in object meta: u"),
+        );
+        check(
+            pod(json!({"spec": {"nodeName": "n"}})),
+            json!({}),
+            Some("pod p is already assigned to node \"n\""),
+        );
+        check(
+            pod(json!({"spec": {"schedulingGates": [{"name": "g"}]}})),
+            json!({}),
+            Some("pod p has non-empty .spec.schedulingGates"),
+        );
+        check(
+            pod(json!({"metadata": {"name": "p", "deletionTimestamp": "2024-01-01T00:00:00Z"}})),
+            json!({}),
+            Some("pod p is being deleted, cannot be assigned to a host"),
+        );
+    }
 }

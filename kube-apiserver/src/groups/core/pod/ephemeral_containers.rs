@@ -1,10 +1,10 @@
 //! `pods/ephemeralcontainers`: adds containers to a pod that runs.
 
 use generic_server::registry::strategy::{Strategy, WriteContext};
-use machinery::{FieldError, FieldPath, meta};
+use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{MIRROR, Pods, generation, metadata_and_spec};
+use super::{Pods, generation, is_mirror, metadata_and_spec};
 use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::unique::first_by;
@@ -41,7 +41,7 @@ impl Strategy for EphemeralContainers {
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
         Errors::collect(|errors| {
             metadata_and_spec(errors, pod);
-            if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
+            if is_mirror(old) {
                 errors.forbidden(
                     &FieldPath::new(""),
                     "static pods do not support ephemeral containers",
@@ -70,5 +70,42 @@ impl Strategy for EphemeralContainers {
 
     fn reset_fields(&self) -> &'static [&'static str] {
         &["status"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod};
+
+    #[track_caller]
+    fn check(containers: Value, expected: &[&str]) {
+        let change = json!({"spec": {"ephemeralContainers": containers}});
+        kind("pods").update_of("ephemeralcontainers", &pod(&json!({})), &change, expected);
+    }
+
+    #[test]
+    fn they_are_plain_and_of_names_of_their_own() {
+        check(
+            json!([{"name": "d", "image": "i", "targetContainerName": "c"}]),
+            &[],
+        );
+        check(
+            json!([{"name": "c", "image": "i"}]),
+            &[r#"spec.ephemeralContainers[0].name: Duplicate value: "c""#],
+        );
+        check(
+            json!([{"name": "d", "image": "i", "targetContainerName": "x"}]),
+            &[r#"spec.ephemeralContainers[0].targetContainerName: Not found: "x""#],
+        );
+        check(
+            json!([{"name": "d", "image": "i", "ports": [{"containerPort": 80}]}]),
+            &["spec.ephemeralContainers[0].ports: Forbidden: cannot be set for an Ephemeral Container"],
+        );
+        check(
+            json!([{"name": "d", "image": "i", "resources": {"requests": {"cpu": "1"}}}]),
+            &["spec.ephemeralContainers[0].resources: Forbidden: cannot be set for an Ephemeral Container"],
+        );
     }
 }

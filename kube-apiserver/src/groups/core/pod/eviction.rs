@@ -214,3 +214,93 @@ fn allowed(budget: &Value) -> Result<(), ApiError> {
     };
     Err(ApiError::too_many_requests(text, 0).with_cause(cause(why)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evictions_are_of_the_pod_in_the_path() {
+        #[track_caller]
+        fn refused(eviction: Value, expected: Option<(u16, &str)>) {
+            let error = check(&eviction, "p").err();
+            let found = error.as_ref().map(|error| (error.code(), error.message()));
+            assert_eq!(found, expected);
+        }
+        refused(json!({"metadata": {"name": "p"}}), None);
+        refused(
+            json!({"metadata": {"name": "q"}}),
+            Some((400, "name in URL does not match name in Eviction object")),
+        );
+        refused(
+            json!({"metadata": {"name": "p"}, "deleteOptions": {"ignoreStoreReadErrorWithClusterBreakingPotential": true}}),
+            Some((
+                422,
+                "Eviction.policy \"p\" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: \
+                 can not be set for pod eviction, try after removing the option",
+            )),
+        );
+    }
+
+    #[test]
+    fn a_dry_run_is_asked_for_in_either_place() {
+        let own = |own: Value| json!({"deleteOptions": {"dryRun": own}});
+        for (eviction, asked, expected) in [
+            (own(json!([])), false, Some(false)),
+            (own(json!([])), true, Some(true)),
+            (own(json!(["All"])), false, Some(true)),
+            (own(json!(["All"])), true, Some(true)),
+            (own(json!(["Some"])), true, None),
+        ] {
+            assert_eq!(is_dry_run(&eviction, asked).ok(), expected, "{eviction} {asked}");
+        }
+    }
+
+    #[test]
+    fn a_budget_allows_what_its_status_says() {
+        #[track_caller]
+        fn check(status: Value, expected: Option<(u16, &str)>) {
+            let budget = json!({"metadata": {"name": "b", "generation": 2}, "status": status});
+            let error = allowed(&budget).err();
+            let found = error.as_ref().map(|error| {
+                let cause = error.details().and_then(|details| details.causes.first());
+                (error.code(), cause.map_or("", |cause| cause.message.as_str()))
+            });
+            assert_eq!(found, expected);
+        }
+        check(json!({"observedGeneration": 2, "disruptionsAllowed": 1}), None);
+        check(
+            json!({"observedGeneration": 1, "disruptionsAllowed": 1}),
+            Some((
+                429,
+                "The disruption budget b is still being processed by the server.",
+            )),
+        );
+        check(
+            json!({"observedGeneration": 2, "disruptionsAllowed": -1}),
+            Some((403, "")),
+        );
+        check(
+            json!({"observedGeneration": 2, "currentHealthy": 3, "desiredHealthy": 3}),
+            Some((
+                429,
+                "The disruption budget b needs 3 healthy pods and has 3 currently",
+            )),
+        );
+        check(
+            json!({"observedGeneration": 2, "currentHealthy": 4, "desiredHealthy": 3}),
+            Some((
+                429,
+                "The disruption budget b does not allow evicting pods currently",
+            )),
+        );
+        let failed = json!([{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no scale"}]);
+        check(
+            json!({"observedGeneration": 2, "conditions": failed}),
+            Some((
+                429,
+                "The disruption budget b does not allow evicting pods currently because it failed sync: no scale",
+            )),
+        );
+    }
+}

@@ -1,10 +1,10 @@
 //! `pods/resize`: changes what the containers of a pod request and are limited to.
 
 use generic_server::registry::strategy::{Strategy, WriteContext};
-use machinery::{FieldError, FieldPath, meta};
+use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{EntriesOf, MIRROR, Pods, generation, metadata_and_spec, qos_class};
+use super::{EntriesOf, Pods, generation, is_mirror, metadata_and_spec, qos_class};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::first_by;
@@ -51,7 +51,7 @@ impl Strategy for Resize {
 fn resize(errors: &mut Errors, pod: &Value, old: &Value) {
     metadata_and_spec(errors, pod);
     let path = FieldPath::new("spec");
-    if meta::annotations(old).is_some_and(|a| a.contains_key(MIRROR)) {
+    if is_mirror(old) {
         errors.forbidden(&FieldPath::new(""), "static pods cannot be resized");
         return;
     }
@@ -85,5 +85,39 @@ fn resize(errors: &mut Errors, pod: &Value, old: &Value) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod_of};
+
+    /// The resources of a container change from one to the other.
+    #[track_caller]
+    fn check(old: Value, new: Value, expected: &[&str]) {
+        let pod = pod_of(&json!({"resources": old}));
+        let change = pod_of(&json!({"resources": new}));
+        kind("pods").update_of("resize", &pod, &change, expected);
+    }
+
+    #[test]
+    fn cpu_and_memory_change_within_their_class() {
+        let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+        check(cpu("1"), cpu("2"), &[]);
+        check(
+            cpu("1"),
+            json!({}),
+            &[
+                r#"spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing"#,
+                "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
+            ],
+        );
+        check(
+            json!({"requests": {"cpu": "1", "ephemeral-storage": "1"}}),
+            json!({"requests": {"cpu": "1", "ephemeral-storage": "2"}}),
+            &["spec: Forbidden: only cpu and memory resources are mutable"],
+        );
     }
 }

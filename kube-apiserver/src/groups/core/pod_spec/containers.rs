@@ -9,7 +9,7 @@ use super::mounts::{devices, mounts};
 use super::probes::{lifecycle, probes};
 use super::resources::{Claims, resize_policy, resources};
 use super::volumes::Volumes;
-use super::{Whose, label, profiles};
+use super::{label, profiles};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::{Seen, texts};
@@ -29,7 +29,6 @@ pub(super) fn validate(
     spec: &Value,
     volumes: &Volumes<'_>,
     claims: &Claims<'_>,
-    _whose: Whose<'_>,
 ) {
     let pod = Pod {
         spec,
@@ -60,7 +59,7 @@ fn regular(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
         probes(errors, &path, container, pod);
         restart_policy(errors, &path, container);
     }
-    host_ports(errors, path, list, 0);
+    host_ports(errors, path, list);
 }
 
 fn init(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
@@ -74,7 +73,7 @@ fn init(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
         if names.has(name) || !name.is_empty() && names.again(name) {
             errors.duplicate(&path_of.child("name"), name);
         }
-        host_ports(errors, path, std::slice::from_ref(container), 0);
+        host_ports(errors, path, std::slice::from_ref(container));
         let sidecar = container.text("restartPolicy") == "Always";
         if sidecar {
             lifecycle(
@@ -243,10 +242,10 @@ fn ports(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     }
 }
 
-fn host_ports(errors: &mut Errors, path: &FieldPath<'_>, containers: &[Value], first: usize) {
+fn host_ports(errors: &mut Errors, path: &FieldPath<'_>, containers: &[Value]) {
     let mut taken = Seen::default();
     for (index, container) in containers.iter().enumerate() {
-        let path = path.index(first + index);
+        let path = path.index(index);
         let ports = path.child("ports");
         for (index, port) in container.list("ports").iter().enumerate() {
             let host = port.int("hostPort").unwrap_or_default();
@@ -343,5 +342,116 @@ fn restart_policy(errors: &mut Errors, path: &FieldPath<'_>, container: &Value) 
         if count > 255 {
             errors.push(FieldError::too_many(&codes.child("values"), count, 255));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod};
+
+    #[track_caller]
+    fn check(spec: &Value, expected: &[&str]) {
+        kind("pods").create(&pod(spec), expected);
+    }
+
+    #[test]
+    fn names_are_of_one_pod() {
+        let of = |name: &str| json!({"name": name, "image": "i"});
+        check(
+            &json!({"containers": [of("a"), of("b")], "initContainers": [of("c")]}),
+            &[],
+        );
+        check(&json!({"containers": []}), &["spec.containers: Required value"]);
+        check(
+            &json!({"containers": [of("a"), of("a")], "initContainers": [of("a"), of("b"), of("b")]}),
+            &[
+                r#"spec.containers[1].name: Duplicate value: "a""#,
+                r#"spec.initContainers[0].name: Duplicate value: "a""#,
+                r#"spec.initContainers[2].name: Duplicate value: "b""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn host_ports_are_taken_once() {
+        let port = |protocol: &str, host: i64| json!({"containerPort": host, "hostPort": host, "protocol": protocol});
+        let of = |name: &str, ports: Value| json!({"name": name, "image": "i", "ports": ports});
+        check(
+            &json!({"containers": [of("a", json!([port("TCP", 80), port("UDP", 80)]))]}),
+            &[],
+        );
+        check(
+            &json!({"containers": [of("a", json!([port("TCP", 80)])), of("b", json!([port("TCP", 80)]))]}),
+            &[r#"spec.containers[1].ports[0].hostPort: Duplicate value: "TCP//80""#],
+        );
+        check(
+            &json!({"containers": [of("a", json!([port("TCP", 65_536)]))]}),
+            &[
+                "spec.containers[0].ports[0].containerPort: Invalid value: 65536: must be between 1 and 65535, inclusive",
+                "spec.containers[0].ports[0].hostPort: Invalid value: 65536: must be between 1 and 65535, inclusive",
+            ],
+        );
+    }
+
+    #[test]
+    fn init_containers_that_end_have_no_probes() {
+        let init = |policy: Value| {
+            json!({"initContainers": [{"name": "a", "image": "i", "restartPolicy": policy,
+            "startupProbe": {"exec": {"command": ["x"]}}}]})
+        };
+        check(&init(json!("Always")), &[]);
+        check(
+            &init(Value::Null),
+            &[
+                "spec.initContainers[0].startupProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
+            ],
+        );
+    }
+
+    #[test]
+    fn privileges() {
+        let context =
+            |context: Value| json!({"containers": [{"name": "c", "image": "i", "securityContext": context}]});
+        check(&context(json!({"allowPrivilegeEscalation": false})), &[]);
+        check(
+            &context(json!({"allowPrivilegeEscalation": false, "capabilities": {"add": ["CAP_SYS_ADMIN"]}})),
+            &[
+                r#"spec.containers[0].securityContext: Invalid value: {"allowPrivilegeEscalation":false,"capabilities":{"add":["CAP_SYS_ADMIN"]}}: cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"#,
+            ],
+        );
+        check(
+            &context(json!({"procMount": "Unmasked"})),
+            &[
+                r#"spec.containers[0].securityContext.procMount: Invalid value: "Unmasked": `hostUsers` must be false to use `Unmasked`"#,
+            ],
+        );
+        check(
+            &context(json!({"runAsUser": -1})),
+            &[
+                "spec.containers[0].securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+            ],
+        );
+    }
+
+    #[test]
+    fn restart_rules_are_bounded() {
+        let rules = |count: usize, values: usize| {
+            let rule =
+                json!({"action": "Restart", "exitCodes": {"operator": "In", "values": vec![1; values]}});
+            json!({"containers": [{"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": vec![rule; count]}]})
+        };
+        check(&rules(20, 255), &[]);
+        check(
+            &rules(21, 1),
+            &["spec.containers[0].restartPolicyRules: Too many: 21: must have at most 20 items"],
+        );
+        check(
+            &rules(1, 256),
+            &[
+                "spec.containers[0].restartPolicyRules[0].exitCodes.values: Too many: 256: must have at most 255 items",
+            ],
+        );
     }
 }

@@ -243,3 +243,98 @@ pub(super) fn env_from(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod_of};
+
+    #[track_caller]
+    fn check(container: &Value, expected: &[&str]) {
+        kind("pods").create(&pod_of(container), expected);
+    }
+
+    fn from(source: Value) -> Value {
+        json!({"env": [{"name": "A", "valueFrom": source}]})
+    }
+
+    #[test]
+    fn names_of_variables() {
+        check(&json!({"env": [{"name": "a.b-c_D"}, {"name": "1x"}]}), &[]);
+        check(
+            &json!({"env": [{"value": "x"}]}),
+            &["spec.containers[0].env[0].name: Required value"],
+        );
+    }
+
+    #[test]
+    fn one_source_of_a_value() {
+        let reference = json!({"name": "m", "key": "k"});
+        check(&from(json!({"configMapKeyRef": reference})), &[]);
+        check(
+            &from(json!({})),
+            &[
+                r#"spec.containers[0].env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"#,
+            ],
+        );
+        check(
+            &from(json!({"configMapKeyRef": reference, "secretKeyRef": reference})),
+            &[
+                r#"spec.containers[0].env[0].valueFrom: Invalid value: "": may not have more than one field specified at a time"#,
+            ],
+        );
+        check(
+            &json!({"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": reference}}]}),
+            &[
+                r#"spec.containers[0].env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn fields_and_resources() {
+        let field = |path: &str| from(json!({"fieldRef": {"fieldPath": path}}));
+        check(&field("metadata.name"), &[]);
+        check(&field("metadata.annotations['a.b/c']"), &[]);
+        check(
+            &field("metadata.labels"),
+            &[
+                r#"spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "metadata.labels": supported values: "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs""#,
+            ],
+        );
+        check(
+            &field("spec.x['y']"),
+            &[
+                r#"spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: "spec.x['y']": error converting fieldPath: field label does not support subscript: spec.x['y']"#,
+            ],
+        );
+        let resource =
+            |divisor: &str| from(json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": divisor}}));
+        check(&resource("1m"), &[]);
+        check(
+            &resource("1Mi"),
+            &[
+                r#"spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "limits.cpu": only divisor's values 1m and 1 are supported with the cpu resource"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn whole_maps() {
+        check(
+            &json!({"envFrom": [{"prefix": "P_", "secretRef": {"name": "s"}}]}),
+            &[],
+        );
+        check(
+            &json!({"envFrom": [{}]}),
+            &[
+                r#"spec.containers[0].envFrom: Invalid value: "": must specify one of: `configMapRef` or `secretRef`"#,
+            ],
+        );
+        check(
+            &json!({"envFrom": [{"configMapRef": {"name": ""}}]}),
+            &["spec.containers[0].envFrom[0].configMapRef.name: Required value"],
+        );
+    }
+}

@@ -130,3 +130,95 @@ pub(super) fn devices(errors: &mut Errors, path: &FieldPath<'_>, container: &Val
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod};
+
+    #[track_caller]
+    fn check(container: &Value, expected: &[&str]) {
+        kind("pods").create(&with_volumes(container), expected);
+    }
+
+    /// A pod with a directory `v` and a claim `p`, and a container with these fields.
+    fn with_volumes(container: &Value) -> Value {
+        let mut whole = json!({"name": "c", "image": "i"});
+        for (key, value) in container.as_object().into_iter().flatten() {
+            whole[key] = value.clone();
+        }
+        let volumes = json!([{"name": "v", "emptyDir": {}}, {"name": "p", "persistentVolumeClaim": {"claimName": "c"}}]);
+        pod(&json!({"volumes": volumes, "containers": [whole]}))
+    }
+
+    #[test]
+    fn mounts() {
+        let mount = |path: &str| json!({"name": "v", "mountPath": path});
+        check(&json!({"volumeMounts": [mount("/a"), mount("/b")]}), &[]);
+        check(
+            &json!({"volumeMounts": [mount("/a"), mount("/a")]}),
+            &[r#"spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique"#],
+        );
+        check(
+            &json!({"volumeMounts": [mount("")]}),
+            &["spec.containers[0].volumeMounts[0].mountPath: Required value"],
+        );
+        let sub = |path: &str| json!({"volumeMounts": [{"name": "v", "mountPath": "/a", "subPath": path}]});
+        check(&sub("a/b..c"), &[]);
+        check(
+            &sub("a/.."),
+            &[r#"spec.containers[0].volumeMounts.subPath: Invalid value: "a/..": must not contain '..'"#],
+        );
+        check(
+            &sub("/a"),
+            &[r#"spec.containers[0].volumeMounts.subPath: Invalid value: "/a": must be a relative path"#],
+        );
+    }
+
+    #[test]
+    fn propagation() {
+        let mount = |fields: Value, privileged: bool| {
+            let mut mount = fields;
+            mount["name"] = "v".into();
+            mount["mountPath"] = "/a".into();
+            json!({"volumeMounts": [mount], "securityContext": {"privileged": privileged}})
+        };
+        check(&mount(json!({"mountPropagation": "Bidirectional"}), true), &[]);
+        check(
+            &mount(json!({"mountPropagation": "Bidirectional"}), false),
+            &[
+                "spec.containers[0].volumeMounts.mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
+            ],
+        );
+        check(
+            &mount(json!({"recursiveReadOnly": "Enabled", "readOnly": true}), false),
+            &[],
+        );
+        check(
+            &mount(json!({"recursiveReadOnly": "IfPossible"}), false),
+            &[
+                "spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+            ],
+        );
+    }
+
+    #[test]
+    fn devices() {
+        let device = |name: &str, path: &str| json!({"volumeDevices": [{"name": name, "devicePath": path}]});
+        check(&device("p", "/dev/x"), &[]);
+        check(
+            &device("v", "/dev/x"),
+            &[
+                r#"spec.containers[0].volumeDevices[0].name: Invalid value: "v": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"#,
+            ],
+        );
+        check(
+            &device("gone", "/dev/../x"),
+            &[
+                r#"spec.containers[0].volumeDevices[0].name: Not found: "gone""#,
+                r#"spec.containers[0].volumeDevices[0].devicePath: Invalid value: "/dev/../x": can not contain backsteps ('..')"#,
+            ],
+        );
+    }
+}

@@ -132,3 +132,87 @@ fn port_number_or_name(errors: &mut Errors, path: &FieldPath<'_>, port: &Value) 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod_of};
+
+    #[track_caller]
+    fn check(container: &Value, expected: &[&str]) {
+        kind("pods").create(&pod_of(container), expected);
+    }
+
+    #[test]
+    fn handlers() {
+        let probe = |probe: Value| json!({"livenessProbe": probe});
+        check(&probe(json!({"tcpSocket": {"port": "web"}})), &[]);
+        check(&probe(json!({"grpc": {"port": 80}})), &[]);
+        check(
+            &probe(json!({"periodSeconds": 5})),
+            &["spec.containers[0].livenessProbe: Required value: must specify a handler type"],
+        );
+        check(
+            &probe(json!({"httpGet": {"port": 0, "scheme": "FTP"}})),
+            &[
+                "spec.containers[0].livenessProbe.httpGet.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                r#"spec.containers[0].livenessProbe.httpGet.scheme: Unsupported value: "FTP": supported values: "HTTP", "HTTPS""#,
+            ],
+        );
+        check(
+            &probe(json!({"tcpSocket": {"port": 65_536}})),
+            &[
+                "spec.containers[0].livenessProbe.tcpSocket.port: Invalid value: 65536: must be between 1 and 65535, inclusive",
+            ],
+        );
+    }
+
+    #[test]
+    fn thresholds_and_times() {
+        let probe =
+            |key: &str, field: &str, value: i64| json!({key: {"tcpSocket": {"port": 80}, field: value}});
+        check(&probe("readinessProbe", "successThreshold", 2), &[]);
+        check(
+            &probe("livenessProbe", "successThreshold", 2),
+            &["spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1"],
+        );
+        check(
+            &probe("startupProbe", "initialDelaySeconds", -1),
+            &[
+                "spec.containers[0].startupProbe.initialDelaySeconds: Invalid value: -1: must be greater than or equal to 0",
+            ],
+        );
+        check(&probe("livenessProbe", "terminationGracePeriodSeconds", 1), &[]);
+        check(
+            &probe("livenessProbe", "terminationGracePeriodSeconds", 0),
+            &[
+                "spec.containers[0].livenessProbe.terminationGracePeriodSeconds: Invalid value: 0: must be greater than 0",
+            ],
+        );
+        check(
+            &probe("readinessProbe", "terminationGracePeriodSeconds", 1),
+            &[
+                "spec.containers[0].readinessProbe.terminationGracePeriodSeconds: Invalid value: 1: must not be set for readinessProbes",
+            ],
+        );
+    }
+
+    #[test]
+    fn hooks() {
+        let stop = |hook: Value| json!({"lifecycle": {"preStop": hook}});
+        check(&stop(json!({"sleep": {"seconds": 30}})), &[]);
+        check(
+            &stop(json!({"sleep": {"seconds": 31}})),
+            &[
+                "spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)",
+            ],
+        );
+        check(
+            &json!({"lifecycle": {"stopSignal": "SIGTERM"}}),
+            &[
+                "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
+            ],
+        );
+    }
+}

@@ -211,3 +211,108 @@ pub(super) fn resize_policy(errors: &mut Errors, path: &FieldPath<'_>, list: &[V
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod_of};
+
+    #[track_caller]
+    fn check(container: &Value, expected: &[&str]) {
+        kind("pods").create(&pod_of(container), expected);
+    }
+
+    #[test]
+    fn requests_and_limits() {
+        let both = |name: &str, request: &str, limit: &str| json!({"resources": {"requests": {name: request}, "limits": {name: limit}}});
+        check(&both("cpu", "1", "1"), &[]);
+        check(
+            &both("cpu", "1001m", "1"),
+            &[
+                r#"spec.containers[0].resources.requests: Invalid value: "1001m": must be less than or equal to cpu limit of 1"#,
+            ],
+        );
+        check(&both("example.com/gpu", "2", "2"), &[]);
+        check(
+            &both("example.com/gpu", "1", "2"),
+            &[
+                r#"spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 2"#,
+            ],
+        );
+        check(
+            &json!({"resources": {"requests": {"example.com/gpu": "1"}}}),
+            &[
+                "spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources",
+            ],
+        );
+        check(
+            &json!({"resources": {"limits": {"example.com/gpu": "500m"}}}),
+            &[
+                r#"spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "500m": must be an integer"#,
+                r#"spec.containers[0].resources.requests[example.com/gpu]: Invalid value: "500m": must be an integer"#,
+            ],
+        );
+        check(
+            &json!({"resources": {"limits": {"hugepages-2Mi": "2Mi"}}}),
+            &["spec.containers[0].resources: Forbidden: HugePages require cpu or memory"],
+        );
+        check(
+            &json!({"resources": {"requests": {"cpu": "-1"}}}),
+            &[
+                r#"spec.containers[0].resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0"#,
+            ],
+        );
+        check(
+            &json!({"resources": {"requests": {"disk": "1"}}}),
+            &[
+                r#"spec.containers[0].resources.requests[disk]: Invalid value: "disk": must be a standard resource type or fully qualified"#,
+                r#"spec.containers[0].resources.requests[disk]: Invalid value: "disk": must be a standard resource for containers"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn claims() {
+        let claims = |claims: Value| {
+            let resources = json!({"claims": claims});
+            let container = json!({"name": "c", "image": "i", "resources": resources});
+            json!({"spec": {"containers": [container], "resourceClaims": [{"name": "a", "resourceClaimName": "x"}]}})
+        };
+        let pods = kind("pods");
+        pods.create(
+            &claims(json!([{"name": "a", "request": "r"}, {"name": "a", "request": "s"}])),
+            &[],
+        );
+        pods.create(
+            &claims(json!([{"name": "a"}, {"name": "a", "request": "s"}])),
+            &[r#"spec.containers[0].resources.claims[1]: Duplicate value: "a/s""#],
+        );
+        pods.create(
+            &claims(json!([{"name": "b"}])),
+            &[r#"spec.containers[0].resources.claims[0]: Not found: "b": must be one of the names in pod.spec.resourceClaims: a"#],
+        );
+    }
+
+    #[test]
+    fn resize_policies() {
+        let policies = |resources: &[&str]| {
+            let all: Vec<Value> = resources
+                .iter()
+                .map(|name| json!({"resourceName": name, "restartPolicy": "NotRequired"}))
+                .collect();
+            json!({"resizePolicy": all})
+        };
+        check(&policies(&["cpu", "memory"]), &[]);
+        check(
+            &policies(&["cpu", "cpu"]),
+            &[r#"spec.containers[0].resizePolicy[1]: Duplicate value: "cpu""#],
+        );
+        check(
+            &policies(&["storage"]),
+            &[
+                r#"spec.containers[0].resizePolicy: Unsupported value: "storage": supported values: "cpu", "memory""#,
+            ],
+        );
+    }
+}

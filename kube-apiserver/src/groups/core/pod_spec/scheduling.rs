@@ -336,3 +336,149 @@ pub(super) fn spread(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) 
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod};
+
+    #[track_caller]
+    fn check(spec: &Value, expected: &[&str]) {
+        kind("pods").create(&pod(spec), expected);
+    }
+
+    #[test]
+    fn tolerations() {
+        let one = |toleration: Value| json!({"tolerations": [toleration]});
+        check(
+            &one(json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"})),
+            &[],
+        );
+        check(&one(json!({"operator": "Exists"})), &[]);
+        check(
+            &one(json!({"operator": "Equal"})),
+            &[
+                r#"spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, which means "match all values and all keys""#,
+            ],
+        );
+        check(
+            &one(json!({"key": "a", "operator": "Exists", "value": "b"})),
+            &[
+                r#"spec.tolerations[0].operator: Invalid value: "b": value must be empty when `operator` is 'Exists'"#,
+            ],
+        );
+        check(
+            &one(json!({"key": "a", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5})),
+            &[
+                r#"spec.tolerations[0].effect: Invalid value: "NoSchedule": effect must be 'NoExecute' when `tolerationSeconds` is set"#,
+            ],
+        );
+        check(
+            &one(json!({"key": "a", "operator": "Exists", "effect": "Never"})),
+            &[
+                r#"spec.tolerations[0].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn gates_and_claims() {
+        check(
+            &json!({"schedulingGates": [{"name": "a"}, {"name": "example.com/b"}]}),
+            &[],
+        );
+        check(
+            &json!({"schedulingGates": [{"name": "a"}, {"name": "a"}]}),
+            &[r#"spec.schedulingGates[1]: Duplicate value: "a""#],
+        );
+        check(
+            &json!({"resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]}),
+            &[],
+        );
+        check(
+            &json!({"resourceClaims": [{"name": "a", "resourceClaimName": "c"}, {"name": "a", "resourceClaimName": "c"}]}),
+            &[r#"spec.resourceClaims[1].name: Duplicate value: "a""#],
+        );
+    }
+
+    #[test]
+    fn affinity_of_nodes() {
+        let affinity = |requirement: Value| {
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}}})
+        };
+        const AT: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]";
+        let refused =
+            |requirement: Value, error: &str| check(&affinity(requirement), &[&format!("{AT}.{error}")]);
+        check(
+            &affinity(json!({"key": "a", "operator": "In", "values": ["b"]})),
+            &[],
+        );
+        refused(
+            json!({"key": "a", "operator": "In"}),
+            "values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+        );
+        refused(
+            json!({"key": "a", "operator": "Exists", "values": ["b"]}),
+            "values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        );
+        refused(
+            json!({"key": "a", "operator": "Gt", "values": ["1", "2"]}),
+            "values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'",
+        );
+        refused(
+            json!({"key": "a", "operator": "Near"}),
+            r#"operator: Invalid value: "Near": not a valid selector operator"#,
+        );
+    }
+
+    #[test]
+    fn affinity_of_pods() {
+        let term = |weight: i64, key: &str| {
+            json!({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
+                [{"weight": weight, "podAffinityTerm": {"topologyKey": key}}]}}})
+        };
+        const AT: &str = "spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0]";
+        check(&term(1, "zone"), &[]);
+        check(&term(100, "zone"), &[]);
+        for weight in [0, 101] {
+            let error = format!("{AT}.weight: Invalid value: {weight}: must be in the range 1-100");
+            check(&term(weight, "zone"), &[&error]);
+        }
+    }
+
+    #[test]
+    fn spread() {
+        let constraint = |over: Value| {
+            let mut one = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}});
+            for (key, value) in over.as_object().into_iter().flatten() {
+                one[key] = value.clone();
+            }
+            one
+        };
+        let of = |all: &[Value]| json!({"topologySpreadConstraints": all});
+        check(&of(&[constraint(json!({"minDomains": 1}))]), &[]);
+        check(
+            &of(&[constraint(json!({"maxSkew": 0, "minDomains": 0}))]),
+            &[
+                "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than 0",
+                "spec.topologySpreadConstraints[0].minDomains: Invalid value: 0: must be greater than 0",
+            ],
+        );
+        check(
+            &of(&[constraint(
+                json!({"whenUnsatisfiable": "ScheduleAnyway", "minDomains": 1}),
+            )]),
+            &[
+                "spec.topologySpreadConstraints[0].minDomains: Invalid value: 1: can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
+            ],
+        );
+        check(
+            &of(&[constraint(json!({})), constraint(json!({}))]),
+            &[
+                r#"spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}""#,
+            ],
+        );
+    }
+}

@@ -403,3 +403,124 @@ pub(crate) fn local_non_reserved_path(errors: &mut Errors, path: &FieldPath<'_>,
         errors.invalid(path, file, "must not start with '..'");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, pod};
+
+    #[track_caller]
+    fn check(spec: &Value, expected: &[&str]) {
+        kind("pods").create(&pod(spec), expected);
+    }
+
+    fn volume(source: Value) -> Value {
+        let mut volume = source;
+        volume["name"] = "v".into();
+        json!({"volumes": [volume]})
+    }
+
+    #[test]
+    fn one_source_each() {
+        check(&volume(json!({"emptyDir": {}})), &[]);
+        check(
+            &volume(json!({"emptyDir": {}, "hostPath": {"path": "/a"}})),
+            &["spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type"],
+        );
+        check(
+            &json!({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]}),
+            &[r#"spec.volumes[1].name: Duplicate value: "v""#],
+        );
+        check(
+            &json!({"volumes": [{"name": "A", "emptyDir": {}}]}),
+            &[
+                r#"spec.volumes[0].name: Invalid value: "A": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn fields_that_sources_need() {
+        for (source, error) in [
+            (
+                json!({"nfs": {"server": "s", "path": "a"}}),
+                r#"nfs.path: Invalid value: "a": must be an absolute path"#,
+            ),
+            (json!({"nfs": {"path": "/a"}}), "nfs.server: Required value"),
+            (
+                json!({"hostPath": {"path": "/a/../b"}}),
+                r#"hostPath.path: Invalid value: "/a/../b": must not contain '..'"#,
+            ),
+            (json!({"secret": {}}), "secret.secretName: Required value"),
+            (json!({"configMap": {}}), "configMap.name: Required value"),
+            (
+                json!({"persistentVolumeClaim": {}}),
+                "persistentVolumeClaim.claimName: Required value",
+            ),
+            (json!({"rbd": {"image": "i"}}), "rbd.monitors: Required value"),
+            (json!({"csi": {}}), "csi.driver: Required value"),
+            (
+                json!({"image": {"reference": "i", "pullPolicy": "Maybe"}}),
+                r#"image.pullPolicy: Unsupported value: "Maybe": supported values: "Always", "IfNotPresent", "Never""#,
+            ),
+            (
+                json!({"emptyDir": {"sizeLimit": "-1"}}),
+                "emptyDir.sizeLimit: Forbidden: SizeLimit field must be a valid resource quantity",
+            ),
+        ] {
+            check(&volume(source), &[&format!("spec.volumes[0].{error}")]);
+        }
+    }
+
+    #[test]
+    fn files_of_sources() {
+        let mode = |mode: i64| volume(json!({"secret": {"secretName": "s", "defaultMode": mode}}));
+        check(&mode(0o777), &[]);
+        for bad in [0o1000, -1] {
+            let error = format!(
+                "spec.volumes[0].secret.defaultMode: Invalid value: {bad}: must be a number between 0 and 0777 (octal), both inclusive"
+            );
+            check(&mode(bad), &[&error]);
+        }
+        let item =
+            |path: &str| volume(json!({"configMap": {"name": "m", "items": [{"key": "k", "path": path}]}}));
+        check(&item("a/b"), &[]);
+        check(
+            &item("..a"),
+            &[r#"spec.volumes[0].configMap.items[0].path: Invalid value: "..a": must not start with '..'"#],
+        );
+        let projected = |sources: Value| volume(json!({"projected": {"sources": sources}}));
+        let token = |seconds: i64| {
+            let source = json!([{"serviceAccountToken": {"path": "t", "expirationSeconds": seconds}}]);
+            let mut spec = projected(source);
+            spec["serviceAccountName"] = "default".into();
+            spec
+        };
+        check(&token(600), &[]);
+        check(
+            &token(599),
+            &[
+                "spec.volumes[0].projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes",
+            ],
+        );
+        check(&token(1 << 32), &[]);
+        check(
+            &token((1 << 32) + 1),
+            &[
+                "spec.volumes[0].projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds",
+            ],
+        );
+        let same = json!({"name": "m", "items": [{"key": "k", "path": "p"}]});
+        check(
+            &projected(json!([{"configMap": same}, {"secret": same}])),
+            &[r#"spec.volumes[0].projected: Invalid value: "m": conflicting duplicate paths"#],
+        );
+        check(
+            &volume(json!({"downwardAPI": {"items": [{"path": "p"}]}})),
+            &[
+                "spec.volumes[0].downwardAPI: Required value: one of fieldRef and resourceFieldRef is required",
+            ],
+        );
+    }
+}

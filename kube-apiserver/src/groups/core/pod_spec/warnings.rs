@@ -1,7 +1,7 @@
 //! What a client is warned of in a pod specification that is accepted.
 
 use machinery::FieldPath;
-use machinery::field::go_quote;
+use machinery::go;
 use machinery::names::ip::ip_warnings;
 use serde_json::Value;
 
@@ -187,7 +187,7 @@ fn repeated(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value, list: &st
             out.push(format!(
                 "{}: duplicate {what} {}",
                 at.index(index).child(key),
-                go_quote(text)
+                go::quote(text)
             ));
         }
     }
@@ -238,7 +238,7 @@ fn containers(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
                     out.push(format!(
                         "{}: hides previous definition of {}, which may be dropped when using apply",
                         at.child("env").index(index),
-                        go_quote(name)
+                        go::quote(name)
                     ));
                 }
             }
@@ -271,5 +271,78 @@ fn affinity(out: &mut Vec<String>, path: &FieldPath<'_>, affinity: &Value) {
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(prefix: &str, template: Value, expected: &[&str]) {
+        assert_eq!(warnings(prefix, &template), expected);
+    }
+
+    #[test]
+    fn what_is_deprecated() {
+        check("", json!({"spec": {}}), &[]);
+        check(
+            "spec.template",
+            json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}, "volumes": [{"name": "v", "gitRepo": {}}]}}),
+            &[
+                r#"spec.template.spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead"#,
+                "spec.template.spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
+            ],
+        );
+        check(
+            "",
+            json!({"metadata": {"annotations": {"scheduler.alpha.kubernetes.io/critical-pod": ""}}}),
+            &[
+                r#"metadata.annotations[scheduler.alpha.kubernetes.io/critical-pod]: non-functional in v1.16+; use the "priorityClassName" field instead"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_likely_a_mistake() {
+        check(
+            "",
+            json!({"spec": {
+                "hostAliases": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.1"}],
+                "imagePullSecrets": [{"name": ""}],
+                "terminationGracePeriodSeconds": -1,
+                "topologySpreadConstraints": [{"topologyKey": "zone"}],
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
+            }}),
+            &[
+                "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
+                r#"spec.hostAliases[1].ip: duplicate ip "10.0.0.1""#,
+                r#"spec.imagePullSecrets[0].name: invalid empty name """#,
+                "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1",
+                "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector: a null labelSelector results in matching no pod",
+            ],
+        );
+        let container = |fields: Value| json!({"spec": {"containers": [fields]}});
+        check(
+            "",
+            container(json!({"resources": {"requests": {"memory": "100m"}}})),
+            &[
+                r#"spec.containers[0].resources.requests[memory]: fractional byte value "100m" is invalid, must be an integer"#,
+            ],
+        );
+        check(
+            "",
+            container(json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A):2"}]})),
+            &[],
+        );
+        check(
+            "",
+            container(json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]})),
+            &[
+                r#"spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply"#,
+            ],
+        );
     }
 }

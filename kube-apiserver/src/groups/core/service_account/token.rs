@@ -182,3 +182,30 @@ impl Token {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_hold_for_ten_minutes_at_least() {
+        #[track_caller]
+        fn check(seconds: i64, expected: &[&str]) {
+            let request = json!({"spec": {"expirationSeconds": seconds}});
+            let texts: Vec<String> = validate(&request).iter().map(ToString::to_string).collect();
+            assert_eq!(texts, expected);
+        }
+        check(600, &[]);
+        check(
+            599,
+            &["spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"],
+        );
+        check(1 << 32, &[]);
+        check(
+            (1 << 32) + 1,
+            &[
+                "spec.expirationSeconds: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds",
+            ],
+        );
+    }
+}

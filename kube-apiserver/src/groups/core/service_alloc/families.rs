@@ -132,3 +132,85 @@ pub(super) fn init_families(cidrs: &[Cidr], service: &mut Value, old: &Value) ->
     service.ensure("spec").put("ipFamilies", families);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What a create leaves of policy and families on a cluster of these ranges, or the errors.
+    fn made(ranges: &[&str], spec: Value) -> Result<(String, Vec<String>), String> {
+        let cidrs: Vec<Cidr> = ranges.iter().map(|range| range.parse().unwrap()).collect();
+        let mut service = json!({"metadata": {"name": "s"}, "spec": spec});
+        init_families(&cidrs, &mut service, &Value::Null).map_err(|error| error.message().to_string())?;
+        let families = service.strings("spec.ipFamilies").map(str::to_owned).collect();
+        Ok((service.text("spec.ipFamilyPolicy").to_owned(), families))
+    }
+
+    const V4: &str = "10.0.0.0/24";
+    const V6: &str = "fd00::/120";
+
+    #[test]
+    fn families_follow_policy_and_cluster() {
+        #[track_caller]
+        fn check(ranges: &[&str], spec: Value, policy: &str, families: &[&str]) {
+            let (found, list) = made(ranges, spec).unwrap();
+            assert_eq!(
+                (&*found, list.iter().map(String::as_str).collect()),
+                (policy, families.to_vec())
+            );
+        }
+        let policy = |policy: &str| json!({"ipFamilyPolicy": policy, "selector": {"a": "b"}});
+        check(&[V4], json!({}), "SingleStack", &["IPv4"]);
+        check(&[V6], json!({}), "SingleStack", &["IPv6"]);
+        check(&[V6, V4], json!({}), "SingleStack", &["IPv6"]);
+        check(&[V4], policy("PreferDualStack"), "PreferDualStack", &["IPv4"]);
+        check(
+            &[V4, V6],
+            policy("PreferDualStack"),
+            "PreferDualStack",
+            &["IPv4", "IPv6"],
+        );
+        check(
+            &[V4, V6],
+            policy("RequireDualStack"),
+            "RequireDualStack",
+            &["IPv4", "IPv6"],
+        );
+        check(
+            &[V4, V6],
+            json!({"ipFamilies": ["IPv6", "IPv4"]}),
+            "RequireDualStack",
+            &["IPv6", "IPv4"],
+        );
+        // Without addresses and selector nobody needs to have the second family.
+        check(
+            &[V4],
+            json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+            "RequireDualStack",
+            &["IPv4", "IPv6"],
+        );
+    }
+
+    #[test]
+    fn families_that_are_not_there() {
+        #[track_caller]
+        fn check(spec: Value, expected: &str) {
+            let error = made(&[V4], spec).unwrap_err();
+            assert_eq!(error, format!("Service \"s\" is invalid: {expected}"));
+        }
+        check(
+            json!({"ipFamilyPolicy": "RequireDualStack", "selector": {"a": "b"}}),
+            r#"spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services"#,
+        );
+        check(
+            json!({"ipFamilies": ["IPv6"]}),
+            r#"spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster"#,
+        );
+        check(
+            json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4", "IPv6"]}),
+            r#"spec.ipFamilyPolicy: Invalid value: "SingleStack": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"#,
+        );
+    }
+}

@@ -58,3 +58,74 @@ pub(super) fn normalize(service: &mut Value, old: &Value) {
         service.ensure("spec").put("clusterIPs", vec![ip]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn left_out_fields_stay() {
+        #[track_caller]
+        fn check(old: Value, new: Value, expected: Value) {
+            let mut service = json!({"spec": new});
+            patch_allocated(&mut service, &json!({"spec": old}));
+            assert_eq!(service["spec"], expected);
+        }
+        let given = json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]});
+        check(given.clone(), json!({"type": "ClusterIP"}), given.clone());
+        let other = json!({"type": "ClusterIP", "clusterIP": "10.0.0.2"});
+        check(given.clone(), other.clone(), other);
+        let external = json!({"type": "ExternalName"});
+        check(given, external.clone(), external);
+
+        let ports = |ports: Value| json!({"type": "NodePort", "clusterIP": "None", "ports": ports});
+        let old = ports(json!([{"name": "a", "nodePort": 30_001}, {"name": "b", "nodePort": 30_002}]));
+        check(
+            old.clone(),
+            ports(json!([{"name": "b"}, {"name": "a"}])),
+            ports(json!([{"name": "b", "nodePort": 30_002}, {"name": "a", "nodePort": 30_001}])),
+        );
+        // A port that the update gives to another name is not given twice.
+        let moved = ports(json!([{"name": "b", "nodePort": 30_001}, {"name": "a"}]));
+        check(old, moved.clone(), moved);
+    }
+
+    #[test]
+    fn one_address_and_the_list_agree() {
+        #[track_caller]
+        fn check(old: Value, new: Value, expected: Value) {
+            let mut service = json!({"spec": new});
+            let old = match old.is_null() {
+                true => Value::Null,
+                false => json!({"spec": old}),
+            };
+            normalize(&mut service, &old);
+            assert_eq!(service["spec"], expected);
+        }
+        let of = |ip: &str, ips: Value| json!({"clusterIP": ip, "clusterIPs": ips});
+        check(Value::Null, json!({"clusterIP": "a"}), of("a", json!(["a"])));
+        check(Value::Null, of("a", json!(["b"])), of("a", json!(["b"])));
+        check(
+            of("a", json!(["a"])),
+            of("b", json!(["a"])),
+            of("b", json!(["b"])),
+        );
+        check(
+            of("a", json!(["a"])),
+            of("", json!(["a"])),
+            json!({"clusterIP": ""}),
+        );
+        check(
+            of("a", json!(["a"])),
+            of("a", json!(["c"])),
+            of("a", json!(["c"])),
+        );
+        check(
+            of("a", json!(["a"])),
+            of("b", json!(["c"])),
+            of("b", json!(["c"])),
+        );
+    }
+}

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use machinery::field::go_quote;
+use machinery::go;
 use machinery::{FieldPath, limits};
 use serde_json::Value;
 
@@ -118,7 +118,7 @@ pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value
             out.push(format!(
                 "{}: duplicate port name {} with {there}, services and probes that select ports by name will use {there}",
                 port.at,
-                go_quote(port.name)
+                go::quote(port.name)
             ));
         }
     }
