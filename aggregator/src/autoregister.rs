@@ -31,7 +31,7 @@ pub(crate) struct AutoRegister {
     sources: Vec<Arc<dyn DiscoverySource>>,
     priorities: Priorities,
     /// Built-in ones that have been mended once: later edits are respected.
-    settled: Mutex<BTreeSet<String>>,
+    reconciled: Mutex<BTreeSet<String>>,
     quiet: Mutex<Quiet>,
 }
 
@@ -45,7 +45,7 @@ struct Live<'a> {
     read: &'a dyn Fn() -> Value,
 }
 
-/// What is to be done about one APIService.
+/// The action for one APIService.
 #[derive(Debug, PartialEq)]
 enum Step {
     Create(Value),
@@ -67,7 +67,7 @@ impl AutoRegister {
             resource,
             sources,
             priorities,
-            settled: Mutex::default(),
+            reconciled: Mutex::default(),
             quiet: Mutex::default(),
         }
     }
@@ -101,8 +101,8 @@ impl AutoRegister {
     pub(crate) async fn sync(&self, snapshot: &Snapshot) -> Result<(), ApiError> {
         let wanted = self.wanted();
         let steps = {
-            let (settled, mut quiet) = (self.settled.lock(), self.quiet.lock());
-            let mut plan = Plan::new(&wanted, &settled, &mut quiet);
+            let (reconciled, mut quiet) = (self.reconciled.lock(), self.quiet.lock());
+            let mut plan = Plan::new(&wanted, &reconciled, &mut quiet);
             for entry in snapshot.objects.values() {
                 plan.look(&Live {
                     name: entry.name(),
@@ -114,8 +114,8 @@ impl AutoRegister {
         };
         let outcomes = join_all(steps.iter().map(|(name, step)| self.take(name, step))).await;
         outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
-        let mut settled = self.settled.lock();
-        settled.extend(
+        let mut reconciled = self.reconciled.lock();
+        reconciled.extend(
             wanted
                 .into_iter()
                 .filter(|(_, v)| !v.custom)
@@ -221,10 +221,10 @@ fn spec_of(version: &LocalVersion) -> Value {
     spec
 }
 
-/// What is to be done, found APIService by APIService.
+/// The actions of one pass, computed APIService by APIService.
 struct Plan<'a> {
     missing: BTreeMap<&'a String, &'a LocalVersion>,
-    settled: &'a BTreeSet<String>,
+    reconciled: &'a BTreeSet<String>,
     /// As it was, and as it will be.
     quiet: (&'a mut Quiet, Quiet),
     steps: Vec<(String, Step)>,
@@ -233,12 +233,12 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn new(
         wanted: &'a BTreeMap<String, LocalVersion>,
-        settled: &'a BTreeSet<String>,
+        reconciled: &'a BTreeSet<String>,
         quiet: &'a mut Quiet,
     ) -> Self {
         Plan {
             missing: wanted.iter().collect(),
-            settled,
+            reconciled,
             quiet: (quiet, Quiet::new()),
             steps: Vec::new(),
         }
@@ -246,14 +246,14 @@ impl<'a> Plan<'a> {
 
     fn look(&mut self, live: &Live<'_>) {
         let name = live.name.to_string();
-        let wish = self.missing.remove(&name);
-        let state = (live.revision, wish.cloned());
+        let desired = self.missing.remove(&name);
+        let state = (live.revision, desired.cloned());
         // One that was fine is not read again until it, or what is wanted of it, changes.
         if self.quiet.0.get(live.name) == Some(&state) {
             self.quiet.1.insert(name, state);
             return;
         }
-        match self.step(&(live.read)(), &name, wish) {
+        match self.step(&(live.read)(), &name, desired) {
             Some(step) => self.steps.push((name, step)),
             None => {
                 self.quiet.1.insert(name, state);
@@ -261,18 +261,18 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn step(&self, object: &Value, name: &str, wish: Option<&LocalVersion>) -> Option<Step> {
+    fn step(&self, object: &Value, name: &str, desired: Option<&LocalVersion>) -> Option<Step> {
         let confirm = || needs_confirming(object).then_some(Step::Confirm);
         let Some(how) = managed(object) else {
             return confirm();
         };
-        let step = match wish {
-            // Whoever labels an APIService `onstart` while the server runs wants it gone at the next start.
-            None if how == "onstart" && !self.settled.is_empty() => None,
+        let step = match desired {
+            // An APIService that is labelled `onstart` while the server runs is to be deleted at the next start.
+            None if how == "onstart" && !self.reconciled.is_empty() => None,
             None => Some(Step::Delete(meta::uid(object).to_string())),
-            Some(wish) if !wish.custom && self.settled.contains(name) => None,
-            Some(wish) => {
-                let spec = spec_of(wish);
+            Some(desired) if !desired.custom && self.reconciled.contains(name) => None,
+            Some(desired) => {
+                let spec = spec_of(desired);
                 (object.get("spec") != Some(&spec)).then_some(Step::Mend(spec))
             }
         };
@@ -326,13 +326,18 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(wanted: &BTreeMap<String, LocalVersion>, live: Vec<Value>, settled: &[&str], expected: &[&str]) {
-        let settled = settled.iter().map(|s| (*s).to_string()).collect();
+    fn check(
+        wanted: &BTreeMap<String, LocalVersion>,
+        live: Vec<Value>,
+        reconciled: &[&str],
+        expected: &[&str],
+    ) {
+        let reconciled = reconciled.iter().map(|s| (*s).to_string()).collect();
         let mut quiet = Quiet::new();
         let mut steps = Vec::new();
         // The second time those that were fine are not read again, and the plan is the same.
         for _ in 0..2 {
-            let mut plan = Plan::new(wanted, &settled, &mut quiet);
+            let mut plan = Plan::new(wanted, &reconciled, &mut quiet);
             for object in &live {
                 plan.look(&Live {
                     name: meta::name(object),
@@ -342,7 +347,7 @@ mod tests {
             }
             steps = plan.finish();
         }
-        let told: Vec<String> = steps
+        let actual: Vec<String> = steps
             .iter()
             .map(|(name, step)| match step {
                 Step::Create(object) => format!("create {name} {}", object["spec"]["groupPriorityMinimum"]),
@@ -351,7 +356,7 @@ mod tests {
                 Step::Confirm => format!("confirm {name}"),
             })
             .collect();
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 
     #[test]

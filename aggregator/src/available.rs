@@ -44,7 +44,7 @@ const REFRESH: Duration = Duration::from_secs(60);
 pub(crate) struct Watch {
     resolver: Resolver,
     resource: Arc<ServedResource>,
-    /// Who the checks are made as, and what marks them as this server's.
+    /// The identity of the checks, and the header that marks them as this server's.
     headers: HeaderMap,
     /// Moves when what a backend serves becomes known.
     published: watch::Sender<u64>,
@@ -203,7 +203,7 @@ impl Watch {
         loop {
             let condition = tokio::select! {
                 condition = self.check(backend) => condition,
-                // What it is being checked by has changed: from the beginning.
+                // The configuration of the check has changed: start over.
                 () = backend.wake.notified() => continue,
             };
             let available = condition.status == "True";
@@ -213,8 +213,8 @@ impl Watch {
             } else {
                 backend.outdated.store(true, Ordering::Release);
             }
-            let told = condition::tell(&self.resource, &backend.spec, AVAILABLE, Some(&condition)).await;
-            if let Err(error) = told {
+            let written = condition::write(&self.resource, &backend.spec, AVAILABLE, Some(&condition)).await;
+            if let Err(error) = written {
                 tracing::warn!(apiservice = backend.spec.name, %error, "cannot write its availability");
             }
             if available && backend.outdated.swap(false, Ordering::AcqRel) {
@@ -245,9 +245,9 @@ impl Watch {
                 backend.outdated.store(true, Ordering::Release);
             }
             // Of one that went away meanwhile the other condition says all there is to say.
-            let told =
-                async || condition::tell(&self.resource, &backend.spec, READABLE, condition.as_ref()).await;
-            if !gone && let Err(error) = told().await {
+            let write =
+                async || condition::write(&self.resource, &backend.spec, READABLE, condition.as_ref()).await;
+            if !gone && let Err(error) = write().await {
                 tracing::warn!(apiservice = backend.spec.name, %error, "cannot write its state");
             }
             while tokio::time::timeout(REFRESH, backend.learn.notified())

@@ -35,7 +35,7 @@ const HANGING: Duration = Duration::from_secs(10);
 pub(crate) struct Kept<T> {
     /// Of its bytes.
     pub(crate) hash: String,
-    /// What the backend calls this state of it; empty if it does not say.
+    /// The backend's own name of this state; empty if it gives none.
     pub(crate) etag: String,
     pub(crate) document: T,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Backend {
     pub(crate) seats: Seats,
     circuit: Circuit,
     pub(crate) stats: Stats,
-    /// What it last said that it serves.
+    /// The discovery document that it last sent.
     pub(crate) known: ArcSwapOption<VersionDiscovery>,
     /// Its OpenAPI document as it last gave it.
     pub(crate) openapi: ArcSwapOption<Kept<bytes::Bytes>>,
@@ -118,11 +118,11 @@ impl Backend {
         Asking {
             backend: self.clone(),
             since: Instant::now(),
-            told: false,
+            reported: false,
         }
     }
 
-    /// It answers again: whoever found so by other means says it here.
+    /// Reports that it answers again, by other means than a request.
     pub(crate) fn answers(&self) {
         self.circuit.close();
     }
@@ -164,20 +164,20 @@ impl Seats {
 pub(crate) struct Asking {
     backend: Arc<Backend>,
     since: Instant,
-    told: bool,
+    reported: bool,
 }
 
 impl Asking {
     /// The head is there.
     pub(crate) fn answered(mut self, code: u16) {
-        self.told = true;
+        self.reported = true;
         self.backend.circuit.close();
         self.backend.stats.answered(code, self.since.elapsed());
     }
 
     /// It could not be reached.
     pub(crate) fn failed(mut self) {
-        self.told = true;
+        self.reported = true;
         self.fail();
     }
 
@@ -192,7 +192,7 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         self.backend.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if !self.told && self.since.elapsed() >= HANGING {
+        if !self.reported && self.since.elapsed() >= HANGING {
             self.fail();
         }
     }

@@ -1,4 +1,4 @@
-//! What remote servers keep, for the controllers that work across resources, through [`RemoteResources`]: deleted with its namespace, or
+//! The objects of remote servers, for the controllers that work across resources, through [`RemoteResources`]: deleted with its namespace, or
 //! with its owners. A server that is away holds up what it keeps, and nothing else.
 //!
 //! Mirrors the remote part of upstream's `pkg/controller/namespace/deletion` and `pkg/controller/garbagecollector`, which find the
@@ -112,8 +112,8 @@ impl RemoteContent {
                 serde_json::from_slice(&answer.body).map_err(|error| format!("{}: {error}", answer.url))
             }
             status => {
-                let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-                let message = meta::dig_str(&told, &["message"]);
+                let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+                let message = meta::dig_str(&document, &["message"]);
                 Err(match message {
                     "" => format!("bad status from {}: {}", answer.url, status.as_u16()),
                     message => message.to_string(),
@@ -269,15 +269,15 @@ impl RemoteResources for RemoteContent {
         let answer = remote_discovery::ask_backend(&backend, &path, &what)
             .await
             .map_err(|fault| away(fault.to_string()))?;
-        let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        if answer.status.is_success() && told.is_object() {
-            return Ok(told);
+        let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        if answer.status.is_success() && document.is_object() {
+            return Ok(document);
         }
-        let status = meta::dig_str(&told, &["kind"]) == "Status";
-        let message = meta::dig_str(&told, &["message"]);
+        let status = meta::dig_str(&document, &["kind"]) == "Status";
+        let message = meta::dig_str(&document, &["message"]);
         // A 404 of anything but the object is no proof that the object is gone.
-        match meta::dig_str(&told, &["reason"]) {
-            "NotFound" if status && meta::dig_str(&told, &["details", "name"]) == name => {
+        match meta::dig_str(&document, &["reason"]) {
+            "NotFound" if status && meta::dig_str(&document, &["details", "name"]) == name => {
                 Err(ApiError::not_found(&resource.group_resource(), name))
             }
             "Conflict" if status => Err(ApiError::new(409, Reason::Conflict, message)),
@@ -300,7 +300,7 @@ impl RemoteResources for RemoteContent {
     }
 }
 
-/// What a client reads of a server that is away.
+/// The error for a server that cannot be reached.
 fn undiscovered(backend: &Backend) -> String {
     let group_version = format!("{}/{}", backend.spec.group, backend.spec.version);
     format!("{group_version}: stale GroupVersion discovery: {group_version}")
@@ -335,11 +335,11 @@ mod tests {
             {"resource": "d", "scope": "Namespaced", "verbs": ["create"]},
             {"resource": "e"},
         ]});
-        let told: Vec<(String, bool)> = deletable(known.to_string().as_bytes())
+        let actual: Vec<(String, bool)> = deletable(known.to_string().as_bytes())
             .into_iter()
             .map(|d| (d.name, d.collection))
             .collect();
-        assert_eq!(told, [("a".to_string(), true), ("b".to_string(), false)]);
+        assert_eq!(actual, [("a".to_string(), true), ("b".to_string(), false)]);
         assert_eq!(deletable(b"garbage"), []);
     }
 }

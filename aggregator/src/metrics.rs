@@ -1,4 +1,4 @@
-//! What `/metrics` says of remote servers. The first family is upstream's; the others are this server's own.
+//! Metrics of remote servers. The first family is upstream's; the others are this server's own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

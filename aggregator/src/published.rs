@@ -22,7 +22,7 @@ use crate::transport::ProxyKey;
 /// Discovery of everything, local and remote, in order of priority.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// What the aggregator itself serves.
+    /// The aggregator's own resources.
     own: Arc<VersionDiscovery>,
     pub(crate) local: Vec<Arc<dyn DiscoverySource>>,
     /// Absent until the APIServices have been read: until then nobody knows which groups are remote.
@@ -34,7 +34,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// What these sources and the resource of APIServices publish; routes are added by [`Published::load`].
+    /// The published state of these sources and the resource of APIServices; routes are added by [`Published::load`].
     pub(crate) fn new(
         resource: &Arc<ServedResource>,
         local: Vec<Arc<dyn DiscoverySource>>,

@@ -1,4 +1,4 @@
-//! What a remote server says that it serves: asked in the background, within bounds, and turned into what discovery publishes.
+//! Discovery of remote servers: read in the background, within bounds, and turned into what discovery publishes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST: usize = 8 << 20;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// What a backend answered to this server itself.
+/// The answer of a backend to a request of this server itself.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) url: String,
@@ -49,12 +49,12 @@ pub(crate) fn path(spec: &RemoteSpec) -> String {
     }
 }
 
-/// What is asked of a backend, beside the path.
+/// A request to a backend, without its path.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     pub(crate) headers: &'a HeaderMap,
-    /// What is sent; may be empty.
+    /// The body; may be empty.
     pub(crate) body: Bytes,
     /// The body is read, up to so many bytes.
     pub(crate) most: Option<usize>,
@@ -116,8 +116,8 @@ async fn ask(transport: &crate::transport::Transport, url: &str, what: &Ask<'_>)
     let mut bytes = BytesMut::new();
     if let Some(most) = what.most {
         let too_large = || format!("the answer is larger than {most} bytes");
-        let told = body.size_hint().lower();
-        if usize::try_from(told).is_ok_and(|told| told > most) {
+        let least = body.size_hint().lower();
+        if usize::try_from(least).is_ok_and(|least| least > most) {
             return Err(too_large());
         }
         while let Some(frame) = body.frame().await {
@@ -166,7 +166,7 @@ pub(crate) async fn open(
     Ok((head.status, body, place))
 }
 
-/// What a backend serves of its group version: as its aggregated document says, else its resource list.
+/// The resources of a backend's group version: from its aggregated document, else from its resource list.
 pub(crate) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Result<VersionDiscovery, String> {
     let spec = &backend.spec;
     let mut modern = headers.clone();
@@ -286,7 +286,7 @@ fn published(spec: &RemoteSpec, resources: Option<Value>, stale: bool) -> Versio
     }
 }
 
-/// What is published of a server that cannot be reached: what it last said, if anything.
+/// The document that is published for a server that cannot be reached: its last one, if any.
 pub(crate) fn stale(spec: &RemoteSpec, known: Option<&VersionDiscovery>) -> VersionDiscovery {
     let resources = known
         .and_then(|known| serde_json::from_slice::<Value>(&known.aggregated).ok())

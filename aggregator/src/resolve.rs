@@ -24,7 +24,7 @@ pub(crate) struct Resolver {
     endpoints: bool,
 }
 
-/// What is known of the service that an APIService names.
+/// The state of the service that an APIService names.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) service: Option<Value>,

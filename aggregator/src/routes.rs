@@ -13,7 +13,7 @@ use crate::local::{CUSTOM_PRIORITY, Priorities};
 use crate::remote::RemoteSpec;
 use crate::transport::ProxyKey;
 
-/// What an APIService says of its group version.
+/// The route of a group version, from its APIService.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
     pub(crate) group_priority: i32,

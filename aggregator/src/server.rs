@@ -37,28 +37,28 @@ const INSUFFICIENT_STORAGE: u16 = 507;
 const NOT_INSTALLED: &str =
     "the request has been made before all known HTTP paths have been installed, please try again";
 
-/// What an aggregator is made of.
+/// The parts of an aggregator.
 #[derive(Debug)]
 pub struct Deps {
     /// Where APIServices are stored.
     pub storage: StorageFactory,
-    /// What keys begin with: `/registry`.
+    /// The prefix of keys: `/registry`.
     pub prefix: String,
     /// The servers behind it.
     pub next: Arc<dyn Delegate>,
-    /// What they publish.
+    /// Their discovery documents.
     pub local: Vec<Arc<dyn DiscoverySource>>,
     /// The priorities of what they publish.
     pub priorities: Priorities,
-    /// What they publish in OpenAPI.
+    /// Their OpenAPI documents.
     pub openapi: Vec<Arc<dyn OpenApiSource>>,
     /// Where stores are registered.
     pub directory: Arc<Directory>,
-    /// What its handlers share.
+    /// The state that its handlers share.
     pub env: ServeEnv,
     /// `host:port`, for `/api`.
     pub server_address: String,
-    /// What remote servers are shown. Replaced when its files change.
+    /// The client certificate for remote servers. Replaced when its files change.
     pub proxy_key: ProxyKey,
     /// Reach remote servers at their endpoints rather than their service's cluster IP.
     pub endpoint_routing: bool,

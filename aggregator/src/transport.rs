@@ -32,7 +32,7 @@ const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(90);
 const IDLE_PER_ENDPOINT: usize = 64;
-/// What one answer may have under way before the client has read it.
+/// The bytes of one answer that may be buffered before the client has read them.
 const WINDOW: u32 = 256 * 1024;
 /// Requests under way on one connection: what any server allows. Its window holds all of theirs, so that clients that do not
 /// read hold up nobody else.
@@ -131,7 +131,7 @@ impl Transport {
         let mut lanes = self.lanes.lock();
         let key = self.key.load();
         if !Arc::ptr_eq(&key, &lanes.shown) {
-            // What is under way ends where it is; the rest is asked by who this server is now.
+            // Requests under way finish on their connection; new ones use the new certificate.
             lanes.all.clear();
             lanes.shown = Arc::clone(&key);
         }

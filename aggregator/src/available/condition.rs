@@ -45,7 +45,7 @@ impl Condition {
 ///
 /// # Errors
 /// When the store cannot be read or written.
-pub(super) async fn tell(
+pub(super) async fn write(
     resource: &ServedResource,
     spec: &RemoteSpec,
     kind: &str,

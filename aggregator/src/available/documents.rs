@@ -12,12 +12,12 @@ use crate::remote_discovery;
 
 const DISCOVERY: &str = "discovery";
 
-/// What came of fetching a server's documents.
+/// The result of fetching a server's documents.
 #[derive(Debug, Default)]
 pub(super) struct Learned {
-    /// What it serves is not what it served before.
+    /// The served resources have changed.
     pub(super) moved: bool,
-    /// What cannot be used, and why.
+    /// The documents that cannot be used, and why.
     faults: Vec<(&'static str, String)>,
 }
 
@@ -31,8 +31,8 @@ impl Learned {
             true => "DiscoveryUnreadable",
             false => "OpenAPIUnreadable",
         };
-        let told = self.faults.iter().map(|(what, why)| format!("{what}: {why}"));
-        Some(Condition::no(reason, told.collect::<Vec<_>>().join("; ")))
+        let messages = self.faults.iter().map(|(what, why)| format!("{what}: {why}"));
+        Some(Condition::no(reason, messages.collect::<Vec<_>>().join("; ")))
     }
 }
 

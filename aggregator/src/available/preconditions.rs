@@ -1,4 +1,4 @@
-//! What is known of a remote server without a request to it: whether its Service and endpoints are there, with upstream's reasons.
+//! The state of a remote server that is known without a request to it: whether its Service and endpoints are there, with upstream's reasons.
 
 use serde_json::Value;
 
@@ -54,8 +54,8 @@ mod tests {
     #[track_caller]
     fn check(service: Option<Value>, slices: Vec<Value>, expected: Option<(&str, &str)>) {
         let condition = unmet(&RemoteSpec::example(), &Found { service, slices });
-        let told = condition.as_ref().map(|c| (c.reason, &*c.message));
-        assert_eq!(told, expected);
+        let actual = condition.as_ref().map(|c| (c.reason, &*c.message));
+        assert_eq!(actual, expected);
     }
 
     #[test]

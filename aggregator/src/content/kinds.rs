@@ -14,7 +14,7 @@ use crate::published::Published;
 
 type Resources = Arc<[Arc<RemoteResource>]>;
 
-/// What was read last, and of which generation it is.
+/// The kinds that were read last, and their generation.
 #[derive(Debug, Default)]
 pub(super) struct Kinds(Mutex<(Option<u64>, Resources)>);
 
@@ -85,11 +85,11 @@ mod tests {
             {"resource": "cs"},
         ]});
         let found = resources(element.to_string().as_bytes(), "g", "v1");
-        let told: Vec<_> = found
+        let actual: Vec<_> = found
             .iter()
             .map(|r| (&*r.resource, &*r.kind.kind, r.namespaced, r.followable))
             .collect();
-        assert_eq!(told, [("as", "A", true, true), ("bs", "B", false, false)]);
+        assert_eq!(actual, [("as", "A", true, true), ("bs", "B", false, false)]);
         assert!(resources(b"garbage", "g", "v1").is_empty());
     }
 }

@@ -102,10 +102,10 @@ impl Following {
         let mut list: Value =
             serde_json::from_slice(&answer.body).map_err(|error| format!("{}: {error}", answer.url))?;
         if let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) {
-            let told = items
+            let events = items
                 .into_iter()
                 .map(|item| json!({"type": "ADDED", "object": item}));
-            self.ready.extend(told);
+            self.ready.extend(events);
         }
         let of = |key: &str| meta::dig_str(&list, &["metadata", key]).to_string();
         Ok(match of("continue") {

@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::backend::Seat;
 
-/// What a body that stalls ends with: the client sees it cut, not complete.
+/// The error that ends a stalled body: the client sees it cut, not complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the backend did not finish its answer in time")]
 struct Stalled;

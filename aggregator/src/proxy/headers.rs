@@ -60,7 +60,7 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b';')
     .remove(b'=')
     .remove(b'@');
-/// What RFC 3986 calls reserved, and everything else but letters, digits and `-._~`.
+/// The characters that RFC 3986 calls reserved, and everything else but letters, digits and `-._~`.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -223,13 +223,13 @@ mod tests {
         headers.insert("x-remote_extra-a", HeaderValue::from_static("b"));
         headers.insert("impersonate_user", HeaderValue::from_static("root"));
         set_identity(&mut headers, &user).unwrap();
-        let mut told: Vec<String> = headers
+        let mut actual: Vec<String> = headers
             .iter()
             .map(|(k, v)| format!("{k}={}", v.to_str().unwrap_or_default()))
             .collect();
-        told.sort();
+        actual.sort();
         assert_eq!(
-            told,
+            actual,
             [
                 "x-remote-extra-a.b%2fc%25d=v",
                 "x-remote-group=g",

@@ -12,7 +12,7 @@ use generic_server::request::BoxError;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 
-/// A body that two owners know of: the client that sends it, and whoever may have to send it again.
+/// A body that two owners know of: the client that sends it, and the retry that may have to send it again.
 #[derive(Debug, Clone)]
 pub(crate) struct Held(Arc<Shared>);
 
