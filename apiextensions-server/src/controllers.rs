@@ -1,4 +1,4 @@
-//! What happens to CRDs by itself: names, conditions, and their end.
+//! Controllers of CRDs: names, conditions, and deletion.
 //!
 //! One task follows the CRD cache and looks at each CRD that changed; a CRD that is being deleted gets a task of its own,
 //! because its instances may take their time. Serving does not wait for any of this: the index has decided about a new CRD's
@@ -115,7 +115,7 @@ async fn look_at(server: &Arc<ApiExtensions>, tasks: &Tasks, finalizing: &Arc<Fi
         }
         Ok(())
     } else {
-        server.settle(definition).await
+        server.reconcile(definition).await
     };
     if let Err(error) = outcome {
         tracing::warn!(crd.name = %name, error = %error, "the status of a CRD cannot be written");
@@ -143,17 +143,17 @@ impl ApiExtensions {
     }
 
     /// Writes down what has been decided about a CRD.
-    async fn settle(&self, definition: &Arc<Definition>) -> Result<(), ApiError> {
-        let settled = &definition.serving.settled;
+    async fn reconcile(&self, definition: &Arc<Definition>) -> Result<(), ApiError> {
+        let reconciled = &definition.serving.reconciled;
         // With its names it depends on no other CRD.
-        if definition.names_accepted && settled.load(Ordering::Acquire) == definition.entry.revision.0 {
+        if definition.names_accepted && reconciled.load(Ordering::Acquire) == definition.entry.revision.0 {
             return Ok(());
         }
         let mut crd = definition.entry.value();
         let old_status = crd.get("status").cloned();
         let index = self.index();
         let claims = index.claims_against(&definition.group, &definition.plural);
-        let freed = conditions::settle(&mut crd, &claims);
+        let freed = conditions::reconcile(&mut crd, &claims);
         let revision = if crd.get("status") == old_status.as_ref() {
             Some(definition.entry.revision)
         } else {
@@ -165,7 +165,7 @@ impl ApiExtensions {
             stored.map(|entry| entry.revision)
         };
         if let Some(revision) = revision {
-            settled.store(revision.0, Ordering::Release);
+            reconciled.store(revision.0, Ordering::Release);
         }
         Ok(())
     }

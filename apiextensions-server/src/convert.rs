@@ -27,7 +27,7 @@ pub(crate) use webhook::ByWebhook;
 pub(crate) struct ByName {
     pub(crate) served: String,
     pub(crate) stored: String,
-    /// What the stored version does not know is not stored; absent when all versions have one schema.
+    /// Fields that the stored version does not know are not stored; absent when all versions have one schema.
     pub(crate) prune: Option<KindSchema>,
 }
 

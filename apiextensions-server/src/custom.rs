@@ -1,4 +1,4 @@
-//! What is special about instances of a CRD: generation, status, validation by schema and rules.
+//! The strategy of instances of a CRD: generation, status, validation by schema and rules.
 //! Mirrors `pkg/registry/customresource/{strategy,status_strategy,validator}.go`.
 
 use std::collections::HashSet;

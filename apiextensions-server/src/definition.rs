@@ -1,6 +1,6 @@
 //! A CRD as the server needs it to route: small, immutable, made from the stored object when that changes.
 //!
-//! What costs (schemas, columns, rules) is in [`Serving`], compiled per version on first use and dropped when idle; both a
+//! The costly parts (schemas, columns, rules) are in [`Serving`], compiled per version on first use and dropped when idle; both a
 //! new [`Definition`] of an unchanged spec and requests under way share it.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::crd::{priority, status};
 use crate::slot::Slot;
 use crate::usage::Usage;
 
-/// What most of a CRD consists of and routing does not look at.
+/// The large parts of a CRD, which routing does not look at.
 pub(crate) const HEAVY: [&str; 2] = ["openAPIV3Schema", "managedFields"];
 
 /// One version of a CRD.
@@ -50,7 +50,7 @@ pub(crate) enum Conversion {
     Webhook(Value),
 }
 
-/// What decides how a CRD is served; equal facts are served by the same [`Serving`].
+/// The facts that decide how a CRD is served; equal facts are served by the same [`Serving`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) uid: String,
@@ -76,12 +76,12 @@ impl Facts {
     }
 }
 
-/// What is compiled and opened for a CRD when it is used.
+/// The compiled and opened parts of a CRD that is in use.
 #[derive(Debug)]
 pub(crate) struct Serving {
     /// One per version, in their order.
     pub(crate) slots: Vec<Slot<ServedResource>>,
-    /// What reads are served from while there are no objects.
+    /// The source of reads while there are no objects.
     pub(crate) reader: Slot<ServedResource>,
     /// The objects; opened by the first request.
     pub(crate) store: OnceLock<Arc<ObjectStore>>,
@@ -89,10 +89,10 @@ pub(crate) struct Serving {
     pub(crate) terminating: Arc<AtomicBool>,
     /// The conversion webhook, when something has to be converted.
     pub(crate) webhook: OnceLock<Arc<WebhookClient>>,
-    /// What it has answered.
+    /// Its cached answers.
     pub(crate) answers: Arc<Answers>,
     /// The CRD's revision at which its status said all that there was to say, while it had all its names.
-    pub(crate) settled: AtomicU64,
+    pub(crate) reconciled: AtomicU64,
     /// The CRD's revision that brought these facts; later writes of objects have its defaults.
     pub(crate) since: Revision,
 }
@@ -106,7 +106,7 @@ impl Serving {
             terminating: Arc::default(),
             webhook: OnceLock::new(),
             answers: Arc::default(),
-            settled: AtomicU64::new(0),
+            reconciled: AtomicU64::new(0),
             since,
         })
     }
@@ -131,7 +131,7 @@ pub(crate) struct Definition {
     /// The stored object; its bytes are the cache's.
     pub(crate) entry: Arc<Entry>,
     pub(crate) facts: Arc<Facts>,
-    /// The names that it has, or is about to be told that it has.
+    /// The accepted names, or those that are about to be accepted.
     pub(crate) accepted: Value,
     /// All its names were given.
     pub(crate) names_accepted: bool,
@@ -142,7 +142,7 @@ pub(crate) struct Definition {
     /// It is being deleted and waits for its objects to go.
     pub(crate) finalizing: bool,
     pub(crate) serving: Arc<Serving>,
-    /// What its objects have cost, for as long as the CRD is there.
+    /// The costs of its objects, for as long as the CRD is there.
     pub(crate) usage: Arc<Usage>,
 }
 

@@ -1,4 +1,4 @@
-//! What the server is built on, and what it is called.
+//! The dependencies of the server, and its name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub fn priority(group: &str) -> Option<(i32, i32)> {
     (group == GROUP).then_some((16_700, 15))
 }
 
-/// What the server is built on.
+/// The dependencies of the server.
 #[derive(Debug, Clone)]
 pub struct Deps {
     /// Where CRDs and their instances are stored.
@@ -35,7 +35,7 @@ pub struct Deps {
 pub struct Limits {
     /// One call of a conversion webhook, connecting included; upstream's are 30 seconds.
     pub conversion: Duration,
-    /// What is compiled of a CRD is dropped when nobody has used it between two looks, this far apart.
+    /// The interval between checks for compiled CRDs that were not used since the last; they are dropped.
     pub idle_check: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What discovery says of custom resources. Mirrors `pkg/apiserver/customresource_discovery_controller.go`.
+//! Discovery of custom resources. Mirrors `pkg/apiserver/customresource_discovery_controller.go`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a changed CRD would mean for the objects that are stored: `POST .../customresourcedefinitions/NAME/impact` with the
+//! The impact of a changed CRD on stored objects: `POST .../customresourcedefinitions/NAME/impact` with the
 //! changed CRD as its body. Nothing is written.
 //!
 //! The answer counts, with examples, the objects that the new schema would refuse, those that would lose fields, and those
@@ -139,7 +139,7 @@ impl NamedCreate for Impact {
     }
 }
 
-/// What a definition would mean for these objects.
+/// The impact of a definition on these objects.
 pub(crate) async fn judge(
     snapshot: &Snapshot,
     definition: &Definition,

@@ -25,13 +25,13 @@ pub(crate) struct Group {
     resources: HashMap<Arc<str>, Arc<str>>,
     /// Kinds and list kinds, likewise.
     kinds: HashMap<Arc<str>, Arc<str>>,
-    /// What discovery says of this group, made when asked for. Every change makes a new group, so it never goes stale.
+    /// The discovery document of this group, made on demand. Every change makes a new group, so it never goes stale.
     pub(crate) discovery: OnceLock<Option<Arc<GroupDiscovery>>>,
-    /// What it publishes in OpenAPI, likewise.
+    /// Its part of OpenAPI, likewise.
     pub(crate) openapi: OnceLock<Published>,
 }
 
-/// What a group publishes in OpenAPI.
+/// The part of a group in OpenAPI.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Published {
     /// One document per version (v3).
@@ -40,7 +40,7 @@ pub(crate) struct Published {
     pub(crate) parts: Vec<DocumentRef>,
 }
 
-/// What differs between two states of the index.
+/// The difference between two states of the index.
 #[derive(Debug, Clone)]
 pub(crate) struct Changed {
     /// How it was.
@@ -98,7 +98,7 @@ impl Group {
         let (resources, kinds) = claimed(&definition.accepted);
         for (names, map) in [(resources, &mut self.resources), (kinds, &mut self.kinds)] {
             for name in names {
-                // Who was first keeps it.
+                // The first one keeps it.
                 if !map.contains_key(name) {
                     map.insert(name.into(), definition.plural.clone());
                 }

@@ -1,4 +1,4 @@
-//! What custom resources cost, by CRD, in `/metrics`.
+//! Costs of custom resources by CRD, in `/metrics`.
 //!
 //! Nothing is read for it: what is not in memory is not reported. The number of series is bounded: the CRDs that hold most are
 //! reported by name, the others together as `other`.
@@ -14,10 +14,10 @@ use crate::server::ApiExtensions;
 
 /// CRDs that have series of their own.
 const MOST: usize = 200;
-/// What an object costs in the cache beside its bytes, about.
+/// The approximate overhead of an object in the cache, in bytes.
 const PER_OBJECT: usize = size_of::<Entry>() + 64;
 
-/// What one CRD costs.
+/// The costs of one CRD.
 #[derive(Debug, Default, Clone)]
 struct Cost {
     objects: u64,

@@ -1,4 +1,4 @@
-//! What CRDs publish in OpenAPI. Mirrors `pkg/controller/openapi/builder`.
+//! OpenAPI of CRDs. Mirrors `pkg/controller/openapi/builder`.
 
 mod pieces;
 mod routes;

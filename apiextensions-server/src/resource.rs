@@ -92,7 +92,7 @@ fn converter(
     }))
 }
 
-/// What all resources of a CRD have in common, with nothing compiled.
+/// The common parts of all resources of a CRD, with nothing compiled.
 fn skeleton(definition: &Definition, version: &str, store: Arc<ObjectStore>) -> ServedResource {
     let facts = &definition.facts;
     let gvk = GroupVersionKind::new(&definition.group, version, &facts.names.kind);

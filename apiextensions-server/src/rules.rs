@@ -12,7 +12,7 @@ use crate::props::Props;
 
 pub(crate) use tree::RuleTree;
 
-/// What compiling one rule found.
+/// The result of compiling one rule.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     /// The estimated cost of one evaluation.

@@ -46,7 +46,7 @@ pub struct ApiExtensions {
     index: ArcSwap<Index>,
     /// Held while the index moves.
     moving: Mutex<()>,
-    /// What was published last, and for which state of the index.
+    /// The document that was published last, and its state of the index.
     published: Mutex<Option<(Arc<Index>, Groups)>>,
     changes: watch::Sender<u64>,
     /// CRDs that controllers have to look at.
@@ -115,7 +115,7 @@ impl Definitions for ApiExtensions {
     }
 }
 
-/// Ends the watches of a store that nothing is served from any more, once they have told what happened in it.
+/// Ends the watches of a store that is no longer served, after they have delivered its events.
 fn retire(change: &Changed) {
     let store = |d: &Option<Arc<Definition>>| d.as_ref().and_then(|d| d.serving.store.get().cloned());
     let (Some(old), new) = (store(&change.old), store(&change.new)) else {
@@ -170,7 +170,7 @@ impl ApiExtensions {
         }
         let _moving = self.moving.lock();
         let index = self.index.load_full();
-        // Whoever held the lock may have been faster, with a snapshot that is newer still.
+        // The previous holder of the lock may have published a newer snapshot.
         let snapshot = cache.snapshot();
         if Arc::ptr_eq(&snapshot, &index.snapshot) {
             return index;
@@ -262,7 +262,7 @@ impl ApiExtensions {
             && definition.serving.slots.iter().all(|slot| slot.peek().is_none())
         {
             let store = self.store_of(definition);
-            // Whatever is wrong is told by the read itself.
+            // The read itself reports the error.
             if store
                 .as_system()
                 .fresh()

@@ -5,9 +5,9 @@ use machinery::table::{self, CustomColumns};
 use machinery::time::Timestamp;
 use serde_json::{Value, json};
 
-/// What the name column is described as.
+/// The description of the name column.
 pub(crate) const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-/// What columns of the creation time are described as.
+/// The description of columns of the creation time.
 pub(crate) const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// The columns of a version: the name, and what the CRD asks for (else the age).

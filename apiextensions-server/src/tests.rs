@@ -266,9 +266,9 @@ async fn openapi_is_made_of_pieces() {
 
     let texts = machinery::openapi::Descriptions::unpack();
     let part = OpenApiSource::swagger(&*world.server, "apis/example.com/v1#bars", &texts).expect("published");
-    let told = format!("{part:?}");
+    let text = format!("{part:?}");
     assert!(
-        told.contains("/apis/example.com/v1/bars/{name}/scale") && told.contains("com.example.v1.BarList")
+        text.contains("/apis/example.com/v1/bars/{name}/scale") && text.contains("com.example.v1.BarList")
     );
 
     let document = world.server.openapi_v3("example.com", "v1").expect("published");
@@ -366,19 +366,21 @@ async fn names_are_given_once_and_freed() {
         world.served("example.com", "v1", "foes").is_none(),
         "its kind is taken"
     );
-    let told = |crd: Option<&Value>, reason: &str| {
+    let has_reason = |crd: Option<&Value>, reason: &str| {
         crd.and_then(|c| status::find(c, "NamesAccepted"))
             .is_some_and(|c| c["reason"] == reason)
     };
     world
-        .until("foes.example.com", |c| told(c, "ListKindConflict"))
+        .until("foes.example.com", |c| has_reason(c, "ListKindConflict"))
         .await;
     let call = world.call(&world.server.crds, "");
     write::delete(&call, "foos.example.com", &DeleteOptions::default())
         .await
         .expect("marked");
     world.until("foos.example.com", |c| c.is_none()).await;
-    world.until("foes.example.com", |c| told(c, "NoConflicts")).await;
+    world
+        .until("foes.example.com", |c| has_reason(c, "NoConflicts"))
+        .await;
     assert!(world.served("example.com", "v1", "foes").is_some());
     world.tasks.stop(Duration::from_secs(5)).await;
 }

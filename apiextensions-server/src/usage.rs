@@ -1,4 +1,4 @@
-//! What the objects of a CRD have cost so far.
+//! The costs of the objects of a CRD so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the conditions of a CRD say, from what it holds and which names are free.
+//! The conditions of a CRD, from what it holds and which names are free.
 
 use generic_server::write::now;
 use machinery::FieldPath;
@@ -13,7 +13,7 @@ use crate::crd::validation::structural_errors;
 use crate::props::{Props, unsupported};
 
 /// Brings names and conditions up to date. Says whether names have been given back.
-pub(super) fn settle(crd: &mut Value, claims: &dyn Claims) -> bool {
+pub(super) fn reconcile(crd: &mut Value, claims: &dyn Claims) -> bool {
     let now = now();
     let freed = names(crd, claims, &now);
     non_structural(crd, &now);
@@ -26,8 +26,8 @@ pub(super) fn settle(crd: &mut Value, claims: &dyn Claims) -> bool {
 }
 
 fn names(crd: &mut Value, claims: &dyn Claims, now: &str) -> bool {
-    let settled = crd.pointer("/spec/names") == crd.pointer("/status/acceptedNames");
-    if settled {
+    let accepted = crd.pointer("/spec/names") == crd.pointer("/status/acceptedNames");
+    if accepted {
         return false;
     }
     let naming = naming::decide(crd, claims);
@@ -146,8 +146,8 @@ mod tests {
                 {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}}}]},
             "status": {"acceptedNames": {"plural": "", "kind": ""}, "conditions": null},
         });
-        assert!(!settle(&mut crd, &Free));
-        let told: Vec<(&str, &str)> = status::conditions(&crd)
+        assert!(!reconcile(&mut crd, &Free));
+        let actual: Vec<(&str, &str)> = status::conditions(&crd)
             .iter()
             .map(|c| {
                 (
@@ -157,7 +157,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            actual,
             [
                 ("NamesAccepted", "NoConflicts"),
                 ("Established", "InitialNamesAccepted"),
@@ -165,8 +165,8 @@ mod tests {
             ]
         );
         assert_eq!(crd["status"]["acceptedNames"], names);
-        let settled = crd.clone();
-        settle(&mut crd, &Free);
-        assert_eq!(crd, settled, "nothing is written twice");
+        let reconciled = crd.clone();
+        reconcile(&mut crd, &Free);
+        assert_eq!(crd, reconciled, "nothing is written twice");
     }
 }

@@ -140,7 +140,7 @@ async fn delete_instances(server: &ApiExtensions, definition: &Definition) -> Re
                     )),
                 };
             }
-            // What a create that was under way has left is deleted as well; what is marked waits for its finalizers.
+            // Objects of creates that were under way are deleted as well; marked ones wait for their finalizers.
             let unmarked: Vec<Arc<Entry>> = snapshot
                 .objects
                 .values()

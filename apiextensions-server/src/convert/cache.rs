@@ -1,4 +1,4 @@
-//! What a webhook has answered, so that it is asked once about each write of an object.
+//! Cache of a webhook's answers, so that it is called once for each write of an object.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Bytes of answers kept at most, per CRD, in each of two generations.
 const MOST: usize = 16 << 20;
-/// What an answer costs beside its bytes, about.
+/// The approximate overhead of an answer, in bytes.
 const OVERHEAD: usize = 200;
 
 /// The uid and the resourceVersion of an object, and the version that it was converted to.

@@ -16,7 +16,7 @@ pub(super) type Answered = Result<Arc<HashMap<Key, Bytes>>, ApiError>;
 /// A question under way. It goes on as long as somebody waits for it.
 pub(super) type Flight = Shared<BoxFuture<'static, Answered>>;
 
-/// What a webhook has answered and is being asked.
+/// The answers of a webhook and the calls under way.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     state: Mutex<State>,
@@ -29,7 +29,7 @@ struct State {
     flights: HashMap<Key, WeakShared<BoxFuture<'static, Answered>>>,
 }
 
-/// What is known about an object.
+/// The state of one object's conversion.
 pub(super) enum Known {
     /// The answer.
     Answer(Bytes),

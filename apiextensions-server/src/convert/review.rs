@@ -57,7 +57,7 @@ pub(super) fn response(version: &str, uid: &str, review: Value) -> Result<Vec<Va
         let message = text("/result/message");
         return Err(match message {
             "" => format!("response.result.status was '{status}', not 'Success'"),
-            told => told.to_string(),
+            message => message.to_string(),
         });
     }
     Ok(match review {

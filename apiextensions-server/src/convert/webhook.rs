@@ -34,7 +34,7 @@ pub(crate) struct ByWebhook {
     pub(crate) stored: GroupVersion,
     pub(crate) client: Arc<WebhookClient>,
     pub(crate) answers: Arc<Answers>,
-    /// What the stored version does not know is not stored; absent when all versions have one schema.
+    /// Fields that the stored version does not know are not stored; absent when all versions have one schema.
     pub(crate) prune: Option<KindSchema>,
     /// Where the time of its calls is recorded.
     pub(crate) usage: Arc<Usage>,
@@ -49,14 +49,14 @@ impl fmt::Debug for ByWebhook {
     }
 }
 
-/// What an entry is of; the rest of the object is skipped.
+/// The identity of an entry; the rest of the object is skipped.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow, rename = "apiVersion")]
     api_version: Cow<'a, str>,
 }
 
-/// What distinguishes it from an earlier object of the same name.
+/// The uid, which distinguishes it from an earlier object of the same name.
 #[derive(Deserialize)]
 struct Uid<'a> {
     #[serde(borrow, default)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(crate) const ANNOTATION: &str = "api-approved.kubernetes.io";
 const PROPOSAL: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// What the annotation says.
+/// The value of the annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Approval {
     /// Neither a URL nor a reason.

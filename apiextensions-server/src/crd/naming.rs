@@ -16,7 +16,7 @@ pub(crate) trait Claims {
     fn kind(&self, name: &str) -> bool;
 }
 
-/// What becomes of the names.
+/// The outcome for the names.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Naming {
     /// `status.acceptedNames`.
@@ -105,7 +105,7 @@ pub(crate) fn decide(crd: &Value, claims: &dyn Claims) -> Naming {
     Naming { accepted, condition }
 }
 
-/// What `Established` becomes, given the names: once it is true it stays so. `None` when it stays as it is.
+/// The new state of `Established`, given the names: once it is true it stays so. `None` when it stays as it is.
 pub(crate) fn establishing(crd: &Value, naming: &Naming) -> Option<Condition> {
     if status::is_true(crd, "Established") {
         return None;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 const OLD: &str = "apiextensions.k8s.io/v1beta1";
 const NEW: &str = "apiextensions.k8s.io/v1";
-/// What the spec says for all versions, and the name it has in a version.
+/// The fields of the spec for all versions, and their names in a version.
 const SHARED: [(&str, &str); 4] = [
     ("validation", "schema"),
     ("subresources", "subresources"),
@@ -88,7 +88,7 @@ fn spec_to_v1(spec: &mut Map<String, Value>) {
             }
         }
     }
-    // What the old version takes for granted.
+    // Defaults of the old version.
     let preserve = match spec.remove("preserveUnknownFields").unwrap_or_default() {
         Value::Null => true,
         given => given == true,

@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition must be. Mirrors `pkg/apis/apiextensions/validation/validation.go`.
+//! Validation of CustomResourceDefinitions. Mirrors `pkg/apis/apiextensions/validation/validation.go`.
 //!
 //! Called by the strategy with whole objects of `apiextensions.k8s.io/v1`; object metadata has been judged before. Updates do
 //! not tighten what is stored already: [`Options`] says what the old object earns.
@@ -38,7 +38,7 @@ const COLUMN_FORMATS: &[&str] = &[
     "password",
 ];
 
-/// What is asked for, less what the stored object was let through with.
+/// The requirements, less those that the stored object does not meet either.
 #[derive(Debug, Clone)]
 pub(crate) struct Options<'a> {
     require_recognized_review_version: bool,

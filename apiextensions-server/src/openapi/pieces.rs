@@ -1,4 +1,4 @@
-//! What one version of one CRD puts into OpenAPI documents: its paths and its schemas, as JSON text.
+//! The pieces of OpenAPI documents of one version of one CRD: its paths and its schemas, as JSON text.
 //!
 //! Everything but the CRD's own schema is the same for all CRDs of one shape and comes from templates, made once.
 

@@ -1,4 +1,4 @@
-//! What can be done with the objects of a CRD, as OpenAPI v3 says it.
+//! The operations on objects of a CRD, in OpenAPI v3.
 
 use generic_server::openapi::parameters as query;
 use machinery::openapi::{Dialect, META, capital};
@@ -31,7 +31,7 @@ fn content(types: &[&str], name: &str) -> Value {
     Value::Object(types.iter().map(of).collect())
 }
 
-/// What decides which routes there are.
+/// The facts that decide which routes there are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) namespaced: bool,
@@ -204,7 +204,7 @@ impl Routes {
         }
     }
 
-    /// What can be done to one object, or to a view of it.
+    /// The operations on one object, or on a view of it.
     fn view(&self, id: &str, subresource: &str, model: &str, shared: &[Value]) -> Value {
         let kind = &self.kind;
         let of = match subresource {

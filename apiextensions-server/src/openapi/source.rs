@@ -14,7 +14,7 @@ use crate::deps::GROUP;
 use crate::index::{Group, Published};
 use crate::server::ApiExtensions;
 
-/// What a CRD publishes changes with these.
+/// The facts that the documents of a CRD depend on.
 fn state(definition: &Definition) -> String {
     let facts = &definition.facts;
     format!("{} {} {}", facts.uid, facts.generation, definition.accepted)
@@ -32,7 +32,7 @@ fn served<'g>(
     group.crds.values().filter_map(of)
 }
 
-/// What a group publishes; made once for each state of the group.
+/// The documents of a group; made once for each state of the group.
 pub(crate) fn published(name: &str, group: &Group) -> Published {
     let mut out = Published::default();
     let mut versions: Vec<&VersionInfo> = Vec::new();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What stands in a gap.
+/// The content of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
     Group,
@@ -34,14 +34,14 @@ const MARK: char = '\u{1}';
 const WRITTEN_MARK: &str = "\\u0001";
 
 impl Slot {
-    /// What stands for the slot in the value that a template is made of.
+    /// The placeholder of the slot in the value that a template is made of.
     pub(super) fn mark(self) -> String {
         let at = SLOTS.iter().position(|slot| *slot == self).unwrap_or_default();
         format!("{MARK}{at}")
     }
 }
 
-/// What one version of a CRD puts into the gaps, as JSON writes it.
+/// The contents of the gaps for one version of a CRD, as JSON.
 #[derive(Debug)]
 pub(super) struct Filling([String; SLOTS.len()]);
 
@@ -58,9 +58,9 @@ impl Filling {
 /// A text with gaps.
 #[derive(Debug)]
 pub(super) struct Template {
-    /// What stands before each gap, with the number of its slot.
+    /// The text before each gap, with the number of its slot.
     gaps: Vec<(Box<str>, usize)>,
-    /// What stands behind the last.
+    /// The text after the last.
     rest: Box<str>,
 }
 

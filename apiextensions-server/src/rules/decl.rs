@@ -1,4 +1,4 @@
-//! What CEL sees of a schema. Mirrors `k8s.io/apiserver/pkg/cel/common/schemas.go`.
+//! CEL declarations of a schema. Mirrors `k8s.io/apiserver/pkg/cel/common/schemas.go`.
 
 use kube_cel::{DeclType, FieldDecl, ListType};
 use serde_json::Value;

@@ -37,7 +37,7 @@ struct Rule {
 pub(crate) struct RuleTree {
     ty: String,
     rules: Vec<Rule>,
-    /// What the rules see; absent when there are none here.
+    /// The bindings of the rules; absent when there are none here.
     decl: Option<DeclType>,
     setup_error: Option<String>,
     items: Option<Box<RuleTree>>,
@@ -47,7 +47,7 @@ pub(crate) struct RuleTree {
     keys: Vec<String>,
 }
 
-/// What rules found.
+/// The findings of rules.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) errors: Vec<FieldError>,
@@ -241,15 +241,15 @@ impl RuleTree {
         pair: Option<Pair<'_>>,
         run: &mut Run,
     ) -> Result<(), Spent> {
-        let told = |detail: String| FieldError::invalid_str(path, &self.ty, detail);
+        let invalid = |detail: String| FieldError::invalid_str(path, &self.ty, detail);
         if let Some(why) = &self.setup_error {
             let detail = format!("rule compiler initialization error: {why}");
-            run.outcome.errors.push(told(detail));
+            run.outcome.errors.push(invalid(detail));
             return Ok(());
         }
         let Some(decl) = &self.decl else { return Ok(()) };
         if run.budget == 0 {
-            run.outcome.errors.push(told(NO_BUDGET.into()));
+            run.outcome.errors.push(invalid(NO_BUDGET.into()));
             return Err(Spent);
         }
         for rule in &self.rules {
@@ -258,7 +258,7 @@ impl RuleTree {
                 Err(why) => {
                     run.outcome
                         .errors
-                        .push(told(format!("rule compile error: {why}")));
+                        .push(invalid(format!("rule compile error: {why}")));
                     continue;
                 }
             };
@@ -272,19 +272,19 @@ impl RuleTree {
                 Ok(verdict) if verdict.as_bool() == Some(true) => continue,
                 Ok(_) => {}
                 Err(EvalError::Budget) => {
-                    run.outcome.errors.push(told(NO_BUDGET.into()));
+                    run.outcome.errors.push(invalid(NO_BUDGET.into()));
                     return Err(Spent);
                 }
                 Err(error @ EvalError::CostLimit) => {
                     let label = &rule.label;
-                    run.outcome.errors.push(told(format!(
+                    run.outcome.errors.push(invalid(format!(
                         "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {label}"
                     )));
                     return Err(Spent);
                 }
                 Err(error) => {
                     let (error, label) = (error.to_string(), &rule.label);
-                    run.outcome.errors.push(told(if error.starts_with("no such overload") {
+                    run.outcome.errors.push(invalid(if error.starts_with("no such overload") {
                         format!("'{error}': call arguments did not match a supported operator, function or macro signature for rule: {label}")
                     } else {
                         format!("{error} evaluating rule: {label}")
@@ -320,7 +320,7 @@ impl RuleTree {
         old: Option<&Value>,
         budget: &mut u64,
     ) -> (FieldError, bool) {
-        let told = |detail: String| (FieldError::invalid_str(at, &self.ty, detail), true);
+        let invalid = |detail: String| (FieldError::invalid_str(at, &self.ty, detail), true);
         let mut detail = match rule.has_message {
             true => rule.label.clone(),
             false => format!("failed rule: {}", rule.label),
@@ -329,11 +329,11 @@ impl RuleTree {
             let result = bind(decl, value, old, false).and_then(|b| expression.eval(&b, budget));
             match result {
                 Err(EvalError::Budget) => {
-                    return told("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".into());
+                    return invalid("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".into());
                 }
                 Err(EvalError::CostLimit) => {
                     let source = machinery::go::quote(&rule.message_source);
-                    return told(format!(
+                    return invalid(format!(
                         "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
                     ));
                 }

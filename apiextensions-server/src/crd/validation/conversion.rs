@@ -1,4 +1,4 @@
-//! What `spec.conversion` may say.
+//! Validation of `spec.conversion`.
 
 use std::collections::HashSet;
 

@@ -52,7 +52,7 @@ fn max_elements(schema: Props<'_>) -> Option<u64> {
     }
 }
 
-/// What all rules of a schema are estimated to cost together.
+/// The estimated cost of all rules of a schema together.
 #[derive(Debug, Default)]
 pub(super) struct TotalCost {
     total: u64,

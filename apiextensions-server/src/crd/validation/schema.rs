@@ -1,4 +1,4 @@
-//! What a version's `openAPIV3Schema` may say. Mirrors `ValidateCustomResourceDefinitionOpenAPISchema` of
+//! Validation of a version's `openAPIV3Schema`. Mirrors `ValidateCustomResourceDefinitionOpenAPISchema` of
 //! `pkg/apis/apiextensions/validation/validation.go`; structure is `structural`'s business, defaults are `defaults`'.
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ const REASONS: &[&str] = &[
     "FieldValueInvalid",
     "FieldValueRequired",
 ];
-/// What may be said at the root when the status subresource takes `properties.status` out of it; Go's field names.
+/// The keywords allowed at the root when the status subresource takes `properties.status` out of it; Go's field names.
 const ALLOWED_AT_ROOT: &[(&str, &str)] = &[
     ("description", "Description"),
     ("type", "Type"),
@@ -145,7 +145,7 @@ fn root_with_status(schema: Props<'_>, path: &FieldPath<'_>, errors: &mut Vec<Fi
     }
 }
 
-/// What a node inherits from the nodes above it.
+/// The context that a node inherits from the nodes above it.
 #[derive(Debug, Clone)]
 struct Inherited {
     allow_defaults: bool,
@@ -397,7 +397,7 @@ impl Walk<'_> {
     }
 }
 
-/// What the texts of one rule must be, whatever they mean.
+/// The form of the texts of one rule, apart from their meaning.
 fn rule_texts(schema: Props<'_>, rule: Props<'_>, at: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let has_newlines = |text: &str| text.contains(['\n', '\r']);
     let (source, message) = (rule.text("rule"), rule.text("message"));
@@ -523,7 +523,7 @@ fn show_pointer(value: Option<&str>) -> String {
     value.map_or_else(|| "null".into(), go::quote)
 }
 
-/// Items of a set must be told apart as wholes.
+/// Items of a set must be compared as wholes.
 fn set_items(s: Props<'_>, path: &FieldPath<'_>) -> Option<FieldError> {
     let items = s.item()?;
     let key = match items.ty() {
@@ -638,7 +638,7 @@ pub(super) fn map_list_keys(s: Props<'_>, path: &FieldPath<'_>) -> Vec<FieldErro
     errors
 }
 
-/// Whether a set's items are not told apart as wholes: stored CRDs may have it so.
+/// Whether a set's items are not compared as wholes: stored CRDs may have it so.
 pub(super) fn has_non_atomic_set(s: Props<'_>) -> bool {
     s.list_type() == Some("set") && set_items(s, &FieldPath::ROOT).is_some()
 }

@@ -100,7 +100,7 @@ fn type_rules(s: Props<'_>, level: Level, path: &FieldPath<'_>, errors: &mut Vec
     }
 }
 
-/// What may be said about `kind`, `apiVersion` and `metadata` of whole objects.
+/// The keywords allowed for `kind`, `apiVersion` and `metadata` of whole objects.
 fn metadata_rules(s: Props<'_>, level: Level, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let whole_object = level == Level::Root || s.embedded();
     let properties = path.child("properties");
