@@ -296,7 +296,7 @@ impl Chain {
         authentication::strip_credentials(&mut head.headers, names, prefixes);
 
         // 12. Audit: outside everything that refuses somebody who is known, impersonation included.
-        // 13. Impersonation: whoever is acted as is who is admitted and authorized.
+        // 13. Impersonation: the impersonated user is admitted and authorized.
         let (context, recording) = if impersonation::asked(&head.headers) {
             let own = self.context(
                 user.clone(),

@@ -16,7 +16,7 @@ pub enum Handled {
 /// A server in the chain. Called after authorization; never fails: an error is an answer.
 #[async_trait::async_trait]
 pub trait Delegate: Send + Sync + std::fmt::Debug {
-    /// Answers the request or hands it back.
+    /// Answers the request or returns it.
     async fn handle(&self, authorized: &Authorized, request: Request) -> Handled;
 }
 

@@ -350,9 +350,9 @@ mod tests {
         health.note("storage-integrity", || Some("1 object cannot be read".into()));
         health.note("quiet", || None);
         assert_eq!(ask(&health, "readyz", "/readyz").await, (200, "ok".into()));
-        let told = ask(&health, "readyz", "/readyz?verbose").await.1;
+        let text = ask(&health, "readyz", "/readyz?verbose").await.1;
         let line = "[!]storage-integrity 1 object cannot be read\nreadyz check passed\n";
-        assert!(told.ends_with(line) && !told.contains("quiet"), "{told}");
+        assert!(text.ends_with(line) && !text.contains("quiet"), "{text}");
         assert_eq!(
             ask(&health, "livez", "/livez/").await,
             (404, "404 page not found\n".into())

@@ -68,7 +68,7 @@ enum Form {
 pub struct OpenApi {
     sources: Vec<Arc<dyn OpenApiSource>>,
     kept: Arc<Mutex<HashMap<(String, Form), Kept>>>,
-    /// One is made at a time: whoever wants the same meanwhile waits for it.
+    /// One is made at a time: other requests for it wait meanwhile.
     swagger: Arc<tokio::sync::Mutex<KeptSwagger>>,
     /// Somebody drops what nobody asks for any more.
     swept: Arc<AtomicBool>,

@@ -74,7 +74,7 @@ impl Reload {
         self.afterwards.push(Box::new(apply));
     }
 
-    /// Looks at all files once. Names what was taken over; what does not hold is told in the log.
+    /// Looks at all files once. Names the files that were reloaded; faults go to the log.
     pub async fn look(&self) -> Vec<&'static str> {
         let mut taken = Vec::new();
         for one in &self.watched {

@@ -1,6 +1,6 @@
 //! Spawning tasks that have an owner, a name in the log and an end.
 //!
-//! Everything that runs in the background belongs to a [`Tasks`]; whoever owns it can stop all of them and wait.
+//! Everything that runs in the background belongs to a [`Tasks`]; its owner can stop all of them and wait.
 
 use std::future::Future;
 use std::time::Duration;

@@ -93,7 +93,7 @@ pub enum AccessError {
 pub struct Access {
     /// Every way in which users prove who they are.
     pub authenticator: Arc<dyn Authenticator>,
-    /// What decides what they may do.
+    /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,
     /// Which bearer tokens are accepted.
     pub tokens: Arc<dyn TokenAuthenticator>,
@@ -101,7 +101,7 @@ pub struct Access {
     pub issuer: Arc<dyn TokenIssuer>,
     /// The roles and bindings, where RBAC is among the modes. Empty until [`follow_rbac`].
     pub rbac: Option<Arc<Rbac>>,
-    /// What kubelets may do, where Node is among the modes. It knows of no pod until [`crate::authorization::node::follow`].
+    /// The authorizer of kubelets, where Node is among the modes. It knows of no pod until [`crate::authorization::node::follow`].
     pub nodes: Option<Arc<NodeAuthorizer>>,
     /// The authorities that extension servers read, kept in step with the files.
     pub cluster_authorities: watch::Receiver<ClusterAuthorities>,

@@ -1,4 +1,4 @@
-//! What a cluster begins with: system namespaces, roles and bindings, flow control, priority classes, the `kubernetes` service
+//! The first objects of a cluster: system namespaces, roles and bindings, flow control, priority classes, the `kubernetes` service
 //! and the facts that extension servers read. Idempotent: what is there stays, what is missing is added, so it runs at every start.
 //!
 //! All objects are written at once, so that they share group commits.
@@ -56,7 +56,7 @@ pub struct ClusterAuthorities {
     pub front_proxy: String,
 }
 
-/// What happens when an object is there already.
+/// The policy for an object that is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existing {
     /// It stays as it is.
@@ -174,8 +174,8 @@ async fn ensure(
     let (namespace, name) = (meta::namespace(&wanted.object), meta::name(&wanted.object));
     let call = WriteCall::internal(&registered.resource, authorized, none, namespace);
     let found = match registered.store.as_system().find_once(namespace, name).await {
-        // It is an error of whoever needs this object, and no reason to serve nobody. What it said is not known, so it is not made
-        // anew either: whoever removes it gets what a cluster begins with at the next start.
+        // It is an error for clients that need this object, and no reason not to start. Its content is unknown, so it is not made
+        // anew either: after it has been removed, the next start writes it as for a new cluster.
         Err(error) if registered.store.is_damaged(namespace, name).await? => {
             tracing::error!(resource.gvr = %wanted.resource, object.namespace = namespace, object.name = name, %error, "an object that a cluster begins with is damaged, and is left as it is");
             return Ok(());
@@ -329,7 +329,7 @@ fn kubernetes_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Vec<Wanted> {
     ]
 }
 
-/// What extension servers read to trust this server's front proxy and clients. One that is there is of other replicas, too: a
+/// The config map that extension servers read to trust this server's front proxy and clients. One that is there is of other replicas, too: a
 /// controller adds to it.
 fn authentication_facts(facts: &Facts) -> Wanted {
     let config = authentication_config(&facts.authorities.borrow(), &facts.front_proxy_names);

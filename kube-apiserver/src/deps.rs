@@ -1,4 +1,4 @@
-//! What this server is given: where objects are kept, who decides and who knows tokens, and the ranges that services are given addresses from.
+//! The dependencies of this server: where objects are kept, who decides and who knows tokens, and the ranges that services are given addresses from.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct IssuedToken {
     pub expiration: String,
 }
 
-/// What a service account's token is to say.
+/// The claims of a service account's token.
 #[derive(Debug, Clone, Default)]
 pub struct TokenClaims {
     /// The service account's namespace.
@@ -35,13 +35,13 @@ pub struct TokenClaims {
     pub audiences: Vec<String>,
     /// How long it holds.
     pub expiration_seconds: i64,
-    /// What the token dies with: kind (`Pod`, `Secret`, `Node`), name and uid.
+    /// The object whose end invalidates the token: kind (`Pod`, `Secret`, `Node`), name and uid.
     pub bound: Option<(String, String, String)>,
     /// The node of a bound pod: name and uid.
     pub node: Option<(String, String)>,
 }
 
-/// Makes service account tokens; the signing key is with whoever implements it.
+/// Makes service account tokens; the signing key stays in the implementation.
 #[async_trait::async_trait]
 pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
     /// The audiences of tokens that name none.
@@ -50,12 +50,12 @@ pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
     async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError>;
 }
 
-/// What the built-in groups are made from.
+/// The dependencies of the built-in groups.
 #[derive(Debug, Clone)]
 pub struct Deps {
     /// Where objects are kept.
     pub storage: StorageFactory,
-    /// What keys begin with, without a final slash: `/registry`.
+    /// The prefix of keys, without a final slash: `/registry`.
     pub prefix: String,
     /// The form of stored values.
     pub stored_form: StoredForm,

@@ -160,7 +160,7 @@ impl Json for Value {
     }
 }
 
-/// What [`Json`] needs for itself.
+/// Helpers of [`Json`].
 trait HasKey {
     fn has_key(&self, key: &str) -> bool;
 }

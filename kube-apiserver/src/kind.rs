@@ -271,7 +271,7 @@ fn decoding(group: &str, version: &str, kind: &str) -> Decoding {
     }
 }
 
-/// What discovery publishes so that clients notice a change of the stored version.
+/// The hash in discovery by which clients notice a change of the stored version.
 fn storage_version_hash(kind: &GroupVersionKind) -> String {
     let text = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
     STANDARD.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..8])

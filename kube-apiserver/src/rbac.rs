@@ -1,6 +1,6 @@
 //! Role-based access control over an index in memory.
 //!
-//! Whoever watches roles and bindings feeds [`Rbac::apply`]; deciding reads one immutable [`Index`] and never the store. A binding
+//! The watches of roles and bindings feed [`Rbac::apply`]; deciding reads one immutable [`Index`] and never the store. A binding
 //! is found by its subjects, so that the cost of a decision follows what the user holds and not how many bindings there are.
 //! Mirrors upstream's `plugin/pkg/auth/authorizer/rbac` and `pkg/registry/rbac/validation`.
 
@@ -59,7 +59,7 @@ impl Rbac {
         self.index.store(Arc::new(index));
     }
 
-    /// What holds at this moment.
+    /// The current index.
     pub fn index(&self) -> Arc<Index> {
         self.index.load_full()
     }

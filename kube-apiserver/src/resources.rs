@@ -39,7 +39,7 @@ fn max(total: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// What the containers of a pod specification request together, sidecars and init containers as upstream counts them.
+/// The sum of the requests of a pod specification's containers, sidecars and init containers as upstream counts them.
 pub(crate) fn requests_of_containers(spec: &Value) -> Amounts {
     of_containers(spec, "resources.requests")
 }
@@ -80,12 +80,12 @@ fn of_containers(spec: &Value, path: &str) -> Amounts {
     total
 }
 
-/// What a pod requests: its own figures over those of its containers, and its overhead.
+/// The requests of a pod: its own figures over those of its containers, and its overhead.
 pub(crate) fn pod_requests(spec: &Value) -> Amounts {
     pod_total(spec, requests_of_containers(spec), "resources.requests")
 }
 
-/// What a pod is limited to.
+/// The limits of a pod.
 pub(crate) fn pod_limits(spec: &Value) -> Amounts {
     pod_total(spec, limits_of_containers(spec), "resources.limits")
 }

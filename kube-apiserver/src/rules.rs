@@ -1,4 +1,4 @@
-//! What is special about a kind as data: flags, the fields that move generation, what status writes may touch, and plain
+//! The strategy of a kind as data: flags, the fields that move generation, what status writes may touch, and plain
 //! functions for defaults and validation. [`Kind`] turns a [`Rules`] into the strategy of the resource, [`StatusOf`] into that
 //! of its `status` subresource. Kinds that need more implement `Strategy` themselves.
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::errors::Errors;
 use crate::json::{Json, same};
 
-/// What a status write may do to metadata.
+/// The changes to metadata that a status write may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusMeta {
     /// Anything.
@@ -53,13 +53,13 @@ pub(crate) struct Rules {
     pub(crate) create_on_update: bool,
     pub(crate) unconditional_update: bool,
     pub(crate) propagation: DefaultPropagation,
-    /// What a deletion that says nothing about dependents is warned with.
+    /// The warning for a deletion without a propagation policy.
     pub(crate) delete_warning: Option<&'static str>,
     pub(crate) returns_deleted: bool,
     pub(crate) fields: fn() -> Vec<SelectableField>,
     /// Versions of another shape.
     pub(crate) versions: &'static [OtherVersion],
-    /// What writes of the object and of its status reset, where that is not what follows from the above.
+    /// The fields that writes of the object and of its status reset, where they do not follow from the above.
     pub(crate) resets: Option<Resets>,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Debug for Kind {
 pub(crate) fn prepare_create(rules: &Rules, object: &mut Value) {
     if rules.status && !rules.created_with_status {
         object.put("status", Value::Object(serde_json::Map::new()));
-        // What an empty status always says is a default too.
+        // The fields that an empty status always has are defaults too.
         (rules.default)(object);
     }
     if let (false, Some(first)) = (rules.generation.is_empty(), rules.first_generation) {

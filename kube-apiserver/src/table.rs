@@ -73,7 +73,7 @@ impl TableConvertor for Table {
     }
 }
 
-/// What a heading means, for `kubectl` and web consoles.
+/// The description of a column, for `kubectl` and web consoles.
 fn description(name: &str) -> String {
     match name {
         "Name" => "The name of the object, unique among those of its kind in its scope.".into(),

@@ -3,7 +3,7 @@
 pub mod bootstrap_token;
 pub mod service_account;
 
-/// What kind of object a token depends on.
+/// The kind of object that a token depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenObjectKind {
     /// `serviceaccounts`.
@@ -22,7 +22,7 @@ pub trait TokenObjects: Send + Sync + std::fmt::Debug {
     /// The object as JSON; `None` when there is none.
     ///
     /// # Errors
-    /// When it cannot be told; the token fails then.
+    /// When it is unknown; the token fails then.
     async fn get(
         &self,
         kind: TokenObjectKind,

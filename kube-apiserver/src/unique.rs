@@ -1,4 +1,4 @@
-//! What a list has more than once, and its items by name: found by hashing, in one pass.
+//! Duplicates in a list, and its items by name: found by hashing, in one pass.
 //!
 //! Every rule about duplicates or about names of another list of the same object goes through here. A search of a list for each item
 //! of a list grows with the square of what a client sends.

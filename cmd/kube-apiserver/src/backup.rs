@@ -17,7 +17,7 @@ use crate::{Options, StartError};
 
 pub(crate) use serve::Backups;
 
-/// The path that a running server hands out snapshots at.
+/// The path that a running server serves snapshots at.
 pub(crate) const PATH: &str = "/backup";
 /// How the names of the files begin that a snapshot is gathered in before it is handed out.
 pub(crate) const UNFINISHED: &str = ".backup-";
@@ -131,7 +131,7 @@ async fn online(kubeconfig: &Path, to: &Path) -> Result<BackupInfo, StartError> 
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let outcome = async {
-        // What an interrupted backup to the same place has left is taken over.
+        // The rest of an interrupted backup to the same place is replaced.
         let file = FileOptions::new()
             .write(true)
             .create(true)

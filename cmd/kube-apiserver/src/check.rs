@@ -61,17 +61,17 @@ pub async fn check(options: Options) -> Result<String, StartError> {
     found.outcome()
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 struct Found {
-    /// What is right, or no reason not to start.
-    told: Vec<String>,
+    /// Findings that do not prevent a start.
+    lines: Vec<String>,
     faults: Vec<String>,
 }
 
 impl Found {
     fn tell(&mut self, line: impl Into<String>) {
-        self.told.push(line.into());
+        self.lines.push(line.into());
     }
 
     fn fault(&mut self, line: impl Into<String>) {
@@ -85,7 +85,7 @@ impl Found {
 
     fn outcome(self) -> Result<String, StartError> {
         match self.faults.is_empty() {
-            true => Ok(self.told.join("\n")),
+            true => Ok(self.lines.join("\n")),
             false => Err(StartError::Check(self.faults.join("\n"))),
         }
     }

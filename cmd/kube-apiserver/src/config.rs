@@ -1,6 +1,6 @@
-//! What the options mean. Every option is taken apart once, in [`Config::new`], which names each field: an option that nobody
+//! The configuration: options, checked and typed. Every option is taken apart once, in [`Config::new`], which names each field: an option that nobody
 //! takes does not compile, and a field of [`Config`] that nobody reads is a warning, which the gate refuses. All faults that can
-//! be told without opening anything are collected there, each with its flag.
+//! be found without opening anything are collected there, each with its flag.
 
 mod features;
 mod requests;
@@ -48,7 +48,7 @@ pub(crate) struct Config {
     pub(crate) features: Features,
     pub(crate) requests: Requests,
     pub(crate) custom_resource_limits: apiextensions_server::Limits,
-    /// What is accepted without effect, one line each.
+    /// The options that are accepted without effect, one line each.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ impl Config {
     /// Checks the options and turns them into what they mean.
     ///
     /// # Errors
-    /// Every fault that can be told without opening anything, one line each.
+    /// Every fault that can be found without opening anything, one line each.
     pub(crate) fn new(options: Options) -> Result<Self, Vec<String>> {
         // No `..`: a new option has to say here what becomes of it.
         let Options {

@@ -14,7 +14,7 @@ pub enum StartError {
     Store {
         /// The directory, or the servers.
         place: String,
-        /// What is wrong.
+        /// The fault.
         source: StorageError,
     },
     /// Certificates and keys cannot be read or made.
@@ -33,7 +33,7 @@ pub enum StartError {
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] generic_server::serve::TlsError),
-    /// What a cluster begins with cannot be written.
+    /// The first objects of a cluster cannot be written.
     #[error("cannot write the objects that a cluster begins with: {0}")]
     Bootstrap(generic_server::ApiError),
     /// The process cannot listen to signals.

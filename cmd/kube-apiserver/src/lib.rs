@@ -113,7 +113,7 @@ impl ControlPlane {
         self.reload.look().await
     }
 
-    /// What to tell a person who started it at a terminal.
+    /// The message for a person who started it at a terminal.
     pub fn greeting(&self) -> String {
         let ready = format!("The control plane is ready at {}.\n", self.url());
         match &self.kubeconfig_file {

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         })
     });
-    // What is still running has been given its time.
+    // Tasks that still run have had their time.
     runtime.shutdown_background();
     code
 }
@@ -90,7 +90,7 @@ async fn run(options: Options) -> Result<ExitCode, StartError> {
     }
 }
 
-/// Tells a person at a terminal; whoever closed the stream after the first line does not end the server.
+/// Prints for a person at a terminal; a reader that closes the stream after the first line does not end the server.
 fn announce(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out

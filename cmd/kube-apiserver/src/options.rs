@@ -306,7 +306,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = MISC, value_name = "LIST")]
     pub controllers: Vec<String>,
 
-    /// What custom resources may take. No flag: upstream has none, and tests want less patience.
+    /// What custom resources may take. No flag: upstream has none, and tests want shorter times.
     #[arg(skip)]
     pub custom_resource_limits: apiextensions_server::Limits,
 }

@@ -30,7 +30,7 @@ pub(crate) fn check(root: &Path, tracked: &[String], faults: &mut Vec<String>) {
     }
 }
 
-/// Who uses whom in a crate. Files are named from its `src` on.
+/// The imports between modules of a crate. Files are named from its `src` on.
 fn uses<'a>(files: &'a [(&'a str, String)]) -> Uses<'a> {
     let modules: BTreeSet<&str> = files
         .iter()

@@ -1,4 +1,4 @@
-//! What is depended on: `cargo deny` with the repository's `deny.toml`.
+//! The dependencies: `cargo deny` with the repository's `deny.toml`.
 //!
 //! Bans, licences and sources are always checked, and need nothing but the lock file. Advisories need their database, which a gate without
 //! a way to it does not have: then it says that they were not checked.

@@ -14,7 +14,7 @@ use crate::unused;
 /// The longest a source file may be before it wants splitting.
 const LONGEST_FILE: usize = 1_500;
 
-/// What works and which test shows it.
+/// The page of supported behaviour, with the tests that show it.
 const COMPATIBILITY: &str = "docs/compatibility.md";
 
 /// Which workspace crates each layer may depend on. A crate that is not listed is a tool or a test and may use any.

@@ -45,8 +45,8 @@ impl Delegate for Backend {
         }
         let user = authorized.user();
         let headers: Vec<&str> = request.headers().keys().map(http::HeaderName::as_str).collect();
-        let told = json!({"user": user.name, "groups": user.groups, "uid": user.uid, "extra": user.extra, "headers": headers});
-        Handled::Answered(Response::new(full(told.to_string())))
+        let seen = json!({"user": user.name, "groups": user.groups, "uid": user.uid, "extra": user.extra, "headers": headers});
+        Handled::Answered(Response::new(full(seen.to_string())))
     }
 }
 
@@ -622,7 +622,7 @@ async fn answers_have_a_bound_for_all_and_for_each_user() {
     assert_eq!(ask("GET", JANE).await.status(), 200);
 }
 
-/// Keeps what it is told: stage, user, impersonator, code.
+/// Keeps what it is seen: stage, user, impersonator, code.
 #[derive(Debug, Default)]
 struct Recorder(parking_lot::Mutex<Vec<String>>);
 
@@ -644,11 +644,11 @@ impl AuditSink for Recorder {
 
 #[tokio::test(start_paused = true)]
 async fn every_outcome_is_audited() {
-    let told = Arc::new(Recorder::default());
-    let f = fixture(|c| c.audit = told.clone());
+    let seen = Arc::new(Recorder::default());
+    let f = fixture(|c| c.audit = seen.clone());
     let check = async |uri: &str, headers: &[(&str, &str)], expected: &[&str]| {
         f.ask("GET", uri, headers).await;
-        assert_eq!(std::mem::take(&mut *told.0.lock()), expected, "{uri} {headers:?}");
+        assert_eq!(std::mem::take(&mut *seen.0.lock()), expected, "{uri} {headers:?}");
     };
     let pods = "/api/v1/namespaces/a/pods";
     check(

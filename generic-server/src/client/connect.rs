@@ -28,7 +28,7 @@ pub fn authority(host: &str, port: u16) -> String {
     }
 }
 
-/// Connects to `authority` (`host:port`) and shakes hands with who must be `name`, all `within` this time. Addresses that the
+/// Connects to `authority` (`host:port`) and does the TLS handshake with a peer that must be `name`, all `within` this time. Addresses that the
 /// host resolves to and that are not `permitted` are passed over.
 ///
 /// # Errors
@@ -90,9 +90,9 @@ fn rfc3339(time: UnixTime) -> String {
 }
 
 /// `a.example` of `DnsName("a.example")`, as the TLS library tells names.
-fn bare_name(told: &str) -> &str {
-    let inner = told.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
-    inner.unwrap_or(told).trim_matches('"')
+fn bare_name(text: &str) -> &str {
+    let inner = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(text).trim_matches('"')
 }
 
 /// A failed handshake.
@@ -100,7 +100,7 @@ fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
     use rustls::{CertificateError as Bad, Error};
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let expired = "certificate has expired or is not yet valid";
-    let told = match cause {
+    let text = match cause {
         Some(Error::InvalidCertificate(Bad::UnknownIssuer)) => {
             "certificate signed by unknown authority".to_string()
         }
@@ -132,7 +132,7 @@ fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
         None if error.kind() == io::ErrorKind::UnexpectedEof => return "EOF".into(),
         None => return error.to_string(),
     };
-    format!("tls: failed to verify certificate: x509: {told}")
+    format!("tls: failed to verify certificate: x509: {text}")
 }
 
 /// What a request's failure was: of the errors behind it the first that upstream has words for, else the innermost.

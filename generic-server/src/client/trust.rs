@@ -63,7 +63,7 @@ pub enum Whom<'a> {
     Bundle(&'a str),
     /// The operating system's authorities.
     System,
-    /// Whoever holds the key of the certificate they show.
+    /// Any peer that holds the key of its certificate.
     Anyone,
 }
 

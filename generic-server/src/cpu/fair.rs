@@ -57,7 +57,7 @@ impl Fair {
         self.state.lock().waiting
     }
 
-    /// Hands out what can be had. What is larger than there is gets its turn when nothing else is held, so that all turns come.
+    /// Grants all requests that fit. One larger than the whole gets its turn when nothing else is held, so that all turns come.
     fn dispatch(&self, state: &mut State) {
         let mut passed = 0;
         while passed < state.queues.len() {

@@ -181,16 +181,16 @@ mod tests {
         let integrity = Integrity::new(directory, vec![fixture.engine.clone()]);
         integrity.scrub().await;
         assert_eq!(integrity.summary(), None);
-        let told = || {
+        let metrics = || {
             let mut out = String::new();
             integrity.collect(&mut out);
             out
         };
-        assert!(!told().contains("damaged_objects"), "{}", told());
+        assert!(!metrics().contains("damaged_objects"), "{}", metrics());
         assert!(
-            told().contains("apiserver_storage_scrubs_total{result=\"clean\"} 1\n"),
+            metrics().contains("apiserver_storage_scrubs_total{result=\"clean\"} 1\n"),
             "{}",
-            told()
+            metrics()
         );
 
         let ops = ["one", "two"].map(|name| Op::Put {
@@ -206,6 +206,6 @@ mod tests {
         let text = "2 objects cannot be read, 0 stored records are damaged";
         assert_eq!(integrity.summary().as_deref(), Some(text));
         let line = "apiserver_storage_damaged_objects{group=\"\",resource=\"pods\"} 2\n";
-        assert!(told().contains(line), "{}", told());
+        assert!(metrics().contains(line), "{}", metrics());
     }
 }

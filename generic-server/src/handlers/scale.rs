@@ -24,16 +24,16 @@ fn at<'v>(object: &'v Value, path: &[String]) -> Option<&'v Value> {
 /// The scale of an object.
 fn of(resource: &ServedResource, object: &Value, paths: &ScalePaths) -> Result<Value, ApiError> {
     let replicas = |path: &[String]| at(object, path).and_then(Value::as_i64);
-    let wish = replicas(&paths.spec_replicas);
-    if wish.is_none() && resource.custom {
+    let desired = replicas(&paths.spec_replicas);
+    if desired.is_none() && resource.custom {
         let dotted = paths.spec_replicas.join(".");
         return Err(ApiError::internal(format_args!(
             "the spec replicas field \".{dotted}\" does not exist"
         )));
     }
     let mut spec = Map::new();
-    if let Some(wish) = wish.filter(|n| *n != 0) {
-        spec.insert("replicas".into(), wish.into());
+    if let Some(desired) = desired.filter(|n| *n != 0) {
+        spec.insert("replicas".into(), desired.into());
     }
     let mut status = Map::new();
     status.insert(
@@ -182,19 +182,19 @@ async fn write(
         let mut object = live.clone();
         let writer = call.writer(strategy, "scale", options);
         let path = &paths.spec_replicas;
-        let wish = match &make {
+        let desired = match &make {
             Make::From(_) => {
-                let wish = wish(&scale);
-                set(&mut object, path, wish.into());
+                let desired = desired(&scale);
+                set(&mut object, path, desired.into());
                 writer.record_scale_ownership(live, &mut object, path, None)?;
-                wish
+                desired
             }
             Make::Apply(patch) => {
                 let force = options.force.unwrap_or_default();
-                wish(&writer.record_scale_ownership(live, &mut object, path, Some((patch, force)))?)
+                desired(&writer.record_scale_ownership(live, &mut object, path, Some((patch, force)))?)
             }
         };
-        set(&mut object, path, wish.into());
+        set(&mut object, path, desired.into());
         Ok(object)
     };
     rules.preconditions = Preconditions::default();
@@ -209,7 +209,7 @@ async fn write(
     .await
 }
 
-fn wish(scale: &Value) -> i64 {
+fn desired(scale: &Value) -> i64 {
     let replicas = meta::dig(scale, &["spec", "replicas"]);
     replicas.and_then(Value::as_i64).unwrap_or_default()
 }

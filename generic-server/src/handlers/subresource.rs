@@ -208,7 +208,7 @@ fn done(negotiated: &Negotiated) -> Result<Response, ApiError> {
     crate::respond::status(negotiated, status, code)
 }
 
-/// Hands a request over to a stream, once admission has let it pass.
+/// Passes a request to a stream, once admission has let it pass.
 pub(super) async fn connect(
     resource: &ServedResource,
     env: &ServeEnv,

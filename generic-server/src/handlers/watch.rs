@@ -1,7 +1,7 @@
 //! WATCH: the shared frames of a resource's events, filtered per watcher.
 //!
 //! A watch is a body that pulls. It owns a position in the cache's events, a timer and a filter; an event is encoded once per
-//! form, whoever watches. Mirrors `endpoints/handlers/watch.go` and the cacher's `cache_watcher.go`.
+//! form, for all watchers. Mirrors `endpoints/handlers/watch.go` and the cacher's `cache_watcher.go`.
 
 mod body;
 mod convert;

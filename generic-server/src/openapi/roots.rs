@@ -46,7 +46,7 @@ impl RootDocuments {
     }
 }
 
-/// A path and what is told of it.
+/// A path and its description.
 struct Root<'a> {
     path: Cow<'a, str>,
     id: Cow<'a, str>,

@@ -62,7 +62,7 @@ use kept::Kept;
 use prepare::Expected;
 use ring::Ring;
 
-/// How long a reader waits for a revision before it is told that it asks too much (upstream's figure).
+/// How long a reader waits for a revision before it gets a timeout error (upstream's figure).
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often an engine in this process is asked how far it is, by who waits for that.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -180,7 +180,7 @@ impl ObjectCache {
         self.deletions.load(Ordering::Acquire)
     }
 
-    /// What the store was told at birth.
+    /// The configuration of the store.
     pub fn config(&self) -> &StoreConfig {
         &self.config
     }

@@ -124,7 +124,7 @@ impl Selection {
         }
     }
 
-    /// No selector narrows it: counts of what is left can be told.
+    /// No selector narrows it: remaining items can be counted.
     fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }

@@ -240,7 +240,7 @@ impl ObjectStore {
         Ok(matches!(stored, Some((_, Err(ValueError::Undecodable(_))))))
     }
 
-    /// Removes an object if it [is damaged](ObjectStore::is_damaged), for whoever can make it again. True when it was there.
+    /// Removes an object if it [is damaged](ObjectStore::is_damaged), for callers that can make it again. True when it was there.
     ///
     /// # Errors
     /// When the engine does not answer, and 409 when somebody has stored it anew meanwhile.

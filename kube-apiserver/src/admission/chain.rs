@@ -20,7 +20,7 @@ const BEFORE_WEBHOOKS: [&str; 5] = [
     "ResourceQuota",
 ];
 
-/// What decides which plugins are in the chain.
+/// The options that decide which plugins are in the chain.
 #[derive(Debug)]
 pub struct AdmissionOptions<'a> {
     /// The plugins that are on.

@@ -35,7 +35,7 @@ const KUBELET_SIGNERS: [&str; 2] = [
     "kubernetes.io/kubelet-serving",
     "kubernetes.io/kube-apiserver-client-kubelet",
 ];
-/// What a kubelet may change in the status of a claim.
+/// The fields that a kubelet may change in the status of a claim.
 const CLAIM_STATUS: [&str; 4] = [
     "capacity",
     "conditions",
@@ -309,7 +309,7 @@ impl Write<'_> {
         self.own_name("can only access node lease with the same name as the requesting node")
     }
 
-    /// What is written has the node's name.
+    /// The written object has the node's name.
     fn own_name(&self, why: &str) -> Result<(), ApiError> {
         let name = match (self.attributes.operation, self.object) {
             (Operation::Create, Some(object)) => meta::name(object),

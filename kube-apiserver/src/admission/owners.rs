@@ -121,7 +121,7 @@ fn newly_blocking<'a>(old: &[Value], new: &'a [Value]) -> Vec<&'a Value> {
         .collect()
 }
 
-/// What finalizers are set on.
+/// The kinds that finalizers are set on.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     group: &'a str,

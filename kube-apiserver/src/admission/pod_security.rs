@@ -20,7 +20,7 @@ use crate::json::Json;
 
 /// Pods of a namespace that are looked at when it asks for more than before.
 const MOST_PODS: usize = 3000;
-/// What cannot change a pod's spec.
+/// Subresources that cannot change a pod's spec.
 const IGNORED: [&str; 8] = [
     "exec",
     "attach",
@@ -35,7 +35,7 @@ const IGNORED: [&str; 8] = [
 #[derive(Debug)]
 pub(super) struct PodSecurity(pub(super) Client);
 
-/// What a resource has to do with pods.
+/// The relation of a resource to pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Namespace,
@@ -44,7 +44,7 @@ pub(super) enum Role {
     Template(&'static str),
 }
 
-/// What a resource has to do with pods, if anything.
+/// The relation of a resource to pods, if any.
 pub(super) fn role(gvr: &GroupVersionResource) -> Option<Role> {
     let template = |there: bool, path: &'static str| there.then_some(Role::Template(path));
     let any = |group: &str, resources: &[&str]| resources.iter().any(|r| is(gvr, group, r));
@@ -223,7 +223,7 @@ impl PodSecurity {
         Ok(())
     }
 
-    /// What the pods of a namespace would violate, those of the same controller last.
+    /// The violations of the pods of a namespace, those of the same controller last.
     async fn of_pods(&self, namespace: &str, asked: LevelVersion) -> Vec<String> {
         let Ok(entries) = self.0.list(("", "pods"), namespace).await else {
             return vec!["failed to list pods while checking new PodSecurity enforce level".into()];
@@ -276,7 +276,7 @@ impl PodSecurity {
                 "existing pods in namespace \"{namespace}\" violate the new PodSecurity enforce level \"{asked}\""
             ));
         }
-        let mut told: Vec<String> = found
+        let mut texts: Vec<String> = found
             .into_iter()
             .map(|(what, (name, count))| match count {
                 1 => format!("{name}: {what}"),
@@ -284,8 +284,8 @@ impl PodSecurity {
                 more => format!("{name} (and {} other pods): {what}", more - 1),
             })
             .collect();
-        told.sort();
-        warnings.extend(told);
+        texts.sort();
+        warnings.extend(texts);
         warnings
     }
 }

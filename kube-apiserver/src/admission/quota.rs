@@ -79,7 +79,7 @@ impl AdmissionPlugin for ResourceQuota {
     }
 }
 
-/// What the write adds to what the quota counts; `None` when that is nothing.
+/// The usage that the write adds to the quota; `None` when it adds none.
 fn demand(attributes: &Attributes<'_>, object: &Value, quota: &Value) -> Result<Option<Amounts>, ApiError> {
     let hard = quota.dig("status.hard");
     let counted = |name: &str| hard.get(name).is_some();
@@ -154,7 +154,7 @@ fn check(
     Err(forbidden(attributes, Some(object), why))
 }
 
-/// What one object counts for.
+/// The usage of one object.
 fn usage(gvr: &GroupVersionResource, object: &Value) -> Amounts {
     let one = || Quantity::from_i64(1, Format::DecimalSI);
     let mut out = Amounts::new();

@@ -90,7 +90,7 @@ fn tolerate_extended_resources(pod: &mut Value) {
     let mut tolerations = spec.list("tolerations").to_vec();
     for resource in resources {
         let wanted = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
-        // What else a toleration says than its seconds makes it the same one.
+        // Tolerations are the same when all but their seconds are equal.
         let identity = |t: &Value| ["key", "operator", "value", "effect"].map(|k| t.text(k).to_string());
         let mut found = false;
         for toleration in tolerations

@@ -13,7 +13,7 @@ use crate::json::Json;
 #[derive(Debug)]
 pub(super) struct PersistentVolumeClaimResize(pub(super) Client);
 
-/// What a claim asks for.
+/// The storage that a claim requests.
 fn size(claim: &Value) -> Option<Quantity> {
     Quantity::parse(claim.text("spec.resources.requests.storage")).ok()
 }

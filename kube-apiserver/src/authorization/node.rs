@@ -35,7 +35,7 @@ pub(crate) fn identity(user: &User) -> Option<&str> {
 #[derive(Debug)]
 pub struct NodeAuthorizer {
     graph: Graph,
-    /// What every node may do: the rules of the bootstrap role `system:node`.
+    /// The permissions of every node: the rules of the bootstrap role `system:node`.
     rules: Vec<PolicyRule>,
 }
 

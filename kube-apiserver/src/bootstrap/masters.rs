@@ -99,7 +99,7 @@ impl Masters {
     }
 }
 
-/// Keeps the endpoints of the `kubernetes` service as the servers come and go, until told to stop; then takes this one out. Ends at
+/// Keeps the endpoints of the `kubernetes` service as the servers come and go, until stopped; then takes this one out. Ends at
 /// once where the store is not shared.
 pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send) {
     if !facts.masters.shared() {
@@ -121,7 +121,7 @@ pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send)
     }
     match facts.masters.leave().await {
         Ok(left) if !left.is_empty() => {
-            // Whoever is left does it, too.
+            // The remaining servers do it, too.
             if let Err(error) = reconcile_endpoints(&facts, &left).await {
                 tracing::info!(%error, "this server is still among the endpoints of the kubernetes service");
             }

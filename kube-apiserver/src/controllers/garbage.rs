@@ -310,7 +310,7 @@ impl Collector {
     }
 }
 
-/// What came of looking at an object.
+/// The outcome of examining an object.
 #[derive(Debug, Default)]
 struct Outcome {
     /// To be looked at again in a while.
@@ -332,7 +332,7 @@ impl Outcome {
     }
 }
 
-/// What is to be done about an object.
+/// The action for an object.
 #[derive(Debug, PartialEq)]
 enum Verdict<'a> {
     Nothing,

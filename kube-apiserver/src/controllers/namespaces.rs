@@ -96,14 +96,14 @@ async fn sweep(client: &Client, names: BTreeSet<String>) -> BTreeSet<String> {
     left.filter_map(std::future::ready).collect().await
 }
 
-/// What is left of a namespace's content.
+/// The remaining content of a namespace.
 #[derive(Debug, Default)]
 struct Remains {
     /// Instances by resource, `deployments.apps`, or `pods.` of the core group.
     resources: BTreeMap<String, usize>,
     /// Instances by finalizer.
     finalizers: BTreeMap<String, usize>,
-    /// What could not be deleted.
+    /// The deletions that failed.
     failures: Vec<String>,
     /// Group versions whose discovery failed.
     undiscovered: Vec<String>,

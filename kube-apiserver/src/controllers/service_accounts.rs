@@ -103,7 +103,7 @@ struct Quarrel(Mutex<Written>);
 
 #[derive(Debug, Default)]
 struct Written {
-    /// What was found in place of what was written here, and by namespace since when and how often.
+    /// The content found in place of the one written here, and by namespace since when and how often.
     found: Value,
     times: HashMap<String, (Instant, u32)>,
     yielded: bool,

@@ -132,7 +132,7 @@ impl Migrator {
                 self.finish(at, migration).await?;
             }
         }
-        // Who runs already goes first.
+        // A migration that runs already goes first.
         open.sort_by_key(|m| !says(m, "Running"));
         for migration in &open {
             if !says(migration, "Running") {

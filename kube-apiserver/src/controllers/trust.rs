@@ -90,7 +90,7 @@ async fn mend(client: &Client, wanted: &Value) -> Result<(), ApiError> {
     client.update(MAPS, namespace, name, "", change).await
 }
 
-/// What is there and what this server needs, without authorities that had expired at a time.
+/// The authorities that are there and those that this server needs, without authorities that had expired at a time.
 fn merged(there: &Map<String, Value>, own: &Map<String, Value>, alive_at: SystemTime) -> Map<String, Value> {
     let mut all = there.clone();
     for (key, value) in own {

@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn metadata_is_the_servers() {
-        // What the server itself has recorded does not count.
+        // Entries that the server itself has recorded do not count.
         let spec = json!({"resourceAttributes": {}});
         judge(
             About::Oneself,

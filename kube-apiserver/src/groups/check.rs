@@ -1,4 +1,4 @@
-//! What the tables of tests beside the kinds are made with: a built-in kind over a store in memory, written through the
+//! Helpers of the tables of tests beside the kinds: a built-in kind over a store in memory, written through the
 //! registry as a request would write it, from the defaults on.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl TokenIssuer for Nobody {
     }
 }
 
-/// What the built-in groups are made from, in memory.
+/// The dependencies of the built-in groups, in memory.
 pub(crate) fn deps() -> Deps {
     Deps {
         storage: StorageFactory::new(storage::MvccStore::memory()),
@@ -178,7 +178,7 @@ impl Kind {
             } else {
                 let name = meta::name(&object).to_string();
                 let mut transform = |live: Option<&Value>| {
-                    // What the server says of an object is not what an update is about.
+                    // The server's own metadata is not part of an update.
                     for key in ["uid", "creationTimestamp", "resourceVersion", "generation"] {
                         let own = live.map(|live| live.dig("metadata").dig(key).clone());
                         meta::set(&mut object, key, own.unwrap_or_default());
@@ -213,7 +213,7 @@ impl Kind {
         assert_eq!(errors, expected, "{object}");
     }
 
-    /// What a create of the object is refused with, for those whose text is long.
+    /// The errors of a create of the object, for those whose text is long.
     #[track_caller]
     pub(crate) fn errors(&self, object: &Value) -> Vec<String> {
         self.written(Self::named(object), "", true)
@@ -259,7 +259,7 @@ impl Kind {
         assert_eq!(errors, expected, "{object} {change}");
     }
 
-    /// What an update through a subresource leaves.
+    /// The object as an update through a subresource leaves it.
     #[track_caller]
     pub(crate) fn updated(
         &self,

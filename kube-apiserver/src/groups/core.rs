@@ -32,7 +32,7 @@ mod streams;
 
 use streams::{NodeStream, Stream};
 
-/// What is answered rather than stored has no rules.
+/// Virtual resources have no rules.
 static REVIEWED: Rules = Rules::PLAIN;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {

@@ -25,7 +25,7 @@ pub(crate) fn v1(b: &Builder<'_>, core: &[Arc<ServedResource>]) -> Vec<Arc<Serve
         .collect()
 }
 
-/// What the two versions call the same field: core, events.k8s.io.
+/// The names of the same field in the two versions: core, events.k8s.io.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -44,7 +44,7 @@ impl Converter for EventsV1 {
         object.put("apiVersion", "events.k8s.io/v1");
         for (core, new) in NAMES {
             if let Some(value) = object.take_key(core) {
-                // What core always writes, though empty, is left out here.
+                // Fields that core always writes, though empty, are left out here.
                 let empty = matches!(&value, Value::Null) || value.as_str() == Some("");
                 if !empty {
                     object.put(new, value);

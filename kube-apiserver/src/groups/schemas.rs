@@ -1,4 +1,4 @@
-//! What ties the sources of the kinds to the facts about them: every kind has a schema, and every path that is written in the
+//! Meta-tests of the sources of the kinds against the facts table: every kind has a schema, and every path that is written in the
 //! source of a kind is in its schema. A misspelt path reads as an absent field, which nothing else would notice.
 
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -2,7 +2,7 @@
 //!
 //! A wanted rule is a product: API groups times resources times names times verbs. The product is never written out. The held rules
 //! are indexed once; values of a wanted rule that the same held rules match form a class, and one look decides for a whole class.
-//! What that costs is counted, and a check that costs more than [`limits::ESCALATION_STEPS`] ends without an answer.
+//! Steps are counted, and a check that costs more than [`limits::ESCALATION_STEPS`] ends without an answer.
 //! Mirrors the result of upstream's `Covers` and `CompactRules`.
 
 use std::borrow::Cow;
@@ -140,7 +140,7 @@ struct Held<'a> {
     verbs: Vec<Option<HashSet<&'a str>>>,
     /// Paths without a `*` at their end, and the rules that have them and no names.
     paths: HashMap<&'a str, Vec<usize>>,
-    /// What stands before the `*` of the others, by its length.
+    /// The prefixes before the `*` of the others, by their length.
     prefixes: BTreeMap<usize, HashMap<&'a [u8], Vec<usize>>>,
     /// One rule holds every verb of every resource.
     everything: bool,
@@ -234,7 +234,7 @@ enum Place<'w> {
     Path(&'w str, &'w str),
 }
 
-/// What is missing of one place: verbs in order of first sight.
+/// The missing verbs of one place, in order of first sight.
 #[derive(Debug)]
 struct Line<'w> {
     place: Place<'w>,
@@ -376,7 +376,7 @@ fn distinct(list: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// What of the wanted rules no held rule covers.
+/// The part of the wanted rules that no held rule covers.
 ///
 /// # Errors
 /// [`TooManySteps`] when the answer would cost more than [`limits::ESCALATION_STEPS`].

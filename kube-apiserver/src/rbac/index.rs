@@ -28,7 +28,7 @@ pub enum Kind {
 /// An object that came, changed or went.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its namespace, or empty.
     pub namespace: &'a str,

@@ -37,14 +37,14 @@ pub struct ObjectRef {
     pub uid: String,
 }
 
-/// What a new token says.
+/// The claims of a new token.
 #[derive(Debug, Clone)]
 pub struct TokenClaims {
     /// The service account's namespace.
     pub namespace: String,
     /// The service account.
     pub service_account: ObjectRef,
-    /// Who it is good for.
+    /// Its audiences.
     pub audiences: Vec<String>,
     /// How long, in seconds.
     pub expiration_seconds: i64,

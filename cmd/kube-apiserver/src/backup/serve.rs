@@ -1,4 +1,4 @@
-//! Hands out snapshots of the running store.
+//! Serves snapshots of the running store.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -36,7 +36,7 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
     };
     match outcome {
         Ok(mut store) => {
-            found.told.append(&mut store.told);
+            found.lines.append(&mut store.lines);
             found.faults.append(&mut store.faults);
         }
         Err(error) => found.fault(error.to_string()),
@@ -136,7 +136,7 @@ async fn values_of(engine: &dyn Store, prefix: &str) -> Result<Values, StorageEr
     }
 }
 
-/// What values are that are no objects, by key.
+/// The kinds of values that are no objects, by key.
 #[derive(Debug, Default)]
 struct Values {
     bad: BTreeMap<String, &'static str>,

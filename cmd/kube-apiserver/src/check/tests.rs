@@ -62,8 +62,8 @@ fn map(name: &str, text: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_sound_store_is_told_of() {
     let dir = tempfile::tempdir().expect("a directory");
-    let told = check(options(dir.path())).await.expect("nothing is wrong");
-    assert_eq!(told, "there is no store yet; a start makes one");
+    let report = check(options(dir.path())).await.expect("nothing is wrong");
+    assert_eq!(report, "there is no store yet; a start makes one");
     assert!(!dir.path().join("redb").exists() && !dir.path().join("pki").exists());
 
     let values: [(&str, &[u8]); 5] = [
@@ -75,10 +75,10 @@ async fn a_sound_store_is_told_of() {
         ("/registry/configmaps/a/mended", &map("mended", "x")),
     ];
     store(dir.path(), &values).await;
-    let told = check(options(dir.path())).await.expect("nothing is wrong");
+    let report = check(options(dir.path())).await.expect("nothing is wrong");
     assert!(
-        told.contains("1 encrypted values were read") && told.contains("read 5 changes"),
-        "{told}"
+        report.contains("1 encrypted values were read") && report.contains("read 5 changes"),
+        "{report}"
     );
     let scrub = ScrubCommand::parse_from(["scrub", "--data-dir", &dir.path().display().to_string()]);
     assert!(scrub.run().await.expect("sound").contains("read 5 changes"));

@@ -11,7 +11,7 @@ const STORAGE_MIGRATION_API: &str = "storagemigration.k8s.io/v1beta1";
 /// The feature gate of deleting objects that cannot be read.
 const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 
-/// What is on.
+/// The optional features that are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Features {
     /// StorageVersionMigrations are served: their feature gate and their API version are both on.

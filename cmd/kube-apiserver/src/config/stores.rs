@@ -15,11 +15,11 @@ use crate::options::Options;
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) engine: Engine,
-    /// What all keys begin with: a slash in front and none behind, whatever the flag has; empty for no prefix.
+    /// The prefix of all keys: a slash in front and none behind, whatever the flag has; empty for no prefix.
     pub(crate) prefix: String,
     /// How built-in kinds are stored.
     pub(crate) stored_form: StoredForm,
-    /// What past states in caches may take.
+    /// The memory that past states in caches may take.
     pub(crate) cache_history_bytes: usize,
     /// How often an embedded store is read through; zero never.
     pub(crate) scrub_every: Duration,
@@ -89,7 +89,7 @@ impl Etcd {
     }
 }
 
-/// What all keys begin with: a slash in front and none behind.
+/// The prefix of all keys: a slash in front and none behind.
 pub(super) fn prefix(flag: &str) -> Result<String, String> {
     let prefix = match flag.trim_matches('/') {
         "" => return Ok(String::new()),

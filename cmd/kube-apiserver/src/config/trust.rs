@@ -85,7 +85,7 @@ impl FrontProxy {
         }
     }
 
-    /// Common names that proxies may have. Whoever has a certificate of the server's own CA is the server itself.
+    /// Common names that proxies may have. A client with a certificate of the server's own CA is the server itself.
     fn names(&self) -> Vec<String> {
         let mut names = self.allowed_names.clone();
         if self.ca_file.is_none() {

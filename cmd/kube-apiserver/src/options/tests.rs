@@ -4,7 +4,7 @@ use generic_server::registry::cache::StoredForm;
 use super::*;
 use crate::config::Config;
 
-/// What is wrong with a command line that parses.
+/// The faults of a command line that parses.
 #[track_caller]
 fn check(flags: &[&str], faults: &[&str]) {
     let line = ["kube-apiserver"].iter().chain(flags);

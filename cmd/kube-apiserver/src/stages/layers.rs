@@ -46,7 +46,7 @@ pub(super) fn chain(
     Ok(chain::build(config))
 }
 
-/// What is served outside the API.
+/// The paths outside the API.
 fn endpoints(
     stores: &Stores,
     access: &mut Access,

@@ -40,10 +40,10 @@ pub(super) struct Prepared {
     facts: Facts,
     /// All first objects were written; else a full disk has kept some from it.
     complete: bool,
-    /// What keeps the index of roles in step with them.
+    /// The task that keeps the index of roles up to date.
     followers: Vec<Task>,
     kubeconfig_file: Option<PathBuf>,
-    /// What `kube-root-ca.crt` holds.
+    /// The content of `kube-root-ca.crt`.
     root_ca: watch::Receiver<String>,
 }
 
@@ -176,7 +176,7 @@ async fn wait_for_keys(encryption: Option<&Encryption>) {
     }
 }
 
-/// What the first objects of a cluster state.
+/// The facts that the first objects of a cluster state.
 fn facts(servers: &Servers) -> Facts {
     let (stores, builtin) = (&servers.stores, &servers.builtin);
     let engine = stores.storage.engine().clone();

@@ -1,4 +1,4 @@
-//! What the server has to have read and written before it takes requests, under upstream's names in `/readyz` and `/livez`.
+//! Readiness: everything that the server has to have read and written before it takes requests, under upstream's names in `/readyz` and `/livez`.
 
 use generic_server::admission::AdmissionChain;
 use generic_server::health::{Health, Hook, Part};
@@ -8,7 +8,7 @@ use generic_server::health::{Health, Hook, Part};
 pub(super) enum Stage {
     /// CRDs have been read and are served.
     CustomResources,
-    /// What a cluster begins with is there.
+    /// The first objects of a cluster are there.
     Bootstrap,
     /// Roles and bindings have been read.
     Rbac,

@@ -26,7 +26,7 @@ use crate::StartError;
 pub(super) struct Servers {
     pub(super) stores: Stores,
     pub(super) access: Access,
-    /// What the built-in groups were made from.
+    /// The dependencies of the built-in groups.
     pub(super) builtin: kube_apiserver::Deps,
     pub(super) admission: AdmissionChain,
     pub(super) readiness: Readiness,
@@ -89,7 +89,7 @@ impl Servers {
     }
 }
 
-/// What the built-in groups are made from.
+/// The dependencies of the built-in groups.
 fn builtin(stores: &Stores, access: &Access) -> kube_apiserver::Deps {
     let config = &stores.config;
     kube_apiserver::Deps {

@@ -103,7 +103,7 @@ async fn transport_security_is_announced() {
     plane.stop().await;
 }
 
-/// Who the server says that a client is.
+/// The user that the server takes a client for.
 async fn whoami(client: &Client) -> Value {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

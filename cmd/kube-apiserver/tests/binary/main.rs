@@ -87,7 +87,7 @@ async fn every_acknowledged_write_survives_kill_9() {
         })
         .await;
         child.kill().await.expect("killed");
-        // Writers fail on the connection that is gone; what they were told before counts.
+        // Writers fail on the connection that is gone; the acknowledgements before that count.
         writers.abort_all();
         while writers.join_next().await.is_some() {}
         all.extend(acknowledged.lock().await.iter().cloned());

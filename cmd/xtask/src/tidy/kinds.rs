@@ -31,7 +31,7 @@ const ELSEWHERE: [(&str, &str); 3] = [
 /// The file, when it has rules and no tests, or tests in spite of its place in [`ELSEWHERE`].
 pub(super) fn fault(name: &str, text: &str) -> Option<String> {
     let file = name.strip_prefix(GROUPS)?;
-    // What groups share, `check.rs` for one, is beside them.
+    // Shared parts, such as `check.rs`, are beside the groups.
     let (_, _) = file.split_once('/')?;
     if file.ends_with("/tests.rs") {
         return None;

@@ -38,7 +38,7 @@ async fn next(body: &mut Body) -> Vec<Value> {
 }
 
 /// `TYPE name@version` of events, until `count` have come.
-async fn told(body: &mut Body, count: usize) -> Vec<String> {
+async fn events_of(body: &mut Body, count: usize) -> Vec<String> {
     let mut out = Vec::new();
     while out.len() < count {
         let events = next(body).await;
@@ -72,14 +72,14 @@ async fn from_a_version_on() {
     let c = f.put("nt", "c", "y", "n1").await;
     let gone = (c.parse::<u64>().expect("a number") - 1).to_string();
     assert_eq!(
-        told(&mut body, 3).await,
+        events_of(&mut body, 3).await,
         [
             format!("ADDED b@{b}"),
             format!("MODIFIED a@{a}"),
             format!("DELETED b@{gone}")
         ]
     );
-    assert_eq!(told(&mut elsewhere, 1).await, [format!("ADDED c@{c}")]);
+    assert_eq!(events_of(&mut elsewhere, 1).await, [format!("ADDED c@{c}")]);
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn what_comes_into_and_leaves_a_selection() {
         let (l, n) = set(true);
         let back = f.put("ns", "a", l, n).await;
         f.remove("ns", "a").await;
-        let events = told(&mut body, 4).await;
+        let events = events_of(&mut body, 4).await;
         assert_eq!(
             events[..3],
             [
@@ -129,7 +129,7 @@ async fn what_is_there_comes_first() {
         "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
     ] {
         let mut body = watch(&f, "ns", query, &[]).await.expect("watches");
-        let events = told(&mut body, 2).await;
+        let events = events_of(&mut body, 2).await;
         assert!(
             events[0].starts_with("ADDED a@") && events[1].starts_with("ADDED b@"),
             "{events:?}"
@@ -144,11 +144,11 @@ async fn what_is_there_comes_first() {
             "resourceVersion": a, "annotations": {"k8s.io/initial-events-end": "true"}}}})
     );
     let c = f.put("ns", "c", "x", "n1").await;
-    assert_eq!(told(&mut body, 1).await, [format!("ADDED c@{c}")]);
+    assert_eq!(events_of(&mut body, 1).await, [format!("ADDED c@{c}")]);
     let silent = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
     let mut body = watch(&f, "ns", silent, &[]).await.expect("watches");
     let d = f.put("ns", "d", "x", "n1").await;
-    assert_eq!(told(&mut body, 1).await, [format!("ADDED d@{d}")]);
+    assert_eq!(events_of(&mut body, 1).await, [format!("ADDED d@{d}")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +160,7 @@ async fn bookmarks_and_the_end() {
     let start = Instant::now();
     let elsewhere = f.put("nt", "z", "x", "n1").await;
     for after in [60, 98] {
-        assert_eq!(told(&mut body, 1).await, [format!("BOOKMARK @{elsewhere}")]);
+        assert_eq!(events_of(&mut body, 1).await, [format!("BOOKMARK @{elsewhere}")]);
         assert_eq!(start.elapsed().as_secs(), after);
     }
     assert!(next(&mut body).await.is_empty(), "its time is over");
@@ -172,10 +172,14 @@ async fn it_ends_with_its_kind() {
     let f = fixture(false);
     f.put("ns", "a", "x", "n1").await;
     let mut body = watch(&f, "ns", "", &[]).await.expect("watches");
-    assert_eq!(told(&mut body, 1).await.len(), 1);
+    assert_eq!(events_of(&mut body, 1).await.len(), 1);
     f.remove("ns", "a").await;
     f.store().as_system().cache().await.expect("a cache").end_feeds();
-    assert_eq!(told(&mut body, 1).await.len(), 1, "what happened before is told");
+    assert_eq!(
+        events_of(&mut body, 1).await.len(),
+        1,
+        "what happened before is events_of"
+    );
     assert!(next(&mut body).await.is_empty());
     let mut late = watch(&f, "ns", "", &[]).await.expect("watches");
     assert!(next(&mut late).await.is_empty());

@@ -42,7 +42,7 @@ pub struct Change {
     /// The event's revision.
     pub revision: Revision,
     /// The event on the wire, as watchers of the same form share it: by form, encoded by the first that needs it. `None` once few
-    /// are likely to ask for it: whoever still does encodes it for itself.
+    /// are likely to need it: a later one encodes it for itself.
     frames: Mutex<Option<Vec<(u64, Bytes)>>>,
 }
 

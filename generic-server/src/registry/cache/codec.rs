@@ -55,7 +55,7 @@ pub trait StorageCodec: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Fetches what decoding these bytes needs, in a bounded time. Whether it is there is told by decoding.
+    /// Fetches what decoding these bytes needs, in a bounded time. Decoding reports whether it is there.
     async fn prepare(&self, stored: &Bytes) {
         let _ = stored;
     }

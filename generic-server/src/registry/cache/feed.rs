@@ -128,7 +128,7 @@ impl ObjectCache {
             }
             match self.change(event, None) {
                 Ok(Some(change)) => past.push_back(change),
-                // The past cannot be told in full.
+                // The history is incomplete.
                 Ok(None) | Err(_) => return Err(expired()),
             }
         }

@@ -72,8 +72,8 @@ impl ObjectCache {
             return true;
         }
         let mut offered = self.offered.subscribe();
-        let told = offered.wait_for(|offered| *offered >= revision);
-        matches!(tokio::time::timeout(PATIENCE, told).await, Ok(Ok(_)))
+        let reached = offered.wait_for(|offered| *offered >= revision);
+        matches!(tokio::time::timeout(PATIENCE, reached).await, Ok(Ok(_)))
     }
 }
 

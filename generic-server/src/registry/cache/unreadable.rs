@@ -16,7 +16,7 @@ pub struct Unreadable {
     pub revision: Revision,
     /// Why not.
     pub error: ValueError,
-    /// What watchers have seen of it last, so that its deletion can be told.
+    /// What watchers have seen of it last, so that its deletion can be delivered.
     pub(super) last: Option<Arc<Entry>>,
 }
 
@@ -99,7 +99,7 @@ impl ObjectCache {
                 self.start_anew();
                 Ok(Some(entry))
             }
-            // The log has it from when it was found: whoever asks in a loop does not fill it.
+            // The log has it from when it was found: a client that reads in a loop does not fill it.
             Err(error) => Err(Arc::new(Unreadable::new(&kv, error))),
         })
     }

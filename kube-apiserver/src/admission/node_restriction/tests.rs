@@ -12,7 +12,7 @@ const NODE: &str = "n1";
 
 type Rule = fn(&Write<'_>) -> Result<(), ApiError>;
 
-/// What a rule says of a write by the node `n1`, as the text behind `is forbidden: `.
+/// The verdict of a rule on a write by the node `n1`, as the text behind `is forbidden: `.
 #[track_caller]
 fn check(
     rule: Rule,

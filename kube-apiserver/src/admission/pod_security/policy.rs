@@ -1,11 +1,11 @@
-//! What the labels of a namespace ask for: a level and a version of the Pod Security Standards for each of enforce, audit and warn.
+//! The policy in the labels of a namespace: a level and a version of the Pod Security Standards for each of enforce, audit and warn.
 
 use std::fmt;
 
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
-/// What labels and audit annotations begin with.
+/// The prefix of labels and audit annotations.
 pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// How strict.
@@ -40,7 +40,7 @@ impl fmt::Display for LevelVersion {
     }
 }
 
-/// What a namespace asks for.
+/// The policy of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
@@ -165,8 +165,8 @@ mod tests {
             .map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()))
             .collect();
         let (policy, errors) = Policy::of(&json!({"metadata": {"labels": labels}}));
-        let told = [policy.enforce, policy.audit, policy.warn].map(|one| one.to_string());
-        assert_eq!(told, expected);
+        let actual = [policy.enforce, policy.audit, policy.warn].map(|one| one.to_string());
+        assert_eq!(actual, expected);
         assert_eq!(errors.len(), count);
     }
 

@@ -15,7 +15,7 @@ use super::graph::{Graph, Key, Kind, key};
 use super::{NodeAuthorizer, references};
 use crate::json::Json;
 
-/// What is read, and what an object of it is in the index.
+/// The resources that are followed, and the kind of their objects in the index.
 const FOLLOWED: [(&str, &str, Kind); 4] = [
     ("", "pods", Kind::Pod),
     ("", "persistentvolumes", Kind::Volume),

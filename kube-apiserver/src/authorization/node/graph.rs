@@ -39,7 +39,7 @@ pub(super) struct Graph(RwLock<Index>);
 struct Index {
     /// Objects that are bound to one node, and the node.
     bound: HashMap<Kind, HashMap<Key, Bound>>,
-    /// What bound pods refer to, and how many pods of each node do.
+    /// The objects that bound pods refer to, with the number of pods by node.
     referenced: HashMap<Kind, HashMap<Key, HashMap<Arc<str>, usize>>>,
     volumes: HashMap<Key, Volume>,
     volumes_of_secret: HashMap<Key, BTreeSet<Key>>,

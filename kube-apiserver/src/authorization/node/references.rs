@@ -1,4 +1,4 @@
-//! What pods and volumes refer to, read off their JSON.
+//! The references of pods and volumes, read off their JSON.
 
 use machinery::meta;
 use serde_json::Value;
@@ -31,7 +31,7 @@ const CSI_SECRETS: [&str; 3] = [
     "csi.nodeExpandSecretRef",
 ];
 
-/// What a pod gives its node access to. Nothing for a mirror pod: a node could make one that refers to anything.
+/// The objects that a pod gives its node access to. None for a mirror pod: a node could make one that refers to anything.
 pub(super) fn of_pod(pod: &Value) -> Vec<(Kind, Key)> {
     match is_mirror(pod) {
         true => Vec::new(),

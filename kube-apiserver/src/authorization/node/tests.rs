@@ -91,7 +91,7 @@ fn pod(name: &str, node: &str) -> Value {
 
 const UNRELATED: Result<(), &str> = Err("no relationship found between node 'n2' and this object");
 
-/// What a pod refers to belongs to its node and to no other.
+/// The objects that a pod refers to are its node's and no other's.
 #[track_caller]
 fn reaches(authorizer: &NodeAuthorizer, request: &str) {
     check(authorizer, "n1", request, Ok(()));

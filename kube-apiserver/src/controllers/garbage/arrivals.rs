@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use storage::{Event, EventKind, Revision, StorageError, Store, WatchHandle, WatchSink};
 use tokio::sync::Notify;
 
-/// What the watches have seen.
+/// The state of the watches.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     seen: Mutex<Seen>,
@@ -20,14 +20,14 @@ pub(super) struct Arrivals {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// What is followed, with the revision of its newest write.
+    /// The followed resources, with the revision of their newest write.
     followed: HashMap<GroupResource, Revision>,
     arrived: HashSet<GroupResource>,
     /// A watch has ended: arrivals may have been missed.
     ended: bool,
 }
 
-/// What has happened since the last time.
+/// The changes since the last call.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Arrived {
     /// Resources that have objects now, and are not followed.

@@ -86,7 +86,7 @@ impl Drop for Follower {
     }
 }
 
-/// What is new of the resources themselves.
+/// The changes to the set of resources.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// No longer served: nothing is known of their objects.
@@ -175,7 +175,7 @@ impl Follows {
         if let Some(follower) = self.followed.remove(source) {
             self.sources.remove(&follower.id);
         }
-        // What has ended is forgotten.
+        // Followers that have ended are removed.
         while self.tasks.try_join_next().is_some() {}
     }
 

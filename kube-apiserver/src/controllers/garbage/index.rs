@@ -42,7 +42,7 @@ pub(super) struct Index {
     work: HashSet<Uid>,
 }
 
-/// What is known of an owner.
+/// The state of an owner.
 #[derive(Debug, Default)]
 struct Owned {
     dependents: HashSet<Uid>,
@@ -122,7 +122,7 @@ impl Index {
                 .cloned(),
         );
         lost.iter().for_each(|uid| self.gone(uid));
-        // What could not be done to the others may be possible now.
+        // The others may be deletable now.
         let left = self.nodes.values().filter(|n| n.place.source == *source);
         self.work.extend(left.map(|n| n.uid.clone()));
     }

@@ -8,7 +8,7 @@ use super::index::{Index, OwnerState};
 use super::object::{Metadata, Node, Owner, Place, Source, Uid};
 use crate::client::Client;
 
-/// What was found of the owners of an object.
+/// The states of the owners of an object.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// In the order of the references.

@@ -1,4 +1,4 @@
-//! What failed and is tried again, each time later.
+//! Retries with backoff.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::object::Uid;
 const FIRST: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_secs(30);
 
-/// Who is looked at again, and when.
+/// The objects to retry, and when.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     due: BTreeSet<(Instant, Uid)>,

@@ -1,4 +1,4 @@
-//! What the collector does to objects, here and on aggregated servers: reads the newest state, deletes, and changes metadata.
+//! The collector's writes to objects, here and on aggregated servers: reads the newest state, deletes, and changes metadata.
 
 use std::sync::Arc;
 

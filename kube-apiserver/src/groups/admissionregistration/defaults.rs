@@ -1,4 +1,4 @@
-//! What webhooks and policies say when they do not say it.
+//! Defaults of webhooks and policies.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(super) fn webhooks(object: &mut Value, mutating: bool) {
     }
 }
 
-/// What a policy or the binding of one matches.
+/// The match constraints of a policy or of a binding.
 pub(super) fn matching(resources: &mut Value) {
     if resources.is_null() {
         return;

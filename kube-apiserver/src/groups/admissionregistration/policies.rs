@@ -1,4 +1,4 @@
-//! What validating and mutating admission policies and their bindings share: validation, expressions included.
+//! Common parts of validating and mutating admission policies and their bindings: validation, expressions included.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What validating and mutating webhook configurations share: validation of webhooks, rules, conditions and clients.
+//! Common parts of validating and mutating webhook configurations: validation of webhooks, rules, conditions and clients.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::Seen;
 
-/// What the stored configuration gets away with, and so its successors do.
+/// The faults that an update may keep, because the stored configuration has them.
 struct Strict {
     side_effects: bool,
     versions: bool,

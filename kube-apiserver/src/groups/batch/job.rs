@@ -104,7 +104,7 @@ fn default_job_spec(spec: &mut Value) {
     default_template_of(spec);
 }
 
-/// What a job's template and failure policy get, in jobs and cron jobs alike.
+/// The defaults of a job's template and failure policy, in jobs and cron jobs alike.
 pub(super) fn default_template_of(spec: &mut Value) {
     for rule in spec.list_mut("podFailurePolicy.rules") {
         for pattern in rule.list_mut("onPodConditions") {

@@ -116,7 +116,7 @@ pub(super) fn stamp_conditions(object: &mut Value, old: &Value) {
     }
 }
 
-/// What was wrong before may stay wrong.
+/// An update may keep the faults of the stored object.
 pub(super) fn validate_conditions(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("status");
     let path = path.child("conditions");

@@ -14,7 +14,7 @@ const DASHES: &str = "-----";
 /// A block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Block<'p> {
-    /// What stands behind `BEGIN`.
+    /// The label after `BEGIN`.
     pub(super) kind: &'p str,
     /// Whether it has headers.
     pub(super) headers: bool,

@@ -24,7 +24,7 @@ pub(crate) struct CertificateRequest {
 /// Reads the `spec.request` of a CertificateSigningRequest: base64 of PEM.
 ///
 /// # Errors
-/// What is wrong with it, in upstream's words where they are not those of Go's own parser.
+/// The faults of a request, in upstream's words where they are not those of Go's own parser.
 pub(crate) fn parse(field: &str) -> Result<CertificateRequest, String> {
     let bytes = STANDARD.decode(field).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

@@ -20,7 +20,7 @@ pub(crate) static RULES: Rules = Rules {
 /// The most that a config map or secret may hold.
 pub(super) const MAX_BYTES: usize = 1024 * 1024;
 
-/// What an immutable object may not change any more.
+/// Updates of immutable objects.
 pub(super) fn frozen(errors: &mut Errors, object: &Value, old: &Value, keys: &[&'static str]) {
     if !old.flag("immutable") {
         return;

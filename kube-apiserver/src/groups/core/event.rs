@@ -39,7 +39,7 @@ pub(crate) static RULES_V1: Rules = Rules {
     ..Rules::PLAIN
 };
 
-/// What a version calls the fields that both have.
+/// The names of the common fields in a version.
 struct Names {
     about: &'static str,
     message: &'static str,

@@ -387,7 +387,7 @@ fn update(errors: &mut Errors, pod: &Value, old: &Value) {
     if same(pod.dig("spec"), old.dig("spec")) {
         return;
     }
-    // What may change is made equal; whatever still differs may not.
+    // Mutable fields are made equal; no other may differ.
     let mut munged = pod.dig("spec").clone();
     for list in ["containers", "initContainers"] {
         let before = old.dig("spec").list(list);

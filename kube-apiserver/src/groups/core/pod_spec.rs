@@ -385,7 +385,7 @@ fn pod_resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, claim
     resources(errors, path, value, claims);
 }
 
-/// What an operating system excludes.
+/// The fields that an operating system excludes.
 fn operating_system(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let os = path.child("os");
     let name = spec.text("os.name");

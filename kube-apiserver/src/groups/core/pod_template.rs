@@ -114,7 +114,7 @@ pub(crate) fn selected(
     }
 }
 
-/// What pods that are kept running may not say.
+/// The fields that templates of restarted pods may not set.
 pub(crate) fn always_running(errors: &mut Errors, path: &FieldPath<'_>, template: &Value, kind: &str) {
     let spec = path.child("spec");
     errors.one_of(

@@ -126,7 +126,7 @@ fn default(service: &mut Value) {
     }
 }
 
-/// What no longer applies after a change of type goes, unless the client changed it too.
+/// Fields that no longer apply after a change of type are dropped, unless the client changed it too.
 pub(super) fn drop_by_type(service: &mut Value, old: &Value) {
     if service.text("spec.type") == "ExternalName" {
         service.ensure("spec").take_key("internalTrafficPolicy");

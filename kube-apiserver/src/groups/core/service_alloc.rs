@@ -1,4 +1,4 @@
-//! What services are given: cluster addresses, node ports, health check ports. The services in the store say what is taken; what
+//! Allocation for services: cluster addresses, node ports, health check ports. The services in the store say what is taken; what
 //! is being written right now is held apart. An address also has an IPAddress object, made before the service is and
 //! deleted after it; a port of a store that other servers share is entered into a range of all of them.
 
@@ -59,7 +59,7 @@ struct Hold {
     held: Option<Held>,
     /// IPAddress objects made and ports entered for this write.
     made: Vec<Thing>,
-    /// What the write gives up.
+    /// The addresses and ports that the write gives up.
     given_up: Vec<Thing>,
 }
 

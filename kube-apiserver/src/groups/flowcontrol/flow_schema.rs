@@ -162,7 +162,7 @@ fn urls_of(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
     }
 }
 
-/// What is wrong with a path that a rule is about.
+/// The fault of a rule's path, if any.
 fn bad_url(url: &str) -> Option<&'static str> {
     if url == "/" {
         return None;

@@ -1,4 +1,4 @@
-//! What roles and bindings of both scopes share.
+//! Common rules of roles and bindings of both scopes.
 
 use machinery::FieldPath;
 use machinery::names::{dns1123_subdomain, name_is_path_segment};

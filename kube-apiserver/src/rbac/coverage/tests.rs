@@ -98,7 +98,7 @@ fn covering() {
     );
 }
 
-/// What upstream does: every combination against every held rule.
+/// Upstream's way: every combination against every held rule.
 fn by_definition(held: &[PolicyRule], wanted: &PolicyRule) -> usize {
     let has = |list: &[String], one: &str| list.iter().any(|own| own == "*" || own == one);
     let mut places = HashSet::new();
@@ -175,7 +175,7 @@ fn numbered(prefix: &str, count: usize) -> Vec<String> {
 
 #[test]
 fn work_follows_the_strings_and_not_their_product() {
-    // What a namespace admin holds, in small: rules of some resources each.
+    // The rules of a namespace admin, in small: rules of some resources each.
     let held: Vec<PolicyRule> = (0..20)
         .map(|index| {
             rule(

@@ -18,7 +18,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::RSAPublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// What is wrong with a key.
+/// The fault of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The text holds no key of a kind that can be used.
@@ -188,7 +188,7 @@ fn private(kind: SectionKind, bytes: &[u8]) -> Option<(Private, Algorithm)> {
         SectionKind::RsaPrivateKey => RsaKeyPair::from_der(bytes)
             .ok()
             .map(|key| (Private::Rsa(key), Algorithm::Rs256)),
-        // What OpenSSL calls `EC PRIVATE KEY` is the inside of PKCS#8.
+        // OpenSSL's `EC PRIVATE KEY` is the inside of PKCS#8.
         SectionKind::EcPrivateKey => [Algorithm::Es256, Algorithm::Es384]
             .into_iter()
             .find_map(|algorithm| {

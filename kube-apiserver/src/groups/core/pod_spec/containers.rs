@@ -14,7 +14,7 @@ use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::{Seen, texts};
 
-/// What the checks of a container ask of its pod.
+/// The parts of the pod that the checks of a container need.
 pub(super) struct Pod<'a> {
     pub(super) spec: &'a Value,
     pub(super) volumes: &'a Volumes<'a>,

@@ -1,4 +1,4 @@
-//! What an unset field of a pod specification means.
+//! Defaults of pod specifications.
 
 use serde_json::{Value, json};
 

@@ -38,7 +38,7 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-/// What volumes of the downward API may show.
+/// The fields that volumes of the downward API may show.
 pub(super) const VOLUME_FIELDS: &[&str] = &[
     "metadata.annotations",
     "metadata.labels",

@@ -121,7 +121,7 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, whose: Whos
     }
 }
 
-/// What must be there in the sources that have no rules of their own.
+/// The required fields of sources that have no other rules.
 const NEEDED: &[(&str, &[&str])] = &[
     ("gitRepo", &["repository"]),
     ("gcePersistentDisk", &["pdName"]),

@@ -1,4 +1,4 @@
-//! What a client is warned of in a pod specification that is accepted.
+//! Warnings about accepted pod specifications.
 
 use machinery::FieldPath;
 use machinery::go;

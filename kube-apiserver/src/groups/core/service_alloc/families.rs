@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// What a create leaves of policy and families on a cluster of these ranges, or the errors.
+    /// The policy and families of a created service on a cluster of these ranges, or the errors.
     fn made(ranges: &[&str], spec: Value) -> Result<(String, Vec<String>), String> {
         let cidrs: Vec<Cidr> = ranges.iter().map(|range| range.parse().unwrap()).collect();
         let mut service = json!({"metadata": {"name": "s"}, "spec": spec});

@@ -1,4 +1,4 @@
-//! What is taken: by the services in the store, by writes under way, and the search for what is free.
+//! The taken addresses and ports: by the services in the store, by writes under way, and the search for what is free.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub(super) enum Thing {
     Port(u16),
 }
 
-/// What the stored services have, as of some snapshot.
+/// The allocations of the stored services, as of some snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     objects: imbl::OrdMap<Arc<str>, Arc<Entry>>,
@@ -60,7 +60,7 @@ impl Ledger {
     }
 }
 
-/// What a service has.
+/// The allocations of a service.
 pub(super) fn things(service: &Value) -> Vec<Thing> {
     let ips = service
         .strings("spec.clusterIPs")
@@ -88,7 +88,7 @@ pub(super) fn ports<'t>(things: impl IntoIterator<Item = &'t Thing>) -> impl Ite
 /// Things of writes under way.
 pub(super) type Pending = Arc<Mutex<HashMap<Thing, usize>>>;
 
-/// What a write has taken and not yet stored; given back when dropped.
+/// The allocations of a write that is not yet stored; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     pending: Pending,

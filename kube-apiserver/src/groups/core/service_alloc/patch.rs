@@ -1,4 +1,4 @@
-//! What clients that know less leave out of an update: taken from what was there.
+//! Fields that older clients leave out of an update: taken from the stored service.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::super::service::{needs_cluster_ip, needs_health_check, needs_node_por
 use crate::json::{Json, same};
 use crate::unique::{Seen, first_by};
 
-/// What the client left out and the server gave before.
+/// Allocated fields that the client left out.
 pub(super) fn patch_allocated(service: &mut Value, old: &Value) {
     if needs_cluster_ip(old) && needs_cluster_ip(service) {
         let spec = service.ensure("spec");

@@ -223,7 +223,7 @@ impl SharedPorts {
     /// enough. `leaks` says how often.
     async fn repair(&self, client: &Client, leaks: &mut BTreeMap<u16, u32>) -> Result<(), ApiError> {
         for _ in 0..ATTEMPTS {
-            // In this order: whoever enters a port later makes the write below fail.
+            // In this order: a server that enters a port later makes the write below fail.
             let stored = self.read().await?;
             let services = client
                 .resource(("", "services"))?
