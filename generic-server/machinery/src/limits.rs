@@ -121,6 +121,10 @@ pub const WORK_COUNTS_BYTES: usize = 16 * 1024;
 /// undecoded, users in turn, until their deadline.
 pub const WORK_BYTES_PER_CORE: usize = 4 << 20;
 
+/// Bytes of policies and webhook configurations whose expressions are compiled at once. Upstream has no bound. Past it: the others wait,
+/// and with them the writes that they are about.
+pub const COMPILED_BYTES: usize = 8 << 20;
+
 /// How long a heavy request computes before others have their turn.
 pub const TURN: Duration = Duration::from_millis(20);
 

@@ -420,7 +420,7 @@ impl kube_cel::Authorizer for Asker<'_> {
 }
 
 /// `matchConditions`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Conditions(Vec<Expression>);
 
 /// What match conditions say of a write.
@@ -433,22 +433,28 @@ pub(super) enum Matched {
 }
 
 impl Conditions {
-    /// Compiles those of a webhook or policy.
+    /// Compiles those of a webhook.
     pub(super) fn compile(value: &Value, env: &Env) -> Self {
-        let conditions = value.get("matchConditions").and_then(Value::as_array);
-        let sources = conditions
-            .into_iter()
-            .flatten()
-            .map(|condition| machinery::meta::dig_str(condition, &["expression"]));
-        Conditions(
-            sources
-                .map(|source| Expression::compile(env, source, &Wanted::Bool))
-                .collect(),
-        )
+        let mut conditions = Conditions::default();
+        let list = value.get("matchConditions").and_then(Value::as_array);
+        for condition in list.into_iter().flatten() {
+            conditions.push(condition, env);
+        }
+        conditions
+    }
+
+    /// Compiles one more.
+    pub(super) fn push(&mut self, condition: &Value, env: &Env) {
+        let source = machinery::meta::dig_str(condition, &["expression"]);
+        self.0.push(Expression::compile(env, source, &Wanted::Bool));
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Expression> {
+        self.0.iter()
     }
 
     /// What is wrong with those that do not compile.

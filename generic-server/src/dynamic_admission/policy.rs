@@ -1,7 +1,8 @@
 //! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: rules in CEL that may refuse or change a write, without a webhook.
 //!
-//! Policies and bindings are followed in the background; an expression is compiled once, when its policy changes. A write reads
-//! one immutable list. Mirrors upstream's `admission/plugin/policy`.
+//! Policies and bindings are followed in the background; an expression is compiled once, when its policy changes, beside what goes on
+//! (`compiling.rs`). A write reads one immutable list, and waits for the policies in it that are about it. Mirrors upstream's
+//! `admission/plugin/policy`.
 
 mod compile;
 mod mutating;
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Revision;
 
+use super::compiling::Compiler;
 use super::expression::{Asker, Input, request_value};
 use super::matching::{Matcher, Namespaces, exempt, namespace_of};
 use super::{configuration, shown_name};
@@ -25,9 +27,9 @@ use crate::admission::{AdmissionPlugin, Attributes, Operation};
 use crate::authz::Authorizer;
 use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
-use crate::registry::{Synced, follow};
+use crate::registry::{Entry, Synced, follow};
 
-use compile::{Body, Policy};
+use compile::{Body, Policy, Rules};
 use params::ParamRef;
 
 pub use compile::faults;
@@ -67,7 +69,7 @@ enum Action {
     Audit,
 }
 
-/// A binding, compiled.
+/// A binding.
 #[derive(Debug)]
 struct Binding {
     name: String,
@@ -78,7 +80,7 @@ struct Binding {
 }
 
 impl Binding {
-    fn compile(name: &str, binding: &Value) -> Self {
+    fn read(name: &str, binding: &Value) -> Self {
         let spec = binding.get("spec").unwrap_or(&Value::Null);
         let set = |key: &str| spec.get(key).filter(|value| value.is_object());
         let actions = spec.get("validationActions").and_then(Value::as_array);
@@ -120,14 +122,14 @@ struct Active {
     bindings: Arc<[Arc<Binding>]>,
 }
 
-/// Compiled objects by name, with the revision that they were compiled of.
-type Compiled<T> = HashMap<String, (Revision, Arc<T>)>;
+/// What was made of objects, by name, with the revision that it was made of.
+type Made<T> = HashMap<String, (Revision, Arc<T>)>;
 
-/// What the followers have compiled so far; `None` of what has not been read yet.
+/// What the followers have read so far; `None` of what has not been read yet.
 #[derive(Debug, Default)]
 struct Known {
-    policies: Option<Compiled<Policy>>,
-    bindings: Option<Compiled<Binding>>,
+    policies: Option<Made<Policy>>,
+    bindings: Option<Made<Binding>>,
 }
 
 /// The admission plugin.
@@ -136,6 +138,8 @@ pub struct Policies {
     phase: Phase,
     directory: Arc<Directory>,
     authorizer: Arc<dyn Authorizer>,
+    compiler: Compiler,
+    /// Shared by the two followers. Nothing is compiled while it is held.
     known: Mutex<Known>,
     active: Synced<Vec<Active>>,
 }
@@ -143,10 +147,20 @@ pub struct Policies {
 impl Policies {
     /// A plugin that knows no policy until they are followed.
     pub fn new(phase: Phase, directory: Arc<Directory>, authorizer: Arc<dyn Authorizer>) -> Arc<Self> {
+        Self::with(phase, directory, authorizer, Compiler::shared())
+    }
+
+    fn with(
+        phase: Phase,
+        directory: Arc<Directory>,
+        authorizer: Arc<dyn Authorizer>,
+        compiler: Compiler,
+    ) -> Arc<Self> {
         Arc::new(Policies {
             phase,
             directory,
             authorizer,
+            compiler,
             known: Mutex::default(),
             active: Synced::default(),
         })
@@ -171,8 +185,8 @@ impl Policies {
     fn take_policies(&self, snapshot: &Snapshot) {
         let mut known = self.known.lock();
         let before = known.policies.take().unwrap_or_default();
-        known.policies = Some(renew(snapshot, before, |name, value| {
-            Policy::compile(self.phase, name, value)
+        known.policies = Some(renew(snapshot, before, |entry, before| {
+            Policy::read(self.phase, entry, before, &self.compiler)
         }));
         self.publish(&known);
     }
@@ -180,7 +194,9 @@ impl Policies {
     fn take_bindings(&self, snapshot: &Snapshot) {
         let mut known = self.known.lock();
         let before = known.bindings.take().unwrap_or_default();
-        known.bindings = Some(renew(snapshot, before, Binding::compile));
+        known.bindings = Some(renew(snapshot, before, |entry, _| {
+            Arc::new(Binding::read(entry.name(), &entry.value()))
+        }));
         self.publish(&known);
     }
 
@@ -222,14 +238,19 @@ impl Policies {
     }
 }
 
-fn renew<T>(snapshot: &Snapshot, mut known: Compiled<T>, compile: impl Fn(&str, &Value) -> T) -> Compiled<T> {
+/// What is made of the objects there are. `make` gets what it made of the object when that was another.
+fn renew<T>(
+    snapshot: &Snapshot,
+    mut before: Made<T>,
+    make: impl Fn(&Arc<Entry>, Option<Arc<T>>) -> Arc<T>,
+) -> Made<T> {
     let entries = snapshot.objects.values().map(|entry| {
         let name = entry.name();
-        let compiled = known
-            .remove(name)
-            .filter(|(revision, _)| *revision == entry.revision)
-            .unwrap_or_else(|| (entry.revision, Arc::new(compile(name, &entry.value()))));
-        (name.to_string(), compiled)
+        let made = match before.remove(name) {
+            Some((revision, made)) if revision == entry.revision => made,
+            old => make(entry, old.map(|(_, made)| made)),
+        };
+        (name.to_string(), (entry.revision, made))
     });
     entries.collect()
 }
@@ -276,3 +297,6 @@ impl AdmissionPlugin for Policies {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

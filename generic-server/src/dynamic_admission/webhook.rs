@@ -1,6 +1,7 @@
 //! MutatingAdmissionWebhook and ValidatingAdmissionWebhook: other servers that may change or refuse a write.
 //!
-//! Configurations are followed in the background and compiled when they change; a write reads one immutable list. Mutating
+//! Configurations are followed in the background; their conditions are compiled when they change, beside what goes on
+//! (`compiling.rs`). A write reads one immutable list, and waits for the conditions of webhooks that are about it. Mutating
 //! webhooks are asked one after the other, in the order of their configurations' names; validating ones at once. Mirrors
 //! upstream's `admission/plugin/webhook`.
 
@@ -12,20 +13,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use kube_cel::Env;
 use machinery::patch::PatchError;
 use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionResource, meta};
 use serde_json::Value;
 use storage::Revision;
 
+use super::compiling::{Compiled, Compiler};
 use super::configuration;
 use super::expression::{Asker, Conditions, Input, Matched, Scope, request_value};
 use super::matching::{Matcher, Namespaces, exempt};
 use crate::admission::{AdmissionPlugin, Attributes, Operation};
 use crate::authz::Authorizer;
+use crate::cpu;
 use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
-use crate::registry::{Synced, follow};
+use crate::registry::{Entry, Synced, follow};
 use crate::webhook::{Services, WebhookClient};
 use review::{Answer, Question};
 
@@ -42,14 +44,15 @@ pub enum Phase {
     Validating,
 }
 
-/// One webhook, compiled.
+/// One webhook. Its conditions are with those of its [`Configuration`].
 #[derive(Debug)]
 struct Hook {
     name: String,
     /// Unique among all: configuration and position.
     id: String,
     matcher: Matcher,
-    conditions: Conditions,
+    /// Where in its configuration it is, if it has conditions.
+    conditions: Option<usize>,
     versions: Vec<String>,
     ignore_failures: bool,
     quiet: bool,
@@ -59,7 +62,7 @@ struct Hook {
 }
 
 impl Hook {
-    fn compile(configuration: &str, index: usize, hook: &Value, env: &Env, services: &Services) -> Self {
+    fn read(configuration: &str, index: usize, hook: &Value, services: &Services) -> Self {
         let text = |key: &str| meta::dig_str(hook, &[key]);
         let versions = hook.get("admissionReviewVersions").and_then(Value::as_array);
         let versions = versions.into_iter().flatten().filter_map(Value::as_str);
@@ -68,7 +71,7 @@ impl Hook {
             name: text("name").to_string(),
             id: format!("{configuration}/{index}"),
             matcher: Matcher::of_webhook(hook),
-            conditions: Conditions::compile(hook, env),
+            conditions: conditional(hook).then_some(index),
             versions: versions.map(str::to_string).collect(),
             ignore_failures: text("failurePolicy") == "Ignore",
             quiet: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
@@ -79,8 +82,77 @@ impl Hook {
     }
 }
 
-/// A configuration's webhooks, with the revision that they were compiled of.
-type Compiled = (Revision, Arc<[Arc<Hook>]>);
+fn conditional(hook: &Value) -> bool {
+    hook.get("matchConditions")
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+}
+
+/// A configuration of webhooks.
+#[derive(Debug)]
+struct Configuration {
+    name: String,
+    revision: Revision,
+    hooks: Vec<Hook>,
+    /// Of each webhook.
+    conditions: Compiled<Vec<Conditions>>,
+}
+
+impl Configuration {
+    /// Reads a configuration and starts to compile what conditions it has.
+    fn read(entry: &Arc<Entry>, services: &Services, compiler: &Compiler) -> Self {
+        let value = entry.value();
+        let hooks = webhooks(&value).iter().enumerate();
+        let hooks: Vec<Hook> = hooks
+            .map(|(index, hook)| Hook::read(entry.name(), index, hook, services))
+            .collect();
+        let conditions = match hooks.iter().any(|hook| hook.conditions.is_some()) {
+            true => compiler.start(entry, compile),
+            false => Compiled::done(Vec::new()),
+        };
+        Configuration {
+            name: entry.name().to_string(),
+            revision: entry.revision,
+            hooks,
+            conditions,
+        }
+    }
+}
+
+/// All webhooks in the order that they are asked in.
+fn hooks(list: &[Arc<Configuration>]) -> impl Iterator<Item = (&Configuration, &Hook)> {
+    list.iter().flat_map(|configuration| {
+        configuration
+            .hooks
+            .iter()
+            .map(move |hook| (&**configuration, hook))
+    })
+}
+
+fn webhooks(configuration: &Value) -> &[Value] {
+    configuration
+        .get("webhooks")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Compiles the conditions of a configuration's webhooks, of which each has a few.
+async fn compile(configuration: Value) -> Vec<Conditions> {
+    let env = scope().env().build();
+    let mut all = Vec::new();
+    for hook in webhooks(&configuration) {
+        all.push(Conditions::compile(hook, &env));
+        cpu::slice().await;
+    }
+    all
+}
+
+fn scope() -> Scope {
+    Scope {
+        authorizer: true,
+        ..Scope::default()
+    }
+}
 
 /// A call that did not come to an answer, or a refusal.
 enum Failure {
@@ -95,17 +167,28 @@ pub struct Webhooks {
     phase: Phase,
     directory: Arc<Directory>,
     authorizer: Arc<dyn Authorizer>,
-    hooks: Synced<Vec<Arc<Hook>>>,
+    compiler: Compiler,
+    configurations: Synced<Vec<Arc<Configuration>>>,
 }
 
 impl Webhooks {
     /// A plugin that knows no configuration until it is followed.
     pub fn new(phase: Phase, directory: Arc<Directory>, authorizer: Arc<dyn Authorizer>) -> Arc<Self> {
+        Self::with(phase, directory, authorizer, Compiler::shared())
+    }
+
+    fn with(
+        phase: Phase,
+        directory: Arc<Directory>,
+        authorizer: Arc<dyn Authorizer>,
+        compiler: Compiler,
+    ) -> Arc<Self> {
         Arc::new(Webhooks {
             phase,
             directory,
             authorizer,
-            hooks: Synced::default(),
+            compiler,
+            configurations: Synced::default(),
         })
     }
 
@@ -123,52 +206,29 @@ impl Webhooks {
             );
             return;
         };
-        let scope = Scope {
-            authorizer: true,
-            ..Scope::default()
-        };
-        let env = scope.env().build();
         let services = Services(self.directory.clone());
-        let mut known: HashMap<String, Compiled> = HashMap::new();
-        follow(registered.store, |snapshot| {
-            known = self.compile(snapshot, &mut known, &env, &services);
-        })
-        .await;
+        follow(registered.store, |snapshot| self.take(snapshot, &services)).await;
     }
 
-    /// Compiles what has changed and publishes the list.
-    fn compile(
-        &self,
-        snapshot: &Snapshot,
-        known: &mut HashMap<String, Compiled>,
-        env: &Env,
-        services: &Services,
-    ) -> HashMap<String, Compiled> {
-        let mut now = HashMap::new();
-        let mut list = Vec::new();
-        for entry in snapshot.objects.values() {
-            let name = entry.name();
-            let compiled = known
-                .remove(name)
-                .filter(|(revision, _)| *revision == entry.revision)
-                .unwrap_or_else(|| {
-                    let value = entry.value();
-                    let hooks = value.get("webhooks").and_then(Value::as_array);
-                    let hooks = hooks.into_iter().flatten().enumerate();
-                    let hooks =
-                        hooks.map(|(index, hook)| Arc::new(Hook::compile(name, index, hook, env, services)));
-                    (entry.revision, hooks.collect())
-                });
-            list.extend(compiled.1.iter().cloned());
-            now.insert(name.to_string(), compiled);
-        }
-        self.hooks.set(list);
-        now
+    /// Reads what has changed and publishes the list.
+    fn take(&self, snapshot: &Snapshot, services: &Services) {
+        let before = self.configurations.get();
+        let before = before.iter().flat_map(|list| list.iter());
+        let before: HashMap<&str, &Arc<Configuration>> = before.map(|one| (one.name.as_str(), one)).collect();
+        let now = snapshot
+            .objects
+            .values()
+            .map(|entry| match before.get(entry.name()) {
+                Some(known) if known.revision == entry.revision => Arc::clone(known),
+                _ => Arc::new(Configuration::read(entry, services, &self.compiler)),
+            });
+        self.configurations.set(now.collect());
     }
 
     /// Whether a webhook is to be asked about a write.
     async fn applies(
         &self,
+        configuration: &Configuration,
         hook: &Hook,
         attributes: &Attributes<'_>,
         object: Option<&Value>,
@@ -177,9 +237,13 @@ impl Webhooks {
         if !hook.matcher.matches(attributes, object, namespaces).await? {
             return Ok(false);
         }
-        if hook.conditions.is_empty() {
+        let Some(index) = hook.conditions else {
             return Ok(true);
-        }
+        };
+        let all = super::configuration(&configuration.conditions, attributes, object).await?;
+        let Some(conditions) = all.get(index) else {
+            return Ok(true);
+        };
         let request = request_value(attributes);
         let asker = Asker::of(attributes, &*self.authorizer);
         let input = Input {
@@ -190,7 +254,7 @@ impl Webhooks {
             params: None,
             asker: Some(&asker),
         };
-        match hook.conditions.matches(&input.bindings(), None) {
+        match conditions.matches(&input.bindings(), None) {
             Matched::Yes => Ok(true),
             Matched::No => Ok(false),
             Matched::Failed(_) if hook.ignore_failures => Ok(false),
@@ -292,11 +356,7 @@ impl Webhooks {
 
 /// What is wrong with the expressions of a webhook's `matchConditions`, for its own admission. `path` is that of the list.
 pub fn condition_faults(hook: &Value, path: &FieldPath<'_>) -> Vec<FieldError> {
-    let scope = Scope {
-        authorizer: true,
-        ..Scope::default()
-    };
-    Conditions::compile(hook, &scope.env().build()).faults(path)
+    Conditions::compile(hook, &scope().env().build()).faults(path)
 }
 
 #[async_trait::async_trait]
@@ -309,23 +369,21 @@ impl AdmissionPlugin for Webhooks {
     }
 
     fn is_synced(&self) -> bool {
-        self.hooks.is_synced()
+        self.configurations.is_synced()
     }
 
     async fn wait_until_synced(&self, patience: Duration) {
         // Whether it came in time shows in the state.
-        let _ = self.hooks.wait(patience).await;
+        let _ = self.configurations.wait(patience).await;
     }
 
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
-        match &*self.hooks.peek() {
+        match &*self.configurations.peek() {
             None => !exempt(gvr),
-            Some(hooks) => {
-                !hooks.is_empty()
+            Some(list) => {
+                !list.is_empty()
                     && !exempt(gvr)
-                    && hooks
-                        .iter()
-                        .any(|hook| hook.matcher.covers(operation, gvr, subresource))
+                    && hooks(list).any(|(_, hook)| hook.matcher.covers(operation, gvr, subresource))
             }
         }
     }
@@ -338,16 +396,16 @@ impl AdmissionPlugin for Webhooks {
         if self.phase != Phase::Mutating {
             return Ok(());
         }
-        let hooks = configuration(&self.hooks, attributes, object.as_deref()).await?;
+        let list = configuration(&self.configurations, attributes, object.as_deref()).await?;
         let namespaces = Namespaces(self.directory.clone());
         let rounds = attributes.rounds;
         if let Some(rounds) = rounds {
             rounds.enter(self.name(), object.as_deref());
         }
         let mut called = false;
-        for hook in hooks.iter() {
+        for (configuration, hook) in hooks(&list) {
             if !self
-                .applies(hook, attributes, object.as_deref(), &namespaces)
+                .applies(configuration, hook, attributes, object.as_deref(), &namespaces)
                 .await?
                 || rounds.is_some_and(|rounds| !rounds.calls(self.name(), &hook.id))
             {
@@ -383,11 +441,14 @@ impl AdmissionPlugin for Webhooks {
         if self.phase != Phase::Validating {
             return Ok(());
         }
-        let hooks = configuration(&self.hooks, attributes, object).await?;
+        let list = configuration(&self.configurations, attributes, object).await?;
         let namespaces = Namespaces(self.directory.clone());
         let mut relevant = Vec::new();
-        for hook in hooks.iter() {
-            if self.applies(hook, attributes, object, &namespaces).await? {
+        for (configuration, hook) in hooks(&list) {
+            if self
+                .applies(configuration, hook, attributes, object, &namespaces)
+                .await?
+            {
                 relevant.push(hook);
             }
         }
@@ -401,3 +462,6 @@ impl AdmissionPlugin for Webhooks {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

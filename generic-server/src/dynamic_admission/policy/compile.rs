@@ -1,27 +1,79 @@
 //! From a policy as it is written to compiled expressions.
 
+use std::sync::Arc;
+
 use kube_cel::{DeclType, Env};
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
 
 use super::Phase;
-use super::variables::{Variable, declared};
+use super::variables::{Variable, Variables};
+use crate::cpu;
+use crate::dynamic_admission::compiling::{Compiled, Compiler};
 use crate::dynamic_admission::expression::{Conditions, Expression, Scope, Wanted};
 use crate::dynamic_admission::matching::Matcher;
+use crate::registry::Entry;
 
-/// A policy, compiled. Expressions that do not compile fail when they are evaluated.
+/// A policy. What it is about is known at once, what it says once that has been compiled.
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) name: String,
+    /// `uid` and `generation`, by which a change of the rest is told from one of the status.
+    version: (String, i64),
     pub(super) matcher: Matcher,
     /// `matchConstraints` is there: it is required.
     pub(super) constrained: bool,
     pub(super) ignore_failures: bool,
     /// `apiVersion` and `kind` of what it takes its parameters from.
     pub(super) param_kind: Option<(String, String)>,
+    pub(super) rules: Compiled<Rules>,
+}
+
+impl Policy {
+    /// Reads a policy and starts to compile it, unless it says what it said `before`.
+    pub(super) fn read(
+        phase: Phase,
+        entry: &Arc<Entry>,
+        before: Option<Arc<Policy>>,
+        compiler: &Compiler,
+    ) -> Arc<Self> {
+        let policy = entry.value();
+        let version = (meta::uid(&policy).to_string(), meta::generation(&policy));
+        if let Some(before) = before.filter(|before| version.1 > 0 && before.version == version) {
+            return before;
+        }
+        let spec = policy.get("spec").unwrap_or(&Value::Null);
+        let constraints = spec.get("matchConstraints").filter(|value| value.is_object());
+        let param = spec.get("paramKind").filter(|kind| kind.is_object());
+        Arc::new(Policy {
+            name: entry.name().to_string(),
+            version,
+            matcher: Matcher::of_resources(constraints.unwrap_or(&Value::Null)),
+            constrained: constraints.is_some(),
+            ignore_failures: meta::dig_str(spec, &["failurePolicy"]) == "Ignore",
+            param_kind: param.map(|kind| (meta::api_version(kind).to_string(), meta::kind(kind).to_string())),
+            rules: compiler.start(entry, move |policy| Rules::compile(phase, policy)),
+        })
+    }
+}
+
+/// What a policy says, compiled. Expressions that do not compile fail when they are evaluated.
+#[derive(Debug)]
+pub(super) struct Rules {
     pub(super) conditions: Conditions,
-    pub(super) variables: Vec<Variable>,
+    pub(super) variables: Variables,
     pub(super) body: Body,
+}
+
+impl Rules {
+    /// Compiles an object in slices.
+    pub(super) async fn compile(phase: Phase, policy: Value) -> Self {
+        let mut compilation = Compilation::new(phase, policy.get("spec").unwrap_or(&Value::Null));
+        while compilation.step() {
+            cpu::slice().await;
+        }
+        compilation.rules
+    }
 }
 
 /// What a policy does.
@@ -58,110 +110,146 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// The environments of a policy's expressions.
-struct Envs {
-    /// With authorizer and all variables.
-    full: Env,
-    /// Of messages: without the authorizer.
-    message: Env,
-    variables: Vec<Variable>,
+/// An entry of one of a policy's lists.
+enum Source<'s> {
+    Variable(&'s Value),
+    Condition(&'s Value),
+    Validation(&'s Value),
+    Annotation(&'s Value),
+    Mutation(&'s Value),
 }
 
-impl Envs {
-    fn of(phase: Phase, spec: &Value) -> Envs {
-        let scope = Scope {
-            params: spec.get("paramKind").is_some_and(Value::is_object),
-            authorizer: true,
-            patches: phase == Phase::Mutating,
+/// A policy that is being compiled, one entry at a step.
+struct Compilation<'s> {
+    sources: Box<dyn Iterator<Item = Source<'s>> + Send + 's>,
+    scope: Scope,
+    /// Made once all variables are known: of most expressions, and of messages, which are without the authorizer.
+    envs: Option<(Env, Env)>,
+    rules: Rules,
+}
+
+impl<'s> Compilation<'s> {
+    fn new(phase: Phase, spec: &'s Value) -> Self {
+        let of = |key: &str, source: fn(&'s Value) -> Source<'s>| list(spec, key).iter().map(source);
+        let common = of("variables", Source::Variable).chain(of("matchConditions", Source::Condition));
+        let (sources, body): (Box<dyn Iterator<Item = Source<'s>> + Send + 's>, Body) = match phase {
+            Phase::Validating => (
+                Box::new(
+                    common
+                        .chain(of("validations", Source::Validation))
+                        .chain(of("auditAnnotations", Source::Annotation)),
+                ),
+                Body::Validations {
+                    validations: Vec::new(),
+                    annotations: Vec::new(),
+                },
+            ),
+            Phase::Mutating => (
+                Box::new(common.chain(of("mutations", Source::Mutation))),
+                Body::Mutations {
+                    mutations: Vec::new(),
+                    reinvoked: meta::dig_str(spec, &["reinvocationPolicy"]) == "IfNeeded",
+                },
+            ),
         };
-        let env = |scope: Scope, variables: &[Variable]| {
-            let decl: DeclType = declared(variables);
-            let env = scope.env().typed("variables", decl.cel_type().clone());
-            env.build()
+        Compilation {
+            sources,
+            scope: Scope {
+                params: spec.get("paramKind").is_some_and(Value::is_object),
+                authorizer: true,
+                patches: phase == Phase::Mutating,
+            },
+            envs: None,
+            rules: Rules {
+                conditions: Conditions::default(),
+                variables: Variables::default(),
+                body,
+            },
+        }
+    }
+
+    /// Compiles the next entry. False when there is none.
+    fn step(&mut self) -> bool {
+        let Some(source) = self.sources.next() else {
+            return false;
         };
-        let mut variables: Vec<Variable> = Vec::new();
-        for variable in list(spec, "variables") {
+        let Rules {
+            conditions,
+            variables,
+            body,
+        } = &mut self.rules;
+        if let Source::Variable(variable) = source {
             let source = meta::dig_str(variable, &["expression"]);
-            let expression = Expression::compile(&env(scope, &variables), source, &Wanted::Any);
+            let env = env(self.scope, &variables.declared_for(source));
             variables.push(Variable {
                 name: meta::dig_str(variable, &["name"]).to_string(),
-                expression,
+                expression: Expression::compile(&env, source, &Wanted::Any),
             });
+            return true;
         }
-        let message = Scope {
-            authorizer: false,
-            ..scope
-        };
-        Envs {
-            full: env(scope, &variables),
-            message: env(message, &variables),
-            variables,
+        let (full, message) = self.envs.get_or_insert_with(|| {
+            let declared = variables.declared();
+            let message = Scope {
+                authorizer: false,
+                ..self.scope
+            };
+            (env(self.scope, &declared), env(message, &declared))
+        });
+        match (source, body) {
+            (Source::Condition(value), _) => conditions.push(value, full),
+            (Source::Validation(value), Body::Validations { validations, .. }) => {
+                validations.push(validation(value, full, message));
+            }
+            (Source::Annotation(value), Body::Validations { annotations, .. }) => {
+                annotations.push(annotation(value, full));
+            }
+            (Source::Mutation(value), Body::Mutations { mutations, .. }) => {
+                mutations.push(mutation(value, full));
+            }
+            // The sources are those of the phase.
+            (
+                Source::Variable(_) | Source::Validation(_) | Source::Annotation(_) | Source::Mutation(_),
+                Body::Validations { .. } | Body::Mutations { .. },
+            ) => {}
         }
+        true
     }
 }
 
-impl Policy {
-    pub(super) fn compile(phase: Phase, name: &str, policy: &Value) -> Self {
-        let spec = policy.get("spec").unwrap_or(&Value::Null);
-        let constraints = spec.get("matchConstraints").filter(|value| value.is_object());
-        let envs = Envs::of(phase, spec);
-        let body = match phase {
-            Phase::Validating => validations(spec, &envs),
-            Phase::Mutating => mutations(spec, &envs),
-        };
-        let param = spec.get("paramKind").filter(|kind| kind.is_object());
-        Policy {
-            name: name.to_string(),
-            matcher: Matcher::of_resources(constraints.unwrap_or(&Value::Null)),
-            constrained: constraints.is_some(),
-            ignore_failures: meta::dig_str(spec, &["failurePolicy"]) == "Ignore",
-            param_kind: param.map(|kind| (meta::api_version(kind).to_string(), meta::kind(kind).to_string())),
-            conditions: Conditions::compile(spec, &envs.full),
-            variables: envs.variables,
-            body,
-        }
+fn env(scope: Scope, variables: &DeclType) -> Env {
+    let env = scope.env().typed("variables", variables.cel_type().clone());
+    env.build()
+}
+
+fn validation(value: &Value, full: &Env, message: &Env) -> Validation {
+    let text = |key: &str| meta::dig_str(value, &[key]);
+    let said = Some(text("messageExpression")).filter(|source| !source.is_empty());
+    Validation {
+        expression: Expression::compile(full, text("expression"), &Wanted::Bool),
+        message: text("message").trim().to_string(),
+        message_expression: said.map(|source| Expression::compile(message, source, &Wanted::Text)),
+        reason: text("reason").to_string(),
     }
 }
 
-fn validations(spec: &Value, envs: &Envs) -> Body {
-    let validation = |value: &Value| {
-        let text = |key: &str| meta::dig_str(value, &[key]);
-        let message = Some(text("messageExpression")).filter(|source| !source.is_empty());
-        Validation {
-            expression: Expression::compile(&envs.full, text("expression"), &Wanted::Bool),
-            message: text("message").trim().to_string(),
-            message_expression: message
-                .map(|source| Expression::compile(&envs.message, source, &Wanted::Text)),
-            reason: text("reason").to_string(),
-        }
-    };
-    let annotation = |value: &Value| {
-        let source = meta::dig_str(value, &["valueExpression"]);
-        (
-            meta::dig_str(value, &["key"]).to_string(),
-            Expression::compile(&envs.full, source, &Wanted::TextOrNull),
-        )
-    };
-    Body::Validations {
-        validations: list(spec, "validations").iter().map(validation).collect(),
-        annotations: list(spec, "auditAnnotations").iter().map(annotation).collect(),
-    }
+fn annotation(value: &Value, full: &Env) -> (String, Expression) {
+    let source = meta::dig_str(value, &["valueExpression"]);
+    (
+        meta::dig_str(value, &["key"]).to_string(),
+        Expression::compile(full, source, &Wanted::TextOrNull),
+    )
 }
 
-fn mutations(spec: &Value, envs: &Envs) -> Body {
-    let mutation = |value: &Value| match meta::dig_str(value, &["patchType"]) {
+fn mutation(value: &Value, full: &Env) -> Mutation {
+    match meta::dig_str(value, &["patchType"]) {
         "JSONPatch" => {
             let source = meta::dig_str(value, &["jsonPatch", "expression"]);
-            Mutation::Patch(Expression::compile(&envs.full, source, &Wanted::Patches))
+            Mutation::Patch(Expression::compile(full, source, &Wanted::Patches))
         }
         _ => {
             let source = meta::dig_str(value, &["applyConfiguration", "expression"]);
-            Mutation::Apply(Expression::compile(&envs.full, source, &Wanted::Object))
+            Mutation::Apply(Expression::compile(full, source, &Wanted::Object))
         }
-    };
-    Body::Mutations {
-        mutations: list(spec, "mutations").iter().map(mutation).collect(),
-        reinvoked: meta::dig_str(spec, &["reinvocationPolicy"]) == "IfNeeded",
     }
 }
 
@@ -169,7 +257,9 @@ fn mutations(spec: &Value, envs: &Envs) -> Body {
 pub fn faults(phase: Phase, policy: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     let spec = policy.get("spec").unwrap_or(&Value::Null);
-    let envs = Envs::of(phase, spec);
+    let mut compilation = Compilation::new(phase, spec);
+    while compilation.step() {}
+    let rules = compilation.rules;
     let root = FieldPath::new("spec");
     let mut note = |path: &FieldPath<'_>, expression: &Expression| {
         if let Err(why) = &expression.program
@@ -179,24 +269,18 @@ pub fn faults(phase: Phase, policy: &Value) -> Vec<FieldError> {
         }
     };
     let at = root.child("matchConditions");
-    for (index, condition) in list(spec, "matchConditions").iter().enumerate() {
-        let source = meta::dig_str(condition, &["expression"]);
-        let expression = Expression::compile(&envs.full, source, &Wanted::Bool);
-        note(&at.index(index).child("expression"), &expression);
+    for (index, condition) in rules.conditions.iter().enumerate() {
+        note(&at.index(index).child("expression"), condition);
     }
     let at = root.child("variables");
-    for (index, variable) in envs.variables.iter().enumerate() {
+    for (index, variable) in rules.variables.iter().enumerate() {
         note(&at.index(index).child("expression"), &variable.expression);
     }
-    match phase {
-        Phase::Validating => {
-            let Body::Validations {
-                validations,
-                annotations,
-            } = validations(spec, &envs)
-            else {
-                return found;
-            };
+    match &rules.body {
+        Body::Validations {
+            validations,
+            annotations,
+        } => {
             let at = root.child("validations");
             for (index, validation) in validations.iter().enumerate() {
                 let path = at.index(index);
@@ -210,10 +294,7 @@ pub fn faults(phase: Phase, policy: &Value) -> Vec<FieldError> {
                 note(&at.index(index).child("valueExpression"), expression);
             }
         }
-        Phase::Mutating => {
-            let Body::Mutations { mutations, .. } = mutations(spec, &envs) else {
-                return found;
-            };
+        Body::Mutations { mutations, .. } => {
             let at = root.child("mutations");
             for (index, mutation) in mutations.iter().enumerate() {
                 let path = at.index(index);
@@ -230,3 +311,6 @@ pub fn faults(phase: Phase, policy: &Value) -> Vec<FieldError> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::compile::Mutation;
 use super::variables::Lazy;
-use super::{AdmissionPlugin, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy};
+use super::{AdmissionPlugin, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, Rules};
 use super::{configuration, namespace_of, params, request_value, shown_name};
 use crate::admission::ObjectKind;
 use crate::dynamic_admission::expression::{Expression, Matched};
@@ -51,9 +51,6 @@ impl Policies {
         let mut called = false;
         for one in active.iter() {
             let policy = &*one.policy;
-            let Body::Mutations { mutations, reinvoked } = &policy.body else {
-                continue;
-            };
             let shown = object.as_deref();
             let misconfigured = |binding: Option<_>, why: &str| Fault {
                 policy,
@@ -89,6 +86,10 @@ impl Policies {
                     }
                 };
                 let namespace = self.namespace(attributes, &namespaces).await?;
+                let rules = configuration(&policy.rules, attributes, object.as_deref()).await?;
+                let Body::Mutations { mutations, reinvoked } = &rules.body else {
+                    continue;
+                };
                 for (index, params) in params.iter().enumerate() {
                     let id = format!("{}/{}/{index}", policy.name, binding.name);
                     let mut fault = |message: String| {
@@ -101,7 +102,7 @@ impl Policies {
                     };
                     let sight = Sight {
                         policies: self,
-                        policy,
+                        rules: &rules,
                         attributes,
                         namespace: namespace.as_ref(),
                         params: params.as_ref(),
@@ -189,7 +190,7 @@ fn refusal(faults: &[Fault<'_>], attributes: &Attributes<'_>, object: Option<&Va
 /// What one invocation of a policy sees besides the object.
 struct Sight<'s> {
     policies: &'s Policies,
-    policy: &'s Policy,
+    rules: &'s Rules,
     attributes: &'s Attributes<'s>,
     namespace: Option<&'s Value>,
     params: Option<&'s Value>,
@@ -207,16 +208,16 @@ impl Sight<'_> {
             params: self.params,
             asker: Some(&asker),
         };
-        let lazy = Lazy::new(&self.policy.variables, input.bindings());
+        let lazy = Lazy::new(&self.rules.variables, input.bindings());
         look(&lazy.bindings(), &lazy)
     }
 
     fn wanted(&self, object: Option<&Value>) -> Matched {
-        if self.policy.conditions.is_empty() {
+        if self.rules.conditions.is_empty() {
             return Matched::Yes;
         }
         self.with(object, |bindings, lazy| {
-            self.policy.conditions.matches(bindings, Some(lazy))
+            self.rules.conditions.matches(bindings, Some(lazy))
         })
     }
 

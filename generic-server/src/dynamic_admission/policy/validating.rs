@@ -1,11 +1,15 @@
 //! ValidatingAdmissionPolicy over one write.
 
+use std::collections::{BTreeMap, HashSet};
+
 use kube_cel::Val;
 use machinery::{ApiError, Cause, Reason};
 use serde_json::{Value, json};
 
 use super::variables::Lazy;
-use super::{Action, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, namespace_of};
+use super::{
+    Action, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, Rules, namespace_of,
+};
 use super::{configuration, params, request_value, shown_name};
 use crate::dynamic_admission::expression::{Expression, Matched};
 
@@ -73,6 +77,14 @@ impl Denial<'_> {
     }
 }
 
+/// What one evaluation of a policy sees.
+struct Sight<'s> {
+    attributes: &'s Attributes<'s>,
+    object: Option<&'s Value>,
+    namespace: Option<&'s Value>,
+    params: Option<&'s Value>,
+}
+
 /// What evaluating a policy once has found.
 #[derive(Default)]
 struct Findings {
@@ -129,7 +141,7 @@ impl Policies {
                     continue;
                 }
             }
-            let mut annotations: Vec<(String, Vec<String>)> = Vec::new();
+            let mut annotations: BTreeMap<String, Distinct> = BTreeMap::new();
             for binding in one.bindings.iter() {
                 let params = match binding.matches(attributes, object, &namespaces).await {
                     Ok(false) => continue,
@@ -148,9 +160,15 @@ impl Policies {
                     }
                 };
                 let namespace = self.namespace(attributes, &namespaces).await?;
+                let rules = configuration(&policy.rules, attributes, object).await?;
                 for params in &params {
-                    let findings =
-                        self.evaluate(policy, attributes, object, namespace.as_ref(), params.as_ref());
+                    let sight = Sight {
+                        attributes,
+                        object,
+                        namespace: namespace.as_ref(),
+                        params: params.as_ref(),
+                    };
+                    let findings = self.evaluate(policy, &rules, &sight);
                     for decision in findings.failed {
                         self.act(policy, binding, &decision, attributes, &mut |message, reason| {
                             denials.push(Denial {
@@ -170,16 +188,12 @@ impl Policies {
                         });
                     }
                     for (key, value) in findings.annotations {
-                        match annotations.iter_mut().find(|(known, _)| *known == key) {
-                            Some((_, values)) if values.contains(&value) => {}
-                            Some((_, values)) => values.push(value),
-                            None => annotations.push((key, vec![value])),
-                        }
+                        annotations.entry(key).or_default().add(value);
                     }
                 }
             }
             for (key, values) in annotations {
-                context.annotate(&format!("{}/{key}", policy.name), values.join(", "));
+                context.annotate(&format!("{}/{key}", policy.name), values.list.join(", "));
             }
         }
         match denials.first() {
@@ -224,34 +238,27 @@ impl Policies {
         }
     }
 
-    fn evaluate(
-        &self,
-        policy: &Policy,
-        attributes: &Attributes<'_>,
-        object: Option<&Value>,
-        namespace: Option<&Value>,
-        params: Option<&Value>,
-    ) -> Findings {
+    fn evaluate(&self, policy: &Policy, rules: &Rules, sight: &Sight<'_>) -> Findings {
         let Body::Validations {
             validations,
             annotations,
-        } = &policy.body
+        } = &rules.body
         else {
             return Findings::default();
         };
-        let request = request_value(attributes);
-        let asker = Asker::of(attributes, &*self.authorizer);
+        let request = request_value(sight.attributes);
+        let asker = Asker::of(sight.attributes, &*self.authorizer);
         let input = Input {
-            object,
-            old: attributes.old,
+            object: sight.object,
+            old: sight.attributes.old,
             request: &request,
-            namespace,
-            params,
+            namespace: sight.namespace,
+            params: sight.params,
             asker: Some(&asker),
         };
-        let lazy = Lazy::new(&policy.variables, input.bindings());
+        let lazy = Lazy::new(&rules.variables, input.bindings());
         let bindings = lazy.bindings();
-        match policy.conditions.matches(&bindings, Some(&lazy)) {
+        match rules.conditions.matches(&bindings, Some(&lazy)) {
             Matched::Yes => {}
             Matched::No => return Findings::default(),
             Matched::Failed(why) => return Findings::error(policy, why),
@@ -301,6 +308,21 @@ impl Policies {
             }
         }
         findings
+    }
+}
+
+/// Values in the order of their first appearance, each once.
+#[derive(Default)]
+struct Distinct {
+    list: Vec<String>,
+    seen: HashSet<String>,
+}
+
+impl Distinct {
+    fn add(&mut self, value: String) {
+        if self.seen.insert(value.clone()) {
+            self.list.push(value);
+        }
     }
 }
 

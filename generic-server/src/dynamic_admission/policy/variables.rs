@@ -1,9 +1,12 @@
 //! `variables` of a policy: expressions by name, evaluated when something asks for them.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use kube_cel::{Bindings, DeclType, EvalError, FieldDecl, LazyObject, ListType, Map, Type, Val};
+use kube_cel::{
+    Bindings, DeclType, EvalError, FieldDecl, LazyObject, ListType, Map, Type, Val, escape_field,
+};
 use serde_json::Value;
 
 use crate::dynamic_admission::expression::{Expression, Metered};
@@ -18,9 +21,50 @@ pub(super) struct Variable {
     pub(super) expression: Expression,
 }
 
-/// The type of `variables`.
-pub(super) fn declared(variables: &[Variable]) -> DeclType {
-    let fields = variables.iter().map(|variable| {
+/// All of a policy, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Variables {
+    list: Vec<Variable>,
+    /// Where each is in the list, by the name that expressions have for it.
+    by_name: HashMap<String, usize>,
+}
+
+impl Variables {
+    /// Adds one. Of those with one name the first counts.
+    pub(super) fn push(&mut self, variable: Variable) {
+        if let Some(name) = escape_field(&variable.name) {
+            self.by_name.entry(name).or_insert(self.list.len());
+        }
+        self.list.push(variable);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Variable> {
+        self.list.iter()
+    }
+
+    /// The type of `variables`.
+    pub(super) fn declared(&self) -> DeclType {
+        declared(self.by_name.values().map(|index| &self.list[*index]))
+    }
+
+    /// The type of `variables` as far as an expression can use it: with those that one of its words names. Declaring all for each
+    /// variable would cost the square of their number.
+    pub(super) fn declared_for(&self, source: &str) -> DeclType {
+        let words = source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: BTreeSet<usize> = words.filter_map(|word| self.by_name.get(word).copied()).collect();
+        declared(named.into_iter().map(|index| &self.list[index]))
+    }
+
+    fn position(&self, field: &str) -> Option<usize> {
+        match self.by_name.get(field) {
+            Some(index) => Some(*index),
+            None => escape_field(field).and_then(|escaped| self.by_name.get(&escaped).copied()),
+        }
+    }
+}
+
+fn declared<'v>(variables: impl Iterator<Item = &'v Variable>) -> DeclType {
+    let fields = variables.map(|variable| {
         let output = variable
             .expression
             .program
@@ -53,7 +97,7 @@ fn decl_of(ty: &Type) -> DeclType {
 /// The variables of one write.
 #[derive(Debug)]
 pub(super) struct Lazy<'a> {
-    variables: &'a [Variable],
+    variables: &'a Variables,
     base: Bindings<'a>,
     /// Scalars that were computed; what borrows from the object is cheap to look up again.
     known: Vec<OnceLock<Value>>,
@@ -62,11 +106,11 @@ pub(super) struct Lazy<'a> {
 }
 
 impl<'a> Lazy<'a> {
-    pub(super) fn new(variables: &'a [Variable], base: Bindings<'a>) -> Self {
+    pub(super) fn new(variables: &'a Variables, base: Bindings<'a>) -> Self {
         Lazy {
             variables,
             base,
-            known: variables.iter().map(|_| OnceLock::new()).collect(),
+            known: variables.list.iter().map(|_| OnceLock::new()).collect(),
             cost: AtomicU64::new(0),
             depth: AtomicU32::new(0),
         }
@@ -104,14 +148,11 @@ impl<'a> Lazy<'a> {
 
 impl LazyObject for Lazy<'_> {
     fn get(&self, field: &str) -> Option<Result<Val<'_>, EvalError>> {
-        let index = self
-            .variables
-            .iter()
-            .position(|variable| variable.name == field)?;
+        let index = self.variables.position(field)?;
         if let Some(known) = self.known[index].get() {
             return Some(Ok(Val::dynamic(known)));
         }
-        let result = self.evaluate(&self.variables[index]);
+        let result = self.evaluate(&self.variables.list[index]);
         if let Ok(value) = &result
             && matches!(value, Val::Null | Val::Bool(_) | Val::Int(_) | Val::String(_))
             && let Ok(json) = value.to_json()
@@ -123,7 +164,7 @@ impl LazyObject for Lazy<'_> {
     }
 
     fn len(&self) -> usize {
-        self.variables.len()
+        self.variables.list.len()
     }
 }
 

@@ -1,0 +1,109 @@
+//! Compiling the expressions of policies and webhooks: in slices on the CPU pool, in a task of its own for each object.
+//!
+//! What an object is about is known as soon as it has been read; its expressions may be tens of thousands. Until they are compiled, the
+//! writes that the object is about are refused as those are that come before the configuration has been read. Other writes go on.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
+
+use machinery::limits;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
+
+use crate::cpu::{self, Lane, Pool};
+use crate::registry::{Entry, Synced};
+
+/// The user as whom the server takes its turns.
+const SERVER: &str = "system:apiserver";
+
+/// Where objects are compiled. Clones are the same place.
+#[derive(Debug, Clone)]
+pub(super) struct Compiler {
+    pool: Arc<Pool>,
+    /// One permit for each byte of the objects that are compiled at once.
+    room: Arc<Semaphore>,
+}
+
+impl Compiler {
+    /// The one of this process.
+    pub(super) fn shared() -> Self {
+        static SHARED: LazyLock<Compiler> = LazyLock::new(|| Compiler::of(Pool::shared().clone()));
+        SHARED.clone()
+    }
+
+    pub(super) fn of(pool: Arc<Pool>) -> Self {
+        Compiler {
+            pool,
+            room: Arc::new(Semaphore::new(limits::COMPILED_BYTES)),
+        }
+    }
+
+    /// Takes all room, so that nothing is compiled until it is dropped.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> tokio::sync::OwnedSemaphorePermit {
+        let all = u32::try_from(limits::COMPILED_BYTES).expect("it is a number of permits");
+        let held = self.room.clone().try_acquire_many_owned(all);
+        held.expect("nothing is being compiled")
+    }
+
+    /// Starts to compile an object with a function that ends slices ([`cpu::slice`]) between expressions. Has to be called on a runtime.
+    pub(super) fn start<T, F>(
+        &self,
+        entry: &Arc<Entry>,
+        compile: impl FnOnce(Value) -> F + Send + 'static,
+    ) -> Compiled<T>
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = T> + Send,
+    {
+        let made: Arc<Synced<T>> = Arc::default();
+        let (here, entry, result) = (self.clone(), entry.clone(), made.clone());
+        let span = tracing::debug_span!("compile", name = entry.name());
+        let task = async move {
+            // The object is parsed once there is room for it. Nothing else waits while it holds room, so that all get their turn.
+            let bytes = u32::try_from(entry.untyped().len().min(limits::COMPILED_BYTES)).unwrap_or(u32::MAX);
+            let Ok(_room) = here.room.acquire_many(bytes).await else {
+                return;
+            };
+            let work = async {
+                cpu::pause(Lane::Bodies).await;
+                result.set(compile(entry.value()).await);
+            };
+            cpu::offload(&here.pool, cpu::user_key(SERVER), None, work).await;
+        };
+        Compiled {
+            made,
+            _task: Some(AbortOnDropHandle::new(tokio::spawn(task.instrument(span)))),
+        }
+    }
+}
+
+/// What is compiled of an object: absent until that is done, and given up when nobody has a use for it.
+#[derive(Debug)]
+pub(super) struct Compiled<T> {
+    made: Arc<Synced<T>>,
+    _task: Option<AbortOnDropHandle<()>>,
+}
+
+impl<T> Compiled<T> {
+    /// What takes no work.
+    pub(super) fn done(value: T) -> Self {
+        let made = Synced::default();
+        made.set(value);
+        Compiled {
+            made: Arc::new(made),
+            _task: None,
+        }
+    }
+}
+
+impl<T> Deref for Compiled<T> {
+    type Target = Arc<Synced<T>>;
+
+    fn deref(&self) -> &Arc<Synced<T>> {
+        &self.made
+    }
+}
