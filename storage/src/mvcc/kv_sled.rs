@@ -2,7 +2,8 @@
 //!
 //! sled's own `flush` issues `sync_file_range`, which reaches neither the device's cache nor the file's metadata: an
 //! acknowledged write could go with the power. So after each flush this adapter calls `fdatasync` on sled's log file
-//! itself. Values past sled's blob threshold would go to files that are never synced at all; [`Kv::chunk_len`] stays below it.
+//! itself. Whatever is past sled's blob threshold goes to a file of its own that is never synced at all, and that is a whole node of
+//! its tree when it is written anew; [`CHUNK_LEN`] keeps nodes below it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,10 @@ use bytes::Bytes;
 
 use super::kv::{Kv, Reader, Visit, Write, guarded};
 use crate::StorageError;
+
+/// sled writes nodes of up to 17 entries in one piece, and pieces past a quarter of its segments of 512 KiB as blobs. So many entries
+/// of this length, and headers of any name that Kubernetes allows, are well below it.
+const CHUNK_LEN: usize = 4 * 1024;
 
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -83,7 +88,7 @@ impl Kv for SledKv {
     }
 
     fn chunk_len(&self) -> usize {
-        96 * 1024
+        CHUNK_LEN
     }
 
     fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError> {

@@ -13,6 +13,7 @@ mod model;
 mod operations;
 mod owner;
 mod restart;
+mod sled_blobs;
 mod torture;
 
 use std::path::Path;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,10 +24,11 @@ const KEYS: u64 = 150;
 
 fn value(n: u64) -> Bytes {
     // Some larger than a page of the engine, some larger than a chunk.
-    let len = match n % 50 {
-        7 => 120_000,
-        8 => 9_000,
-        9 => 0,
+    let len = match (n, n % 50) {
+        (7, _) => 120_000,
+        (_, 7) => 20_000,
+        (_, 8) => 9_000,
+        (_, 9) => 0,
         _ => 700,
     };
     vec![n as u8 | 1; len].into()
@@ -82,33 +84,122 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Changes a byte somewhere. Gives where.
-fn flip(dir: &Path, random: &mut Random) -> String {
-    let mut all = Vec::new();
-    files(dir, &mut all);
-    all.retain(|path| path.metadata().unwrap().len() > 0 && !path.ends_with("LOCK"));
-    all.sort_by_key(|path| std::cmp::Reverse(path.metadata().unwrap().len()));
-    // Most of them in the largest file, which is the data.
-    let file = match random.below(5) {
-        0 => &all[random.below(all.len() as u64) as usize],
-        _ => &all[0],
-    };
-    let mut bytes = std::fs::read(file).unwrap();
-    // Rather where something is.
-    let mut at = random.below(bytes.len() as u64) as usize;
-    for _ in 0..64 {
-        if bytes[at] != 0 {
-            break;
-        }
-        at = random.below(bytes.len() as u64) as usize;
-    }
-    bytes[at] ^= 1 << random.below(8);
-    std::fs::write(file, &bytes).unwrap();
-    format!("{}@{at}", file.file_name().unwrap().to_string_lossy())
+/// Runs of bytes of a file that serve one purpose.
+#[derive(Debug)]
+struct Structure {
+    name: &'static str,
+    file: PathBuf,
+    /// Beginnings and lengths.
+    runs: Vec<(u64, u64)>,
+    /// What was written is here: most of the flips are.
+    is_data: bool,
 }
 
-/// How many objects cannot be read, or what is wrong: an object that is not what was written and does not say so.
-async fn look(store: &dyn Store, expected: &BTreeMap<String, Bytes>) -> Result<usize, String> {
+const PAGE: u64 = 4096;
+const SEGMENT: u64 = 512 * 1024;
+
+/// Everything that a store has on disk, by purpose: what the engines document of their formats, and the files beside.
+fn structures(dir: &Path) -> Vec<Structure> {
+    let mut all = Vec::new();
+    files(dir, &mut all);
+    let mut found: Vec<Structure> = Vec::new();
+    for file in all {
+        let bytes = std::fs::read(&file).unwrap();
+        let mut add = |name, from: u64, len: u64| {
+            let len = len.min((bytes.len() as u64).saturating_sub(from));
+            let run = &bytes[from as usize..(from + len) as usize];
+            // Rather where something is.
+            if name == "unused" || len == 0 || (name != "reserve" && run.iter().all(|byte| *byte == 0)) {
+                return;
+            }
+            match found.iter_mut().find(|structure| structure.name == name) {
+                Some(structure) => structure.runs.push((from, len)),
+                None => found.push(Structure {
+                    name,
+                    file: file.clone(),
+                    runs: vec![(from, len)],
+                    is_data: matches!(name, "leaf" | "other page" | "log"),
+                }),
+            }
+        };
+        let len = bytes.len() as u64;
+        match file.file_name().unwrap().to_str().unwrap() {
+            "LOCK" => {}
+            "FORMAT" => add("FORMAT", 0, len),
+            "REVISION" => add("REVISION", 0, len),
+            "store.redb.reserve" => add("reserve", 0, len),
+            "store.redb" => {
+                add("file header", 0, 64);
+                add("commit slots", 64, 256);
+                for from in (PAGE..len).step_by(PAGE as usize) {
+                    let name = match bytes[from as usize] {
+                        1 => "leaf",
+                        2 => "branch",
+                        // Further pages of large values, the allocator's.
+                        _ => "other page",
+                    };
+                    add(name, from, PAGE);
+                }
+            }
+            "db" => {
+                for from in (0..len).step_by(SEGMENT as usize) {
+                    add("segment header", from, 20);
+                    // In pieces, so that empty ones do not count.
+                    for piece in (from + 20..(from + SEGMENT).min(len)).step_by(512) {
+                        add("log", piece, 512.min(from + SEGMENT - piece));
+                    }
+                }
+            }
+            "conf" => add("conf", 0, len),
+            name if name.starts_with("snap.") => add("snapshot", 0, len),
+            other => panic!("a file that nobody knows: {other}"),
+        }
+    }
+    found
+}
+
+/// Changes a bit of the nth flip's structure. Gives which and where.
+fn flip(structures: &[Structure], from: &Path, to: &Path, n: u64) -> (&'static str, u64) {
+    let mut random = Random(n);
+    // Two thirds of them in the data, the others in everything in turn.
+    let data: Vec<&Structure> = structures.iter().filter(|structure| structure.is_data).collect();
+    let structure = match n % 3 {
+        0 => &structures[(n / 3) as usize % structures.len()],
+        _ => {
+            let mut run = random.below(data.iter().map(|structure| structure.runs.len() as u64).sum());
+            let mut hit = data.iter();
+            loop {
+                let structure = hit.next().unwrap();
+                match run.checked_sub(structure.runs.len() as u64) {
+                    Some(rest) => run = rest,
+                    None => break *structure,
+                }
+            }
+        }
+    };
+    let (begin, len) = structure.runs[random.below(structure.runs.len() as u64) as usize];
+    let file = to.join(structure.file.strip_prefix(from).unwrap());
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(file)
+        .unwrap();
+    let mut byte = [0];
+    let mut at = begin;
+    for _ in 0..64 {
+        at = begin + random.below(len);
+        file.read_exact_at(&mut byte, at).unwrap();
+        if byte[0] != 0 {
+            break;
+        }
+    }
+    byte[0] ^= 1 << random.below(8);
+    file.write_all_at(&byte, at).unwrap();
+    (structure.name, at)
+}
+
+/// What is not as it was written: objects that say so, and what is wrong with those that do not.
+async fn look(store: &dyn Store, expected: &BTreeMap<String, Bytes>) -> Result<(usize, Vec<String>), String> {
     let listed = store.range(RangeRequest::default()).await;
     let listed = match listed {
         Ok(listed) => listed.kvs,
@@ -117,18 +208,17 @@ async fn look(store: &dyn Store, expected: &BTreeMap<String, Bytes>) -> Result<u
     };
     let mut found: BTreeMap<&str, _> = listed.iter().map(|kv| (&*kv.key, kv)).collect();
     let mut bad = 0;
+    let mut wrong = Vec::new();
     for (key, value) in expected {
         match found.remove(&**key) {
-            None => return Err(format!("{key} is missing")),
+            None => wrong.push(format!("{key} is missing")),
             Some(kv) if kv.damage.is_some() => bad += 1,
-            Some(kv) if kv.value != *value => return Err(format!("{key} is another")),
+            Some(kv) if kv.value != *value => wrong.push(format!("{key} is another")),
             Some(_) => {}
         }
     }
-    match found.keys().next() {
-        Some(key) => Err(format!("{key} was never written")),
-        None => Ok(bad),
-    }
+    wrong.extend(found.keys().map(|key| format!("{key} was never written")));
+    Ok((bad, wrong))
 }
 
 async fn one(engine: EngineKind, dir: &Path) -> String {
@@ -137,14 +227,24 @@ async fn one(engine: EngineKind, dir: &Path) -> String {
     for round in 0..2 {
         let store = match reopen(engine, dir) {
             Ok(store) => store,
-            Err(error) => return format!("refused {error}"),
+            Err(StorageError::Corrupt(_) | StorageError::Gone(_)) => return "refused".into(),
+            Err(error) => return format!("WRONG {error:?}"),
         };
         let s = Subject::in_process(store);
-        // A header that nobody can read is told of, and is one object.
-        let lost = s.store.damaged().iter().any(|damage| damage.key.is_none());
         match look(&*s.store, &expected).await {
-            Ok(bad) => worst = worst.max(bad + usize::from(lost)),
-            Err(_) if lost => worst = worst.max(1),
+            Ok((bad, wrong)) => {
+                // A header that nobody can read is told of, and is one object.
+                let lost = s
+                    .store
+                    .damaged()
+                    .iter()
+                    .filter(|damage| damage.key.is_none())
+                    .count();
+                if wrong.len() > lost {
+                    return format!("WRONG {wrong:?} in round {round}");
+                }
+                worst = worst.max(bad + lost);
+            }
             Err(wrong) => return format!("WRONG {wrong} in round {round}"),
         }
         // Writes neither fail quietly nor spread it.
@@ -169,12 +269,15 @@ async fn tortured_process() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let engine: EngineKind = std::env::var(ENGINE).unwrap().parse().unwrap();
+    let whole = Path::new(&dir).join("whole");
+    let structures = structures(&whole);
     for n in number(FROM)..number(TO) {
         let target = Path::new(&dir).join(format!("flip{n}"));
-        copy(&Path::new(&dir).join("whole"), &target);
-        let place = flip(&target, &mut Random(n));
+        copy(&whole, &target);
+        let (structure, at) = flip(&structures, &whole, &target, n);
+        let structure = structure.replace(' ', "-");
         let say = |what: String| {
-            let line = format!("flip {n} {place} {what}\n");
+            let line = format!("flip {n} {structure}@{at} {what}\n");
             std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
         };
         say("begins".into());
@@ -194,11 +297,13 @@ async fn torture(engine: EngineKind, most: usize) {
         .unwrap();
     fill(engine, &dir.path().join("whole")).await;
     let whole = Subject::in_process(reopen(engine, &dir.path().join("whole")).unwrap());
-    assert_eq!(look(&*whole.store, &expected()).await, Ok(0));
+    assert_eq!(look(&*whole.store, &expected()).await, Ok((0, vec![])));
     whole.finish().await;
+    assert!(structures(&dir.path().join("whole")).len() > 4, "they are known");
 
     let mut next = 0;
-    let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
+    // By structure and what came of it.
+    let mut outcomes: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     let mut wrong = Vec::new();
     while next < flips {
         let mut process = Command::new(std::env::current_exe().unwrap())
@@ -220,24 +325,20 @@ async fn torture(engine: EngineKind, most: usize) {
             };
             let words: Vec<&str> = said.splitn(4, ' ').collect();
             next = words[1].parse::<u64>().unwrap() + 1;
-            match words[3].split(' ').next().unwrap() {
-                "begins" => begun = Some(said.to_owned()),
-                "WRONG" => {
-                    begun = None;
-                    wrong.push(said.to_owned());
-                }
-                "lost" => {
-                    begun = None;
-                    *outcomes.entry(words[3].to_owned()).or_default() += 1;
-                    let lost: usize = words[3]["lost ".len()..].parse().unwrap();
-                    if lost > most {
-                        wrong.push(said.to_owned());
-                    }
-                }
-                _ => {
-                    begun = None;
-                    *outcomes.entry("refused".into()).or_default() += 1;
-                }
+            begun = match words[3] {
+                "begins" => Some(said.to_owned()),
+                _ => None,
+            };
+            let lost = words[3]
+                .strip_prefix("lost ")
+                .map(|lost| lost.parse::<usize>().unwrap());
+            if words[3].starts_with("WRONG") || lost.is_some_and(|lost| lost > most) {
+                wrong.push(said.to_owned());
+            }
+            if begun.is_none() {
+                let structure = words[2].split('@').next().unwrap().to_owned();
+                let what = words[3].split(' ').take(2).collect::<Vec<_>>().join(" ");
+                *outcomes.entry(structure).or_default().entry(what).or_default() += 1;
             }
         }
         let status = process.wait().unwrap();
@@ -247,10 +348,10 @@ async fn torture(engine: EngineKind, most: usize) {
             assert!(status.success(), "{status}");
         }
     }
-    println!("{engine:?}: {flips} flips: {outcomes:?}");
+    println!("{engine:?}: {flips} flips: {outcomes:#?}");
     assert!(
         wrong.is_empty(),
-        "{engine:?}, {} of {flips} flips: {wrong:#?}\n{outcomes:?}",
+        "{engine:?}, {} of {flips} flips: {wrong:#?}\n{outcomes:#?}",
         wrong.len()
     );
 }
