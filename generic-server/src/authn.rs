@@ -10,7 +10,7 @@ pub mod token_file;
 pub mod union;
 pub mod x509;
 
-/// What an authenticator found.
+/// The verdict of an authenticator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The request carries nothing for this authenticator.
@@ -35,7 +35,7 @@ pub trait TokenAuthenticator: Send + Sync + std::fmt::Debug {
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict;
 }
 
-/// What became of a token.
+/// The verdict on a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenVerdict {
     /// Not of this authenticator's kind.

@@ -8,7 +8,7 @@ pub mod union;
 pub use forbidden::forbidden;
 pub use union::{AlwaysAllow, AlwaysDeny, Privileged, Union};
 
-/// What is asked for. Borrowed: nothing is copied to decide.
+/// The attributes of a request. Borrowed: nothing is copied to decide.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a> {
     /// The user.

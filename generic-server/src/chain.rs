@@ -83,7 +83,7 @@ struct Times {
     deadline: Option<Instant>,
 }
 
-/// What a large answer keeps until it is taken.
+/// The resources that a large answer holds until it is taken.
 struct Large {
     seat: Permit,
     charge: Charge,
@@ -427,7 +427,7 @@ impl Chain {
             }
         };
         let user = cpu::user_key(&context.user.name);
-        // What it computes for long leaves the threads that serve connections.
+        // Long computations leave the threads that serve connections.
         let mut response = cpu::offload(&self.config.cpu, user, times.deadline, handler).await;
 
         // 17. Warnings: whatever the handler had to say, before the head leaves.

@@ -8,7 +8,7 @@
 //! A long computation is cut into slices: after each, when its turn has lasted [`limits::TURN`], [`slice()`] lets the others have theirs
 //! and the request's deadline is looked at, so that an expired request stops soon.
 //!
-//! What is made of a body takes many times its bytes until the request is done. So the bytes of large bodies that are worked on at
+//! A decoded body takes many times its bytes until the request is done. So the bytes of large bodies that are worked on at
 //! once are bounded, for all and for each user; the others wait with their bodies undecoded.
 //!
 //! On a multi-threaded runtime a slice runs in [`tokio::task::block_in_place`]: the worker's tasks, timers and sockets move to another
@@ -52,9 +52,9 @@ pub struct Pool {
 /// Which computations take turns with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// What is made of what a client sends.
+    /// Decoded bodies of requests.
     Bodies,
-    /// What is made for a client.
+    /// Encoded answers.
     Answers,
 }
 
@@ -199,7 +199,7 @@ fn outside_workers<T>(slice: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What is known of the computation that this thread polls.
+/// The state of the computation that this thread polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
     /// It is not within [`offload`]: background work, which runs as it is.
@@ -222,7 +222,7 @@ thread_local! {
     static TURN_END: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// What is known of what is polled, until it is dropped; also when the poll panics.
+/// The state of the polled computation, until it is dropped; also when the poll panics.
 struct Polled {
     weight: Weight,
     user: UserKey,

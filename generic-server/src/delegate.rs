@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::request::{Authorized, Request, Response};
 
-/// What a server says of a request.
+/// The outcome of a request at one server.
 #[derive(Debug)]
 pub enum Handled {
     /// It is answered.

@@ -122,7 +122,7 @@ impl Directory {
         let _ = self.remote.set(remote);
     }
 
-    /// Who knows of other servers' content, if anybody does.
+    /// The content of other servers, where there are any.
     pub fn remote_resources(&self) -> Option<&Arc<dyn RemoteResources>> {
         self.remote.get()
     }

@@ -47,7 +47,7 @@ pub struct Encryption {
     pub(crate) figures: Figures,
 }
 
-/// What one state of the file says.
+/// The configuration of one state of the file.
 #[derive(Debug)]
 struct Loaded {
     /// `sha256:` and the hash of the text.

@@ -1,4 +1,4 @@
-//! What is served outside the API, by path: documents, health, metrics.
+//! Endpoints outside the API, by path: documents, health, metrics.
 
 mod document;
 

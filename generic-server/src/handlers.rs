@@ -128,7 +128,7 @@ async fn dispatch(
     }
 }
 
-/// What upstream's routes rule out: methods that a path of this shape does not have.
+/// Requests that upstream's routes exclude: methods that a path of this shape does not have.
 fn check_path(resource: &ServedResource, authorized: &Authorized, request: &Request) -> Result<(), ApiError> {
     let info = authorized.info();
     let namespaced = resource.scope == Scope::Namespaced;

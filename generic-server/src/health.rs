@@ -42,7 +42,7 @@ pub struct Health {
     lifecycle: Lifecycle,
 }
 
-/// What verbose documents tell beside the checks.
+/// Lines of verbose documents beside the checks.
 struct Note {
     name: String,
     ask: Box<dyn Fn() -> Option<String> + Send + Sync>,

@@ -38,7 +38,7 @@ pub struct Metrics {
     hasher: RandomState,
     started: std::time::SystemTime,
     collectors: RwLock<Vec<Arc<dyn Collect>>>,
-    /// What is counted of connections.
+    /// The metrics of connections.
     pub connections: Arc<ConnectionMetrics>,
     /// Requests whose handler panicked.
     pub panics: AtomicU64,
@@ -67,7 +67,7 @@ pub(crate) enum AuthorizationResult {
     NoOpinion,
 }
 
-/// What a request is counted under.
+/// The labels of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Labels<'a> {
     pub(crate) verb: &'a str,
@@ -157,7 +157,7 @@ pub(crate) struct InFlight<'a>(&'a AtomicI64);
 /// A request in flight whose answer outlasts the chain's work on it.
 pub(crate) struct Unfinished(Arc<Metrics>, InFlightKind);
 
-/// What requests in flight are counted as.
+/// The kinds of requests in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InFlightKind {
     ReadOnly,
@@ -476,7 +476,7 @@ fn push_label(text: &mut String, name: &str, value: &str) {
     text.push('"');
 }
 
-/// What the operating system knows of the process; on other systems than Linux only the start time.
+/// The operating system's figures of the process; on other systems than Linux only the start time.
 fn process(out: &mut String, started: std::time::SystemTime) {
     let since = started
         .duration_since(std::time::UNIX_EPOCH)

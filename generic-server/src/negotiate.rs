@@ -1,4 +1,4 @@
-//! What form an answer takes: media type, view (the object, a Table, metadata alone), pretty or not, compressed or not.
+//! The form of an answer: media type, view (the object, a Table, metadata alone), pretty or not, compressed or not.
 //!
 //! Decided once per request from its head, before anything is done for it. Mirrors `endpoints/handlers/negotiation` of
 //! k8s.io/apiserver and, for built-in kinds, the coarser look that go-restful takes at `Accept` before that.
@@ -14,7 +14,7 @@ use machinery::ApiError;
 use crate::request_info::query_value;
 use accept::Clause;
 
-/// What built-in kinds are offered in, as 406 and 415 list it. Custom kinds refuse protobuf, yet upstream's message names it.
+/// The media types of built-in kinds, as 406 and 415 list it. Custom kinds refuse protobuf, yet upstream's message names it.
 pub(crate) const BUILTIN_TYPES: &[&str] = &[
     "application/json",
     "application/yaml",
@@ -86,7 +86,7 @@ impl MetaVersion {
     }
 }
 
-/// What a Table's rows carry of their object.
+/// The part of the object that a Table's rows carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum IncludeObject {
     None,
@@ -94,7 +94,7 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
-/// What of the object is answered.
+/// The view of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum View {
     /// The object itself.

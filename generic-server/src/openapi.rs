@@ -192,7 +192,7 @@ impl OpenApi {
             kept.insert((path.into(), form), one);
         }
         self.sweep();
-        // What is gone is not kept.
+        // Removed documents are dropped.
         kept.retain(|(name, _), _| name == path || hashes.contains_key(name));
         Some((hash, document))
     }
@@ -288,7 +288,7 @@ fn make_swagger(
     (parts, joined)
 }
 
-/// What the documents are of.
+/// The Kubernetes version of the documents.
 const VERSION: &str = "1.36";
 
 /// A hash as documents carry it: SHA-512 in capital hexadecimal digits.

@@ -30,7 +30,7 @@ struct Watched {
 pub struct Reload {
     watched: Vec<Watched>,
     encryption: Option<Arc<Encryption>>,
-    /// What else is kept in step with the files.
+    /// The other state that follows the files.
     afterwards: Vec<Apply>,
 }
 

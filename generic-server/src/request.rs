@@ -1,4 +1,4 @@
-//! What is known of a request, as types that travel with it: [`RequestInfo`], then [`User`], then [`Authorized`].
+//! The facts of a request, as types that travel with it: [`RequestInfo`], then [`User`], then [`Authorized`].
 
 mod body;
 mod connection;
@@ -76,7 +76,7 @@ impl User {
 /// Everything known of the request being served. Shared by the chain, the handlers and admission.
 #[derive(Debug)]
 pub struct RequestContext {
-    /// What the path says.
+    /// The facts from the path.
     pub info: RequestInfo,
     /// The user (after impersonation).
     pub user: User,

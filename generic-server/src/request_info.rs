@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 
 pub use query::{encode_query, query_bool, query_pairs, query_value};
 
-/// What the path, method and query say (upstream's `request.RequestInfo`).
+/// The facts from path, method and query (upstream's `request.RequestInfo`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Whether the path is `/api/v1/...` or `/apis/group/version/...` with a resource.
@@ -34,7 +34,7 @@ pub struct RequestInfo {
     pub subresource: String,
     /// The object's name, or empty. A `metadata.name=` field selector of a list or watch sets it too, for authorization.
     pub name: String,
-    /// What follows the resource in the path, decoded: name, subresource and any more segments.
+    /// The segments after the resource in the path, decoded: name, subresource and any more segments.
     pub parts: Vec<String>,
     /// The raw field selector of a list, watch or deletecollection.
     pub field_selector: String,

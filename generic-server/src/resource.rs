@@ -77,7 +77,7 @@ pub trait RemoteConverter: Send + Sync + Debug {
     async fn to_stored(&self, object: Value) -> Result<Value, ApiError>;
 }
 
-/// What converts between the served version and the stored one.
+/// The converter between the served version and the stored one.
 #[derive(Debug, Clone)]
 pub enum Conversion {
     /// A rule: at once.
@@ -156,7 +156,7 @@ pub struct ServedResource {
     pub scope: Scope,
     /// How bodies are read.
     pub decoding: Decoding,
-    /// What is special about it.
+    /// Its strategy.
     pub strategy: Arc<dyn Strategy>,
     /// Where its objects are.
     pub backend: Backend,

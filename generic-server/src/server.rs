@@ -90,7 +90,7 @@ impl ApiServer {
         self.routes.get_segments(&[group]).is_some()
     }
 
-    /// What its handlers share.
+    /// The state that its handlers share.
     pub fn env(&self) -> &ServeEnv {
         &self.env
     }

@@ -31,7 +31,7 @@ pub struct Prepared {
     pub listener: Listener,
     /// How connections are encrypted.
     pub tls: Arc<Tls>,
-    /// What answers requests.
+    /// The service that answers requests.
     pub chain: Arc<Chain>,
     /// Layers of a product around the chain; [`OuterLayers::default`] is none.
     pub layers: OuterLayers,

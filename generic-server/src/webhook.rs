@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_secs(90);
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// What webhooks are asked as, in upstream's name: endpoints let it past their own checks.
+/// The user agent of requests to webhooks. Upstream's, which endpoints let past their own checks.
 const USER_AGENT: &str = "kube-apiserver-admission";
 
 /// A webhook's endpoint.

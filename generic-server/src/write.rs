@@ -52,7 +52,7 @@ pub struct WriteCall<'a> {
     pub options: Option<&'a Value>,
 }
 
-/// What a write leaves: the object as it is stored, or as it would be.
+/// The result of a write: the object as it is stored, or as it would be.
 #[derive(Debug, Clone)]
 pub enum Stored {
     /// In the store, in the stored version: its bytes can be sent as they are (or through the converter).
@@ -217,7 +217,7 @@ pub(crate) fn wipe_system_fields(object: &mut Value) {
     }
 }
 
-/// What is stored of an object: without what the store itself adds.
+/// The stored form of an object: without the fields that the store itself adds.
 fn without_version(mut object: Value) -> Value {
     meta::set(&mut object, "resourceVersion", Value::Null);
     object

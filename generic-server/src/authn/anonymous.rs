@@ -1,4 +1,4 @@
-//! Who shows no credential: `system:anonymous`, where the operator allows it.
+//! Requests without credentials: `system:anonymous`, where the operator allows it.
 
 use http::request::Parts;
 

@@ -14,7 +14,7 @@ use super::x509::ClientAuthorities;
 use super::{Authenticator, Verdict};
 use crate::request::{ConnectionInfo, User};
 
-/// What the `--requestheader-*` flags say.
+/// The `--requestheader-*` flags.
 #[derive(Debug, Clone)]
 pub struct RequestHeaderOptions {
     /// Common names that a proxy may have; empty for any.

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{TokenAuthenticator, TokenVerdict, server_audiences};
 use crate::request::User;
 
-/// What is wrong with a token file. Never says what stands in it.
+/// The fault of a token file. Never shows its content.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be read.

@@ -1,4 +1,4 @@
-//! What a chain is made of.
+//! The parts of a chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::filters::max_in_flight::{Admit, MaxInFlight};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 
-/// What a chain is made of.
+/// The parts of a chain.
 #[derive(Debug)]
 pub struct ChainConfig {
-    /// Who asks.
+    /// The authenticator.
     pub authenticator: Arc<dyn Authenticator>,
     /// May they.
     pub authorizer: Arc<dyn Authorizer>,
-    /// Who answers.
+    /// The servers that answer.
     pub delegate: Arc<dyn Delegate>,
     /// Paths outside the API; they come before the delegate.
     pub endpoints: Endpoints,

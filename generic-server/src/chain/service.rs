@@ -16,7 +16,7 @@ use super::Chain;
 use crate::request::{Request, Response};
 use crate::serve::{ConnectionMetrics, Handler};
 
-/// What answers every request, with all layers around it. It never fails: an error is an answer.
+/// The service that answers every request, with all layers around it. It never fails: an error is an answer.
 pub type OuterService = BoxCloneSyncService<Request, Response, Infallible>;
 
 type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
@@ -68,7 +68,7 @@ impl OuterLayers {
         self.0.iter().rev().fold(inner, |inner, layer| layer.layer(inner))
     }
 
-    /// What connections call: the chain itself where there are no layers.
+    /// The service that connections call: the chain itself where there are no layers.
     pub(crate) fn handler(&self, chain: &Arc<Chain>) -> Arc<dyn Handler> {
         match self.0.is_empty() {
             true => chain.clone(),

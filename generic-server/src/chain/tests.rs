@@ -26,7 +26,7 @@ use crate::request::{Body, full};
 
 const TOKENS: &str = "t-root,root,u0,system:masters\nt-jane,jane,u1,\"dev,qa\"\nt-ops,ops,u2\n";
 
-/// Answers by path: `panic` panics, `hang` never answers, `warn` warns; anything else tells who asks.
+/// Answers by path: `panic` panics, `hang` never answers, `warn` warns; anything else answers with the user.
 #[derive(Debug)]
 struct Backend;
 
@@ -622,7 +622,7 @@ async fn answers_have_a_bound_for_all_and_for_each_user() {
     assert_eq!(ask("GET", JANE).await.status(), 200);
 }
 
-/// Keeps what it is seen: stage, user, impersonator, code.
+/// Records audit events: stage, user, impersonator, code.
 #[derive(Debug, Default)]
 struct Recorder(parking_lot::Mutex<Vec<String>>);
 

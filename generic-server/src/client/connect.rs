@@ -135,7 +135,7 @@ fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
     format!("tls: failed to verify certificate: x509: {text}")
 }
 
-/// What a request's failure was: of the errors behind it the first that upstream has words for, else the innermost.
+/// The cause of a request's failure: of the errors behind it the first that upstream has words for, else the innermost.
 pub fn fault_of(error: &(dyn Error + 'static)) -> String {
     let mut at = Some(error);
     let mut last = String::new();

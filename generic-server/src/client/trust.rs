@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// What a client that trusts `bundle` says of a server that shows `shown`, asked for as `localhost` in the year 2030.
+    /// The verdict of a client that trusts `bundle` on a server that shows `shown`, asked for as `localhost` in the year 2030.
     fn verdict(bundle: &[&CertificateDer<'static>], shown: &CertificateDer<'static>) -> Result<(), String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let pem: String = bundle
@@ -269,7 +269,7 @@ mod tests {
         // Another of that issuer is not in the bundle.
         let other = leaf(params("operator", "localhost"));
         assert!(verdict(&[&same], &other).is_err());
-        // What is pinned still has a name, a time and a usage.
+        // A pinned certificate still has a name, a time and a usage.
         let elsewhere = leaf(params("operator", "elsewhere"));
         assert!(
             verdict(&[&elsewhere], &elsewhere)

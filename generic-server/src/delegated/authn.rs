@@ -65,7 +65,7 @@ fn strings(list: Option<&Value>) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_string).collect()
 }
 
-/// Whom the main server's clients and front proxy are told by.
+/// The authorities of the main server's clients and front proxy.
 #[derive(Debug, Clone)]
 pub struct FrontProxy {
     /// Authorities of client certificates, PEM; may be empty.
@@ -112,7 +112,7 @@ async fn read(client: &KubeClient) -> Result<(FrontProxy, String), ClientError> 
     Ok((known, version))
 }
 
-/// What the main server's ConfigMap says, kept current: authorities of clients and of front proxies, and the proxies' names and
+/// The content of the main server's ConfigMap, kept current: authorities of clients and of front proxies, and the proxies' names and
 /// headers. Put [`Trust::front_proxies`] and an [`crate::authn::x509::X509`] of [`Trust::clients`] into the authentication.
 #[derive(Debug)]
 pub struct Trust {

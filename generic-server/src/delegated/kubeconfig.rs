@@ -1,4 +1,4 @@
-//! What a kubeconfig's current context says: where the server is, whom to trust, who to be.
+//! The current context of a kubeconfig: the server, its authorities and the credentials.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What of the stores is damaged: counted for the metrics, reported by the verbose health documents, and looked for in the
+//! Damage in the stores: counted for the metrics, reported by the verbose health documents, and looked for in the
 //! background. None of it makes a server unready: each damaged object is an error of its own.
 
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Integrity {
         self.engines.iter().map(|engine| engine.damaged().len())
     }
 
-    /// What there is to tell whoever looks after the server, `None` while nothing is known to be wrong. It names no object: health
+    /// The message for operators, `None` while no damage is known. It names no object: health
     /// documents are for everybody. The log and `kube-apiserver check` do.
     pub fn summary(&self) -> Option<String> {
         let objects: usize = self.objects().iter().map(|(_, number)| number).sum();

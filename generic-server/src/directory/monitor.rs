@@ -38,7 +38,7 @@ impl Probe {
         })
     }
 
-    /// What the last look found; the text is upstream's.
+    /// The result of the last check; the text is upstream's.
     ///
     /// # Errors
     /// When the engine could not serve, or not in time.

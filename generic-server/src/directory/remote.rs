@@ -1,4 +1,4 @@
-//! What other servers keep for the same clients: the remote half of what works across resources.
+//! Content of other servers for the same clients: the remote half of what works across resources.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub enum KindLocation {
     Nowhere,
 }
 
-/// What is asked of another server about one object.
+/// A request to another server about one object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RemoteAsk {
     /// Its metadata.
@@ -55,7 +55,7 @@ pub enum RemoteAsk {
 /// `ADDED`, then one `BOOKMARK` when all of it has come, then changes. Ends when it has to be begun anew.
 pub type RemoteLines = BoxStream<'static, Result<Value, String>>;
 
-/// What other servers keep for the same clients.
+/// The content of other servers for the same clients.
 #[async_trait::async_trait]
 pub trait RemoteResources: Send + Sync + std::fmt::Debug {
     /// Deletes what they keep in a namespace, and tells what could not be and what is still there.
@@ -83,12 +83,12 @@ pub trait RemoteResources: Send + Sync + std::fmt::Debug {
     fn changes(&self) -> tokio::sync::watch::Receiver<u64>;
 }
 
-/// What is left of a namespace on other servers.
+/// The rest of a namespace on other servers.
 #[derive(Debug, Default)]
 pub struct Leftovers {
     /// Group versions whose servers cannot be asked, as `group/version: why`.
     pub undiscovered: Vec<String>,
-    /// What could not be listed or deleted, and why.
+    /// Lists and deletions that failed, and why.
     pub failures: Vec<String>,
     /// Objects that are still there, by resource.
     pub resources: Vec<(GroupResource, usize)>,

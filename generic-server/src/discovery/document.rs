@@ -48,7 +48,7 @@ fn strings(list: &[&str]) -> Vec<String> {
     list.iter().map(|s| (*s).to_string()).collect()
 }
 
-/// What discovery says of served resources.
+/// The discovery of served resources.
 pub fn resource_documents(resources: &[Arc<ServedResource>]) -> Vec<ResourceDocument> {
     let mut documents: Vec<ResourceDocument> = resources.iter().map(|r| document(r)).collect();
     documents.sort_by(|a, b| a.name.cmp(&b.name));

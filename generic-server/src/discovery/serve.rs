@@ -35,7 +35,7 @@ struct Joined {
     documents: Paths<Document>,
 }
 
-/// What is at a path.
+/// The document at a path.
 #[derive(Debug)]
 struct Document {
     json: Bytes,

@@ -1,4 +1,4 @@
-//! What `/metrics` tells of encryption at rest, under upstream's names.
+//! Metrics of encryption at rest, under upstream's names.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};

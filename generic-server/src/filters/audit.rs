@@ -25,12 +25,12 @@ pub enum Stage {
     Panic,
 }
 
-/// What is known of the request at a stage.
+/// The state of the request at a stage.
 #[derive(Debug)]
 pub struct Record<'a> {
     /// The request; its user is the one after impersonation once that is known, its annotations are those so far.
     pub context: &'a RequestContext,
-    /// Who really asked, when somebody is impersonated.
+    /// The impersonating user, if any.
     pub impersonator: Option<&'a User>,
     /// The method.
     pub method: &'a Method,

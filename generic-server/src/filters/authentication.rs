@@ -1,4 +1,4 @@
-//! What becomes of a request once its user is known: credentials leave it, so that no handler, proxy or log sees them.
+//! Requests after authentication: credentials are removed, so that no handler, proxy or log sees them.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 

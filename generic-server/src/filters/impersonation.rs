@@ -348,7 +348,7 @@ async fn check_extra(
     Ok(())
 }
 
-/// What constrained modes ask of extra keys and values.
+/// The checks of extra keys and values in constrained modes.
 fn judge_extra(key: &str, values: &[String]) -> Result<(), String> {
     if key.is_empty() {
         return Err("impersonating the empty string key in extra is not allowed".into());

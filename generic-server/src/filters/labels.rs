@@ -1,11 +1,11 @@
-//! What a request is counted under in `apiserver_request_total` and its kin: upstream's labels, without names that nothing is
+//! Labels of `apiserver_request_total` and its kin: upstream's, without names that nothing is
 //! routed by.
 
 use crate::metrics::Labels;
 use crate::request::Routed;
 use crate::request_info::{RequestInfo, query_value};
 
-/// What a request is counted under.
+/// The labels of a request.
 pub(crate) fn of<'a>(
     info: &'a RequestInfo,
     head: &'a http::Method,

@@ -36,7 +36,7 @@ pub(crate) fn bind<G: Send + Unpin + 'static>(
     response.map(|body| {
         Wrapped::new(body, move |body: Pin<&mut Body>, cx: &mut Context<'_>| {
             let _guard = &guard;
-            // What is ready is sent first, so that the end never cuts an event that was there before it.
+            // Ready bytes are sent first, so that the end never cuts an event that was there before it.
             match body.poll_frame(cx) {
                 Poll::Pending => end.as_mut().poll(cx).map(|()| None),
                 ready => ready,

@@ -119,7 +119,7 @@ impl ResponseBudget {
     }
 }
 
-/// What one answer is charged with, until it is dropped.
+/// The charge of one answer, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<ResponseBudget>,
@@ -152,7 +152,7 @@ impl Drop for Charge {
     }
 }
 
-/// What an answer is charged with before it is sent; nothing for a small one.
+/// The charge of an answer before it is sent; nothing for a small one.
 pub(crate) fn size(response: &Response) -> Option<usize> {
     match response.body().size_hint().exact() {
         Some(bytes) => usize::try_from(bytes)
@@ -168,7 +168,7 @@ pub(crate) fn size(response: &Response) -> Option<usize> {
 
 /// How an answer is sent.
 pub(crate) struct Terms {
-    /// What it is charged with: what [`size`] said.
+    /// The charge, from [`size`].
     pub(crate) charge: Charge,
     /// When it is cut.
     pub(crate) deadline: Option<std::time::Instant>,

@@ -52,7 +52,7 @@ pub(crate) async fn read(mut body: crate::request::Body, limit: usize) -> Result
         }
     }
     let whole = if rest.is_empty() { first } else { rest.freeze() };
-    // What is done with a large body is not done here, but by the caller.
+    // Large bodies are offloaded by the caller.
     cpu::heavy(whole.len()).await;
     Ok(whole)
 }
@@ -167,7 +167,7 @@ pub(super) async fn typed_as(
     )
 }
 
-/// What a body must be.
+/// The requirements of a body.
 struct Target<'a> {
     api_version: &'a str,
     /// Other versions of the same shape that are taken for it.

@@ -22,7 +22,7 @@ use crate::resource::ServedResource;
 use crate::respond::json::text as json_text;
 use rows::Rows;
 
-/// What a list found.
+/// The result of a list.
 #[derive(Debug)]
 pub(crate) struct Listed {
     /// In key order.
@@ -49,7 +49,7 @@ pub(crate) async fn handle(
     answer(resource, &negotiated, listed).await
 }
 
-/// What the request's query selects.
+/// The selection of the request's query.
 pub(crate) async fn select(
     resource: &Arc<ServedResource>,
     authorized: &Authorized,
@@ -171,7 +171,7 @@ impl ListMeta {
         if let Some(remaining) = self.remaining {
             member("remainingItemCount", &remaining.to_string());
         }
-        // What is computed for each request has none.
+        // Virtual resources have none.
         if !self.version.is_empty() {
             member("resourceVersion", &format!("\"{}\"", self.version));
         }

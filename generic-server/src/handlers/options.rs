@@ -10,7 +10,7 @@ use crate::write::{DeleteOptions, IGNORE_READ_ERROR, Preconditions};
 
 pub(crate) use list::parse_list;
 
-/// What to do about fields that the kind does not have, and fields given twice.
+/// The policy for fields that the kind does not have, and fields given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FieldValidation {
     /// Drop them.

@@ -1,6 +1,6 @@
 //! Answers: from an object (cached bytes or a value) in a negotiated form to a response.
 //!
-//! What is cached is sent as it is: the served version, the metadata view and the items of lists are slices of the entry's
+//! Cached bytes are sent as they are: the served version, the metadata view and the items of lists are slices of the entry's
 //! JSON. Only Tables, YAML, protobuf and kinds with a converter that does more than rename the version look inside.
 
 pub(crate) mod stream;
@@ -23,10 +23,10 @@ use crate::resource::ServedResource;
 use crate::respond::{finish, json};
 use crate::write::Stored;
 
-/// What is answered.
+/// The content of an answer.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// What a read or write found or left.
+    /// The object of a read or write.
     Stored(Stored),
     /// An object of the resource, in the served version.
     Value(Value),
@@ -77,7 +77,7 @@ fn decorate(resource: &ServedResource, object: &mut Value) {
     }
 }
 
-/// What a converter that was asked has answered about an object, as it is served.
+/// The answer of a remote converter about an object, as it is served.
 pub(crate) fn answered(resource: &ServedResource, json: &[u8]) -> Result<Value, ApiError> {
     let mut object = machinery::codec::json::value(json).map_err(ApiError::internal)?;
     decorate(resource, &mut object);
@@ -142,7 +142,7 @@ pub(crate) async fn object(
     finish(negotiated, text, code)
 }
 
-/// What upstream calls the type of an object, or with the suffix `List` that of a list.
+/// Upstream's name for the type of an object, or with the suffix `List` that of a list.
 pub(crate) fn go_type(resource: &ServedResource, suffix: &str) -> String {
     if resource.custom {
         return format!("*unstructured.Unstructured{suffix}");

@@ -43,7 +43,7 @@ const CUSTOM_TYPES: &[(&str, PatchType)] = &[
 ];
 
 impl PatchType {
-    /// What the request's media type means for this resource, or 415 with what it takes.
+    /// The patch type of the request's media type, or 415 with those that the resource takes.
     pub(super) fn of(call: &Call<'_>) -> Result<Self, ApiError> {
         let sent = call
             .head

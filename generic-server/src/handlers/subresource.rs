@@ -43,7 +43,7 @@ impl Validation for Validating<'_> {
     }
 }
 
-/// What answers a posted object.
+/// The handlers of a posted object.
 enum Creator<'a> {
     Virtual(&'a dyn VirtualResource),
     Named(&'a dyn NamedCreate),

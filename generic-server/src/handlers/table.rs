@@ -79,7 +79,7 @@ impl TableConvertor for ScaleTable {
     }
 }
 
-/// What a row is made of.
+/// The source of a row.
 #[derive(Debug)]
 pub(crate) enum RowOf {
     /// A cached object whose JSON is served as it is.

@@ -31,7 +31,7 @@ use form::Form;
 /// As good as no end, which is what a least time of zero asks for.
 const ENDLESS: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a watch begins with.
+/// The first events of a watch.
 struct Beginning {
     /// Objects that are sent as ADDED first, and the revision that they are of.
     initial: Vec<Arc<Entry>>,

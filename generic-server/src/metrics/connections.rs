@@ -1,4 +1,4 @@
-//! What is counted of connections, for `/metrics`.
+//! Metrics of connections.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

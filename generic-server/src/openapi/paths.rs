@@ -31,7 +31,7 @@ pub(super) struct Custom {
     pub(super) plural: String,
 }
 
-/// What the paths refer to.
+/// The references of the paths.
 #[derive(Debug, Default)]
 pub(super) struct Models {
     /// Built-in types.

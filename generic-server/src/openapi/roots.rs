@@ -55,7 +55,7 @@ struct Root<'a> {
 }
 
 impl Root<'_> {
-    /// What is at a path below `/openapi/v3/`.
+    /// The document at a path below `/openapi/v3/`.
     fn at(path: &str) -> Option<Root<'_>> {
         if let Some((_, served, id, tag, model)) = FIXED.iter().find(|(own, ..)| *own == path) {
             return Some(Root {
@@ -108,7 +108,7 @@ impl Root<'_> {
 
 impl OpenApiSource for RootDocuments {
     fn swagger(&self, path: &str, _texts: &Descriptions) -> Option<SwaggerPart> {
-        // What they refer to is in every group version's part.
+        // Their references are in every group version's part.
         Some(SwaggerPart::new(
             paths_from_v3(&Root::at(path)?.paths()),
             Map::new(),

@@ -262,7 +262,7 @@ pub(super) fn join(frame: Value, parts: &mut [SwaggerPart]) -> Swagger {
     }
 }
 
-/// What is there first stays.
+/// The first definition of a name stays.
 fn add<'a>(known: &mut [BTreeMap<&'a str, &'a Bytes>; 3], part: &'a SwaggerPart) {
     for (known, (_, own)) in known.iter_mut().zip(part.sections()) {
         for (name, value) in own {

@@ -1,6 +1,6 @@
 //! The memory that past states may take, over all resources: snapshots for exact and paged lists, and recent events for watches.
 //!
-//! Who holds such states counts them here as they come and go. When there are too many, those go first that take most and were not
+//! Caches count such states here as they come and go. When there are too many, those go first that take most and were not
 //! asked for longest; all of them can be had again from the store's history.
 
 use std::fmt;
@@ -75,12 +75,12 @@ impl Budget {
         Self::new(limits::PAST_BYTES)
     }
 
-    /// What the snapshots of one resource may take.
+    /// The bytes that the snapshots of one resource may take.
     pub(crate) fn share(&self) -> usize {
         self.limit / limits::PAST_SHARE
     }
 
-    /// What the events of one resource may take.
+    /// The bytes that the events of one resource may take.
     pub(crate) fn event_share(&self) -> usize {
         self.limit / limits::PAST_EVENT_SHARE
     }

@@ -8,7 +8,7 @@
 //! - Every event after a snapshot's revision is in the ring (or the ring says that it no longer is): a reader that takes a
 //!   snapshot and then a [`Feed`] after its revision misses nothing and sees nothing twice.
 //! - Readers pull. Nothing is queued per watcher, so a slow one costs nothing and is ended when the ring has moved past it.
-//! - The snapshot is swapped before the event is offered: who has seen an event finds it in every later read. Its revision is told
+//! - The snapshot is swapped before the event is offered: a client that has seen an event finds it in every later read. Its revision is told
 //!   last: who has seen a revision finds its events.
 //! - While the engine's watch is broken, nothing newer than the newest snapshot is vouched for.
 //!
@@ -106,7 +106,7 @@ pub struct ObjectCache {
     kept: Kept,
     /// Held while a state of the past is made.
     making: tokio::sync::Mutex<()>,
-    /// What snapshots and events are counted in.
+    /// The budget of snapshots and events.
     budget: Arc<Budget>,
     /// The engine's watch. Held while its events are taken over.
     feeding: Mutex<Feeding>,

@@ -13,7 +13,7 @@ use crate::registry::cache::{JsonCodec, StorageCodec};
 use crate::registry::encrypted::EncryptedCodec;
 use crate::registry::store::{ObjectStore, StoreConfig};
 
-/// What stores are opened with. Clones are the same.
+/// The parts that stores are opened with. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct StorageFactory {
     engine: Arc<dyn Store>,
@@ -23,7 +23,7 @@ pub struct StorageFactory {
     encryption: Option<Arc<Encryption>>,
     /// The feature gate `AllowUnsafeMalformedObjectDeletion`.
     unsafe_deletion: bool,
-    /// What past states are counted in, those of all stores together.
+    /// The budget of past states, those of all stores together.
     budget: Arc<Budget>,
 }
 

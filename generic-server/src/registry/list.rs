@@ -150,7 +150,7 @@ impl Selection {
         }) && self.labels.matches(entry)
     }
 
-    /// What can concern a watcher of this at most.
+    /// The events that can concern a watcher of this at most.
     pub(crate) fn interest(&self, store: &ObjectStore) -> Interest {
         if let Keys::One(key, _) = &self.keys {
             return Interest::Key(key.clone());
@@ -284,7 +284,7 @@ impl Selection {
     }
 }
 
-/// What a list found.
+/// The result of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// In key order.

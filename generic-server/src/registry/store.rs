@@ -1,6 +1,6 @@
 //! One resource's objects: consistent reads from the cache, guarded writes to the engine.
 //!
-//! What a *request* does (admission, strategy, managed fields, preconditions) is in [`crate::write`]; here an
+//! The steps of a *request* (admission, strategy, managed fields, preconditions) are in [`crate::write`]; here an
 //! object is JSON under a key. Objects are reached through a [`View`](super::View), which takes a proof of authorization. Objects are of the stored version and carry no resourceVersion when they are written: the
 //! engine's revision is spliced in on the way out.
 
@@ -20,7 +20,7 @@ use crate::registry::cache::{
 use crate::registry::errors::{self, from_storage};
 use crate::registry::strategy::SelectableField;
 
-/// What an object store is made with.
+/// The configuration of an object store.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
     /// The resource.
@@ -31,7 +31,7 @@ pub struct StoreConfig {
     pub prefix: String,
     /// Keys are `prefix/namespace/name` rather than `prefix/name`.
     pub namespaced: bool,
-    /// What selectors may name, besides name and namespace.
+    /// The selectable fields, besides name and namespace.
     pub fields: Vec<SelectableField>,
     /// Objects of this resource go after this long (events), unless a write says otherwise.
     pub ttl: Option<Duration>,
@@ -45,7 +45,7 @@ pub struct ObjectStore {
     codec: Arc<dyn StorageCodec>,
     /// Errors name objects that cannot be read, and these may be deleted, as upstream's `AllowUnsafeMalformedObjectDeletion` has it.
     unsafe_deletion: bool,
-    /// What the cache's past states are counted in.
+    /// The budget of the cache's past states.
     budget: Arc<Budget>,
     /// There from the first use on, until it is empty and idle.
     cache: ArcSwapOption<ObjectCache>,
@@ -102,7 +102,7 @@ impl ObjectStore {
         })
     }
 
-    /// What it was made with.
+    /// Its configuration.
     pub fn config(&self) -> &StoreConfig {
         &self.config
     }
@@ -162,7 +162,7 @@ impl ObjectStore {
         }
         let idle = self.cache.load().as_ref().is_some_and(|cache| cache.idle());
         if idle {
-            // What was remembered from before does not hold any more.
+            // Earlier findings are out of date.
             let before = self.cache.swap(None).map_or(0, |cache| cache.deletions());
             self.earlier_deletions.fetch_add(before + 1, Ordering::Relaxed);
         }
@@ -217,7 +217,7 @@ impl ObjectStore {
         }
     }
 
-    /// What is stored at a key, and what it holds.
+    /// The stored value of a key, decoded.
     async fn stored(&self, key: &str) -> Result<Option<(KeyValue, Result<Prepared, ValueError>)>, ApiError> {
         let (found, _) = self
             .engine

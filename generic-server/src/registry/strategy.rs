@@ -1,4 +1,4 @@
-//! What is special about a kind. Everything has a default, so a plain kind is a few lines.
+//! The strategy of a kind. Everything has a default, so a plain kind is a few lines.
 
 use std::fmt::Debug;
 
@@ -20,7 +20,7 @@ pub struct WriteContext<'a> {
     pub dry_run: bool,
 }
 
-/// What happens to dependents when a delete names no propagation policy.
+/// The treatment of dependents when a delete names no propagation policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultPropagation {
     /// They are collected in the background.
@@ -94,7 +94,7 @@ pub enum Grace {
     Seconds(i64),
 }
 
-/// What is special about a kind, or about one of its subresources that write the whole object (`status`).
+/// The strategy of a kind, or of one of its subresources that write the whole object (`status`).
 ///
 /// Methods are called in this order for a create: `default`, (mutating admission), `prepare_for_create`, `validate_create`,
 /// `warnings_on_create`, (validating admission); for an update `default`, (mutating admission), `prepare_for_update`,
@@ -166,7 +166,7 @@ pub trait Strategy: Send + Sync + Debug {
         true
     }
 
-    /// What a delete without a policy does to dependents.
+    /// The propagation of deletes without a policy.
     fn default_propagation(&self) -> DefaultPropagation {
         DefaultPropagation::Background
     }
@@ -226,7 +226,7 @@ pub trait Strategy: Send + Sync + Debug {
         machinery::selector::field::unsupported_field(field)
     }
 
-    /// What needs the store, allocates, or acts after the commit.
+    /// Hooks that need the store, allocate, or act after the commit.
     fn hooks(&self) -> Option<&dyn WriteHooks> {
         None
     }
@@ -238,7 +238,7 @@ pub trait Finisher: Send + Debug {
     fn commit(self: Box<Self>);
 }
 
-/// What a kind does around its writes that is not pure: allocating cluster IPs, releasing them, cascades.
+/// Side effects of a kind around its writes: allocating cluster IPs, releasing them, cascades.
 #[async_trait::async_trait]
 pub trait WriteHooks: Send + Sync {
     /// Before validation of a create; may change the object. With `ctx.dry_run` nothing may be kept.

@@ -1,4 +1,4 @@
-//! What is known of the connection that a request came by: its peer, and what the client showed of itself.
+//! The facts of a request's connection: its peer, and the certificates of the client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
-/// What is known of the connection that a request came by. In the request's extensions as `Arc<ConnectionInfo>`.
+/// The facts of a request's connection. In the request's extensions as `Arc<ConnectionInfo>`.
 #[derive(Debug)]
 pub struct ConnectionInfo {
     /// The client's address.
     pub peer: SocketAddr,
     /// The certificates that the client showed, its own first. *Not verified*: the x509 authenticators do that.
     pub client_certificates: Vec<CertificateDer<'static>>,
-    /// What verifiers found of them, so that each connection pays once.
+    /// The verdicts of verifiers, so that each connection pays once.
     pub(crate) verdicts: Mutex<Vec<CachedVerdict>>,
     pub(crate) closing: CancellationToken,
 }
@@ -37,7 +37,7 @@ impl ConnectionInfo {
     }
 }
 
-/// Who a verified certificate says it is.
+/// The identity in a verified certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateIdentity {
     /// The subject's last common name, or empty.
@@ -50,7 +50,7 @@ pub struct CertificateIdentity {
     pub credential_id: String,
 }
 
-/// What a verifier found of a connection's certificate.
+/// The verdict of a verifier on a connection's certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedVerdict {
     /// Of the bundle of authorities that it was verified against.

@@ -1,4 +1,4 @@
-//! What the resources of one server have in common.
+//! The state that the resources of one server share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::admission::AdmissionChain;
 use crate::authz::Authorizer;
 
-/// What all handlers of a server share.
+/// The state that all handlers of a server share.
 #[derive(Debug, Clone)]
 pub struct ServeEnv {
     /// The server's admission chain.

@@ -1,4 +1,4 @@
-//! What a subresource can be: a view of the object, its scale, a create whose object is answered rather than stored, or a
+//! The kinds of subresources: a view of the object, its scale, a create whose object is answered rather than stored, or a
 //! stream. A kind names a capability and implements what is its own; bodies, negotiation, validation of fields, admission,
 //! dry run and managed fields are the handlers' (`handlers/subresource.rs`).
 
@@ -140,7 +140,7 @@ impl Admitted {
     }
 }
 
-/// What a create is answered with.
+/// The answer of a create.
 #[derive(Debug)]
 pub struct Answer(pub(crate) Outcome);
 

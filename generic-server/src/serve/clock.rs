@@ -20,7 +20,7 @@ const PROGRESS: u64 = 1024;
 /// The connection preface of HTTP/2 and the head of the frame that has to follow it.
 const H2_OPENING: u64 = 24 + 9;
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,

@@ -1,4 +1,4 @@
-//! What connections may cost, and how many the process has descriptors for.
+//! Bounds of connections, and how many the process has descriptors for.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ pub struct Listener {
 /// Binds an address; port 0 takes any. The unspecified IPv4 address means every address of both families, as in Go.
 ///
 /// # Errors
-/// What the operating system says, such as that the port is taken.
+/// The error of the operating system, such as that the port is taken.
 pub async fn bind(address: SocketAddr) -> io::Result<Listener> {
     let inner = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {

@@ -38,7 +38,7 @@ struct Inner {
     served: BTreeMap<(u64, u64), Arc<Activity>>,
 }
 
-/// What a connection does, as those see it who might close it.
+/// The state of a connection, for those that may close it.
 #[derive(Debug)]
 pub(super) struct Activity {
     id: u64,

@@ -16,7 +16,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 
-/// What is wrong with a certificate or key.
+/// The fault of a certificate or key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read or holds no PEM of the kind wanted.

@@ -23,7 +23,7 @@ pub async fn create(call: &WriteCall<'_>, object: Value) -> Result<Stored, ApiEr
     create_as(call, object, Asked::Create).await
 }
 
-/// What the client asked for.
+/// The operation that the client asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// A new object; it cannot have a resourceVersion.
@@ -130,7 +130,7 @@ fn exists(resource: &GroupResource, name: &str, prefix: &str, existing: &Value) 
     error
 }
 
-/// What only the server may say of a new object.
+/// Fields of a new object that only the server sets.
 pub(super) fn fill_system_fields(object: &mut Value) {
     super::wipe_system_fields(object);
     meta::set(object, "creationTimestamp", now());

@@ -20,7 +20,7 @@ pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreak
 /// How often a lost race is tried anew.
 const ATTEMPTS: usize = 64;
 
-/// What a client asks of a deletion (`metav1.DeleteOptions`).
+/// The options of a deletion (`metav1.DeleteOptions`).
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
     /// `gracePeriodSeconds`.
@@ -35,7 +35,7 @@ pub struct DeleteOptions {
     pub ignore_read_error: bool,
 }
 
-/// What a deletion left.
+/// The result of a deletion.
 #[derive(Debug, Clone)]
 pub struct Deleted {
     /// The object's last state, or how it waits now. Served version.

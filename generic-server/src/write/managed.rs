@@ -120,7 +120,7 @@ impl Versions for OfResource<'_> {
     }
 }
 
-/// What a write through this strategy resets, for the resource's version.
+/// The fields that a write through this strategy resets, for the resource's version.
 fn filters<'a>(strategy: &dyn Strategy, api_version: &'a str) -> Vec<(&'a str, FieldFilter)> {
     let paths: Vec<Vec<&str>> = strategy
         .reset_fields()
@@ -134,14 +134,14 @@ fn filters<'a>(strategy: &dyn Strategy, api_version: &'a str) -> Vec<(&'a str, F
     vec![(api_version, FieldFilter::exclude(&paths))]
 }
 
-/// Who writes what through what.
+/// The manager and subresource of a write.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'a> {
     pub(crate) resource: &'a ServedResource,
     pub(crate) strategy: &'a dyn Strategy,
     pub(crate) subresource: &'a str,
     pub(crate) authorized: &'a Authorized,
-    /// What the client names as manager, or nothing.
+    /// The manager that the client names, or empty.
     pub(crate) named: &'a str,
 }
 

@@ -17,7 +17,7 @@ use crate::registry::strategy::Strategy;
 /// a bound turns a livelock into an answer.
 const ATTEMPTS: usize = 64;
 
-/// What must hold of the object, whatever its content.
+/// The preconditions of the object, apart from its content.
 #[derive(Debug, Clone, Default)]
 pub struct Preconditions {
     /// Its uid.
@@ -29,10 +29,10 @@ pub struct Preconditions {
 /// Makes the new object from the live one (`None` when there is none). Called again on every retry.
 pub type Transform<'t> = dyn FnMut(Option<&Value>) -> Result<Value, ApiError> + Send + 't;
 
-/// What this update is allowed.
+/// The rules of this update.
 #[derive(Debug, Clone, Default)]
 pub struct UpdateRules<'a> {
-    /// What must hold of the live object.
+    /// The preconditions of the live object.
     pub preconditions: Preconditions,
     /// Create the object when it is not there, whatever the strategy says (apply).
     pub force_create: bool,
@@ -276,7 +276,7 @@ fn check_preconditions(
     Ok(())
 }
 
-/// What a client leaves out or may not say is taken from the live object.
+/// Fields that a client leaves out or may not set are taken from the live object.
 fn keep_system_fields(object: &mut Value, live: &Value) {
     let has = |object: &Value, key: &str| {
         meta::metadata(object)

@@ -1,4 +1,4 @@
-//! What errors show of bodies and objects, within bounds.
+//! Excerpts of bodies and objects in errors, within bounds.
 
 /// The first bytes, for an error: text when it looks like JSON, else hexadecimal.
 pub(super) fn summary(bytes: &[u8]) -> String {

@@ -21,7 +21,7 @@ use crate::handlers::table::RowOf;
 use crate::negotiate::View;
 use crate::resource::ServedResource;
 
-/// What each item of a list is encoded as.
+/// The encoding of each item of a list.
 struct Layout {
     resource: Arc<ServedResource>,
     /// The kind and version of items; items of a list of metadata have no more than that.

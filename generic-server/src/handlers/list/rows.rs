@@ -26,7 +26,7 @@ pub(super) struct Rows {
 enum Source {
     /// Cached objects.
     Entries(IntoIter<Arc<Entry>>),
-    /// What a converter that was asked has answered.
+    /// The answers of a remote converter.
     Converted(IntoIter<Bytes>),
     /// Objects that were computed for the request.
     Computed(IntoIter<Value>),

@@ -21,7 +21,7 @@ struct Layout {
     view: View,
     /// Up to and with the bracket that opens the items; `]}` closes them.
     head: Vec<u8>,
-    /// What comes before an entry's untyped JSON.
+    /// The type header before an entry's untyped JSON.
     item_head: Vec<u8>,
 }
 

@@ -29,7 +29,7 @@ const MOST_ROOM: usize = 256 << 10;
 pub(crate) enum Filled {
     /// An item, for which this many bytes were gone through.
     Item(usize),
-    /// What comes after the last item.
+    /// The text after the last item.
     End,
 }
 

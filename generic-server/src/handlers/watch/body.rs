@@ -135,7 +135,7 @@ impl WatchBody {
         self.initial.len() > 0 || next.is_some_and(|change| change.entry.json.len() >= limits::HEAVY_BYTES)
     }
 
-    /// What a change is to this watcher, and the object of its event; nothing when it does not concern it.
+    /// The type and object of the event that a change is to this watcher; `None` when it does not concern it.
     fn view<'c>(&self, change: &'c Change) -> Option<(ChangeKind, &'c Arc<Entry>)> {
         let now = change.kind != ChangeKind::Deleted && self.selection.matches(&change.entry);
         let before = change

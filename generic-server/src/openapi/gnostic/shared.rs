@@ -1,9 +1,9 @@
-//! What `openapi.v2` and `openapi.v3` have alike.
+//! Common parts of `openapi.v2` and `openapi.v3`.
 
 use super::Kind::{Double, Flag, Int, One, Text, Texts, Wrapped};
 use super::{Kind, Message};
 
-/// What bounds a value.
+/// The bounds of a value.
 pub(super) static BOUNDS: [(&str, Kind); 10] = [
     ("maximum", Double),
     ("exclusiveMaximum", Flag),

@@ -115,7 +115,7 @@ static HEADER: Message = Message::known(
     ],
     19,
 );
-/// What a simple value is.
+/// The type of a simple value.
 static TYPED: [(&str, Kind); 5] = [
     ("type", Text),
     ("format", Text),

@@ -14,7 +14,7 @@ use super::{Change, ChangeKind, Entry, ObjectCache, Prepared, Snapshot, ValueErr
 const WAITING_BYTES: usize = 64 << 20;
 const WAITING_BATCHES: usize = 100_000;
 
-/// What delivers events into the cache.
+/// The task that delivers events into the cache.
 #[derive(Default)]
 pub(super) struct Feeding {
     /// Rises when the cache starts anew: what an earlier watch still delivers does not count.
@@ -191,7 +191,7 @@ impl ObjectCache {
         }
     }
 
-    /// What an event of the engine means. `previous` is the object's state before, if it is known.
+    /// The change that an event of the engine is. `previous` is the object's state before, if it is known.
     pub(super) fn change(
         &self,
         event: &Event,

@@ -8,7 +8,7 @@ use storage::Revision;
 
 use super::Entry;
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It is new.
@@ -33,7 +33,7 @@ impl ChangeKind {
 /// One event, shared by all watchers.
 #[derive(Debug)]
 pub struct Change {
-    /// What happened.
+    /// The type of the change.
     pub kind: ChangeKind,
     /// The state after (for `Deleted` the last state, with the deletion's revision as resourceVersion).
     pub entry: Arc<Entry>,

@@ -1,4 +1,4 @@
-//! Who is woken by which event. Watchers of one namespace, one object or one field value (`spec.nodeName=n1`) are not
+//! The index of watchers by the events that concern them. Watchers of one namespace, one object or one field value (`spec.nodeName=n1`) are not
 //! disturbed by what happens elsewhere, so thousands of them cost an event nothing.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{Change, Entry};
 
-/// What a watcher can be concerned by at most. It still filters what it gets.
+/// The events that can concern a watcher at most. It still filters what it gets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Interest {
     /// Everything.

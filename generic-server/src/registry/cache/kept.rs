@@ -18,7 +18,7 @@ use crate::registry::budget::Budget;
 
 /// For how long (upstream's compaction interval is what clients are used to).
 const KEPT_FOR: Duration = Duration::from_secs(300);
-/// What a snapshot takes by itself.
+/// The bytes of a snapshot itself.
 const BASE: usize = 4096;
 /// Nodes of the map that one object of its own makes a snapshot copy, at most; and per object when all of it is its own.
 const PATH: usize = 3072;
@@ -41,9 +41,9 @@ pub(super) struct Kept {
     states: Mutex<States>,
     /// The newest one's revision; zero when there is none.
     top: AtomicU64,
-    /// What the newest one has come to keep alone since it was last charged.
+    /// The bytes that the newest one has come to keep alone since it was last charged.
     growth: AtomicUsize,
-    /// What all are charged with, growth included.
+    /// The charge of all, growth included.
     bytes: AtomicUsize,
 }
 
@@ -66,7 +66,7 @@ impl Kept {
         }
     }
 
-    /// What all of them are charged with.
+    /// The charge of all of them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
 //! From an object to its stored bytes, and from stored bytes to what the cache keeps.
 //!
-//! What this process writes is laid out once, by [`Prepared::from_value`], and never read back. What others wrote is
+//! Objects written by this process are laid out once, by [`Prepared::from_value`], and never read back. What others wrote is
 //! scanned once, without building a tree, and only laid out anew when it does not begin as entries have to.
 
 use std::borrow::Cow;
@@ -129,7 +129,7 @@ impl Prepared {
         })
     }
 
-    /// What somebody else stored.
+    /// A value that another process stored.
     pub(crate) fn from_stored(
         config: &StoreConfig,
         key: &Arc<str>,
@@ -258,7 +258,7 @@ impl<'de> Deserialize<'de> for Top<'de> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// What is needed of metadata.
+/// The needed part of metadata.
 #[derive(Default)]
 struct Meta<'a> {
     labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,

@@ -16,12 +16,12 @@ pub struct Unreadable {
     pub revision: Revision,
     /// Why not.
     pub error: ValueError,
-    /// What watchers have seen of it last, so that its deletion can be delivered.
+    /// The last state that watchers have seen, so that its deletion can be delivered.
     pub(super) last: Option<Arc<Entry>>,
 }
 
 impl Unreadable {
-    /// What is stored and cannot be read.
+    /// Stored values that cannot be read.
     pub(crate) fn new(kv: &KeyValue, error: ValueError) -> Self {
         Unreadable {
             key: kv.key.clone(),
@@ -46,7 +46,7 @@ impl Unreadable {
 }
 
 impl Prepared {
-    /// What a key and value of the store hold.
+    /// The object of a key and value of the store.
     ///
     /// # Errors
     /// When the value is damaged, or cannot be decrypted or decoded.

@@ -38,7 +38,7 @@ impl ListOptions {
         Ok(())
     }
 
-    /// What is asked for.
+    /// The selection of the request.
     pub(crate) fn selection(&self, store: &ObjectStore, namespace: &str) -> Selection {
         Selection::new(store, namespace, self.labels.clone(), &self.fields)
     }
