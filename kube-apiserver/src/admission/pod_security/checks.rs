@@ -712,7 +712,7 @@ mod tests {
 
     use super::*;
 
-    fn violations(level: Level, version: Option<u32>, pod: &Value) -> String {
+    fn summary(level: Level, version: Option<u32>, pod: &Value) -> String {
         in_detail(&violations(LevelVersion { level, version }, pod))
     }
 
@@ -725,16 +725,16 @@ mod tests {
     #[test]
     fn a_plain_pod_is_not_restricted() {
         let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
-        assert_eq!(violations(Level::Baseline, None, &pod), "");
+        assert_eq!(summary(Level::Baseline, None, &pod), "");
         assert_eq!(
-            violations(Level::Restricted, None, &pod),
+            summary(Level::Restricted, None, &pod),
             "allowPrivilegeEscalation != false (containers \"a\", \"b\" must set securityContext.allowPrivilegeEscalation=false), \
              unrestricted capabilities (containers \"a\", \"b\" must set securityContext.capabilities.drop=[\"ALL\"]), \
              runAsNonRoot != true (pod or containers \"a\", \"b\" must set securityContext.runAsNonRoot=true), \
              seccompProfile (pod or containers \"a\", \"b\" must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")"
         );
         assert_eq!(
-            violations(Level::Restricted, Some(7), &pod),
+            summary(Level::Restricted, Some(7), &pod),
             "runAsNonRoot != true (pod or containers \"a\", \"b\" must set securityContext.runAsNonRoot=true)"
         );
     }
@@ -754,7 +754,7 @@ mod tests {
             }
         });
         assert_eq!(
-            violations(Level::Baseline, None, &pod),
+            summary(Level::Baseline, None, &pod),
             "forbidden AppArmor profile (annotation must not set AppArmor profile type to \"container.apparmor.security.beta.kubernetes.io/a=\"unconfined\"\"), \
              non-default capabilities (container \"a\" must not include \"SYS_ADMIN\" in securityContext.capabilities.add), \
              host namespaces (hostNetwork=true, hostPID=true), hostPath volumes (volume \"h\"), \
@@ -767,7 +767,7 @@ mod tests {
              forbidden sysctls (x.y), \
              hostProcess (container \"a\" must not set securityContext.windowsOptions.hostProcess=true)"
         );
-        let strict = violations(Level::Restricted, None, &pod);
+        let strict = summary(Level::Restricted, None, &pod);
         for part in [
             "restricted volume types (volumes \"h\", \"n\" use restricted volume types \"hostPath\", \"nfs\")",
             "container \"a\" must not include \"CHOWN\", \"SYS_ADMIN\" in securityContext.capabilities.add",
@@ -783,12 +783,12 @@ mod tests {
     fn some_pods_are_let_off() {
         let mut pod = json!({"spec": {"os": {"name": "windows"}, "hostUsers": false, "containers": [{"name": "a",
             "securityContext": {"procMount": "Unmasked"}}]}});
-        assert_eq!(violations(Level::Baseline, None, &pod), "");
+        assert_eq!(summary(Level::Baseline, None, &pod), "");
         assert_eq!(
-            violations(Level::Restricted, None, &pod),
+            summary(Level::Restricted, None, &pod),
             "procMount (container \"a\" must not set securityContext.procMount to \"Unmasked\")"
         );
         pod["spec"]["hostUsers"] = true.into();
-        assert!(violations(Level::Baseline, None, &pod).starts_with("procMount"));
+        assert!(summary(Level::Baseline, None, &pod).starts_with("procMount"));
     }
 }
