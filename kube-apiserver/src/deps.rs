@@ -73,6 +73,8 @@ pub struct Deps {
     pub node_ports: RangeInclusive<u16>,
     /// The StorageVersionMigration API is served and its controller runs.
     pub storage_migration: bool,
+    /// `coordination.k8s.io/v1beta1` is served.
+    pub lease_candidates: bool,
     /// `--event-ttl`.
     pub event_ttl: Duration,
     /// `--bind-address`/`--advertise-address`: where the `kubernetes` service leads, and the port.

@@ -98,7 +98,12 @@ const GROUPS: [Group; 20] = [
     group("storage.k8s.io", 16_800, storage::v1),
     group("admissionregistration.k8s.io", 16_700, admissionregistration::v1),
     group("scheduling.k8s.io", 16_600, scheduling::v1),
-    group("coordination.k8s.io", 16_500, coordination::v1),
+    Group {
+        name: "coordination.k8s.io",
+        priority: 16_500,
+        versions: &[("v1", 15), ("v1beta1", 13)],
+        make: Make::Versions(coordination_versions),
+    },
     group("node.k8s.io", 16_300, node::v1),
     group("discovery.k8s.io", 16_200, discovery::v1),
     Group {
@@ -134,6 +139,17 @@ fn autoscaling_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
     let v2 = autoscaling::v2(&Builder::new(deps, "autoscaling", "v2"));
     let v1 = autoscaling::v1(&Builder::new(deps, "autoscaling", "v1"), &v2);
     vec![("v2", v2), ("v1", v1)]
+}
+
+/// The beta version has kinds of its own, and is off by default.
+fn coordination_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
+    let name = "coordination.k8s.io";
+    let mut versions = vec![("v1", coordination::v1(&Builder::new(deps, name, "v1")))];
+    if deps.lease_candidates {
+        let beta = coordination::v1beta1(&Builder::new(deps, name, "v1beta1"));
+        versions.push(("v1beta1", beta));
+    }
+    versions
 }
 
 /// Events are those of the core group.
@@ -189,6 +205,8 @@ mod tests {
         check("apps", "v1", Some((17_800, 15)));
         check("autoscaling", "v2", Some((17_500, 30)));
         check("autoscaling", "v1", Some((17_500, 15)));
+        check("coordination.k8s.io", "v1", Some((16_500, 15)));
+        check("coordination.k8s.io", "v1beta1", Some((16_500, 13)));
         check("resource.k8s.io", "v1", Some((16_200, 21)));
         check("flowcontrol.apiserver.k8s.io", "v1", Some((16_100, 21)));
         check("storagemigration.k8s.io", "v1beta1", Some((15_800, 9)));

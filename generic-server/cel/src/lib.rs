@@ -37,7 +37,7 @@ pub use env::{
     RUNTIME_BUDGET, SCHEMA_ESTIMATE_LIMIT,
 };
 pub use error::{CompileErrors, EvalError};
-pub use opaque::Opaque;
+pub use opaque::{Opaque, Semver};
 pub use parser::is_identifier;
 pub use types::{
     DeclKind, DeclType, Field, FieldDecl, ListType, MAX_REQUEST_BYTES, ObjectType, Type, escape_field,

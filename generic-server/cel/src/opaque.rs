@@ -13,7 +13,7 @@ use crate::types::Type;
 pub(crate) use formats::NamedFormat;
 pub(crate) use net::Cidr;
 pub(crate) use quantity::Quantity;
-pub(crate) use semver::Semver;
+pub use semver::Semver;
 pub(crate) use url::Url;
 
 /// A value CEL cannot look into, only ask.

@@ -53,6 +53,7 @@ pub(crate) fn deps() -> Deps {
         service_cidrs: vec!["10.0.0.0/24".parse().unwrap()],
         node_ports: 30_000..=32_767,
         storage_migration: true,
+        lease_candidates: true,
         event_ttl: Duration::from_secs(3_600),
         advertise: ([127, 0, 0, 1].into(), 443),
     }

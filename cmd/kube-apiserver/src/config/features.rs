@@ -8,6 +8,8 @@ use super::Findings;
 const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
 /// Their API, which has a switch of its own.
 const STORAGE_MIGRATION_API: &str = "storagemigration.k8s.io/v1beta1";
+/// The API of lease candidates, beta and so off by default.
+const LEASE_CANDIDATE_API: &str = "coordination.k8s.io/v1beta1";
 /// The feature gate of deleting objects that cannot be read.
 const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 
@@ -16,6 +18,8 @@ const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 pub(crate) struct Features {
     /// StorageVersionMigrations are served: their feature gate and their API version are both on.
     pub(crate) storage_migration: bool,
+    /// LeaseCandidates are served.
+    pub(crate) lease_candidates: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
     pub(crate) unsafe_deletion: bool,
 }
@@ -55,10 +59,14 @@ impl Features {
         }
         runtime_config(found, apis);
         // The more special key decides.
-        let keys = [STORAGE_MIGRATION_API, "api/beta", "api/all"];
-        let served = keys.iter().find_map(|key| on(apis, key));
+        let served = |api| {
+            let keys = [api, "api/beta", "api/all"];
+            keys.into_iter().find_map(|key| on(apis, key)).unwrap_or_default()
+        };
         Features {
-            storage_migration: served.unwrap_or_default() && on(gates, STORAGE_MIGRATION).unwrap_or_default(),
+            storage_migration: served(STORAGE_MIGRATION_API)
+                && on(gates, STORAGE_MIGRATION).unwrap_or_default(),
+            lease_candidates: served(LEASE_CANDIDATE_API),
             unsafe_deletion: on(gates, UNSAFE_DELETION).unwrap_or_default(),
         }
     }
@@ -76,7 +84,7 @@ fn runtime_config(found: &mut Findings, apis: &[String]) {
             found.fault(format!("--runtime-config: {why}"));
         }
         match key(item) {
-            STORAGE_MIGRATION_API | "api/all" | "api/beta" => continue,
+            STORAGE_MIGRATION_API | LEASE_CANDIDATE_API | "api/all" | "api/beta" => continue,
             "api/ga" | "api/alpha" | "api/legacy" | "v1" => {}
             other => match other.split_once('/') {
                 Some((group, _)) if groups.contains(group) => {}
@@ -87,7 +95,7 @@ fn runtime_config(found: &mut Findings, apis: &[String]) {
             },
         }
         found.warn(format!(
-            "--runtime-config: `{item}` has no effect: only {STORAGE_MIGRATION_API} can be turned on and off"
+            "--runtime-config: `{item}` has no effect: only {STORAGE_MIGRATION_API} and {LEASE_CANDIDATE_API} can be turned on and off"
         ));
     }
     if !unknown.is_empty() {
@@ -132,5 +140,34 @@ impl Controllers {
             }
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(apis: &[&str], gates: &[&str], lease_candidates: bool, storage_migration: bool) {
+        let list = |texts: &[&str]| -> Vec<String> { texts.iter().map(ToString::to_string).collect() };
+        let mut found = Findings::default();
+        let features = Features::read(&mut found, &list(gates), &list(apis));
+        assert!(found.faults.is_empty(), "{:?}", found.faults);
+        assert_eq!(
+            (features.lease_candidates, features.storage_migration),
+            (lease_candidates, storage_migration),
+            "{apis:?}"
+        );
+    }
+
+    #[test]
+    fn beta_versions_are_turned_on_one_by_one_or_together() {
+        let gates = &["StorageVersionMigrator=true"];
+        check(&[], gates, false, false);
+        check(&["coordination.k8s.io/v1beta1=true"], gates, true, false);
+        check(&["storagemigration.k8s.io/v1beta1"], gates, false, true);
+        check(&["api/beta=true"], gates, true, true);
+        check(&["api/beta=true"], &[], true, false);
+        check(&["api/all=true", "coordination.k8s.io/v1beta1=false"], gates, false, true);
     }
 }

@@ -161,7 +161,7 @@ fn what_has_no_effect_is_named() {
     );
     warns(
         "--runtime-config=apps/v1=false",
-        "--runtime-config: `apps/v1=false` has no effect: only storagemigration.k8s.io/v1beta1 can be turned on and off",
+        "--runtime-config: `apps/v1=false` has no effect: only storagemigration.k8s.io/v1beta1 and coordination.k8s.io/v1beta1 can be turned on and off",
     );
     warns(
         "--enable-admission-plugins=JobValidation",

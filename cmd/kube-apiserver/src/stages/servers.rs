@@ -104,6 +104,7 @@ fn builtin(stores: &Stores, access: &Access) -> kube_apiserver::Deps {
         node_ports: config.node_ports.clone(),
         event_ttl: config.event_ttl,
         storage_migration: config.features.storage_migration,
+        lease_candidates: config.features.lease_candidates,
         advertise: (stores.advertise, stores.listener.address().port()),
     }
 }

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, cmp::Ordering};
 
 /// A version; build metadata takes no part in its order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Semver {
     pub(crate) core: [u64; 3],
     pre: Vec<Pre>,
@@ -16,7 +16,16 @@ enum Pre {
 }
 
 impl Semver {
-    pub(crate) fn order(&self, other: &Semver) -> Ordering {
+    /// Parses `MAJOR.MINOR.PATCH`, with a pre-release and build metadata where they are given.
+    ///
+    /// # Errors
+    /// The first fault, in the words of upstream's library.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        parse(text)
+    }
+
+    /// The order of precedence.
+    pub fn order(&self, other: &Semver) -> Ordering {
         self.core
             .cmp(&other.core)
             .then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {

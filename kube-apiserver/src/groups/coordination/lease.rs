@@ -48,7 +48,7 @@ fn validate(errors: &mut Errors, object: &Value) {
 }
 
 /// One of Kubernetes' own, or a qualified name.
-fn coordination_strategy(errors: &mut Errors, path: &FieldPath<'_>, strategy: &str) {
+pub(super) fn coordination_strategy(errors: &mut Errors, path: &FieldPath<'_>, strategy: &str) {
     // Upstream's path says it twice.
     let path = path.child("strategy");
     if strategy.contains('/') {

@@ -157,6 +157,18 @@ printer!(
 );
 
 printer!(
+    LEASE_CANDIDATE,
+    "Name|string|name|0;LeaseName|string||0;BinaryVersion|string||0;EmulationVersion|string||0;Age|string||0",
+    |o| vec![
+        name(o),
+        o.text("spec.leaseName").into(),
+        o.text("spec.binaryVersion").into(),
+        o.text("spec.emulationVersion").into(),
+        age(o)
+    ]
+);
+
+printer!(
     RUNTIME_CLASS,
     "Name|string|name|0;Handler|string||0;Age|string||0",
     |o| vec![name(o), o.text("handler").into(), age(o)]
