@@ -139,7 +139,7 @@ impl RequestContext {
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock();
-        if warnings.len() < 64 && !warnings.contains(&text) {
+        if warnings.len() < limits::WARNINGS && !warnings.contains(&text) {
             warnings.push(text);
         }
     }
@@ -231,6 +231,21 @@ impl Authorized {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warnings_are_few_and_different() {
+        #[track_caller]
+        fn check(texts: impl Iterator<Item = usize>, expected: usize) {
+            let none = String::new;
+            let context =
+                RequestContext::new(RequestInfo::default(), User::default(), none(), none(), none());
+            texts.for_each(|text| context.warn(text.to_string()));
+            assert_eq!(context.take_warnings().len(), expected);
+        }
+        check(0..limits::WARNINGS, limits::WARNINGS);
+        check(0..limits::WARNINGS + 1, limits::WARNINGS);
+        check((0..10).chain(0..10), 10);
+    }
 
     #[test]
     fn agents_are_cut() {

@@ -14,7 +14,8 @@ pub const BODY_BYTES: usize = 3 * 1024 * 1024;
 /// How deep objects and lists may nest. Go allows 10,000; nothing that Kubernetes stores comes near this. Past it: 400.
 pub const DEPTH: usize = 250;
 
-/// Bytes that the aliases of one YAML document may add to it, so that no document expands to more than a JSON body may have.
+/// Bytes that the aliases of one YAML document may add to it, and as many that its anchors may stand for, with four more for each node
+/// of either, so that no document expands to more than a JSON body may have.
 /// Upstream bounds the share of nodes that come from aliases instead. Past it: 400, `document contains excessive aliasing`.
 pub const YAML_ALIAS_BYTES: usize = BODY_BYTES;
 
@@ -58,7 +59,8 @@ pub const OWNER_REFERENCES: usize = 5_000;
 /// Entries of `metadata.finalizers`. Upstream has no bound. Past it: 422.
 pub const FINALIZERS: usize = 5_000;
 
-/// Entries of `metadata.managedFields`, once those of many updates have been merged. Upstream has no bound. Past it: 422.
+/// Entries of `metadata.managedFields`, once those of many updates have been merged; the entry of the write itself is one of them.
+/// Upstream has no bound. Past it: 422.
 pub const MANAGED_FIELDS: usize = 5_000;
 
 /// Operations of one JSON patch. Upstream's figure. Past it: 413.
@@ -76,15 +78,20 @@ pub const JSON_PATCH_STEPS: usize = 20_000_000;
 
 // Requests.
 
-/// Bytes of a request's target. Go bounds the whole head by 1 MiB; the library that parses targets ends at 64 KiB. Past it: 414.
+/// Bytes of a request's target. Go bounds the whole head by 1 MiB; the library that parses targets ends at 64 KiB. Past it: 414, without a
+/// text.
 pub const TARGET_BYTES: usize = 65_534;
 
 /// Bytes of group, version and resource of a request that are looked up among those that are served, slashes included: names are
 /// 253 bytes at most, versions 63. Upstream has no bound. Past it: nothing is found, 404.
 pub const ROUTE_BYTES: usize = 384;
 
-/// Bytes of all request headers. Upstream's figure. Past it: 431.
+/// Bytes of all request headers. Upstream's figure. Past it: 431, without Go's text: the library answers before a handler could.
 pub const HEADER_BYTES: usize = 1 << 20;
+
+/// Warnings of one answer, as many as faults are shown in an error. Upstream bounds their text alone (4 KiB, and 256 runes of each past
+/// that), which holds here too. Past it: further ones are passed over.
+pub const WARNINGS: usize = CAUSES;
 
 /// Number of request headers on HTTP/1.1. Upstream bounds their bytes alone; here it is what the parser has room for without
 /// allocating, as a table of 1,000 costs every request some 3 us. HTTP/2 has no such bound. Past it: 431.

@@ -134,6 +134,55 @@ async fn weight() {
 }
 
 #[tokio::test]
+async fn small_bodies_do_not_count() {
+    async fn check(bytes: usize, expected: usize) {
+        let pool = Pool::new(1);
+        let counted = offload(&pool, 0, None, async {
+            heavy(bytes).await;
+            pool.work()
+        });
+        assert_eq!(counted.await, expected, "{bytes}");
+        assert_eq!(pool.work(), 0);
+    }
+    check(limits::WORK_COUNTS_BYTES - 1, 0).await;
+    check(limits::WORK_COUNTS_BYTES, limits::WORK_COUNTS_BYTES).await;
+}
+
+#[tokio::test]
+async fn work_of_one_user_and_of_all_is_bounded() {
+    /// How many of these bodies are worked on at once, by user.
+    async fn at_once(bodies: &[(UserKey, usize)]) -> usize {
+        let pool = Pool::with(1, Duration::ZERO, limits::WORK_BYTES_PER_CORE);
+        let working = AtomicUsize::new(0);
+        let requests = bodies.iter().map(|(user, bytes)| {
+            let (pool, working) = (&pool, &working);
+            offload(pool, *user, None, async move {
+                heavy(*bytes).await;
+                working.fetch_add(1, Ordering::Relaxed);
+                std::future::pending::<()>().await;
+            })
+        });
+        let mut all = futures_util::future::join_all(requests);
+        for _ in 0..10 {
+            assert!((&mut all).now_or_never().is_none());
+        }
+        working.load(Ordering::Relaxed)
+    }
+    const ALL: usize = limits::WORK_BYTES_PER_CORE;
+    const SMALL: usize = limits::WORK_COUNTS_BYTES;
+    assert_eq!(at_once(&[(1, ALL / 2 - SMALL), (1, SMALL)]).await, 2);
+    assert_eq!(at_once(&[(1, ALL / 2 - SMALL), (1, SMALL + 1)]).await, 1);
+    assert_eq!(
+        at_once(&[(1, ALL / 2), (2, ALL / 2 - SMALL), (3, SMALL)]).await,
+        3
+    );
+    assert_eq!(
+        at_once(&[(1, ALL / 2), (2, ALL / 2 - SMALL), (3, SMALL + 1)]).await,
+        2
+    );
+}
+
+#[tokio::test]
 async fn background_work_is_left_alone() {
     assert_eq!(pause(Lane::Answers).now_or_never(), Some(()));
     assert_eq!(slice().now_or_never(), Some(()));

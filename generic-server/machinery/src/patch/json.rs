@@ -15,13 +15,39 @@ use crate::limits;
 /// # Errors
 /// 400 when the patch is no list of objects, 413 when it has too many operations, 422 when an operation fails.
 pub fn apply(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
+    apply_wanted(doc, patch).map_err(|failure| failure.error)
+}
+
+/// Why a patch was not applied.
+#[derive(Debug)]
+pub struct Failure {
+    /// What is said of it.
+    pub error: PatchError,
+    /// The operation that failed is a `test`: the patch is not wanted.
+    pub is_test: bool,
+}
+
+impl From<PatchError> for Failure {
+    fn from(error: PatchError) -> Self {
+        Failure {
+            error,
+            is_test: false,
+        }
+    }
+}
+
+/// The same, where it makes a difference whether the patch is wanted.
+///
+/// # Errors
+/// As there.
+pub fn apply_wanted(doc: &Value, patch: &Value) -> Result<Value, Failure> {
     let operations = operations(patch)?;
     if operations.len() > limits::JSON_PATCH_OPERATIONS {
-        return Err(PatchError::TooLarge(format!(
+        return Err(Failure::from(PatchError::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {}, got {}",
             limits::JSON_PATCH_OPERATIONS,
             operations.len()
-        )));
+        ))));
     }
     let mut patcher = Patcher {
         doc: doc.clone(),
@@ -31,7 +57,10 @@ pub fn apply(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     };
     patcher.depth = patcher.steps.depth(doc).map_err(PatchError::Unprocessable)?;
     for operation in operations {
-        patcher.step(operation).map_err(PatchError::Unprocessable)?;
+        patcher.step(operation).map_err(|why| Failure {
+            error: PatchError::Unprocessable(why),
+            is_test: operation.get("op").and_then(Value::as_str) == Some("test"),
+        })?;
     }
     Ok(patcher.doc)
 }
@@ -468,10 +497,9 @@ mod tests {
             strict_errors(&json!([{"op": "test", "path": "/x", "comment": 1}])),
             ["json patch unknown field \"[0].comment\""]
         );
-        let many = Value::Array(vec![
-            json!({"op": "test", "path": "/x"});
-            limits::JSON_PATCH_OPERATIONS + 1
-        ]);
+        let tests = |count| repeated(count, json!({"op": "test", "path": "/x"}));
+        let many = tests(limits::JSON_PATCH_OPERATIONS + 1);
+        assert!(apply(&json!({}), &tests(limits::JSON_PATCH_OPERATIONS)).is_ok());
         assert_eq!(
             ApiError::from(apply(&json!({}), &many).unwrap_err()).message(),
             "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
@@ -539,9 +567,40 @@ mod tests {
         let copies = |count| repeated(count, json!({"op": "copy", "from": "/a", "path": "/b"}));
         check(json!({"a": text}), copies(4), Some(json!({"a": text, "b": text})));
         check(json!({"a": text}), copies(5), None);
+        // The quotes count.
+        let text = "x".repeat(limits::JSON_PATCH_COPY_BYTES - 2);
+        check(json!({"a": text}), copies(1), Some(json!({"a": text, "b": text})));
+        check(json!({"a": format!("{text}x")}), copies(1), None);
         let odd = |count| strict_errors(&repeated(count, json!({"odd": 1}))).len();
         assert_eq!(odd(limits::STRICT_ERRORS), limits::STRICT_ERRORS);
         assert_eq!(odd(limits::STRICT_ERRORS + 1), limits::STRICT_ERRORS);
+    }
+
+    #[test]
+    fn a_failed_test_is_told_from_other_failures() {
+        let check = |patch: Value, expected: Option<bool>| {
+            let failed = apply_wanted(&json!({"a": 1}), &patch).err();
+            assert_eq!(failed.map(|failure| failure.is_test), expected, "{patch}");
+        };
+        let (right, wrong) = (
+            json!({"op": "test", "path": "/a", "value": 1}),
+            json!({"op": "test", "path": "/a", "value": 2}),
+        );
+        let absent = json!({"op": "remove", "path": "/b"});
+        check(json!([right]), None);
+        check(json!([right, wrong, absent]), Some(true));
+        check(json!([absent, wrong]), Some(false));
+        check(json!([1]), Some(false));
+        check(repeated(limits::JSON_PATCH_OPERATIONS + 1, wrong), Some(false));
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+        let under_root = |levels: usize| json!([{"op": "add", "path": "/a", "value": nested(levels)}]);
+        let most = limits::JSON_PATCH_DEPTH - 1;
+        check(json!({}), under_root(most), Some(json!({"a": nested(most)})));
+        check(json!({}), under_root(most + 1), None);
     }
 
     #[test]

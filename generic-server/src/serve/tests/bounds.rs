@@ -186,4 +186,64 @@ async fn heads() {
     )
     .await;
     check(request(machinery::limits::TARGET_BYTES + 1), "HTTP/1.1 414 ", "").await;
+
+    // And the whole head by its bytes: it has to fit the buffer, which the library finds full at the bound.
+    let request = |length: usize| {
+        let (start, end) = ("GET / HTTP/1.1\r\nHost: a\r\nx: ", "\r\n\r\n");
+        format!("{start}{}{end}", "y".repeat(length - start.len() - end.len()))
+    };
+    check(
+        request(machinery::limits::HEADER_BYTES - 1),
+        "HTTP/1.1 200 OK\r\n",
+        "",
+    )
+    .await;
+    check(request(2 * machinery::limits::HEADER_BYTES), "HTTP/1.1 431 ", "").await;
+}
+
+/// Bytes of an HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[tokio::test]
+async fn streams_of_one_connection() {
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const REFUSED_STREAM: u32 = 7;
+    let port = port().await;
+    let mut server = port
+        .server
+        .connect_in_memory(ConnectionInfo::new("127.0.0.1:9".parse().unwrap(), Vec::new()));
+    // Heads of POST / whose bodies do not come; 0x83, 0x84, 0x87 and 0x41 are of HPACK's static table.
+    let head = [0x83, 0x84, 0x87, 0x41, 0x01, b'a'];
+    let mut bytes = [
+        &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
+        &frame(SETTINGS, 0, 0, &[])[..],
+    ]
+    .concat();
+    for index in 0..=machinery::limits::STREAMS {
+        bytes.extend(frame(HEADERS, 4, 2 * index + 1, &head));
+    }
+    server.write_all(&bytes).await.unwrap();
+    let mut announced = None;
+    let refused = loop {
+        let mut start = [0; 9];
+        server.read_exact(&mut start).await.unwrap();
+        let mut payload = vec![0; usize::from(start[1]) << 8 | usize::from(start[2])];
+        server.read_exact(&mut payload).await.unwrap();
+        let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+        match start[3] {
+            SETTINGS => {
+                let most = payload.chunks(6).find(|setting| setting[..2] == [0, 3]);
+                announced = announced.or(most.map(|setting| number(&setting[2..])));
+            }
+            RST_STREAM if number(&payload) == REFUSED_STREAM => break number(&start[5..]),
+            _ => {}
+        }
+    };
+    assert_eq!(announced, Some(machinery::limits::STREAMS));
+    assert_eq!(refused, 2 * machinery::limits::STREAMS + 1);
 }

@@ -349,3 +349,22 @@ fn strict_errors_are_bounded_and_so_is_the_work_for_them() {
         move || assert_eq!(typed("v1", "Pod", &body).unwrap().strict.len(), 2)
     });
 }
+
+#[test]
+fn every_decoder_nests_as_deep() {
+    let json = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let fits: [(&str, fn(&[u8]) -> bool, u8); 3] = [
+        ("JSON", |bytes| decode(bytes).is_ok(), b'['),
+        ("YAML", |bytes| crate::codec::yaml::decode(bytes).is_ok(), b'['),
+        ("CBOR", |bytes| crate::codec::cbor::decode(bytes).is_ok(), 0x81),
+    ];
+    for (name, fits, open) in fits {
+        // A list of one item each in CBOR, around an empty one.
+        let document = |depth: usize| match open {
+            b'[' => json(depth).into_bytes(),
+            open => [vec![open; depth - 1], vec![0x80]].concat(),
+        };
+        assert!(fits(&document(limits::DEPTH)), "{name}");
+        assert!(!fits(&document(limits::DEPTH + 1)), "{name}");
+    }
+}

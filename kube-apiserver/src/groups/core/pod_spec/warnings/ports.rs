@@ -1,7 +1,7 @@
 //! Ports of one pod that collide or share a name.
 //!
 //! A port is compared with those it can collide with alone, found by number, protocol, host port and host address. Every colliding pair
-//! is a warning, so warnings end at [`limits::CAUSES`]: a response carries fewer.
+//! is a warning, so warnings end at [`limits::WARNINGS`], as many as a response carries.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use crate::json::Json;
 
 /// As many of some places as there can be warnings.
 fn first(list: Option<&Vec<usize>>) -> impl Iterator<Item = usize> + '_ {
-    list.into_iter().flatten().copied().take(limits::CAUSES)
+    list.into_iter().flatten().copied().take(limits::WARNINGS)
 }
 
 /// A port and where it stands.
@@ -71,7 +71,7 @@ impl<'v> Alike<'v> {
 
 /// Adds the warnings about the ports of a specification at `path`.
 pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
-    let most = out.len() + limits::CAUSES;
+    let most = out.len() + limits::WARNINGS;
     let mut seen: Vec<Port<'_>> = Vec::new();
     let mut alike: HashMap<(i64, &str), Alike<'_>> = HashMap::new();
     for list in super::CONTAINERS {
@@ -201,8 +201,8 @@ mod tests {
             out.len()
         };
         assert_eq!(ports(14), 91);
-        assert_eq!(ports(15), limits::CAUSES);
-        assert_eq!(ports(2_000), limits::CAUSES);
+        assert_eq!(ports(15), limits::WARNINGS);
+        assert_eq!(ports(2_000), limits::WARNINGS);
     }
 
     #[test]
