@@ -265,11 +265,10 @@ impl Sight<'_> {
         if patch.as_array().is_some_and(Vec::is_empty) {
             return Ok(object.clone());
         }
-        match machinery::patch::json::apply(object, &patch) {
+        match machinery::patch::json::apply_wanted(object, &patch) {
             Ok(new) => Ok(new),
-            // The patch asks whether it is wanted.
-            Err(_) if failed_test(&patch, object) => Ok(object.clone()),
-            Err(error) => Err(Stop::Fault(format!("JSON Patch: {error}"))),
+            Err(failure) if failure.is_test => Ok(object.clone()),
+            Err(failure) => Err(Stop::Fault(format!("JSON Patch: {}", failure.error))),
         }
     }
 }
@@ -308,17 +307,4 @@ fn operations(list: &List<'_>) -> Result<Value, String> {
         out.push(Value::Object(operation));
     }
     Ok(Value::Array(out))
-}
-
-/// Whether the first operation of the patch that fails is a `test`.
-fn failed_test(patch: &Value, object: &Value) -> bool {
-    let mut object = object.clone();
-    for operation in patch.as_array().into_iter().flatten() {
-        let single = Value::Array(vec![operation.clone()]);
-        match machinery::patch::json::apply(&object, &single) {
-            Ok(next) => object = next,
-            Err(_) => return operation.get("op").and_then(Value::as_str) == Some("test"),
-        }
-    }
-    false
 }
