@@ -5,6 +5,7 @@ mod answers;
 mod codecs;
 mod connections;
 mod credentials;
+mod crowds;
 mod escalation;
 mod objects;
 mod patches;
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Attack> {
         credentials::attacks(),
         aggregation::attacks(),
         answers::attacks(),
+        crowds::attacks(),
         connections::attacks(),
         startup::attacks(),
     ]
