@@ -12,6 +12,7 @@
 
 mod backup;
 mod checked;
+mod clock;
 mod close;
 mod hub;
 mod index;
@@ -166,8 +167,19 @@ impl MvccStore {
         options: OpenOptions,
         steps: &[MapStep],
     ) -> Result<Arc<MvccStore>, StorageError> {
+        Self::start_at(clock::wall_ms(), kv, directory, options, steps)
+    }
+
+    /// The same with the time that the wall clock says now.
+    fn start_at(
+        wall_ms: u64,
+        kv: Box<dyn Kv>,
+        directory: Option<Directory>,
+        options: OpenOptions,
+        steps: &[MapStep],
+    ) -> Result<Arc<MvccStore>, StorageError> {
         let may_be_new = directory.is_none() || options.allow_empty;
-        let loaded = writer::load(&*kv, steps, may_be_new)?;
+        let loaded = writer::load(&*kv, steps, may_be_new, wall_ms)?;
         if let Some(directory) = &directory {
             directory.opened(loaded.index.revision, loaded.book.records, options.allow_empty)?;
         }

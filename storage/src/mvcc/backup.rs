@@ -108,7 +108,7 @@ impl Shared {
             sum: Default::default(),
             bytes: 0,
         };
-        let time_ms = super::writer::now_ms();
+        let time_ms = super::clock::wall_ms();
         let mut put = |bytes: &[u8]| out.write(bytes).map_err(failed);
         put(MAGIC)?;
         put(&FORMAT.to_le_bytes())?;

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod backup;
+mod clock;
 mod crash;
 mod damage;
 mod directory;

@@ -11,7 +11,7 @@ mod space;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -55,11 +55,6 @@ pub(super) enum Request {
     Fork {
         reply: Reply<Forked>,
     },
-}
-
-pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// An answer that waits for the batch to be durable.
@@ -150,7 +145,12 @@ impl Writer {
         }
         let expiry = self.book.expiries.get_min().map(|(at_ms, _)| {
             // One millisecond more, since the clock is read in whole ones and keys never end early.
-            now + Duration::from_millis(at_ms.saturating_sub(now_ms()).saturating_add(1).min(60_000))
+            now + Duration::from_millis(
+                at_ms
+                    .saturating_sub(self.book.clock.now_ms())
+                    .saturating_add(1)
+                    .min(60_000),
+            )
         });
         let compaction = (!self.book.garbage.is_empty()).then_some(self.next_compaction);
         let settle = self.unsettled.map(|written| written + SETTLE_AFTER);
@@ -159,7 +159,7 @@ impl Writer {
 
     fn round(&mut self, group: Vec<Request>) {
         let shared = self.shared.clone();
-        let now_ms = now_ms();
+        let now_ms = self.book.clock.now_ms();
         let mut answers = Vec::with_capacity(group.len());
         let mut forks = Vec::new();
         let failed = shared.failed.lock().clone();

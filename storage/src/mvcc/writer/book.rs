@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet, Vector};
 
+use super::super::clock::Clock;
 use super::super::index::{Index, Version};
 use super::super::kv::Kv;
 use super::super::migrate::{self, MapStep};
 use super::super::record::{self, Header, Location};
-use super::now_ms;
 use crate::format;
 use crate::{Damage, StorageError};
 
@@ -26,8 +26,9 @@ pub(super) struct Garbage {
 }
 
 /// What the writer alone needs to know. Persistent, so that a fork costs nothing.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(in crate::mvcc) struct Bookkeeping {
+    pub(super) clock: Clock,
     /// In order of `since`.
     pub(super) garbage: Vector<Garbage>,
     pub(super) garbage_bytes: u64,
@@ -49,6 +50,18 @@ impl fmt::Debug for Bookkeeping {
 }
 
 impl Bookkeeping {
+    fn new(clock: Clock) -> Bookkeeping {
+        Bookkeeping {
+            clock,
+            garbage: Vector::new(),
+            garbage_bytes: 0,
+            records: 0,
+            expiries: OrdSet::new(),
+            expiry_of: OrdMap::new(),
+            times: Vector::new(),
+        }
+    }
+
     pub(super) fn record(
         &mut self,
         key: &Arc<str>,
@@ -112,12 +125,14 @@ fn chunk_len(kv: &dyn Kv) -> u32 {
     u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX)
 }
 
-/// Reads a store's settings and log headers. Migrates it when it is old, makes the settings when it `may_be_new` and has none. Changes
+/// Reads a store's settings and log headers. Migrates it when it is old, makes the settings when it `may_be_new` and has none; its time
+/// begins at `wall_ms`, or at the newest of the log when that is later. Changes
 /// that cannot be read are passed over and told. Fails with `Corrupt` when the settings or the order of the log are damaged.
 pub(in crate::mvcc) fn load(
     kv: &dyn Kv,
     steps: &[MapStep],
     may_be_new: bool,
+    wall_ms: u64,
 ) -> Result<Loaded, StorageError> {
     if kv.reader()?.get(record::META_RESTORING)?.is_some() {
         return Err(StorageError::Corrupt(
@@ -134,7 +149,7 @@ pub(in crate::mvcc) fn load(
         make_settings(kv, steps)?;
         return Ok(Loaded {
             index: Index::default(),
-            book: Bookkeeping::default(),
+            book: Bookkeeping::new(Clock::new(wall_ms, 0)),
             chunk_len: chunk_len(kv),
             damaged: Vec::new(),
         });
@@ -144,7 +159,8 @@ pub(in crate::mvcc) fn load(
         .ok_or_else(|| StorageError::Corrupt("the store's settings are incomplete".into()))?;
     let mut index = Index::starting_at(record::read_u64(&*reader, record::META_OLDEST)?.unwrap_or(0));
     let floor = record::read_u64(&*reader, record::META_REVISION)?.unwrap_or(0);
-    let mut book = Bookkeeping::default();
+    let mut book = Bookkeeping::new(Clock::new(wall_ms, 0));
+    let mut newest_ms = 0;
     let mut damaged = Vec::new();
     let mut last = None;
     // From the very first record to the settings, whatever the keys between say: a damaged one may sort elsewhere.
@@ -180,14 +196,16 @@ pub(in crate::mvcc) fn load(
         let key = index.shared_key(&header.key);
         let before = index.apply(&key, version);
         book.record(&key, version, before, header.expires_ms);
+        newest_ms = newest_ms.max(header.time_ms);
         book.sample_time(header.time_ms, at.rev, LOAD_SAMPLE_MS);
         index.revision = index.revision.max(at.rev);
         Ok(true)
     })?;
     index.revision = index.revision.max(index.oldest).max(floor);
+    book.clock = Clock::new(wall_ms, newest_ms);
     // The time the store was closed does not count against what it keeps: watchers resume after a long pause, too.
     if let Some((last, _)) = book.times.back().copied() {
-        let pause = now_ms().saturating_sub(last);
+        let pause = book.clock.now_ms().saturating_sub(last);
         book.times = book.times.iter().map(|(at, rev)| (at + pause, *rev)).collect();
     }
     Ok(Loaded {
