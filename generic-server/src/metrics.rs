@@ -289,40 +289,20 @@ impl Metrics {
                 value.load(Ordering::Relaxed),
             );
         }
-        family(
+        outcomes(
             &mut out,
             "authentication_attempts",
-            "counter",
             "Authentications by result.",
+            ["success", "failure", "error"],
+            &self.authentications,
         );
-        for (result, value) in ["success", "failure", "error"]
-            .into_iter()
-            .zip(&self.authentications)
-        {
-            sample(
-                &mut out,
-                "authentication_attempts",
-                &[("result", result)],
-                count(value),
-            );
-        }
-        family(
+        outcomes(
             &mut out,
             "authorization_attempts_total",
-            "counter",
             "Authorizations by result.",
+            ["allowed", "denied", "no-opinion"],
+            &self.authorizations,
         );
-        for (result, value) in ["allowed", "denied", "no-opinion"]
-            .into_iter()
-            .zip(&self.authorizations)
-        {
-            sample(
-                &mut out,
-                "authorization_attempts_total",
-                &[("result", result)],
-                count(value),
-            );
-        }
         for (name, help, value) in [
             (
                 "apiserver_request_panics_total",
@@ -440,6 +420,14 @@ fn find(all: &HashMap<u64, Vec<Arc<Series>>>, key: u64, labels: &Labels<'_>) -> 
     let wanted = values(labels);
     let same = |series: &&Arc<Series>| series.labels.iter().zip(wanted).all(|(a, b)| **a == *b);
     all.get(&key)?.iter().find(same).cloned()
+}
+
+/// A counter by result.
+fn outcomes(out: &mut String, name: &str, help: &str, results: [&str; 3], counts: &[AtomicU64; 3]) {
+    family(out, name, "counter", help);
+    for (result, value) in results.into_iter().zip(counts) {
+        sample(out, name, &[("result", result)], value.load(Ordering::Relaxed));
+    }
 }
 
 /// Begins a family: its help and type.

@@ -76,8 +76,23 @@ pub(crate) fn not_above_hundred(errors: &mut Errors, path: &FieldPath<'_>, value
     }
 }
 
+/// The counts in the status of a replica set or a replication controller.
+pub(crate) fn replica_counts(errors: &mut Errors, object: &Value) {
+    counts(
+        errors,
+        object,
+        &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+    );
+}
+
+/// The selector of a workload does not change.
+fn selector_stays(errors: &mut Errors, object: &Value, old: &Value) {
+    let path = FieldPath::new("spec");
+    errors.immutable(&path, "selector", object.dig("spec"), old.dig("spec"));
+}
+
 /// The counts in the status of a workload: none negative, none above the number of replicas.
-pub(crate) fn counts(errors: &mut Errors, object: &Value, keys: &[&str]) {
+fn counts(errors: &mut Errors, object: &Value, keys: &[&str]) {
     let path = FieldPath::new("status");
     let status = object.dig("status");
     let count = |key: &str| status.int(key).unwrap_or_default();

@@ -168,6 +168,11 @@ mod tests {
         check(&["storagemigration.k8s.io/v1beta1"], gates, false, true);
         check(&["api/beta=true"], gates, true, true);
         check(&["api/beta=true"], &[], true, false);
-        check(&["api/all=true", "coordination.k8s.io/v1beta1=false"], gates, false, true);
+        check(
+            &["api/all=true", "coordination.k8s.io/v1beta1=false"],
+            gates,
+            false,
+            true,
+        );
     }
 }

@@ -4,10 +4,10 @@ use machinery::FieldPath;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
 
-use super::{int_or_percent, not_above_hundred, not_decremented, size};
+use super::{int_or_percent, not_above_hundred, not_decremented, selector_stays, size};
 use crate::errors::Errors;
 use crate::groups::core::pod_template::{
-    always_running, default_template, parse, selected, validate_template, warnings,
+    always_running, default_template, parse, selected, validate_template, workload_warnings,
 };
 use crate::json::{Json, same};
 use crate::rules::Rules;
@@ -29,12 +29,7 @@ pub(crate) static RULES: Rules = Rules {
     },
     validate,
     validate_update: |errors, object, old| {
-        errors.immutable(
-            &FieldPath::new("spec"),
-            "selector",
-            object.dig("spec"),
-            old.dig("spec"),
-        );
+        selector_stays(errors, object, old);
         validate(errors, object);
     },
     validate_status: |errors, object, old| {
@@ -54,13 +49,7 @@ pub(crate) static RULES: Rules = Rules {
         }
         not_decremented(errors, object, old);
     },
-    warnings: |object, old| {
-        warnings(
-            "spec.template",
-            object.dig("spec.template"),
-            old.dig("spec.template"),
-        )
-    },
+    warnings: workload_warnings,
     ..Rules::PLAIN
 };
 

@@ -3,10 +3,10 @@
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use super::{counts, int_or_percent, not_above_hundred, not_decremented, size};
+use super::{counts, int_or_percent, not_above_hundred, not_decremented, selector_stays, size};
 use crate::errors::Errors;
 use crate::groups::core::pod_template::{
-    always_running, default_template, selected, selector, validate_template, warnings,
+    always_running, default_template, selected, selector, validate_template, workload_warnings,
 };
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
@@ -19,12 +19,7 @@ pub(crate) static RULES: Rules = Rules {
     validate,
     validate_update: |errors, object, old| {
         validate(errors, object);
-        errors.immutable(
-            &FieldPath::new("spec"),
-            "selector",
-            object.dig("spec"),
-            old.dig("spec"),
-        );
+        selector_stays(errors, object, old);
     },
     validate_status: |errors, object, old| {
         counts(
@@ -39,13 +34,7 @@ pub(crate) static RULES: Rules = Rules {
         );
         not_decremented(errors, object, old);
     },
-    warnings: |object, old| {
-        warnings(
-            "spec.template",
-            object.dig("spec.template"),
-            old.dig("spec.template"),
-        )
-    },
+    warnings: workload_warnings,
     ..Rules::PLAIN
 };
 

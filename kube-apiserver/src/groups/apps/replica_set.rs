@@ -4,10 +4,10 @@ use generic_server::registry::strategy::SelectableField;
 use machinery::FieldPath;
 use serde_json::Value;
 
-use super::counts;
 use super::deployment::replicated_template;
+use super::{replica_counts, selector_stays};
 use crate::errors::Errors;
-use crate::groups::core::pod_template::{default_template, warnings};
+use crate::groups::core::pod_template::{default_template, workload_warnings};
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -23,27 +23,10 @@ pub(crate) static RULES: Rules = Rules {
     validate,
     validate_update: |errors, object, old| {
         validate(errors, object);
-        errors.immutable(
-            &FieldPath::new("spec"),
-            "selector",
-            object.dig("spec"),
-            old.dig("spec"),
-        );
+        selector_stays(errors, object, old);
     },
-    validate_status: |errors, object, _| {
-        counts(
-            errors,
-            object,
-            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
-        );
-    },
-    warnings: |object, old| {
-        warnings(
-            "spec.template",
-            object.dig("spec.template"),
-            old.dig("spec.template"),
-        )
-    },
+    validate_status: |errors, object, _| replica_counts(errors, object),
+    warnings: workload_warnings,
     fields: || vec![SelectableField::path("status.replicas")],
     ..Rules::PLAIN
 };

@@ -8,7 +8,7 @@ use super::{counts, int_or_percent, not_above_hundred, not_decremented, size};
 use crate::errors::Errors;
 use crate::groups::core::persistent_volume_claim;
 use crate::groups::core::pod_template::{
-    always_running, default_template, selected, selector, validate_template, warnings,
+    always_running, default_template, selected, selector, validate_template, workload_warnings,
 };
 use crate::json::{Json, same};
 use crate::rules::Rules;
@@ -33,13 +33,7 @@ pub(crate) static RULES: Rules = Rules {
         );
         not_decremented(errors, object, old);
     },
-    warnings: |object, old| {
-        warnings(
-            "spec.template",
-            object.dig("spec.template"),
-            old.dig("spec.template"),
-        )
-    },
+    warnings: workload_warnings,
     ..Rules::PLAIN
 };
 

@@ -130,6 +130,12 @@ pub(crate) fn always_running(errors: &mut Errors, path: &FieldPath<'_>, template
     }
 }
 
+/// Warnings for a workload whose template is new or changed.
+pub(crate) fn workload_warnings(object: &Value, old: &Value) -> Vec<String> {
+    let path = "spec.template";
+    warnings(path, object.dig(path), old.dig(path))
+}
+
 /// Warnings for a template that changed.
 pub(crate) fn warnings(prefix: &str, template: &Value, old: &Value) -> Vec<String> {
     match !old.is_null() && crate::json::same(template, old) {

@@ -5,9 +5,9 @@ use machinery::selector::LabelSelector;
 use machinery::{FieldPath, Map};
 use serde_json::Value;
 
-use super::pod_template::{always_running, default_template, selected, validate_template, warnings};
+use super::pod_template::{always_running, default_template, selected, validate_template, workload_warnings};
 use crate::errors::Errors;
-use crate::groups::apps::counts;
+use crate::groups::apps::replica_counts;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -18,20 +18,8 @@ pub(crate) static RULES: Rules = Rules {
     default,
     validate,
     validate_update: |errors, object, _| validate(errors, object),
-    validate_status: |errors, object, _| {
-        counts(
-            errors,
-            object,
-            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
-        );
-    },
-    warnings: |object, old| {
-        warnings(
-            "spec.template",
-            object.dig("spec.template"),
-            old.dig("spec.template"),
-        )
-    },
+    validate_status: |errors, object, _| replica_counts(errors, object),
+    warnings: workload_warnings,
     fields: || vec![SelectableField::path("status.replicas")],
     ..Rules::PLAIN
 };
