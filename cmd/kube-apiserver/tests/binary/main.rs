@@ -18,11 +18,16 @@ use tokio::process::{Child, Command};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn command(dir: &Path, more: &[&str]) -> Command {
+    command_on(dir, 0, more)
+}
+
+fn command_on(dir: &Path, port: u16, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kube-apiserver"));
     command
         .arg("--data-dir")
         .arg(dir)
-        .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
+        .args(["--bind-address", "127.0.0.1", "--secure-port"])
+        .arg(port.to_string())
         .args(more)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -32,12 +37,17 @@ fn command(dir: &Path, more: &[&str]) -> Command {
 
 /// Starts the server and waits for its greeting.
 async fn start(dir: &Path) -> (Child, Client) {
+    start_on(dir, 0, &[]).await
+}
+
+/// The same on a port and with more flags.
+async fn start_on(dir: &Path, port: u16, more: &[&str]) -> (Child, Client) {
     // The log is a file: a pipe that nobody reads would fill.
     let log = std::fs::File::options()
         .create(true)
         .append(true)
         .open(dir.join("server.log"));
-    let mut child = command(dir, &[])
+    let mut child = command_on(dir, port, more)
         .stderr(log.expect("a log file"))
         .spawn()
         .expect("the binary runs");

@@ -1,6 +1,6 @@
-//! Restarts under a stream of writes that something stored refuses: none slips through, from the first answer on.
+//! Restarts under a stream of writes that something stored refuses: none slips through, from the first answer on, whether the server
+//! was stopped or killed.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,10 @@ use std::time::Duration;
 use control_plane::ControlPlane;
 use serde_json::{Value, json};
 use test_support::{Client, eventually};
+use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
+
+use super::start_on;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -25,20 +28,31 @@ fn rounds() -> usize {
     asked.and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
-async fn start(dir: &Path, port: u16) -> ControlPlane {
+async fn start(dir: &Path) -> ControlPlane {
     let builder = ControlPlane::builder()
         .on_free_port()
         .data_dir(dir)
-        .with(|options| {
-            options.secure_port = port;
-            options.min_free_disk_mib = 1;
-        });
+        .with(|options| options.min_free_disk_mib = 1);
     builder.start().await.expect("the control plane starts")
 }
 
 /// Admission rules of creates of config maps.
 fn rules() -> Value {
     json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}])
+}
+
+/// Ends a server as its operator does, or as the kernel does when memory runs out.
+async fn end(mut child: Child, killed: bool) {
+    if killed {
+        child.kill().await.expect("killed");
+        return;
+    }
+    let pid = child.id().expect("it runs").to_string();
+    let asked = Command::new("kill").args(["-TERM", &pid]).status().await;
+    assert!(asked.is_ok_and(|status| status.success()));
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+    let status = ended.expect("it ends in time").expect("a status");
+    assert!(status.success(), "{status}");
 }
 
 fn policy(name: &str, expression: &str) -> [(String, Value); 2] {
@@ -220,14 +234,14 @@ async fn stream_of_readiness(
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_slips_through_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut plane = start(dir.path(), 0).await;
-    let address: SocketAddr = plane.address();
-    let admin = Client::from_kubeconfig(plane.kubeconfig().as_bytes());
-    let probes: Vec<Arc<Probe>> = prepare(&admin, plane.ca_certificate())
-        .await
-        .into_iter()
-        .map(Arc::new)
-        .collect();
+    let flags = ["--min-free-disk-mib=1"];
+    let (mut child, admin) = start_on(dir.path(), 0, &flags).await;
+    let text = std::fs::read_to_string(dir.path().join("admin.kubeconfig")).expect("a kubeconfig");
+    let (_, port) = text.split_once("https://127.0.0.1:").expect("an address");
+    let digits: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let port: u16 = digits.parse().expect("a port");
+    let ca = std::fs::read_to_string(dir.path().join("pki/ca.crt")).expect("an authority");
+    let probes: Vec<Arc<Probe>> = prepare(&admin, &ca).await.into_iter().map(Arc::new).collect();
     // Admission configuration takes effect a moment after it is written; a restart is what this test is about.
     for probe in &probes {
         eventually(probe.what, || async {
@@ -242,7 +256,7 @@ async fn nothing_slips_through_a_restart() {
         let stop = Arc::new(AtomicBool::new(false));
         let mut streams = JoinSet::new();
         let mut counts = Vec::new();
-        plane.stop().await;
+        end(child, round % 2 == 1).await;
         std::fs::remove_file(&kubeconfig).expect("a kubeconfig");
         for probe in &probes {
             let count = Arc::new(AtomicUsize::new(0));
@@ -257,7 +271,7 @@ async fn nothing_slips_through_a_restart() {
             stop.clone(),
         ));
         counts.push(count);
-        plane = start(dir.path(), address.port()).await;
+        (child, _) = start_on(dir.path(), port, &flags).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while counts.iter().any(|count| count.load(Ordering::Relaxed) < 3) {
             if let Some(ended) = streams.try_join_next() {
@@ -274,13 +288,13 @@ async fn nothing_slips_through_a_restart() {
             ended.unwrap_or_else(|error| panic!("round {round}: {error}"));
         }
     }
-    plane.stop().await;
+    end(child, false).await;
 }
 
 #[tokio::test]
 async fn configuration_that_cannot_be_read_refuses_writes_and_readiness() {
     let dir = tempfile::tempdir().expect("a directory");
-    let plane = start(dir.path(), 0).await;
+    let plane = start(dir.path()).await;
     let key = "/registry/validatingwebhookconfigurations/broken".to_string();
     let put = storage::Op::Put {
         key,
@@ -294,7 +308,7 @@ async fn configuration_that_cannot_be_read_refuses_writes_and_readiness() {
     plane.engine().commit(txn).await.expect("a write");
     plane.stop().await;
 
-    let plane = start(dir.path(), 0).await;
+    let plane = start(dir.path()).await;
     let admin = Client::from_kubeconfig(plane.kubeconfig().as_bytes());
     let ready = admin.get("/readyz?verbose").await;
     let text = String::from_utf8_lossy(&ready.body);
