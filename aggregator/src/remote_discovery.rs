@@ -1,5 +1,6 @@
 //! Discovery of remote servers: read in the background, within bounds, and turned into what discovery publishes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -306,6 +307,7 @@ fn of_legacy(document: &Value, spec: &RemoteSpec) -> Option<VersionDiscovery> {
     }
     let list = document.get("resources")?.as_array()?;
     let mut resources: Vec<Value> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for resource in list {
         let name = meta::dig_str(resource, &["name"]);
         let text = |key: &str| meta::dig_str(resource, &[key]);
@@ -313,10 +315,8 @@ fn of_legacy(document: &Value, spec: &RemoteSpec) -> Option<VersionDiscovery> {
         let verbs = resource.get("verbs").cloned().unwrap_or_else(|| json!([]));
         if let Some((parent, subresource)) = name.split_once('/') {
             let one = json!({"subresource": subresource, "responseKind": kind, "verbs": verbs});
-            let known = resources
-                .iter_mut()
-                .find(|r| meta::dig_str(r, &["resource"]) == parent);
-            if let Some(parent) = known {
+            let known = places.get(parent).copied();
+            if let Some(parent) = known.and_then(|at| resources.get_mut(at)) {
                 match parent.get_mut("subresources").and_then(Value::as_array_mut) {
                     Some(all) => all.push(one),
                     None => parent["subresources"] = json!([one]),
@@ -337,6 +337,8 @@ fn of_legacy(document: &Value, spec: &RemoteSpec) -> Option<VersionDiscovery> {
                 one.insert(key.into(), value.clone());
             }
         }
+        // Of resources with one name the first has the subresources.
+        places.entry(name).or_insert(resources.len());
         resources.push(Value::Object(one));
     }
     Some(published(spec, Some(resources.into()), false))

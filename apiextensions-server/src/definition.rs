@@ -3,6 +3,7 @@
 //! The costly parts (schemas, columns, rules) are in [`Serving`], compiled per version on first use and dropped when idle; both a
 //! new [`Definition`] of an unchanged spec and requests under way share it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,13 +67,12 @@ pub(crate) struct Facts {
 impl Facts {
     /// The selectable fields of all versions, which the store indexes.
     pub(crate) fn indexed_fields(&self) -> Vec<&str> {
-        let mut fields: Vec<&str> = Vec::new();
-        for field in self.versions.iter().flat_map(|v| &v.selectable) {
-            if !fields.contains(&field.as_str()) {
-                fields.push(field);
-            }
-        }
+        let mut seen = HashSet::new();
+        let fields = self.versions.iter().flat_map(|v| &v.selectable);
         fields
+            .map(String::as_str)
+            .filter(|field| seen.insert(*field))
+            .collect()
     }
 }
 

@@ -3,6 +3,8 @@
 //! Names are unique per group: one set for plurals, singulars and short names, one for kinds and list kinds. What another
 //! CRD has been given is taken; the rest of the group is read from an index, so the cost does not grow with the number of CRDs.
 
+use std::collections::HashSet;
+
 use machinery::go;
 use serde_json::{Value, json};
 
@@ -74,10 +76,12 @@ pub(crate) fn decide(crd: &Value, claims: &dyn Claims) -> Naming {
     };
     let (wanted, ours) = (names(requested), names(current));
     if wanted != ours {
+        let known: HashSet<&String> = ours.iter().collect();
         let mut faults: Vec<String> = Vec::new();
-        for name in wanted.iter().filter(|n| !ours.contains(n)) {
+        let mut seen = HashSet::new();
+        for name in wanted.iter().filter(|n| !known.contains(n)) {
             if let Err(why) = fresh(name, "", |n| claims.resource(n))
-                && !faults.contains(&why)
+                && seen.insert(why.clone())
             {
                 faults.push(why);
             }

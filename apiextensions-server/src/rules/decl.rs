@@ -1,5 +1,7 @@
 //! CEL declarations of a schema. Mirrors `k8s.io/apiserver/pkg/cel/common/schemas.go`.
 
+use std::collections::HashSet;
+
 use kube_cel::{DeclType, FieldDecl, ListType};
 use serde_json::Value;
 
@@ -69,7 +71,7 @@ fn object(s: Props<'_>, root: bool) -> Option<DeclType> {
         let of = declare(values, values.embedded())?;
         return Some(DeclType::map(of, limit(s, "maxProperties")));
     }
-    let required: Vec<&str> = s.strings("required").collect();
+    let required: HashSet<&str> = s.strings("required").collect();
     let mut fields = Vec::new();
     for (name, property) in s.schemas("properties") {
         if root && matches!(name, "kind" | "apiVersion" | "metadata") {
@@ -79,7 +81,7 @@ fn object(s: Props<'_>, root: bool) -> Option<DeclType> {
             continue;
         };
         let has_default = property.get("default").is_some();
-        fields.push(FieldDecl::new(name, decl).required(required.contains(&name), has_default));
+        fields.push(FieldDecl::new(name, decl).required(required.contains(name), has_default));
     }
     if root {
         let names = ["name", "generateName"].map(|n| FieldDecl::new(n, DeclType::string()));
@@ -89,7 +91,7 @@ fn object(s: Props<'_>, root: bool) -> Option<DeclType> {
             ("apiVersion", DeclType::string()),
             ("metadata", metadata),
         ] {
-            fields.push(FieldDecl::new(name, decl).required(required.contains(&name), false));
+            fields.push(FieldDecl::new(name, decl).required(required.contains(name), false));
         }
     }
     Some(DeclType::object("object", fields))

@@ -213,9 +213,11 @@ impl RuleTree {
             }
             Value::Array(items) => {
                 let Some(tree) = &self.items else { return Ok(()) };
-                let old = old.and_then(Value::as_array);
+                let old = old.and_then(Value::as_array).map(|old| self.by_keys(old));
                 for (i, item) in items.iter().enumerate() {
-                    let old = old.and_then(|o| self.counterpart(item, o));
+                    let old = old
+                        .as_ref()
+                        .and_then(|old| old.get(&self.keys_of(item)?).copied());
                     tree.visit(&path.index(i), item, old, below(item, old), run)?;
                 }
             }
@@ -224,13 +226,29 @@ impl RuleTree {
         Ok(())
     }
 
-    /// The item of the old list with the same keys.
-    fn counterpart<'o>(&self, item: &Value, old: &'o [Value]) -> Option<&'o Value> {
+    /// The items of a list by their keys; of those with the same ones the first.
+    fn by_keys<'o>(&self, list: &'o [Value]) -> HashMap<String, &'o Value> {
+        let mut items = HashMap::new();
+        for item in list {
+            if let Some(keys) = self.keys_of(item) {
+                items.entry(keys).or_insert(item);
+            }
+        }
+        items
+    }
+
+    /// The keys of a list's item as one text, if it has an identity.
+    fn keys_of(&self, item: &Value) -> Option<String> {
         if self.keys.is_empty() || !item.is_object() {
             return None;
         }
-        old.iter()
-            .find(|o| o.is_object() && self.keys.iter().all(|k| o.get(k) == item.get(k)))
+        #[cfg(test)]
+        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+        let texts = self
+            .keys
+            .iter()
+            .map(|key| item.get(key).map(Value::to_string).unwrap_or_default());
+        Some(texts.collect::<Vec<_>>().join(","))
     }
 
     fn here(
@@ -391,4 +409,65 @@ fn bind<'v>(
         (None, false) => {}
     }
     Ok(bindings)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::json;
+
+    use super::*;
+
+    thread_local! {
+        /// How often an item's keys were looked at.
+        pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn tree() -> RuleTree {
+        let item = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "n": {"type": "integer"}},
+            "required": ["n"], "x-kubernetes-validations": [{"rule": "self.n >= oldSelf.n", "message": "n shrinks"}]});
+        let schema = json!({"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"]});
+        RuleTree::compile(Props::new(&schema)).expect("it has rules")
+    }
+
+    #[test]
+    fn items_are_paired_by_all_their_keys() {
+        #[track_caller]
+        fn check(new: Value, old: Value, expected: &[&str]) {
+            let outcome = tree().evaluate(&FieldPath::new("list"), &new, Some(&old), false);
+            let found: Vec<&str> = outcome.errors.iter().map(|error| &*error.field).collect();
+            assert_eq!(found, expected);
+        }
+        let item = |a: Value, b: Value, n: u32| json!({"a": a, "b": b, "n": n});
+        let old = json!([item(json!("x"), json!(1), 5), item(json!("x"), json!(2), 1), {"a": "y", "n": 5}]);
+        check(
+            json!([item(json!("x"), json!(2), 1), item(json!("x"), json!(1), 4)]),
+            old.clone(),
+            &["list[1]"],
+        );
+        check(
+            json!([item(json!("x"), json!(3), 0), item(json!("1"), json!("x"), 0)]),
+            old.clone(),
+            &[],
+        );
+        check(json!([{"a": "y", "n": 4}, {"b": 1, "n": 0}]), old, &["list[0]"]);
+    }
+
+    #[test]
+    fn each_item_is_looked_at_once() {
+        let tree = tree();
+        let list = |count: usize| -> Value {
+            (0..count)
+                .map(|a| json!({"a": a.to_string(), "b": 1, "n": 1}))
+                .collect()
+        };
+        for count in [100, 200] {
+            let (new, old) = (list(count), list(count));
+            LOOKED_AT.set(0);
+            let outcome = tree.evaluate(&FieldPath::new("list"), &new, Some(&old), false);
+            assert!(outcome.errors.is_empty());
+            assert_eq!(LOOKED_AT.get(), 2 * count);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! DELETE: preconditions, grace, finalizers, propagation; removed at once or marked for those who have to finish first.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use machinery::time::{GoDuration, Timestamp};
@@ -313,6 +314,7 @@ fn finalizers_for(call: &WriteCall<'_>, object: &Value, options: &DeleteOptions)
     if foreground {
         new.push(FOREGROUND);
     }
-    let same = new.len() == old.len() && new.iter().all(|f| old.contains(f));
+    let known: HashSet<&str> = old.iter().copied().collect();
+    let same = new.len() == old.len() && new.iter().all(|f| known.contains(f));
     (!same).then(|| new.into_iter().map(String::from).collect())
 }

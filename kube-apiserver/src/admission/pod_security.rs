@@ -127,6 +127,7 @@ fn matters(pod: &Value, old: &Value) -> bool {
         }
     }
     let before = list(old, "spec.ephemeralContainers");
+    let before: HashSet<&(String, String)> = before.iter().collect();
     let new = list(pod, "spec.ephemeralContainers");
     new.iter().any(|container| !before.contains(container))
 }

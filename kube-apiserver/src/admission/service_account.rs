@@ -1,5 +1,7 @@
 //! ServiceAccount: every pod runs as a service account that exists, and gets its token and its pull secrets.
 
+use std::collections::HashSet;
+
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use machinery::{GroupVersionResource, meta};
@@ -152,7 +154,9 @@ fn secrets_of_containers(pod: &Value) -> Vec<(String, String)> {
 /// The first secret that the service account does not list.
 fn outside(account: &Value, pod: &Value) -> Option<String> {
     let who = meta::name(account);
-    let allowed = |name: &str| account.list("secrets").iter().any(|s| s.text("name") == name);
+    let names = |key: &str| -> HashSet<&str> { account.list(key).iter().map(|s| s.text("name")).collect() };
+    let secrets = names("secrets");
+    let allowed = |name: &str| secrets.contains(name);
     for volume in pod.list("spec.volumes").iter().filter(|v| v.has("secret")) {
         let name = volume.text("secret.secretName");
         if !allowed(name) {
@@ -168,10 +172,10 @@ fn outside(account: &Value, pod: &Value) -> Option<String> {
             ));
         }
     }
-    let pull = account.list("imagePullSecrets");
+    let pull = names("imagePullSecrets");
     for (index, secret) in pod.list("spec.imagePullSecrets").iter().enumerate() {
         let name = secret.text("name");
-        if !pull.iter().any(|s| s.text("name") == name) {
+        if !pull.contains(name) {
             return Some(format!(
                 "imagePullSecrets[{index}].name=\"{name}\" is not allowed because service account {who} does not reference that imagePullSecret"
             ));

@@ -1,5 +1,7 @@
 //! The references of pods and volumes, read off their JSON.
 
+use std::collections::HashMap;
+
 use machinery::meta;
 use serde_json::Value;
 
@@ -59,8 +61,13 @@ pub(crate) fn all_of_pod(pod: &Value) -> Vec<(Kind, Key)> {
     for volume in spec.list("volumes") {
         references.of_volume(volume, meta::name(pod));
     }
+    let statuses = pod.list("status.resourceClaimStatuses").iter().rev();
+    // Of statuses with one name the first counts.
+    let made: HashMap<&str, &str> = statuses
+        .map(|status| (status.text("name"), status.text("resourceClaimName")))
+        .collect();
     for claim in spec.list("resourceClaims") {
-        references.add(Kind::ResourceClaim, resource_claim(pod, claim));
+        references.add(Kind::ResourceClaim, resource_claim(claim, &made));
     }
     let extended = pod.text("status.extendedResourceClaimStatus.resourceClaimName");
     references.add(Kind::ResourceClaim, extended);
@@ -112,17 +119,14 @@ pub(crate) fn ephemeral_claim(pod: &str, volume: &str) -> String {
     format!("{pod}-{volume}")
 }
 
-/// The claim that a pod's entry stands for: named by the spec, or made of a template and then named by the status.
-fn resource_claim<'a>(pod: &'a Value, entry: &'a Value) -> &'a str {
+/// The claim that a pod's entry stands for: named by the spec, or made of a template and then named by the status. `made` is what the
+/// status says, by the entries' names.
+fn resource_claim<'a>(entry: &'a Value, made: &HashMap<&str, &'a str>) -> &'a str {
     let named = entry.text("resourceClaimName");
     if !named.is_empty() || !entry.has("resourceClaimTemplateName") {
         return named;
     }
-    let statuses = pod.list("status.resourceClaimStatuses");
-    let status = statuses
-        .iter()
-        .find(|status| status.text("name") == entry.text("name"));
-    status.map_or("", |status| status.text("resourceClaimName"))
+    made.get(entry.text("name")).copied().unwrap_or_default()
 }
 
 /// The secrets of a volume that kubelets read.

@@ -1,5 +1,6 @@
 //! The collector's writes to objects, here and on aggregated servers: reads the newest state, deletes, and changes metadata.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use generic_server::ApiError;
@@ -164,10 +165,11 @@ fn written(done: Result<(), ApiError>) -> Result<Written, ApiError> {
 
 /// Takes owner references away.
 pub(super) async fn release(client: &Client, node: &Node, owners: &[&str]) -> Result<Written, ApiError> {
+    let owners: HashSet<&str> = owners.iter().copied().collect();
     edit(client, node, |object| {
         let rest: Vec<Value> = meta::owner_references(object)
             .iter()
-            .filter(|r| !owners.contains(&meta::dig_str(r, &["uid"])))
+            .filter(|r| !owners.contains(meta::dig_str(r, &["uid"])))
             .cloned()
             .collect();
         let rest = if rest.is_empty() { Value::Null } else { rest.into() };
