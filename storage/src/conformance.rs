@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod history;
+mod linearizable;
 mod ranges;
 mod recorder;
 mod transactions;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use self::linearizable::{Action, History, Operation, Outcome as Ending, is_linearizable};
 pub use self::recorder::Recorder;
 use crate::{Guard, KeyValue, Op, Outcome, RangeRequest, Revision, Store, Txn};
 

@@ -9,12 +9,14 @@ mod directory;
 mod faults;
 mod full;
 mod growth;
+mod linearizable;
 mod migration;
 mod model;
 mod operations;
 mod owner;
 mod restart;
 mod sled_blobs;
+mod sled_full;
 mod torture;
 
 use std::path::Path;

@@ -4,6 +4,7 @@
 //! should fail.
 
 mod etcd;
+mod proxy;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use etcd::{Cluster, Etcd};
+pub use proxy::Proxy;
 
 /// How long a program may take to listen.
 const PATIENCE: Duration = Duration::from_secs(60);
