@@ -152,7 +152,10 @@ fn is_lock(error: &std::io::Error) -> bool {
 
 fn failed(doing: &str, error: sled::Error) -> StorageError {
     match error {
-        sled::Error::Corruption { .. } => StorageError::Corrupt(format!("{doing}: {error}")),
+        // No version of sled but this one has ever been used here: what claims to be of another is damaged.
+        sled::Error::Corruption { .. } | sled::Error::Unsupported(_) => {
+            StorageError::Corrupt(format!("{doing}: {error}"))
+        }
         sled::Error::Io(source) if source.kind() == std::io::ErrorKind::StorageFull => {
             StorageError::NoSpace(format!("{doing}: {source}"))
         }
