@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use machinery::GroupResource;
 use machinery::go;
 use ring::digest;
@@ -182,6 +183,34 @@ impl Encryption {
         for kms in &self.current.load().kms {
             self.tasks.spawn("kms provider", Kms::follow(Arc::downgrade(kms)));
         }
+    }
+
+    /// What a stored value was, for those who know values by their keys alone: whichever of the transformers reads it. Asks a KMS plugin
+    /// for the key where that is needed.
+    ///
+    /// # Errors
+    /// Why none of them does.
+    pub async fn decrypt(&self, key: &str, stored: &Bytes) -> Result<Bytes, TransformError> {
+        let loaded = self.current.load_full();
+        let mut why = None;
+        for transformers in loaded.by_resource.values() {
+            let fits = |prefix: &[u8]| !prefix.is_empty();
+            if !transformers.prefix_of(stored).is_some_and(fits) {
+                continue;
+            }
+            let mut read = transformers.read(stored, key.as_bytes());
+            if matches!(read, Err(TransformError::KeyNeeded)) {
+                read = match transformers.prepare(stored).await {
+                    Ok(()) => transformers.read(stored, key.as_bytes()),
+                    Err(error) => Err(error),
+                };
+            }
+            match read {
+                Ok(plain) => return Ok(plain.data),
+                Err(error) => why = Some(error),
+            }
+        }
+        Err(why.unwrap_or_else(|| TransformError::Failed("no matching prefix found".into())))
     }
 
     /// The transformers of a resource now: its own, else its group's, else everything's. `None`: values are as they are.

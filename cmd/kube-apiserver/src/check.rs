@@ -40,7 +40,7 @@ impl ScrubCommand {
             "sled" => EngineKind::Sled,
             _ => EngineKind::Redb,
         };
-        let found = store::of_directory(&directory, kind).await?;
+        let found = store::of_directory(&directory, kind, store::Keys::default()).await?;
         found.outcome()
     }
 }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use generic_server::encryption::Encryption;
+use generic_server::spawn::Tasks;
 use serde_json::Value;
 use storage::{EngineKind, OpenOptions, RangeRequest, StorageError, Store};
 
@@ -13,7 +16,7 @@ use crate::StartError;
 use crate::config::{Config, Engine, Etcd};
 use crate::stages::engines;
 
-/// How values begin that are encrypted at rest. Without their keys no more is known of them.
+/// How values begin that are encrypted at rest.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// How values in protobuf begin.
 const ENVELOPE: &[u8] = b"k8s\0";
@@ -22,15 +25,54 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Keys that are asked of a cluster at a time.
 const PAGE: usize = 1_000;
 
+/// The keys that stored values are encrypted with, where a configuration names them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keys(Option<Arc<Encryption>>);
+
+/// What a value is once it is decrypted.
+#[derive(Debug)]
+enum Opened {
+    Plain(Bytes),
+    Decrypted(Bytes),
+    /// There are no keys.
+    Sealed,
+    /// None of the keys reads it.
+    Unreadable(String),
+}
+
+impl Keys {
+    async fn open(&self, key: &str, stored: &Bytes) -> Opened {
+        match (&self.0, stored.starts_with(ENCRYPTED)) {
+            (_, false) => Opened::Plain(stored.clone()),
+            (None, true) => Opened::Sealed,
+            (Some(encryption), true) => match encryption.decrypt(key, stored).await {
+                Ok(plain) => Opened::Decrypted(plain),
+                Err(error) => Opened::Unreadable(error.to_string()),
+            },
+        }
+    }
+}
+
 pub(super) async fn look(config: &Config, found: &mut Found) {
+    let tasks = Tasks::new();
+    let encryption = match &config.encryption {
+        // A file that does not hold is told of where files are.
+        Some(file) => Encryption::load(&file.file, false, &tasks).await.ok(),
+        None => None,
+    };
+    look_with(config, Keys(encryption), found).await;
+    tasks.stop(Duration::ZERO).await;
+}
+
+async fn look_with(config: &Config, keys: Keys, found: &mut Found) {
     let outcome = match (&config.storage.engine, &config.data_dir) {
-        (Engine::Etcd(etcd), _) => of_cluster(etcd, &config.storage.prefix).await,
+        (Engine::Etcd(etcd), _) => of_cluster(etcd, &config.storage.prefix, &keys).await,
         (Engine::Embedded { kind, .. }, Some(directory)) if *kind != EngineKind::Memory => {
             if !directory.join(kind.name()).exists() {
                 found.tell("there is no store yet; a start makes one");
                 return;
             }
-            of_directory(directory, *kind).await
+            of_directory(directory, *kind, keys).await
         }
         _ => return,
     };
@@ -44,15 +86,22 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
 }
 
 /// Reads the store of a data directory that no server uses.
-pub(super) async fn of_directory(directory: &Path, kind: EngineKind) -> Result<Found, StartError> {
+pub(super) async fn of_directory(
+    directory: &Path,
+    kind: EngineKind,
+    keys: Keys,
+) -> Result<Found, StartError> {
     let options = OpenOptions {
         engine: kind,
         dir: Some(directory.join(kind.name())),
         ..OpenOptions::default()
     };
+    let runtime = tokio::runtime::Handle::current();
     let read = tokio::task::spawn_blocking(move || {
         let mut values = Values::default();
-        let report = storage::scrub_with(&options, &mut |key, value| values.see(key, value));
+        let report = storage::scrub_with(&options, &mut |key, value| {
+            values.see(key, value.map(|value| runtime.block_on(keys.open(key, value))));
+        });
         report.map(|report| (report, values))
     });
     let (report, values) = read
@@ -88,7 +137,7 @@ pub(super) async fn of_directory(directory: &Path, kind: EngineKind) -> Result<F
 }
 
 /// Reads what a cluster has under the prefix.
-async fn of_cluster(etcd: &Etcd, prefix: &str) -> Result<Found, StartError> {
+async fn of_cluster(etcd: &Etcd, prefix: &str, keys: &Keys) -> Result<Found, StartError> {
     let mut sets: Vec<&[String]> = vec![&etcd.servers];
     sets.extend(etcd.overrides.iter().map(|(_, servers)| servers.as_slice()));
     sets.sort_unstable();
@@ -96,7 +145,7 @@ async fn of_cluster(etcd: &Etcd, prefix: &str) -> Result<Found, StartError> {
     let mut found = Found::default();
     for servers in sets {
         let engine = engines::open_etcd(etcd, servers)?;
-        let read = values_of(&*engine, prefix).await;
+        let read = values_of(&*engine, prefix, keys).await;
         engine.shutdown().await;
         let values = read.map_err(|source| StartError::Store {
             place: servers.join(","),
@@ -108,7 +157,7 @@ async fn of_cluster(etcd: &Etcd, prefix: &str) -> Result<Found, StartError> {
     Ok(found)
 }
 
-async fn values_of(engine: &dyn Store, prefix: &str) -> Result<Values, StorageError> {
+async fn values_of(engine: &dyn Store, prefix: &str, keys: &Keys) -> Result<Values, StorageError> {
     let mut values = Values::default();
     let mut start = None;
     let mut at = None;
@@ -127,7 +176,7 @@ async fn values_of(engine: &dyn Store, prefix: &str) -> Result<Values, StorageEr
         })??;
         at.get_or_insert(page.revision);
         for kv in &page.kvs {
-            values.see(&kv.key, Some(&kv.value));
+            values.see(&kv.key, Some(keys.open(&kv.key, &kv.value).await));
         }
         match page.kvs.last().filter(|_| page.kvs.len() >= PAGE) {
             Some(last) => start = Some(format!("{}\0", last.key)),
@@ -139,17 +188,30 @@ async fn values_of(engine: &dyn Store, prefix: &str) -> Result<Values, StorageEr
 /// The kinds of values that are no objects, by key.
 #[derive(Debug, Default)]
 struct Values {
-    bad: BTreeMap<String, &'static str>,
-    encrypted: u64,
+    bad: BTreeMap<String, String>,
+    decrypted: u64,
+    sealed: u64,
     seen: u64,
 }
 
 impl Values {
     /// The newest value of a key, `None` when it has been deleted.
-    fn see(&mut self, key: &str, value: Option<&Bytes>) {
+    fn see(&mut self, key: &str, value: Option<Opened>) {
         self.seen += 1;
-        self.encrypted += u64::from(value.is_some_and(|value| value.starts_with(ENCRYPTED)));
-        match value.and_then(|value| fault(key, value)) {
+        let fault = match value {
+            None => None,
+            Some(Opened::Plain(value)) => fault(key, &value).map(String::from),
+            Some(Opened::Decrypted(value)) => {
+                self.decrypted += 1;
+                fault(key, &value).map(String::from)
+            }
+            Some(Opened::Sealed) => {
+                self.sealed += 1;
+                None
+            }
+            Some(Opened::Unreadable(why)) => Some(format!("the value cannot be decrypted: {why}")),
+        };
+        match fault {
             Some(why) => {
                 self.bad.insert(key.to_string(), why);
             }
@@ -164,10 +226,13 @@ impl Values {
         for (key, why) in &self.bad {
             found.fault(format!("{key}: {why}"));
         }
-        if self.encrypted > 0 {
+        if self.decrypted > 0 {
+            found.tell(format!("{} encrypted values were decrypted", self.decrypted));
+        }
+        if self.sealed > 0 {
             found.tell(format!(
-                "{} encrypted values were read and not decrypted",
-                self.encrypted
+                "{} encrypted values were read and not decrypted, since there are no keys: `check` takes them from --encryption-provider-config",
+                self.sealed
             ));
         }
     }
@@ -176,7 +241,7 @@ impl Values {
 /// Why a value is no object. What is none by its key is not looked at: leases of servers, and the numbers of compactions.
 fn fault(key: &str, value: &[u8]) -> Option<&'static str> {
     let object = key.starts_with('/') && !key.contains("/masterleases/");
-    if !object || value.starts_with(ENCRYPTED) {
+    if !object {
         return None;
     }
     if value.starts_with(ENVELOPE) {

@@ -164,3 +164,54 @@ async fn flags_and_files_are_looked_at() {
     }
     assert_eq!(check(memory()).await.expect("nothing is wrong"), "");
 }
+
+fn encryption(dir: &Path, secret: &str) -> Option<std::path::PathBuf> {
+    let file = dir.join("encryption.yaml");
+    let text = json!({"kind": "EncryptionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1", "resources": [
+        {"resources": ["secrets"], "providers": [
+            {"aesgcm": {"keys": [{"name": "k", "secret": secret}]}}, {"identity": {}},
+        ]},
+    ]});
+    std::fs::write(&file, text.to_string()).expect("a file");
+    Some(file)
+}
+
+#[tokio::test]
+async fn encrypted_values_are_looked_at_with_their_keys() {
+    use storage::encryption::{AesGcm, Transformer};
+    let dir = tempfile::tempdir().expect("a directory");
+    let cipher = AesGcm::new(b"0123456789abcdef").expect("a key");
+    let seal = |key: &str, plain: &[u8]| {
+        let sealed = cipher.write(plain, key.as_bytes()).expect("sealed");
+        [&b"k8s:enc:aesgcm:v1:k:"[..], &sealed].concat()
+    };
+    let (good, bad) = ("/registry/secrets/a/good", "/registry/secrets/a/bad");
+    let (sound, broken) = (seal(good, &map("good", "x")), seal(bad, b"{\"kind\":"));
+    store(dir.path(), &[(good, &sound), (bad, &broken)]).await;
+
+    let told = check(options(dir.path()))
+        .await
+        .expect("nothing is known to be wrong");
+    assert!(
+        told.contains("2 encrypted values were read and not decrypted"),
+        "{told}"
+    );
+    let with = |secret: &str| Options {
+        encryption_provider_config: encryption(dir.path(), secret),
+        ..options(dir.path())
+    };
+    // What is in it is looked at as in any other.
+    let found = faults(check(with("MDEyMzQ1Njc4OWFiY2RlZg==")).await);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with(bad) && found[0].contains("its JSON cannot be read"),
+        "{found:?}"
+    );
+    // Another key reads neither, and says so of each.
+    let found = faults(check(with("ZmVkY2JhOTg3NjU0MzIxMA==")).await);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found.iter().all(|line| line.contains("cannot be decrypted")),
+        "{found:?}"
+    );
+}
