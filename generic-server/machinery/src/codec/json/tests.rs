@@ -353,7 +353,8 @@ fn strict_errors_are_bounded_and_so_is_the_work_for_them() {
 #[test]
 fn every_decoder_nests_as_deep() {
     let json = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-    let fits: [(&str, fn(&[u8]) -> bool, u8); 3] = [
+    type Fits = fn(&[u8]) -> bool;
+    let fits: [(&str, Fits, u8); 3] = [
         ("JSON", |bytes| decode(bytes).is_ok(), b'['),
         ("YAML", |bytes| crate::codec::yaml::decode(bytes).is_ok(), b'['),
         ("CBOR", |bytes| crate::codec::cbor::decode(bytes).is_ok(), 0x81),
