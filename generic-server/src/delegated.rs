@@ -1,15 +1,17 @@
 //! The other side of aggregation: what an extension API server asks the main one. Who a token belongs to (TokenReview), whether
 //! somebody may (SubjectAccessReview), and whose front proxy to trust (the `extension-apiserver-authentication` ConfigMap).
 //!
-//! For extension servers; the control plane itself never calls it. Everything here is fail-closed: when the main server cannot
+//! For extension servers; the control plane itself uses only the webhook of authentication. Everything here is fail-closed: when the main server cannot
 //! be asked, the answer is no.
 
 mod authn;
 mod authz;
 mod client;
 mod kubeconfig;
+mod webhook;
 
 pub use authn::{FrontProxy, TokenReviews, Trust, front_proxy};
 pub use authz::AccessReviews;
 pub use client::{ClientError, KubeClient};
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use webhook::{ReviewVersion, TokenWebhook};

@@ -7,6 +7,7 @@ mod trust;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use generic_server::authn::anonymous::Anonymous;
 use generic_server::authn::bearer::Bearer;
@@ -15,6 +16,7 @@ use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
 use generic_server::authz::{AlwaysAllow, AlwaysDeny, Authorizer, Privileged, Union};
+use generic_server::delegated::ReviewVersion;
 use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
 use generic_server::pki::Pki;
@@ -49,6 +51,8 @@ pub struct AccessOptions {
     pub client_ca_file: Option<PathBuf>,
     /// A CSV file of static tokens.
     pub token_auth_file: Option<PathBuf>,
+    /// What else is asked whose tokens are.
+    pub token_webhook: Option<TokenWebhookOptions>,
     /// Requests without credentials are `system:anonymous` rather than refused.
     pub anonymous: bool,
     /// CAs of front proxies; the server's own front-proxy CA when unset.
@@ -59,6 +63,17 @@ pub struct AccessOptions {
     pub tokens: TokenOptions,
     /// The authorizers, in order. `system:masters` may do everything before them.
     pub modes: Vec<AuthorizationMode>,
+}
+
+/// A webhook that says whose tokens are.
+#[derive(Debug, Clone)]
+pub struct TokenWebhookOptions {
+    /// A kubeconfig: where it is, whom to trust and what to show.
+    pub config_file: PathBuf,
+    /// The form of the reviews.
+    pub version: ReviewVersion,
+    /// How long its answers count; zero asks every time.
+    pub cache_ttl: Duration,
 }
 
 /// Which service account tokens are issued and accepted.

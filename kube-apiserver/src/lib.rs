@@ -24,7 +24,9 @@ mod table;
 pub mod tokens;
 mod unique;
 
-pub use access::{Access, AccessError, AccessOptions, AuthorizationMode, TokenOptions, follow_rbac};
+pub use access::{
+    Access, AccessError, AccessOptions, AuthorizationMode, TokenOptions, TokenWebhookOptions, follow_rbac,
+};
 pub use admission::{AdmissionOptions, PluginSelection, admission_chain};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};

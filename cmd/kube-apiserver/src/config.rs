@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use generic_server::registry::cache::StoredForm;
-use kube_apiserver::{AccessOptions, Cidr, PluginSelection};
+use kube_apiserver::{AccessOptions, Cidr, PluginSelection, TokenWebhookOptions};
 use storage::EngineKind;
 
 use crate::logging;
@@ -126,6 +126,9 @@ impl Config {
             tls_private_key_file,
             client_ca_file,
             token_auth_file,
+            authentication_token_webhook_config_file,
+            authentication_token_webhook_version,
+            authentication_token_webhook_cache_ttl,
             anonymous_auth,
             service_account_issuer,
             service_account_key_file,
@@ -309,6 +312,13 @@ impl Config {
             access: AccessOptions {
                 client_ca_file,
                 token_auth_file,
+                token_webhook: authentication_token_webhook_config_file.map(|config_file| {
+                    TokenWebhookOptions {
+                        config_file,
+                        version: authentication_token_webhook_version.into(),
+                        cache_ttl: authentication_token_webhook_cache_ttl,
+                    }
+                }),
                 anonymous: anonymous_auth,
                 front_proxy: front_proxy.headers(),
                 front_proxy_ca_file: front_proxy.ca_file,

@@ -39,7 +39,7 @@ use storage::Store;
 pub use builder::Builder;
 pub use error::StartError;
 pub use logging::LogFormat;
-pub use options::{AuthorizationMode, Options, StorageBackend, StorageMediaType};
+pub use options::{AuthorizationMode, Options, StorageBackend, StorageMediaType, TokenReviewVersion};
 
 /// A running control plane. Dropped without [`ControlPlane::stop`], its listener and tasks end when the runtime does.
 #[derive(Debug)]

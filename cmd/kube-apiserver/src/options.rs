@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, Parser, ValueEnum};
+use generic_server::delegated::ReviewVersion;
 
 use crate::logging::LogFormat;
 
@@ -73,6 +74,26 @@ impl From<AuthorizationMode> for kube_apiserver::AuthorizationMode {
             AuthorizationMode::Rbac => kube_apiserver::AuthorizationMode::Rbac,
             AuthorizationMode::AlwaysAllow => kube_apiserver::AuthorizationMode::AlwaysAllow,
             AuthorizationMode::AlwaysDeny => kube_apiserver::AuthorizationMode::AlwaysDeny,
+        }
+    }
+}
+
+/// The form of TokenReviews that a webhook takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TokenReviewVersion {
+    /// `authentication.k8s.io/v1`.
+    #[value(name = "v1")]
+    V1,
+    /// `authentication.k8s.io/v1beta1`.
+    #[value(name = "v1beta1")]
+    V1beta1,
+}
+
+impl From<TokenReviewVersion> for ReviewVersion {
+    fn from(version: TokenReviewVersion) -> Self {
+        match version {
+            TokenReviewVersion::V1 => ReviewVersion::V1,
+            TokenReviewVersion::V1beta1 => ReviewVersion::V1beta1,
         }
     }
 }
@@ -225,6 +246,15 @@ pub struct Options {
     /// A CSV file of static tokens: token,user,uid,"group1,group2".
     #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
+    /// A kubeconfig with the webhook that is asked whose tokens are: https, with a certificate authority.
+    #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// The version of the TokenReviews that the webhook takes and gives.
+    #[arg(long, value_enum, default_value = "v1beta1", help_heading = AUTHENTICATION, value_name = "VERSION")]
+    pub authentication_token_webhook_version: TokenReviewVersion,
+    /// How long answers of the webhook are kept.
+    #[arg(long, default_value = "2m", value_parser = duration, help_heading = AUTHENTICATION, value_name = "DURATION")]
+    pub authentication_token_webhook_cache_ttl: Duration,
     /// Requests without credentials are system:anonymous rather than refused.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = AUTHENTICATION, value_name = "BOOL", hide_possible_values = true)]
     pub anonymous_auth: bool,

@@ -1,6 +1,6 @@
 //! Remembers for a moment which tokens were good, so that a busy client costs one verification per ten seconds.
 //!
-//! Tokens are kept as keyed hashes only. Failures are not remembered. What was remembered before an object went that tokens depend
+//! Tokens are kept as keyed hashes only. Failures are not remembered; that a token is unknown is where that is asked for. What was remembered before an object went that tokens depend
 //! on does not count any more.
 
 use std::collections::HashMap;
@@ -26,8 +26,8 @@ struct Remembered {
     until: Instant,
     /// What `gone` said before the token was verified.
     gone: u64,
-    user: User,
-    audiences: Vec<String>,
+    /// `None`: nobody's.
+    user: Option<(User, Vec<String>)>,
 }
 
 /// A cache before other token authenticators.
@@ -37,6 +37,8 @@ pub struct TokenCache {
     known: Mutex<HashMap<Key, Remembered>>,
     /// Rises when an object goes that tokens depend on.
     gone: Box<dyn Fn() -> u64 + Send + Sync>,
+    lifetime: Duration,
+    keeps_unknown: bool,
 }
 
 impl std::fmt::Debug for TokenCache {
@@ -57,12 +59,31 @@ impl TokenCache {
         inner: Arc<dyn TokenAuthenticator>,
         gone: Box<dyn Fn() -> u64 + Send + Sync>,
     ) -> Result<Arc<Self>, ring::error::Unspecified> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?;
         Ok(Arc::new(TokenCache {
             inner,
-            key,
+            key: hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?,
             known: Mutex::default(),
             gone,
+            lifetime: LIFETIME,
+            keeps_unknown: false,
+        }))
+    }
+
+    /// A cache before what is asked over the network: of users, and of tokens that are nobody's, for `lifetime`.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn of_remote(
+        inner: Arc<dyn TokenAuthenticator>,
+        lifetime: Duration,
+    ) -> Result<Arc<Self>, ring::error::Unspecified> {
+        Ok(Arc::new(TokenCache {
+            inner,
+            key: hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?,
+            known: Mutex::default(),
+            gone: Box::new(|| 0),
+            lifetime,
+            keeps_unknown: true,
         }))
     }
 
@@ -93,10 +114,18 @@ impl TokenAuthenticator for TokenCache {
         let gone = (self.gone)();
         let current = |hit: &&Remembered| hit.until > now && hit.gone == gone;
         if let Some(hit) = self.known.lock().get(&key).filter(current) {
-            return TokenVerdict::User(hit.user.clone(), hit.audiences.clone());
+            return match hit.user.clone() {
+                Some((user, audiences)) => TokenVerdict::User(user, audiences),
+                None => TokenVerdict::NotMine,
+            };
         }
         let verdict = self.inner.authenticate_token(token, audiences).await;
-        if let TokenVerdict::User(user, audiences) = &verdict {
+        let kept = match &verdict {
+            TokenVerdict::User(user, audiences) => Some(Some((user.clone(), audiences.clone()))),
+            TokenVerdict::NotMine if self.keeps_unknown => Some(None),
+            TokenVerdict::NotMine | TokenVerdict::Failed(_) => None,
+        };
+        if let Some(user) = kept.filter(|_| !self.lifetime.is_zero()) {
             let mut known = self.known.lock();
             if known.len() >= MOST {
                 known.retain(|_, hit| hit.until > now);
@@ -104,14 +133,12 @@ impl TokenAuthenticator for TokenCache {
             if known.len() >= MOST {
                 known.clear();
             }
-            let (user, audiences) = (user.clone(), audiences.clone());
             known.insert(
                 key,
                 Remembered {
-                    until: now + LIFETIME,
+                    until: now + self.lifetime,
                     gone,
                     user,
-                    audiences,
                 },
             );
         }

@@ -38,29 +38,31 @@ impl TokenAuthenticator for TokenReviews {
             let why = status.get("error").and_then(Value::as_str).unwrap_or_default();
             return TokenVerdict::Failed(format!("invalid bearer token: {why}"));
         }
-        let user = status.get("user").cloned().unwrap_or_default();
-        let text = |key: &str| {
-            user.get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_string()
-        };
-        let extra = user.get("extra").and_then(Value::as_object);
-        let user = User {
-            name: text("username"),
-            uid: text("uid"),
-            groups: strings(user.get("groups")),
-            extra: extra
-                .into_iter()
-                .flatten()
-                .map(|(key, values)| (key.clone(), strings(Some(values))))
-                .collect(),
-        };
+        let user = user_of(status.get("user").unwrap_or(&Value::Null));
         TokenVerdict::User(user, strings(status.get("audiences")))
     }
 }
 
-fn strings(list: Option<&Value>) -> Vec<String> {
+/// The user of a TokenReview's status.
+pub(super) fn user_of(user: &Value) -> User {
+    let text = |key: &str| {
+        let value = user.get(key).and_then(Value::as_str);
+        value.unwrap_or_default().to_string()
+    };
+    let extra = user.get("extra").and_then(Value::as_object);
+    User {
+        name: text("username"),
+        uid: text("uid"),
+        groups: strings(user.get("groups")),
+        extra: extra
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| (key.clone(), strings(Some(values))))
+            .collect(),
+    }
+}
+
+pub(super) fn strings(list: Option<&Value>) -> Vec<String> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_str).map(str::to_string).collect()
 }

@@ -6,6 +6,18 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
+/// Fields that would change who is asked or who asks, and that this client does not follow.
+const UNSUPPORTED_OF_CLUSTERS: [&str; 3] = ["insecure-skip-tls-verify", "tls-server-name", "proxy-url"];
+const UNSUPPORTED_OF_USERS: [&str; 7] = [
+    "exec",
+    "auth-provider",
+    "username",
+    "password",
+    "as",
+    "as-groups",
+    "as-user-extra",
+];
+
 /// A kubeconfig's current context. PEM texts are decoded, files are read.
 #[derive(Clone)]
 pub struct Kubeconfig {
@@ -61,6 +73,14 @@ impl Kubeconfig {
         let user = string(context, "user")
             .and_then(|name| named(&document, "users", &name, "user"))
             .ok_or_else(|| missing("such user"))?;
+        for (object, fields) in [
+            (cluster, &UNSUPPORTED_OF_CLUSTERS[..]),
+            (user, &UNSUPPORTED_OF_USERS),
+        ] {
+            if let Some(field) = fields.iter().find(|field| is_set(object, field)) {
+                return Err(KubeconfigError(format!("`{field}` is not supported")));
+            }
+        }
         let certificate = match (pem(user, "client-certificate")?, pem(user, "client-key")?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             _ => None,
@@ -84,6 +104,11 @@ fn string(value: &Value, key: &str) -> Option<String> {
         .as_str()
         .filter(|text| !text.is_empty())
         .map(str::to_string)
+}
+
+fn is_set(object: &Value, field: &str) -> bool {
+    let value = object.get(field).unwrap_or(&Value::Null);
+    !(value.is_null() || *value == Value::Bool(false) || value.as_str() == Some(""))
 }
 
 fn named<'a>(document: &'a Value, list: &str, name: &str, inner: &str) -> Option<&'a Value> {
@@ -135,5 +160,17 @@ mod tests {
                 "without {missing}"
             );
         }
+        // Never verified less, or asked as somebody else, than the file says.
+        for (before, unsupported) in [
+            ("server:", "insecure-skip-tls-verify: true, server:"),
+            ("server:", "tls-server-name: h, server:"),
+            ("token: t", "token: t, as: admin"),
+            ("token: t", "exec: {command: c}"),
+        ] {
+            let error = Kubeconfig::parse(&text.replace(before, unsupported)).expect_err(unsupported);
+            assert!(error.to_string().contains("is not supported"), "{error}");
+        }
+        let harmless = text.replace("server:", "insecure-skip-tls-verify: false, server:");
+        assert!(Kubeconfig::parse(&harmless).is_ok());
     }
 }

@@ -9,6 +9,7 @@ use generic_server::authn::TokenAuthenticator;
 use generic_server::authn::token_cache::TokenCache;
 use generic_server::authn::token_file::TokenFile;
 use generic_server::authn::union::TokenUnion;
+use generic_server::delegated::{KubeClient, Kubeconfig, TokenWebhook};
 use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
 use generic_server::pki::Pki;
@@ -17,7 +18,7 @@ use machinery::GroupResource;
 use machinery::time::Timestamp;
 use serde_json::Value;
 
-use super::{AccessError, AccessOptions};
+use super::{AccessError, AccessOptions, TokenWebhookOptions};
 use crate::deps::{IssuedToken, TokenClaims, TokenIssuer};
 use crate::tokens::bootstrap_token::BootstrapToken;
 use crate::tokens::service_account::{
@@ -67,6 +68,9 @@ pub(super) fn build(
     let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
     all.push(Arc::new(accounts));
     all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
+    if let Some(webhook) = &options.token_webhook {
+        all.push(token_webhook(webhook, &audiences)?);
+    }
     let deletions = Deletions(directory.clone());
     let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || deletions.count()))
         .map_err(|_| AccessError::Randomness)?;
@@ -93,6 +97,20 @@ pub(super) fn build(
         issuer: Arc::new(Issuer { signer, audiences }),
         endpoints,
     })
+}
+
+/// What a webhook says, kept for a while. Its kubeconfig is read at the start, as upstream's.
+fn token_webhook(
+    options: &TokenWebhookOptions,
+    audiences: &[String],
+) -> Result<Arc<TokenCache>, AccessError> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        AccessError::Option(format!("--authentication-token-webhook-config-file: {error}"))
+    };
+    let config = Kubeconfig::read(&options.config_file).map_err(|error| wrong(&error))?;
+    let client = KubeClient::new(&config).map_err(|error| wrong(&error))?;
+    let webhook = TokenWebhook::new(client, options.version, audiences.to_vec());
+    TokenCache::of_remote(Arc::new(webhook), options.cache_ttl).map_err(|_| AccessError::Randomness)
 }
 
 /// Where the keys of service account tokens come from.

@@ -1,9 +1,12 @@
 //! Who may ask, and who may do what.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use control_plane::ControlPlane;
 use generic_server::pki::{Authority, Pki, ServingNames, kubeconfig};
 use serde_json::json;
-use test_support::{Client, eventually, plane, plane_with};
+
+use test_support::{Client, Reply, Webhook, eventually, plane, plane_with};
 
 #[tokio::test]
 async fn strangers_are_told_so() {
@@ -189,6 +192,110 @@ async fn keys_of_tokens_are_read_again() {
     std::fs::write(&trusted, new).expect("a file");
     assert_eq!(plane.reload().await, ["service account keys"]);
     holder.get(path).await.expect(401);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_webhook_says_whose_tokens_are() {
+    let overloaded = AtomicBool::new(true);
+    let webhook = Webhook::start(move |review| {
+        let status = match review["spec"]["token"].as_str() {
+            Some("again") if overloaded.swap(false, Ordering::Relaxed) => {
+                return Reply::Raw(429, "later".into());
+            }
+            Some("again") => json!({"authenticated": true, "user": {"username": "jane"}}),
+            Some("jane") => json!({"authenticated": true, "user": {
+                "username": "jane", "uid": "7", "groups": ["dev"], "extra": {"team": ["blue"]},
+            }}),
+            Some("elsewhere") => {
+                json!({"authenticated": true, "user": {"username": "jane"}, "audiences": ["another"]})
+            }
+            Some("expired") => json!({"authenticated": false, "error": "the token has expired"}),
+            Some("old") => {
+                return Reply::Json(
+                    json!({"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview",
+                    "status": {"authenticated": true, "user": {"username": "jane"}}}),
+                );
+            }
+            Some("down") => return Reply::Raw(403, "no".into()),
+            _ => json!({"authenticated": false}),
+        };
+        Reply::Json(
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status}),
+        )
+    })
+    .await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("webhook.kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
+        "clusters": [{"name": "w", "cluster": {"server": webhook.url(), "certificate-authority-data": webhook.ca_bundle()}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(&file, config.to_string()).expect("a file");
+    let (plane, client) = plane_with(|builder| {
+        builder.with(|options| {
+            options.authentication_token_webhook_config_file = Some(file);
+            options.authentication_token_webhook_version = control_plane::TokenReviewVersion::V1;
+        })
+    })
+    .await;
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let review = |token: &str, audiences: serde_json::Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token, "audiences": audiences}});
+    for _ in 0..2 {
+        let holder = client
+            .anonymous(plane.ca_certificate())
+            .header("authorization", "Bearer jane");
+        holder.get("/api").await.expect(200);
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let own = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let user = holder.post(path, &own).await.expect(201)["status"]["userInfo"].clone();
+        assert_eq!(
+            user,
+            json!({"username": "jane", "uid": "7", "groups": ["dev", "system:authenticated"], "extra": {"team": ["blue"]}})
+        );
+    }
+    assert_eq!(webhook.questions().len(), 1, "what it said is kept");
+    let asked = &webhook.questions()[0];
+    assert_eq!(asked["apiVersion"], "authentication.k8s.io/v1");
+    assert_eq!(
+        asked["spec"]["audiences"],
+        json!(["https://kubernetes.default.svc.cluster.local"])
+    );
+    for token in ["elsewhere", "expired", "old", "down", "stranger", "stranger"] {
+        let holder = client.anonymous(plane.ca_certificate());
+        let holder = holder.header("authorization", &format!("Bearer {token}"));
+        holder.get("/api").await.expect(401);
+    }
+    assert_eq!(webhook.questions().len(), 6, "what is nobody's is kept, too");
+    let patient = client.anonymous(plane.ca_certificate());
+    let patient = patient.header("authorization", "Bearer again");
+    patient.get("/api").await.expect(200);
+    assert_eq!(
+        webhook.questions().len(),
+        8,
+        "an overloaded webhook is asked again"
+    );
+
+    let status = client
+        .post(reviews, &review("elsewhere", json!(["another", "more"])))
+        .await
+        .expect(201)["status"]
+        .clone();
+    assert_eq!(
+        (&status["authenticated"], &status["audiences"]),
+        (&json!(true), &json!(["another"]))
+    );
+    let status = client
+        .post(reviews, &review("expired", json!([])))
+        .await
+        .expect(201)["status"]
+        .clone();
+    assert!(
+        status["error"].to_string().contains("the token has expired"),
+        "{status}"
+    );
     plane.stop().await;
 }
 

@@ -294,6 +294,15 @@ const EFFECTS: &[&[&str]] = &[
     &["--service-account-issuer=https://a"],
     &["--service-account-key-file=key"],
     &["--token-auth-file=file"],
+    &["--authentication-token-webhook-config-file=file"],
+    &[
+        "--authentication-token-webhook-version=v1",
+        "--authentication-token-webhook-config-file=file",
+    ],
+    &[
+        "--authentication-token-webhook-cache-ttl=1m",
+        "--authentication-token-webhook-config-file=file",
+    ],
     &["--authorization-mode=AlwaysDeny"],
     &["--runtime-config=apps/v1=true"],
     &["--enable-admission-plugins=JobValidation"],
