@@ -126,7 +126,7 @@ impl AutoRegister {
 
     async fn removed_damaged(&self, name: &str) -> Result<bool, ApiError> {
         match self.resource.store() {
-            Some(store) => store.remove_damaged("", name).await,
+            Some(store) => store.as_system().remove_damaged("", name).await,
             None => Ok(false),
         }
     }

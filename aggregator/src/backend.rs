@@ -108,7 +108,7 @@ impl Backend {
     }
 
     /// Whether a request may be tried now.
-    pub(crate) fn is_open(&self) -> bool {
+    pub(crate) fn allows_requests(&self) -> bool {
         self.circuit.lets_through()
     }
 

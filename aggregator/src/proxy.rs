@@ -90,7 +90,7 @@ impl Proxy {
             Ok(transport) => transport,
             Err(why) => return text_error(StatusCode::INTERNAL_SERVER_ERROR, why),
         };
-        if !backend.is_open() {
+        if !backend.allows_requests() {
             backend.stats.refused.fetch_add(1, Ordering::Relaxed);
             return unavailable();
         }

@@ -18,7 +18,7 @@ use generic_server::registry::store::Written;
 use generic_server::registry::{Entry, Event, Reflector};
 use generic_server::request::Authorized;
 use generic_server::spawn::Tasks;
-use generic_server::write::{WriteCall, book_own_write};
+use generic_server::write::{WriteCall, record_own_write};
 use machinery::{ApiError, meta};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -193,7 +193,7 @@ impl ApiExtensions {
                 None => map.remove("status"),
             };
         }
-        book_own_write(&call, &old, &mut crd);
+        record_own_write(&call, &old, &mut crd);
         if let (Some(versions), Some(spec)) =
             (versions, crd.pointer_mut("/spec").and_then(Value::as_object_mut))
         {

@@ -192,8 +192,8 @@ impl<'a> WriteCall<'a> {
     }
 }
 
-/// Books what a controller of the server itself has changed, to the manager that upstream's controllers write as.
-pub fn book_own_write(call: &WriteCall<'_>, live: &Value, object: &mut Value) {
+/// Records the ownership of fields that a controller of the server itself has changed, under the manager that upstream's controllers use.
+pub fn record_own_write(call: &WriteCall<'_>, live: &Value, object: &mut Value) {
     let writer = Writer {
         resource: call.resource,
         strategy: call.strategy,

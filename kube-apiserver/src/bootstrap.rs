@@ -113,7 +113,7 @@ async fn has_begun(directory: &Directory) -> Result<bool, ApiError> {
     let namespaces = GroupResource::new("", "namespaces");
     match directory.get(&namespaces) {
         Some(registered) => match registered.store.as_system().find_once("", "default").await {
-            Err(_) if registered.store.is_damaged("", "default").await? => Ok(true),
+            Err(_) if registered.store.as_system().is_damaged("", "default").await? => Ok(true),
             found => Ok(found?.is_some()),
         },
         None => Ok(false),
@@ -176,7 +176,7 @@ async fn ensure(
     let found = match registered.store.as_system().find_once(namespace, name).await {
         // It is an error for clients that need this object, and no reason not to start. Its content is unknown, so it is not made
         // anew either: after it has been removed, the next start writes it as for a new cluster.
-        Err(error) if registered.store.is_damaged(namespace, name).await? => {
+        Err(error) if registered.store.as_system().is_damaged(namespace, name).await? => {
             tracing::error!(resource.gvr = %wanted.resource, object.namespace = namespace, object.name = name, %error, "an object that a cluster begins with is damaged, and is left as it is");
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use generic_server::admission::AdmissionChain;
 use generic_server::request::Authorized;
 use generic_server::resource::{ServedResource, Subresource};
-use generic_server::write::{self, UpdateRules, WriteCall, book_own_write};
+use generic_server::write::{self, UpdateRules, WriteCall, record_own_write};
 use machinery::{ApiError, meta};
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ pub(crate) async fn write_status(
         let live = live.cloned().unwrap_or_default();
         let mut object = live.clone();
         if change(&mut object) {
-            book_own_write(&call, &live, &mut object);
+            record_own_write(&call, &live, &mut object);
         }
         Ok(object)
     };

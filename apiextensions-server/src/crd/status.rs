@@ -1,4 +1,4 @@
-//! Conditions of a CRD, and what its status is at birth.
+//! Conditions of a CRD, and the status of a new one.
 
 use serde_json::{Map, Value, json};
 

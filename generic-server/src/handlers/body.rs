@@ -95,13 +95,6 @@ pub(super) fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
         .map_err(|error| error.to_string())
 }
 
-/// CBOR, the same.
-pub(super) fn cbor(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
-    codec::json::decode(bytes)
-        .map(texts)
-        .map_err(|error| error.to_string())
-}
-
 fn texts(decoded: Decoded) -> (Value, Vec<String>) {
     (
         decoded.value,

@@ -25,21 +25,19 @@ pub(super) enum PatchType {
     Json,
     Merge,
     Strategic,
-    ApplyYaml,
-    ApplyCbor,
+    Apply,
 }
 
 const BUILTIN_TYPES: &[(&str, PatchType)] = &[
     ("application/json-patch+json", PatchType::Json),
     ("application/merge-patch+json", PatchType::Merge),
     ("application/strategic-merge-patch+json", PatchType::Strategic),
-    ("application/apply-patch+yaml", PatchType::ApplyYaml),
-    ("application/apply-patch+cbor", PatchType::ApplyCbor),
+    ("application/apply-patch+yaml", PatchType::Apply),
 ];
 const CUSTOM_TYPES: &[(&str, PatchType)] = &[
     ("application/json-patch+json", PatchType::Json),
     ("application/merge-patch+json", PatchType::Merge),
-    ("application/apply-patch+yaml", PatchType::ApplyYaml),
+    ("application/apply-patch+yaml", PatchType::Apply),
 ];
 
 impl PatchType {
@@ -73,7 +71,7 @@ impl PatchType {
     }
 
     pub(super) fn is_apply(self) -> bool {
-        matches!(self, PatchType::ApplyYaml | PatchType::ApplyCbor)
+        self == PatchType::Apply
     }
 }
 
@@ -163,17 +161,15 @@ impl Patch {
         options: &WriteOptions,
     ) -> Result<Self, ApiError> {
         let json = match (&call.resource.decoding, kind) {
-            (_, PatchType::ApplyYaml | PatchType::ApplyCbor) => Ok(Default::default()),
+            (_, PatchType::Apply) => Ok(Default::default()),
             (Decoding::Builtin(_), PatchType::Json | PatchType::Merge) => body::patch_json(&bytes),
             _ => body::json(&bytes),
         };
         let (mut value, mut strict) = match kind {
-            PatchType::ApplyYaml => body::yaml(&bytes)
+            PatchType::Apply => body::yaml(&bytes)
                 .map_err(|error| format!("error converting YAML to JSON: {error}"))
                 .and_then(object_or_nothing)
                 .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?,
-            PatchType::ApplyCbor => body::cbor(&bytes)
-                .map_err(|error| ApiError::bad_request(format!("error decoding CBOR: {error}")))?,
             _ => json.map_err(|error| match (kind, options.validation) {
                 (PatchType::Strategic, _) | (_, FieldValidation::Ignore) => ApiError::bad_request(error),
                 _ => ApiError::bad_request(format!("error decoding patch: {error}")),

@@ -230,21 +230,14 @@ impl ObjectStore {
         Ok(Some((kv, prepared)))
     }
 
-    /// Whether what is stored of an object is damaged or not an object at all: nothing will make it readable. What cannot be
-    /// decrypted is not: its key may come.
-    ///
-    /// # Errors
-    /// When the engine does not answer.
-    pub async fn is_damaged(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+    /// As [`View::is_damaged`](super::View::is_damaged).
+    pub(super) async fn is_damaged(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
         let stored = self.stored(&self.key(namespace, name)).await?;
         Ok(matches!(stored, Some((_, Err(ValueError::Undecodable(_))))))
     }
 
-    /// Removes an object if it [is damaged](ObjectStore::is_damaged), for callers that can make it again. True when it was there.
-    ///
-    /// # Errors
-    /// When the engine does not answer, and 409 when somebody has stored it anew meanwhile.
-    pub async fn remove_damaged(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+    /// As [`View::remove_damaged`](super::View::remove_damaged).
+    pub(super) async fn remove_damaged(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
         let key = self.key(namespace, name);
         match self.stored(&key).await? {
             Some((kv, Err(ValueError::Undecodable(_)))) => self.remove_at(&key, kv.mod_revision).await,

@@ -144,4 +144,21 @@ impl<'a> View<'a> {
     pub async fn remove(self, previous: &Arc<Entry>) -> Result<Written, ApiError> {
         self.0.remove(previous).await
     }
+
+    /// Whether what is stored of an object is damaged or not an object at all: nothing will make it readable. What cannot be
+    /// decrypted is not: its key may come.
+    ///
+    /// # Errors
+    /// When the engine does not answer.
+    pub async fn is_damaged(self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+        self.0.is_damaged(namespace, name).await
+    }
+
+    /// Removes an object if it [is damaged](View::is_damaged), for callers that can make it again. True when it was there.
+    ///
+    /// # Errors
+    /// When the engine does not answer, and 409 when somebody has stored it anew meanwhile.
+    pub async fn remove_damaged(self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+        self.0.remove_damaged(namespace, name).await
+    }
 }

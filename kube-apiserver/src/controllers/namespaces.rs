@@ -23,7 +23,7 @@ const NAMESPACES: At<'static> = ("", "namespaces");
 /// How often a namespace that waits for others (pods with grace, finalizers) is looked at again.
 const AGAIN: Duration = Duration::from_millis(250);
 /// How many namespaces are emptied at once.
-const NAMESPACES_ABREAST: usize = 32;
+const NAMESPACE_CONCURRENCY: usize = 32;
 /// How many deletions run at once in each.
 const CONCURRENCY: usize = 64;
 
@@ -92,7 +92,7 @@ async fn sweep(client: &Client, names: BTreeSet<String>) -> BTreeSet<String> {
             })
         })
         .collect();
-    let left = stream::iter(works).buffer_unordered(NAMESPACES_ABREAST);
+    let left = stream::iter(works).buffer_unordered(NAMESPACE_CONCURRENCY);
     left.filter_map(std::future::ready).collect().await
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// A watch of what comes after a revision, whose sink is told when it has seen the past up to `now`.
+    /// A watch of what comes after a revision, whose sink learns when it has seen the past up to `now`.
     pub(super) fn new(prefix: String, after: Revision, now: u64, sink: Arc<dyn WatchSink>) -> Watch {
         Watch {
             prefix,
@@ -113,11 +113,11 @@ enum Stream {
     Open(usize, Box<Streaming<WatchResponse>>, mpsc::Sender<WatchRequest>),
 }
 
-/// What happened next.
-enum Happening {
+/// The next event of the loop.
+enum Step {
     Commanded(Option<Command>),
     Opened(Result<(usize, Streaming<WatchResponse>), Status>),
-    Told(Result<Option<WatchResponse>, Status>),
+    Response(Result<Option<WatchResponse>, Status>),
     Sent(bool),
     Dropped(i64),
     Checked(Check),
@@ -168,21 +168,21 @@ impl Mux {
         loop {
             self.open_stream();
             match self.next().await {
-                Happening::Commanded(None) => break,
-                Happening::Commanded(Some(command)) => self.command(command),
-                Happening::Opened(Ok((member, stream))) => {
+                Step::Commanded(None) => break,
+                Step::Commanded(Some(command)) => self.command(command),
+                Step::Opened(Ok((member, stream))) => {
                     if let Stream::Opening(_, requests) = std::mem::replace(&mut self.stream, Stream::Idle) {
                         self.stream = Stream::Open(member, Box::new(stream), requests);
                     }
                 }
-                Happening::Told(Ok(Some(response))) => self.told(response),
-                Happening::Opened(Err(status)) | Happening::Told(Err(status)) => self.broken(&status),
-                Happening::Told(Ok(None)) | Happening::Sent(false) => {
+                Step::Response(Ok(Some(response))) => self.handle_response(response),
+                Step::Opened(Err(status)) | Step::Response(Err(status)) => self.broken(&status),
+                Step::Response(Ok(None)) | Step::Sent(false) => {
                     self.broken(&Status::unavailable("the watch stream has ended"));
                 }
-                Happening::Sent(true) | Happening::Time => {}
-                Happening::Dropped(id) => self.remove(id),
-                Happening::Checked(check) => self.checked(&check),
+                Step::Sent(true) | Step::Time => {}
+                Step::Dropped(id) => self.remove(id),
+                Step::Checked(check) => self.checked(&check),
             }
             self.ask_for_progress();
         }
@@ -191,7 +191,7 @@ impl Mux {
         }
     }
 
-    async fn next(&mut self) -> Happening {
+    async fn next(&mut self) -> Step {
         let lagging = self.watches.values().any(Watch::lags);
         let wake = match &self.stream {
             Stream::Broken(until) => Some(*until),
@@ -218,29 +218,29 @@ impl Mux {
                         if let Some(request) = outbox.pop_front() {
                             room.send(request);
                         }
-                        Happening::Sent(true)
+                        Step::Sent(true)
                     }
-                    Err(_) => Happening::Sent(false),
+                    Err(_) => Step::Sent(false),
                 },
                 None => std::future::pending().await,
             }
         };
         let stream = &mut self.stream;
-        let told = async {
+        let streamed = async {
             match stream {
-                Stream::Opening(opening, _) => Happening::Opened(opening.await),
-                Stream::Open(_, stream, _) => Happening::Told(stream.message().await),
+                Stream::Opening(opening, _) => Step::Opened(opening.await),
+                Stream::Open(_, stream, _) => Step::Response(stream.message().await),
                 Stream::Idle | Stream::Broken(_) => std::future::pending().await,
             }
         };
         // All of these may be dropped half-way without losing anything.
         tokio::select! {
-            command = self.commands.recv() => Happening::Commanded(command),
-            happening = told => happening,
+            command = self.commands.recv() => Step::Commanded(command),
+            step = streamed => step,
             happening = send => happening,
-            Some(id) = self.dropped.next() => Happening::Dropped(id),
-            Some(check) = self.checks.next() => Happening::Checked(check),
-            () = sleep => Happening::Time,
+            Some(id) = self.dropped.next() => Step::Dropped(id),
+            Some(check) = self.checks.next() => Step::Checked(check),
+            () = sleep => Step::Time,
         }
     }
 
@@ -317,7 +317,7 @@ impl Mux {
         self.watches.values_mut().for_each(|watch| watch.created = false);
     }
 
-    fn told(&mut self, response: WatchResponse) {
+    fn handle_response(&mut self, response: WatchResponse) {
         self.backoff = RECONNECT_FIRST;
         let revision = response.revision();
         self.client.saw(revision);

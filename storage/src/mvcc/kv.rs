@@ -91,7 +91,7 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
     }
 
     /// Called once when writes have paused, to prepare for a quick reopen should the process die now.
-    fn settle(&self) -> Result<(), StorageError> {
+    fn mark_clean(&self) -> Result<(), StorageError> {
         Ok(())
     }
 

@@ -265,7 +265,7 @@ impl Kv for RedbKv {
         }
     }
 
-    fn settle(&self) -> Result<(), StorageError> {
+    fn mark_clean(&self) -> Result<(), StorageError> {
         let mark = [Write::Put(SETTLED.to_vec(), Bytes::new())];
         self.write(&mark, true, "settling")
     }

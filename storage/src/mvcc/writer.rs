@@ -31,7 +31,7 @@ use crate::{CompactionInfo, Op, OpenOptions, Outcome, Revision, StorageError, Tx
 /// Superseded changes removed in a round that is about nothing else.
 const SWEEP: usize = 2048;
 /// Writes have paused when none came for this long.
-const SETTLE_AFTER: Duration = Duration::from_millis(250);
+const MARK_CLEAN_AFTER: Duration = Duration::from_millis(250);
 /// How often history is looked at, at most, when there is twice as much as may be.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// Expired keys deleted in one round.
@@ -70,8 +70,8 @@ pub(super) struct Writer {
     book: Bookkeeping,
     directory: Option<Directory>,
     options: OpenOptions,
-    /// Something was written since the store was last settled, at this moment.
-    unsettled: Option<Instant>,
+    /// Something was written since the store was last marked clean, at this moment.
+    dirty_since: Option<Instant>,
     next_compaction: Instant,
     /// When it was last told that history is shorter than the retention.
     told_cut: Option<Instant>,
@@ -95,7 +95,7 @@ impl Writer {
             book,
             directory,
             options,
-            unsettled: None,
+            dirty_since: None,
             next_compaction,
             told_cut: None,
             space: Space::default(),
@@ -153,8 +153,8 @@ impl Writer {
             )
         });
         let compaction = (!self.book.garbage.is_empty()).then_some(self.next_compaction);
-        let settle = self.unsettled.map(|written| written + SETTLE_AFTER);
-        [expiry, compaction, settle].into_iter().flatten().min()
+        let clean = self.dirty_since.map(|written| written + MARK_CLEAN_AFTER);
+        [expiry, compaction, clean].into_iter().flatten().min()
     }
 
     fn round(&mut self, group: Vec<Request>) {
@@ -270,7 +270,7 @@ impl Writer {
             record::delete_record(&mut batch, garbage.at, garbage.len, shared.chunk_len);
         }
         if batch.is_empty() {
-            self.settle();
+            self.mark_clean();
             return;
         }
         let makes_room = changes.iter().all(|change| change.value.is_none());
@@ -297,7 +297,7 @@ impl Writer {
             }
         }
         self.oldest_unwritten &= rests;
-        self.unsettled = Some(Instant::now());
+        self.dirty_since = Some(Instant::now());
         self.book.records = (self.book.records + changes.len() as u64).saturating_sub(swept.len() as u64);
         for garbage in &swept {
             shared.damaged.forget(Revision(garbage.at.rev), garbage.at.seq);
@@ -350,16 +350,16 @@ impl Writer {
     }
 
     /// Writes have paused: leaves the store so that it opens quickly should the process die.
-    fn settle(&mut self) {
+    fn mark_clean(&mut self) {
         if self
-            .unsettled
-            .is_none_or(|written| written.elapsed() < SETTLE_AFTER)
+            .dirty_since
+            .is_none_or(|written| written.elapsed() < MARK_CLEAN_AFTER)
         {
             return;
         }
-        self.unsettled = None;
-        let settled = self.shared.kv.read().as_ref().map(|kv| kv.settle());
-        match settled {
+        self.dirty_since = None;
+        let marked = self.shared.kv.read().as_ref().map(|kv| kv.mark_clean());
+        match marked {
             // Nothing depends on it but the time of the next start.
             Some(Err(StorageError::NoSpace(_))) => {
                 if let Err(error) = self.reopen(&[]) {

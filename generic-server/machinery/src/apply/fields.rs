@@ -151,11 +151,11 @@ fn reconcile_node(node: &mut Node<'_>, ty: Ty<'_>) -> bool {
 /// Checks a configuration against the schema, more strictly than objects are: no undeclared fields, no repeated items.
 ///
 /// # Errors
-/// Upstream's text, with the paths of all faults, as far as [`limits::CAUSES`] allows.
+/// Upstream's text, with the paths of all errors, as far as [`limits::CAUSES`] allows.
 pub(super) fn validate(ty: Ty<'_>, object: &Value) -> Result<(), String> {
-    let mut faults = Faults::default();
-    check(ty, object, Trail::ROOT, &mut faults);
-    match (faults.lines.as_slice(), faults.more) {
+    let mut errors = Errors::default();
+    check(ty, object, Trail::ROOT, &mut errors);
+    match (errors.lines.as_slice(), errors.more) {
         ([], _) => Ok(()),
         ([one], 0) => Err(one.clone()),
         (many, more) => {
@@ -170,14 +170,14 @@ pub(super) fn validate(ty: Ty<'_>, object: &Value) -> Result<(), String> {
 
 /// What is wrong with a configuration.
 #[derive(Default)]
-struct Faults {
-    /// The first [`limits::CAUSES`] faults with their paths.
+struct Errors {
+    /// The first [`limits::CAUSES`] errors with their paths.
     lines: Vec<String>,
     /// How many others there are.
     more: usize,
 }
 
-impl Faults {
+impl Errors {
     fn add(&mut self, at: Trail<'_>, text: impl fmt::Display) {
         if self.lines.len() == limits::CAUSES {
             self.more += 1;
@@ -193,7 +193,7 @@ impl Faults {
     }
 }
 
-fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
+fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, errors: &mut Errors) {
     match (ty.shape(Some(value)), value) {
         (_, Value::Null) => {}
         (Shape::Scalar(scalar), value) => {
@@ -207,11 +207,11 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
                 return;
             }
             match scalar {
-                Scalar::Numeric => faults.add(
+                Scalar::Numeric => errors.add(
                     at,
                     format_args!("expected numeric (int or float), got {}", go::type_name(value)),
                 ),
-                Scalar::String => faults.add(
+                Scalar::String => errors.add(
                     at,
                     format_args!(
                         "expected string, got &value.valueUnstructured{{Value:{}}}",
@@ -219,13 +219,13 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
                     ),
                 ),
                 Scalar::Boolean => {
-                    faults.add(
+                    errors.add(
                         at,
                         format_args!("expected boolean, got &{{{}}}", go::Print(value)),
                     );
                 }
                 Scalar::Any => {
-                    faults.add(
+                    errors.add(
                         at,
                         format_args!("expected any scalar, got &{{{}}}", go::Print(value)),
                     );
@@ -236,13 +236,13 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
             for (key, value) in members {
                 let element = PathElement::field(key.as_str());
                 match map.member(key).0 {
-                    Some(ty) => check(ty, value, at.below(&element), faults),
-                    None => return faults.add(at.below(&element), "field not declared in schema"),
+                    Some(ty) => check(ty, value, at.below(&element), errors),
+                    None => return errors.add(at.below(&element), "field not declared in schema"),
                 }
             }
         }
         (Shape::Map(_), value) => {
-            faults.add(at, format_args!("expected map, got &{{{}}}", go::Print(value)));
+            errors.add(at, format_args!("expected map, got &{{{}}}", go::Print(value)));
         }
         (Shape::List(list), Value::Array(items)) => {
             let mut seen = HashSet::with_capacity(items.len());
@@ -251,20 +251,20 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, faults: &mut Faults) {
                     match list.element_of(item) {
                         Ok(element) => {
                             if !seen.insert(element.encode()) {
-                                faults.add(at, format_args!("duplicate entries for key {element}"));
+                                errors.add(at, format_args!("duplicate entries for key {element}"));
                             }
                             element
                         }
-                        Err(text) => return faults.add(at, format_args!("element {index}: {text}")),
+                        Err(text) => return errors.add(at, format_args!("element {index}: {text}")),
                     }
                 } else {
                     PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
                 };
-                check(list.items, item, at.below(&element), faults);
+                check(list.items, item, at.below(&element), errors);
             }
         }
         (Shape::List(_), value) => {
-            faults.add(at, format_args!("expected list, got &{{{}}}", go::Print(value)));
+            errors.add(at, format_args!("expected list, got &{{{}}}", go::Print(value)));
         }
     }
 }
