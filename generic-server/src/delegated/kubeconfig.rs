@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-/// Fields that would change who is asked or who asks, and that this client does not follow.
+/// Fields that change the server or the user of a request, and that this client does not support.
 const UNSUPPORTED_OF_CLUSTERS: [&str; 3] = ["insecure-skip-tls-verify", "tls-server-name", "proxy-url"];
 const UNSUPPORTED_OF_USERS: [&str; 7] = [
     "exec",

@@ -71,7 +71,7 @@ impl Operation {
     }
 }
 
-/// A register: what is there, and the newest revision that anybody was told of.
+/// A register: its value, and the newest revision that a client has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct State {
     value: Option<u64>,
@@ -300,7 +300,7 @@ mod tests {
     #[track_caller]
     fn check(history: &[Operation], expected: bool) {
         assert_eq!(is_linearizable(history), expected);
-        // The order in which it is told is nothing.
+        // The order of the records does not matter.
         let mut reversed = history.to_vec();
         reversed.reverse();
         assert_eq!(is_linearizable(&reversed), expected);

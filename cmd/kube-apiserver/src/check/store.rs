@@ -56,7 +56,7 @@ impl Keys {
 pub(super) async fn look(config: &Config, found: &mut Found) {
     let tasks = Tasks::new();
     let encryption = match &config.encryption {
-        // A file that does not hold is told of where files are.
+        // An unusable file is reported with the other files.
         Some(file) => Encryption::load(&file.file, false, &tasks).await.ok(),
         None => None,
     };

@@ -18,7 +18,7 @@ use crate::registry::Entry;
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) name: String,
-    /// `uid` and `generation`, by which a change of the rest is told from one of the status.
+    /// `uid` and `generation`, which distinguish a change of the rest from one of the status.
     version: (String, i64),
     pub(super) matcher: Matcher,
     /// `matchConstraints` is there: it is required.

@@ -67,7 +67,7 @@ async fn a_clock_that_was_ahead_keeps_nothing_longer() {
     let s = open(&disk, now);
     ends(&s, "short").await;
     assert!(s.read("long", None).await.is_some());
-    // What is written now lives as long as it is told to.
+    // A key that is written now lives for its whole TTL.
     put_for(&s, "new", Duration::from_millis(300)).await;
     put_for(&s, "stays", Duration::from_secs(3600)).await;
     ends(&s, "new").await;

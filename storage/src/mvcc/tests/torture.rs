@@ -239,7 +239,7 @@ async fn one(engine: EngineKind, dir: &Path) -> String {
             Ok((bad, mut wrong)) => {
                 // A write that met the damage may have happened.
                 wrong.retain(|what| !uncertain.contains(what));
-                // A header that nobody can read is told of, and is one object.
+                // An unreadable header is reported, and counts as one object.
                 let lost = s
                     .store
                     .damaged()
