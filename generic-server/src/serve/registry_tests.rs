@@ -1,5 +1,7 @@
 //! Which connection makes room.
 
+use machinery::limits;
+
 use super::*;
 
 fn registry(connections: usize, handshakes: usize) -> Arc<Registry> {
@@ -75,6 +77,24 @@ async fn the_handshake_that_takes_longest_makes_room() {
     drop(second.requests().begin());
     let _fourth = admit(&registry).expect("room");
     assert_eq!([&second, &third].map(is_closed), [false, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_bounds() {
+    let registry = Registry::new(ConnectionLimits::default(), Arc::default());
+    let mut places: Vec<Place> = (0..limits::HANDSHAKES)
+        .map(|_| admit(&registry).expect("room"))
+        .collect();
+    assert!(!places.iter().any(is_closed), "as many as may wait");
+    places.push(admit(&registry).expect("room"));
+    assert!(is_closed(&places[0]));
+    drop(places);
+
+    let places: Vec<Place> = (0..limits::CONNECTIONS).map(|_| idle(&registry)).collect();
+    assert!(!places.iter().any(is_closed), "as many as there may be");
+    let _one_more = admit(&registry).expect("room");
+    assert!(is_closed(&places[0]));
+    assert!(!places[1..].iter().any(is_closed));
 }
 
 #[tokio::test(start_paused = true)]

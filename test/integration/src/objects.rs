@@ -1,5 +1,6 @@
 //! Objects: the verbs, patches, watches, CRDs.
 
+use machinery::limits;
 use serde_json::{Value, json};
 use test_support::{eventually, plane};
 
@@ -123,11 +124,17 @@ async fn bad_bodies_are_refused_in_words() {
     assert_eq!(warned.headers["warning"], "299 - \"unknown field \\\"extra\\\"\"");
     let named = client.post(MAPS, &map("A_b", "1")).await.expect(422);
     assert_eq!(named["details"]["causes"][0]["field"], "metadata.name");
-    let large = vec![b'x'; 3 * 1024 * 1024 + 1];
-    client
-        .raw("POST", MAPS, "application/json", large)
-        .await
-        .expect(413);
+    let body = |length: usize| {
+        let mut body = map("padded", "1").to_string().into_bytes();
+        body.resize(length, b' ');
+        body
+    };
+    for (length, expected) in [(limits::BODY_BYTES + 1, 413), (limits::BODY_BYTES, 201)] {
+        client
+            .raw("POST", MAPS, "application/json", body(length))
+            .await
+            .expect(expected);
+    }
     let selector = client
         .get(&format!("{MAPS}?labelSelector=a%3D%3D%3Db"))
         .await
@@ -137,6 +144,33 @@ async fn bad_bodies_are_refused_in_words() {
         .get("/apis/nothing.example.com/v1/things")
         .await
         .expect(404);
+    plane.stop().await;
+}
+
+/// The entry of the write itself is one of those that are counted.
+#[tokio::test]
+async fn entries_of_managed_fields_are_bounded() {
+    let (plane, client) = plane().await;
+    let managed = |name: &str, entries: usize| {
+        let entry = |index| {
+            json!({"manager": format!("m{index}"), "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:absent": {}}}})
+        };
+        let mut map = map(name, "1");
+        map["metadata"]["managedFields"] = (0..entries).map(entry).collect();
+        map
+    };
+    let created = client
+        .post(MAPS, &managed("full", limits::MANAGED_FIELDS - 1))
+        .await
+        .expect(201);
+    let entries = created["metadata"]["managedFields"].as_array().expect("entries");
+    assert_eq!(entries.len(), limits::MANAGED_FIELDS);
+    let refused = client
+        .post(MAPS, &managed("past", limits::MANAGED_FIELDS))
+        .await
+        .expect(422);
+    assert_eq!(refused["details"]["causes"][0]["field"], "metadata.managedFields");
     plane.stop().await;
 }
 

@@ -40,6 +40,18 @@ fn budgets() {
 }
 
 #[test]
+fn the_default_budgets() {
+    let own = limits::RESPONSE_BYTES_PER_USER;
+    let budget = Arc::new(ResponseBudget::default());
+    let _own = budget.charge("a", own - 1);
+    assert!(budget.admits(&user("a", &[]), 1));
+    assert!(!budget.admits(&user("a", &[]), 2));
+    let _others = budget.charge("b", limits::RESPONSE_BYTES - own);
+    assert!(budget.admits(&user("c", &[]), 1));
+    assert!(!budget.admits(&user("c", &[]), 2));
+}
+
+#[test]
 fn accounts_end_with_their_last_charge() {
     let budget = Arc::new(ResponseBudget::new(100, 40));
     let (first, second) = (budget.charge("a", 10), budget.charge("a", 5));
