@@ -1,4 +1,4 @@
-//! What the embedded engines do per second, and how long they take to open after a crash.
+//! The throughput of the embedded engines, and how long they take to open after a crash.
 //!
 //! - `commit_bench ENGINE DIR [SECONDS]`: durable commits for 1, 32 and 256 clients, which each write 2 KiB values to keys of
 //!   their own, one commit after the other.
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use storage::{Op, OpenOptions, Store, Txn};
 
 const OBJECTS: usize = 50_000;
-/// What the process to be killed says when it may be.
+/// The line that the child process prints when it may be killed.
 const READY: &str = "ready";
 const WRITERS: usize = 64;
 

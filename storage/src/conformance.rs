@@ -213,7 +213,7 @@ macro_rules! conformance_tests {
     )*};
 }
 
-/// What a maker gives: a subject, or none where the engine is not to be had (and it has said so).
+/// The result of a maker: a subject, or none where the engine is not installed (which it has reported).
 pub trait IntoSubject {
     /// The subject, if there is one.
     fn into_subject(self) -> Option<Subject>;

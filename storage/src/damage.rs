@@ -1,4 +1,4 @@
-//! What of a store is damaged: the records that fail their checksum, each by itself.
+//! The damage of a store: the records that fail their checksum, each by itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Damage {
     pub revision: Revision,
     /// Its place in that revision's transaction.
     pub place: u32,
-    /// What failed, as a clause: `the value written at revision 7 fails its checksum`.
+    /// The failure as a clause: `the value written at revision 7 fails its checksum`.
     pub what: String,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What was found damaged so far and is still there.
+/// The damage found so far that is still there.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged(Mutex<BTreeMap<(Revision, u32), Arc<Damage>>>);
 

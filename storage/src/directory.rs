@@ -25,7 +25,7 @@ use crate::{EngineKind, StorageError};
 /// what it has done so far.
 pub(crate) type DirectoryStep = fn(&Path) -> Result<(), StorageError>;
 
-/// What a name is followed by until what it names is whole.
+/// The suffix of a name until the file or directory is complete.
 const NEW: &str = ".new";
 const RESTORING: &str = "RESTORING";
 
@@ -112,7 +112,7 @@ impl Directory {
     }
 
     fn claim(path: &Path, engine: EngineKind) -> Result<Directory, StorageError> {
-        // What is in it is nobody else's: secrets are.
+        // Only the owner may read the directory, because it holds secrets.
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -272,7 +272,7 @@ pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// What `FORMAT` holds: `format 1 engine redb`, or `format 1 becoming 2 engine redb` amid a step.
+/// The content of `FORMAT`: `format 1 engine redb`, or `format 1 becoming 2 engine redb` amid a step.
 fn format_line(noted: Noted, engine: EngineKind) -> String {
     let becoming = noted
         .becoming
@@ -314,7 +314,7 @@ fn lock(path: &Path) -> Result<File, StorageError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
-            // What it says is only for the message.
+            // The content is only used in the message.
             let _ = file.read_to_string(&mut owner);
             let owner = owner.trim();
             return Err(StorageError::Locked(if owner.is_empty() {

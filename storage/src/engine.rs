@@ -66,7 +66,7 @@ pub struct RangeRequest {
     pub count_only: bool,
 }
 
-/// What a range holds.
+/// The content of a range.
 #[derive(Debug, Clone, Default)]
 pub struct RangeResponse {
     /// Pairs in key order.
@@ -130,7 +130,7 @@ pub enum Outcome {
     },
 }
 
-/// What happened to a key.
+/// The kind of change to a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
     /// It was created or overwritten (created when `kv.create_revision == kv.mod_revision`).
@@ -197,7 +197,7 @@ impl Drop for WatchHandle {
     }
 }
 
-/// What a compaction left.
+/// The state after a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactionInfo {
     /// The oldest revision that can still be read.
@@ -276,7 +276,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         })
     }
 
-    /// What reads, the start and scrubs have found damaged and is still kept, in the order of revisions. Costs no read.
+    /// The damage that reads, the start and scrubs have found and that is still kept, in the order of revisions. Costs no read.
     fn damaged(&self) -> Vec<Arc<Damage>> {
         Vec::new()
     }

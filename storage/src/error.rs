@@ -31,7 +31,7 @@ pub enum StorageError {
     /// The engine cannot be reached or has been shut down; the operation may be tried again.
     #[error("storage is unavailable: {message}")]
     Unavailable {
-        /// What could not be reached.
+        /// A description of the failure.
         message: String,
         /// The failure below.
         #[source]
@@ -60,7 +60,7 @@ pub enum StorageError {
     /// The engine below failed.
     #[error("{message}")]
     Engine {
-        /// What was being done.
+        /// The operation that failed.
         message: String,
         /// The failure below.
         #[source]

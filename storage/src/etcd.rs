@@ -1,6 +1,6 @@
 //! etcd v3 as an engine: a thin layer over its gRPC API.
 //!
-//! What a key holds and how it is named is the caller's; keys and values pass through as they are, so a cluster can be shared
+//! The names and contents of keys are the caller's; keys and values pass through as they are, so a cluster can be shared
 //! with, taken over from and handed back to upstream's API server. Revisions are etcd's own.
 //!
 //! - Guards become comparisons of mod revisions in one transaction; the other branch fetches what was there instead.
@@ -225,7 +225,7 @@ fn shut_down() -> StorageError {
     }
 }
 
-/// What a transaction's answer means.
+/// Translates the response of a transaction.
 fn outcome(txn: &Txn, response: TxnResponse) -> Result<Outcome, StorageError> {
     let revision = Revision(response.revision());
     if response.succeeded {

@@ -77,7 +77,7 @@ pub fn memory() -> Arc<dyn Store> {
     MvccStore::memory()
 }
 
-/// What the writer, the readers and the handle share.
+/// The state that the writer, the readers and the handle share.
 #[derive(Debug)]
 struct Shared {
     /// `None` once shut down.
@@ -294,7 +294,7 @@ impl MvccStore {
     }
 }
 
-/// What a disk has room for is too much for memory.
+/// Lowers the limits that suit a disk to ones that suit memory.
 fn in_memory(options: OpenOptions) -> OpenOptions {
     OpenOptions {
         max_history_bytes: options.max_history_bytes.min(MEMORY_HISTORY_BYTES),

@@ -37,7 +37,7 @@ impl std::str::FromStr for EngineKind {
     }
 }
 
-/// What [`open`](crate::open) needs to know.
+/// The options of [`open`](crate::open).
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// The engine.

@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 
 use crate::{Guard, KeyValue, Op, Revision, StorageError, Store, Txn};
 
-/// What an operation did to an object, as its client knows it.
+/// The effect of an operation on an object, as its client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The value and its revision; `None` when there was no object.
     Read(Option<(u64, u64)>),
     /// A write on the condition that the value is `from` (`None`: that there is no object).
     Write {
-        /// What has to be there.
+        /// The value that the condition expects.
         from: Option<u64>,
-        /// What is there afterwards.
+        /// The value after the write.
         to: Option<u64>,
         /// How it ended.
         outcome: Outcome,
@@ -47,7 +47,7 @@ pub struct Operation {
     pub called: u64,
     /// When its outcome was known. Ignored where the outcome is not known.
     pub returned: u64,
-    /// What it did.
+    /// The action.
     pub action: Action,
 }
 
@@ -119,7 +119,7 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
     let mut operations = history.to_vec();
     operations.sort_by_key(|operation| operation.called);
     let mut done = vec![false; operations.len()];
-    // What was chosen so far, and the state before it.
+    // The operations chosen so far, each with the state before it.
     let mut chosen: Vec<(usize, State)> = Vec::new();
     // One that changes nothing may as well come first: then there is nothing else to try in its place.
     let settles = |after: State, before: State| after == before;
@@ -138,7 +138,7 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
         }
         let mut next = None;
         for at in from..operations.len() {
-            // Whatever was called after another had returned comes after it.
+            // An operation called after another had returned comes after it.
             if operations[at].called >= end {
                 break;
             }
@@ -176,7 +176,7 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
     }
 }
 
-/// What several clients do at once, and what came of it, key by key.
+/// The concurrent operations of several clients and their outcomes, key by key.
 #[derive(Debug, Default)]
 pub struct History {
     moment: AtomicU64,

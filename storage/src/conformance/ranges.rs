@@ -104,7 +104,7 @@ pub async fn ranges_page_at_one_revision(s: &Subject) {
         if seen.len() as u64 >= expected.len() as u64 {
             break;
         }
-        // What happens between pages is not seen.
+        // Changes between pages are not seen.
         s.write(&format!("p/{:02}x", seen.len()), "2").await;
         s.write(&expected[seen.len()], "2").await;
         s.remove(&expected[expected.len() - 1]).await;

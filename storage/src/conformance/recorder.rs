@@ -15,7 +15,7 @@ pub struct Recorder {
     changed: Notify,
 }
 
-/// What a [`Recorder`] was told.
+/// The calls that a [`Recorder`] received.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// All events.

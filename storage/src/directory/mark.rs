@@ -11,7 +11,7 @@ use crate::StorageError;
 
 const NAME: &str = "REVISION";
 
-/// What is noted of a store.
+/// The content of a store's mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
     /// It was at least here.

@@ -48,7 +48,7 @@ pub struct KmsOptions {
 pub struct Kms {
     name: String,
     client: Client,
-    /// What is written with.
+    /// The key that writes use.
     writing: RwLock<Option<Arc<Writing>>>,
     keys: Keys,
     /// The version that the plugin named first; it may not change.
@@ -298,7 +298,7 @@ impl Transformer for Kms {
                 late.as_secs()
             )));
         }
-        // Whatever is written is also read: the seed stays known.
+        // A written value must be readable, so its seed stays cached.
         if self.keys.get(&writing.hash).is_none() {
             self.keys.put(writing.hash, writing.key.clone());
         }

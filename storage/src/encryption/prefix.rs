@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Plain, TransformError, Transformer};
 
-/// What encrypted values begin with, whatever the provider.
+/// The common prefix of encrypted values of all providers.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
 /// Values as they are. Refuses to read what was encrypted.
@@ -37,7 +37,7 @@ impl Transformer for Identity {
 pub struct Prefixed {
     /// The prefix; empty for [`Identity`].
     pub prefix: Box<[u8]>,
-    /// What transforms the rest.
+    /// The transformer of the rest.
     pub transformer: Arc<dyn Transformer>,
 }
 

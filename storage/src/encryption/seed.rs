@@ -10,7 +10,7 @@ use super::{AesGcm, Plain, TOO_SHORT, TransformError, Transformer, random};
 /// Length of a seed, of the random bytes that a value's key is derived with, and of that key.
 pub(super) const LENGTH: usize = 32;
 
-/// What an envelope's values are encrypted with.
+/// The key that encrypts an envelope's values.
 pub(super) enum DataKey {
     /// HKDF-SHA-256 (expand only) makes a key of it and of 32 random bytes that lie before each value.
     Seed(Box<hkdf::Prk>),

@@ -155,8 +155,8 @@ fn secrets_are_not_printed() {
     assert!(!format!("{all:?}").contains("48, 49"));
 }
 
-/// What upstream makes of a seed of 32 ones, an info of 32 twos and a nonce of 12 threes is in its test of the extended nonce
-/// only as a round trip; here the derivation itself is checked against RFC 5869 (expand of test case 1).
+/// Upstream's test of the extended nonce (a seed of 32 ones, an info of 32 twos and a nonce of 12 threes) is only a round
+/// trip; here the derivation itself is checked against RFC 5869 (expand of test case 1).
 #[test]
 fn derivation_is_hkdf_expand() {
     let prk: [u8; 32] = [
@@ -340,7 +340,7 @@ async fn upstreams_values_are_read() {
         }
         // The first provider writes: what another one wrote is to be written anew.
         assert_eq!(read.stale, stale, "{key}");
-        // Whoever reads it with upstream finds the same in what is written here.
+        // Upstream must read the same plaintext from values written here.
         let again: Bytes = providers.write(&read.data, key.as_bytes()).unwrap().into();
         assert_eq!(providers.read(&again, key.as_bytes()).unwrap().data, read.data);
     }

@@ -28,7 +28,7 @@ pub(super) async fn run(client: Arc<Client>, every: Duration) {
     }
 }
 
-/// What a replica remembers from one interval to the next.
+/// The state of a replica from one interval to the next.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     /// The version of the key when last seen.

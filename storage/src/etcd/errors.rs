@@ -4,7 +4,7 @@ use tonic::{Code, Status};
 
 use crate::{Revision, StorageError};
 
-/// What a failed call may have done.
+/// The possible effect of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     /// It never reached a member, or the member did not take it.
@@ -39,8 +39,8 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
-/// What the caller is told. `asked` is the revision the call was about, `oldest` what is known to be compacted, `newest` the
-/// newest revision heard of.
+/// The error for the caller. `asked` is the revision of the call, `oldest` the oldest one not known to be compacted,
+/// `newest` the newest one known.
 pub(super) fn translate(status: Status, asked: u64, oldest: u64, newest: u64) -> StorageError {
     let message = status.message();
     if message.contains("required revision has been compacted") {

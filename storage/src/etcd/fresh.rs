@@ -56,7 +56,7 @@ impl Fresh {
             };
             let result = read_revision(&client).await.map_err(|error| error.to_string());
             for waiting in waiting {
-                // Who has gone does not want to know.
+                // A caller that is gone no longer needs the result.
                 let _ = waiting.send(result.clone());
             }
         }

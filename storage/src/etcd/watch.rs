@@ -94,7 +94,7 @@ type Opening = Pin<Box<dyn Future<Output = Result<(usize, Streaming<WatchRespons
 type Dropped = Pin<Box<dyn Future<Output = i64> + Send>>;
 type Checked = Pin<Box<dyn Future<Output = Check> + Send>>;
 
-/// What a look at the keys of a watch has found.
+/// The result of a check of a watch's keys.
 struct Check {
     id: i64,
     from: u64,
@@ -133,7 +133,7 @@ pub(super) struct Mux {
     next_id: i64,
     stream: Stream,
     backoff: Duration,
-    /// What waits to be sent. It holds a request or two per watch at most.
+    /// The requests to be sent. It holds a request or two per watch at most.
     outbox: VecDeque<WatchRequest>,
     dropped: FuturesUnordered<Dropped>,
     checks: FuturesUnordered<Checked>,
@@ -260,7 +260,7 @@ impl Mux {
                 }
                 self.watches.insert(id, watch);
                 self.next_progress = self.next_progress.min(self.last_progress + PROGRESS_PAUSE);
-                // Whoever asked may have gone; the handle's drop then ends the watch.
+                // The caller may be gone; the handle's drop then ends the watch.
                 let _ = handle.send(Ok(WatchHandle::signalling(signal)));
             }
             Command::Reach { prefix, revision } => {

@@ -29,7 +29,7 @@ use crate::{EngineKind, OpenOptions, Revision, StorageError};
 
 const MAGIC: &[u8; 20] = b"kube-storage-backup\n";
 const FORMAT: u32 = 1;
-/// What the name of a backup is followed by until it is whole.
+/// The suffix of a backup's name until it is complete.
 const PARTIAL: &str = ".partial";
 /// How far a restored store's revisions begin past its snapshot's, unless told otherwise: more than could have been written
 /// since, and little of what a revision can hold.
@@ -40,7 +40,7 @@ const BATCH_BYTES: usize = 8 << 20;
 /// Larger keys or values than a store takes are damage.
 const MAX_LEN: u32 = 1 << 30;
 
-/// What a snapshot holds.
+/// The content of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupInfo {
     /// The state is that of this revision.
@@ -312,7 +312,7 @@ impl Backup<'_> {
     }
 
     fn bytes(&mut self, len: usize) -> Result<Vec<u8>, StorageError> {
-        // What the length says may be damage: nothing is set aside for it before it is read.
+        // The length may be damaged: nothing is allocated for it before the bytes are read.
         let mut bytes = Vec::new();
         let read = (&mut self.file).take(len as u64).read_to_end(&mut bytes);
         read.map_err(|error| directory::failed("cannot read the backup", self.path, error))?;

@@ -32,7 +32,7 @@ pub(crate) fn guarded<T>(
     doing: &str,
     call: impl FnOnce() -> Result<T, StorageError>,
 ) -> Result<T, StorageError> {
-    // What the call leaves half done is the engine's: a batch that ends here is the store's last one.
+    // A call that panics may leave the engine half changed: a batch that ends here is the store's last one.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let why = (panic.downcast_ref::<&str>().copied())
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))

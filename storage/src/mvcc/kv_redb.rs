@@ -221,7 +221,7 @@ impl Kv for RedbKv {
                 Ok(stats.allocated_pages().saturating_mul(stats.page_size() as u64))
             };
             let used = used().map_err(|error| failed("counting its pages", error))?;
-            // What lies beyond the frontier has no blocks yet.
+            // Blocks past the frontier are not allocated yet.
             let filled = *frontier.lock();
             Ok(Some(filled.saturating_sub(used)))
         })

@@ -36,7 +36,7 @@ pub(crate) struct Location {
     pub seq: u32,
 }
 
-/// What is known of a change without its value.
+/// The metadata of a change, without its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub delete: bool,

@@ -14,7 +14,7 @@ use crate::{Damage, OpenOptions, Revision, StorageError};
 /// Records looked at with one reader: a long one would keep redb from reusing pages.
 const RECORDS_PER_READER: u64 = 128;
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScrubReport {
     /// How many changes were looked at, and the bytes of their values.
@@ -25,7 +25,7 @@ pub struct ScrubReport {
     pub half_headers: u64,
     /// The changes that cannot be read, in the order of their revisions.
     pub damaged: Vec<Arc<Damage>>,
-    /// What the engine says of its own structures. Only a scrub of a directory asks.
+    /// The engine's own report of its structures. Only a scrub of a directory asks for it.
     pub engine: Option<String>,
 }
 

@@ -81,7 +81,7 @@ impl Keys {
         self.0.lock().known.len()
     }
 
-    /// What the plugin has said of this key a moment ago.
+    /// The recent error of the plugin about this key.
     pub(super) fn refusal(&self, hash: &KeyHash) -> Option<TransformError> {
         let state = self.0.lock();
         let recent =
@@ -118,7 +118,7 @@ const MAX_SOURCE: usize = 1024;
 const MAX_KEY_ID: usize = 1024;
 const MAX_ANNOTATIONS: usize = 32 * 1024;
 
-/// What upstream asks of a key id.
+/// Upstream's requirements on a key id.
 pub(super) fn check_key_id(id: &str) -> Result<(), String> {
     match id.len() {
         0 => Err("keyID is empty".into()),
@@ -129,7 +129,7 @@ pub(super) fn check_key_id(id: &str) -> Result<(), String> {
     }
 }
 
-/// What upstream asks of an envelope, its data aside.
+/// Upstream's requirements on an envelope, its data aside.
 pub(super) fn check(
     source_type: i32,
     source: &Bytes,

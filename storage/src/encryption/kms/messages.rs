@@ -77,7 +77,7 @@ undebugged! { DecryptResponse EncryptRequest }
 /// The plaintext of `encrypted_source` is a seed for HKDF; with zero, it is the AES-GCM key itself.
 pub(super) const SOURCE_SEED: i32 = 1;
 
-/// What is stored after the prefix.
+/// The message stored after the prefix.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct EncryptedObject {
     #[prost(bytes = "bytes", tag = "1")]

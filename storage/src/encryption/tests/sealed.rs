@@ -1,6 +1,6 @@
 //! The contract holds with encryption in between: the suite, over stores whose values the production transformers seal.
 //!
-//! What the API server's codec does above a store, [`Sealed`] does as a store.
+//! [`Sealed`] does as a store what the API server's codec does above one.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ struct Sealed {
     opener: Arc<Opener>,
 }
 
-/// What opens values. With a KMS plugin it is another replica than the one that seals them, and has to ask for the keys.
+/// Decrypts values. With a KMS plugin it is another replica than the one that encrypts them, and has to fetch the keys.
 #[derive(Debug)]
 struct Opener(PrefixedTransformers);
 

@@ -21,7 +21,7 @@ fn names(dir: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a store's directory holds, and nothing else.
+/// Checks that a store's directory holds the expected files and nothing else.
 #[track_caller]
 fn tidy(engine: EngineKind, dir: &Path) {
     let data = match engine {
@@ -125,7 +125,7 @@ async fn a_backup_is_all_or_nothing() {
             if file.exists() {
                 inspect_backup(&file).unwrap();
             } else {
-                // What a killed process leaves is in nobody's way.
+                // Leftovers of a killed process are in nobody's way.
                 std::fs::write(dir.path().join(".backup-1.partial"), "half").unwrap();
                 s.store.backup(&file).await.unwrap();
             }

@@ -134,8 +134,8 @@ async fn survives(engine: EngineKind) {
     let rounds: u64 = std::env::var("STORAGE_CRASH_ROUNDS")
         .ok()
         .map_or(3, |text| text.parse().unwrap());
-    // What the kernel has survives a kill wherever it is, and a file system in memory makes for more rounds. That what was
-    // acknowledged survives a loss of power, too, is shown by `faults`.
+    // Data in the kernel's cache survives a kill on any file system, and one in memory allows more rounds. The tests in
+    // `faults` show that acknowledged writes survive a loss of power, too.
     let dir = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();
@@ -169,7 +169,7 @@ async fn survives(engine: EngineKind) {
                 there == *n || there == *n + 1,
                 "{engine:?} round {round}: {key} is {there}, acked {n}"
             );
-            // What is there must stay there.
+            // A value that was read must stay.
             (*n, *revision) = (there, found.mod_revision.0);
         }
         let seen = Recorder::new();

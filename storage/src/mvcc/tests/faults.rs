@@ -27,7 +27,7 @@ fn start(kv: Box<dyn Kv>) -> Result<Arc<MvccStore>, StorageError> {
     MvccStore::start(kv, None, options(), &[])
 }
 
-/// What is between a store and its disk.
+/// A layer between a store and its disk.
 pub(super) trait Between: Send + Sync + Debug {
     fn apply(&self, disk: &MemoryKv, batch: &[Write]) -> Result<(), StorageError> {
         disk.apply(batch)
@@ -222,7 +222,7 @@ async fn writes_come_back_when_there_is_room_again() {
         tokio::time::timeout(DEADLINE, refused)
             .await
             .expect("it is noticed");
-        // What makes room goes through, and what is there can be read.
+        // Deletions go through, and existing values can be read.
         assert_eq!(s.read("a", None).await.unwrap().value, "x");
         s.remove("a").await;
         assert!(s.store.status().await.is_ok());
@@ -322,7 +322,7 @@ impl PowerLossFile {
         self.0.lock().off = true;
     }
 
-    /// What the disk holds: everything synced, and of the rest any part, in pieces of a sector.
+    /// The content of the disk: everything synced, and of the rest any part, in pieces of a sector.
     fn power_on(&self, random: &mut Random) -> PowerLossFile {
         let inner = self.0.lock();
         let mut disk = inner.synced.clone();

@@ -37,7 +37,7 @@ async fn a_full_disk_refuses_writes_and_reads_go_on() {
         "{refused:?}"
     );
     assert_eq!(s.list("k", None).await.len(), 200);
-    // What makes room is let through.
+    // Deletions are allowed.
     let delete = Txn {
         guards: vec![],
         ops: vec![s.delete("k0")],

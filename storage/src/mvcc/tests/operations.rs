@@ -105,7 +105,7 @@ fn open(file: &FaultyFile) -> Result<Arc<MvccStore>, StorageError> {
 
 type State = BTreeMap<String, Option<Bytes>>;
 
-/// What every key may hold after a write whose outcome is not known.
+/// The values that each key may hold after a write with an unknown outcome.
 type Possible = BTreeMap<String, Vec<Option<Bytes>>>;
 
 async fn listed(store: &dyn Store) -> Result<BTreeMap<String, Bytes>, StorageError> {

@@ -1,4 +1,4 @@
-//! What a store still knows after it was closed and opened again.
+//! The state of a store after it was closed and opened again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is sled's alone.
+//! Tests of the sled engine alone.
 
 use super::{options, reopen};
 use crate::EngineKind;

@@ -91,7 +91,7 @@ struct Structure {
     file: PathBuf,
     /// Beginnings and lengths.
     runs: Vec<(u64, u64)>,
-    /// What was written is here: most of the flips are.
+    /// The runs hold written values: most of the flips are here.
     is_data: bool,
 }
 
@@ -198,7 +198,7 @@ fn flip(structures: &[Structure], from: &Path, to: &Path, n: u64) -> (&'static s
     (structure.name, at)
 }
 
-/// What is not as it was written: objects that say so, and what is wrong with those that do not.
+/// The differences from the written state: objects that report damage, and errors of those that do not.
 async fn look(store: &dyn Store, expected: &BTreeMap<String, Bytes>) -> Result<(usize, Vec<String>), String> {
     let listed = store.range(RangeRequest::default()).await;
     let listed = match listed {
@@ -401,7 +401,7 @@ async fn a_zeroed_run_is_refused_or_told() {
         std::fs::write(&path, &bytes).unwrap();
         match crate::open(options(engine, dir.path())) {
             Ok(store) => {
-                // What is gone is named: no list is short.
+                // Lost objects are reported: no list is short.
                 let listed = store.range(RangeRequest::default()).await;
                 if let Ok(listed) = listed {
                     assert_eq!(listed.kvs.len(), expected().len());

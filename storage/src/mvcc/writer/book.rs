@@ -1,4 +1,5 @@
-//! What the writer keeps in mind of a store: what may go and when, and which revision was newest when. Made from the log's headers.
+//! The writer's bookkeeping of a store: which records may be removed and when, and which revision was newest when. Made from the
+//! log's headers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(super) struct Garbage {
     pub(super) len: u32,
 }
 
-/// What the writer alone needs to know. Persistent, so that a fork costs nothing.
+/// State that only the writer uses. Persistent, so that a fork costs nothing.
 #[derive(Clone)]
 pub(in crate::mvcc) struct Bookkeeping {
     pub(super) clock: Clock,

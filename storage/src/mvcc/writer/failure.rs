@@ -72,7 +72,7 @@ impl Writer {
         }
     }
 
-    /// What is on disk is not known any more, so nothing may be built on it until it is read afresh.
+    /// The state on disk is unknown, so nothing may be built on it until it is read again.
     pub(super) fn fail(&mut self, error: StorageError, answers: &mut [Answer]) {
         tracing::error!(
             error = &error as &dyn std::error::Error,

@@ -22,7 +22,7 @@ pub(super) struct Space {
     refusal: Option<String>,
     /// Counting the engine's own room may mean to read all of it: not before this moment again.
     recount: Option<Instant>,
-    /// What it had then, less what was written since.
+    /// The reusable bytes at that count, less those written since.
     reusable: u64,
 }
 
@@ -83,7 +83,7 @@ impl Space {
                     0
                 }
             };
-            // Whatever the size of the store, most of the time goes into other work.
+            // Counting takes a small share of the time, whatever the size of the store.
             self.recount = Some(now + 20 * now.elapsed());
         }
         self.reusable
