@@ -18,7 +18,7 @@ use crate::request::Authorized;
 
 pub use reinvocation::Reinvocation;
 
-/// What is being done.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A new object.
@@ -48,7 +48,7 @@ impl Operation {
 pub struct Attributes<'a> {
     /// The user and the request.
     pub authorized: &'a Authorized,
-    /// What is being done.
+    /// The operation.
     pub operation: Operation,
     /// The kind of `object` (for a subresource its own kind, such as Scale or Eviction).
     pub gvk: &'a GroupVersionKind,
@@ -68,7 +68,7 @@ pub struct Attributes<'a> {
     pub options: Option<&'a Value>,
     /// The kind that `object` is of, where it may be changed; `None` where a subresource has a kind of its own.
     pub resource: Option<ObjectKind<'a>>,
-    /// What the rounds of mutating admission remember; the chain fills it in.
+    /// The state that the rounds of mutating admission share; the chain fills it in.
     pub rounds: Option<&'a Reinvocation>,
 }
 
@@ -77,7 +77,7 @@ pub struct Attributes<'a> {
 pub struct ObjectKind<'a> {
     /// How they are read.
     pub decoding: &'a Decoding,
-    /// Who defaults them.
+    /// The strategy that defaults them.
     pub strategy: &'a dyn Strategy,
 }
 

@@ -185,8 +185,8 @@ impl Encryption {
         }
     }
 
-    /// What a stored value was, for those who know values by their keys alone: whichever of the transformers reads it. Asks a KMS plugin
-    /// for the key where that is needed.
+    /// Decrypts a stored value, for callers that know it by its key alone, with the first transformer that reads it. Asks a KMS
+    /// plugin for the key where needed.
     ///
     /// # Errors
     /// Why none of them does.

@@ -346,7 +346,7 @@ mod tests {
             "[+]ping ok\n[+]log ok\n[+]informer-sync ok\n[+]poststarthook/rbac/bootstrap-roles ok\n[+]shutdown ok\nreadyz check passed\n"
         );
         assert_eq!(ask(&health, "livez", "/livez/informer-sync").await.0, 404);
-        // What is only to be known changes no outcome and no short form.
+        // A note changes neither the outcome nor the short form.
         health.note("storage-integrity", || Some("1 object cannot be read".into()));
         health.note("quiet", || None);
         assert_eq!(ask(&health, "readyz", "/readyz").await, (200, "ok".into()));

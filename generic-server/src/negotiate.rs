@@ -124,7 +124,7 @@ pub(crate) struct ErrorForm {
     pub(crate) pretty: bool,
 }
 
-/// What is asked about, as far as it decides what is on offer.
+/// The properties of the request that decide which media types are offered.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
     custom: bool,

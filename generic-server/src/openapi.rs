@@ -41,8 +41,8 @@ pub trait OpenApiSource: Send + Sync + std::fmt::Debug {
     fn documents(&self) -> Vec<DocumentRef>;
     /// One of them, as JSON; may take its time.
     fn document(&self, path: &str) -> Option<Bytes>;
-    /// What it has parts of in the v2 document, with a hash each; cheap. A path may go on with `#` and a name: parts of one
-    /// group version. Those of a group version are one source's.
+    /// Its parts of the v2 document, with a hash each; cheap. A path may go on with `#` and a name, for several parts of
+    /// one group version. All parts of a group version come from one source.
     fn swagger_parts(&self) -> Vec<DocumentRef> {
         self.documents()
     }

@@ -23,13 +23,13 @@ pub use authority::{Authority, Issued};
 pub use files::{expires, issuer_among, validity};
 pub use shared::Shared;
 
-/// What went wrong with certificates.
+/// An error about certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file or directory cannot be read or written.
     #[error("cannot {action} `{}`", path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum PkiError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// A description of the problem.
         problem: String,
     },
     /// A certificate cannot be made.
@@ -98,7 +98,7 @@ pub struct Pki {
     pub front_proxy_ca: Authority,
     /// The server's certificate.
     pub serving: Issued,
-    /// What the aggregator shows to extension servers.
+    /// The certificate that the aggregator presents to extension servers.
     pub front_proxy_client: Issued,
     /// `kubernetes-admin` in `system:masters`.
     pub admin: Issued,

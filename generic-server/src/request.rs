@@ -222,7 +222,7 @@ impl Authorized {
         &self.0.user
     }
 
-    /// What is asked.
+    /// The attributes of the request.
     pub fn info(&self) -> &RequestInfo {
         &self.0.info
     }

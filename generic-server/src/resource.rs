@@ -127,7 +127,7 @@ pub trait VirtualResource: Send + Sync + Debug {
     /// Answers a create, as [`NamedCreate::create`] does.
     ///
     /// # Errors
-    /// Whatever the client is to see.
+    /// The error for the client.
     async fn create(&self, _call: &CreateCall<'_>, _object: Value) -> Result<Answer, ApiError> {
         Err(ApiError::method_not_allowed())
     }

@@ -16,7 +16,7 @@ use crate::resource::ServedResource;
 pub use crate::group::GroupSpec;
 pub use documents::WithDocuments;
 
-/// What a sequence of segments leads to.
+/// The target of a sequence of path segments.
 #[derive(Debug)]
 enum Route {
     /// A group, whose other versions and resources no server behind this one has.

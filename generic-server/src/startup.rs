@@ -130,7 +130,7 @@ impl Running {
 /// Tries until it is done what a store that is merely slow has refused, for at most [`STORE_TIMEOUT`]. It has to be idempotent.
 ///
 /// # Errors
-/// Whatever else it fails with, and the last refusal after that time.
+/// Any other error of `attempt`, and the last refusal after that time.
 pub async fn retry_while_slow<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ApiError>
 where
     F: Future<Output = Result<T, ApiError>>,

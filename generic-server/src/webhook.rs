@@ -121,7 +121,7 @@ impl WebhookClient {
     }
 }
 
-/// What upstream's client makes of an answer that is none.
+/// The error text of upstream's client for an unsuccessful answer.
 fn refusal(code: u16, body: &[u8]) -> String {
     if let Ok(status) = serde_json::from_slice::<Value>(body)
         && status.get("kind").and_then(Value::as_str) == Some("Status")

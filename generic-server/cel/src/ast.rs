@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     Map(Vec<Entry>),
     Struct(Struct),
     Fold(Box<Fold>),
-    /// What stands where a fault was found; never reaches the checker.
+    /// Stands in for an expression that failed to parse; never reaches the checker.
     Fault,
 }
 

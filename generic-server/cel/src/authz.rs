@@ -11,7 +11,7 @@ pub trait Authorizer: fmt::Debug + Sync {
     fn check(&self, check: &AuthzCheck) -> Decision;
 }
 
-/// What an expression wants to know.
+/// An authorization check that an expression makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuthzCheck {
     pub verb: String,

@@ -56,7 +56,7 @@ impl Checked {
     }
 }
 
-/// What names mean while checking.
+/// The declarations that names resolve to while checking.
 pub(crate) struct Scope<'e> {
     pub(crate) variables: &'e [Variable],
     pub(crate) structs: &'e [Arc<ObjectType>],
@@ -149,7 +149,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a name means: a comprehension's variable, a declared variable or a type.
+    /// The declaration of a name: a comprehension's variable, a declared variable or a type.
     fn lookup(&self, name: &str) -> Option<(Type, Reference)> {
         let bare = name.strip_prefix('.').unwrap_or(name);
         if let Some((name, ty)) = self.locals.iter().rev().find(|(local, _)| &**local == bare) {

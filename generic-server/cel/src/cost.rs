@@ -1,4 +1,4 @@
-//! What evaluating an expression can cost, estimated from the sizes its data can have.
+//! The worst-case cost of an expression, estimated from the sizes its data can have.
 //!
 //! Mirrors cel-go's `checker/cost.go`, its extension estimators and Kubernetes' `library/cost.go`; a CRD is refused by these
 //! numbers, so they are kept to the digit, oddities included. Prices of calls are in `cost::calls`.
@@ -125,7 +125,7 @@ struct Arg<'e> {
     size: Option<Range>,
 }
 
-/// What a call costs besides its arguments, and how large its result is.
+/// The cost of a call without its arguments, and the size of its result.
 struct Price {
     cost: Range,
     result: Option<Range>,

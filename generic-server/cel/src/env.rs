@@ -29,7 +29,7 @@ pub const RULE_ESTIMATE_LIMIT: u64 = 10_000_000;
 /// The highest estimate all rules of a CRD may have together.
 pub const SCHEMA_ESTIMATE_LIMIT: u64 = 100_000_000;
 
-/// What expressions can refer to. Cheap to clone.
+/// The variables, functions and types that expressions can refer to. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Env(Arc<Inner>);
 

@@ -39,7 +39,7 @@ impl CompileErrors {
         }
     }
 
-    /// What upstream says of the expression: `compilation failed: ..` or `program instantiation failed: ..`.
+    /// The detail of upstream's message: `compilation failed: ..` or `program instantiation failed: ..`.
     pub fn detail(&self) -> String {
         let stage = if self.instantiation.is_some() {
             "program instantiation failed"

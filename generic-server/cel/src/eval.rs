@@ -199,7 +199,7 @@ impl<'p, 'a> Machine<'p, 'a> {
     }
 
     fn apply(&mut self, call: &'p CallNode, args: &[Val<'a>]) -> Eval<Val<'a>> {
-        // What can be priced by its arguments is paid before it is done, and no result may be larger than what is left to pay.
+        // A call priced by its arguments is paid for before it runs, and no result may be larger than the remaining budget.
         if !call.cost.needs_result() {
             self.charge(call.cost.price(args, None))?;
         }
@@ -387,7 +387,7 @@ impl<'p, 'a> Machine<'p, 'a> {
         Ok(if optional { Val::some(val) } else { val })
     }
 
-    /// What a qualifier finds; absence is an error unless it was only asked for.
+    /// The value that a qualifier selects; absence is an error unless the caller only asks whether it exists.
     fn lookup(&mut self, val: &Val<'a>, qual: &'p Qual, asking: bool) -> Eval<Option<Val<'a>>> {
         let index;
         let key = match &qual.key {
@@ -565,7 +565,7 @@ fn local<'p, 'a>(val: Eval<Val<'a>>) -> Local<'p, 'a> {
     }
 }
 
-/// What a value that failed counts as.
+/// The value by which a failed argument is priced: null.
 fn priced<'v, 'a>(val: &'v Eval<Val<'a>>) -> &'v Val<'a> {
     val.as_ref().unwrap_or(&Val::Null)
 }

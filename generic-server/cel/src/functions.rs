@@ -1,5 +1,5 @@
-//! What functions do, by name. The checker has chosen overloads by type; at run time the arguments' own types decide, so that
-//! dynamically typed data works the same way.
+//! The implementations of functions, by name. The checker has chosen overloads by type; at run time the arguments' own types
+//! decide, so that dynamically typed data works the same way.
 
 pub(crate) mod authz;
 pub(crate) mod convert;

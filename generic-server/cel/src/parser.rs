@@ -340,7 +340,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// What follows a dot: a field, an optional field or a method.
+    /// The selector after a dot: a field, an optional field or a method.
     fn selected(&mut self, operand: Expr, dot: u32) -> Parse<Expr> {
         let optional = self.eat("?").is_some();
         let name_at = self.offset();

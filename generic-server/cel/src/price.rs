@@ -1,4 +1,4 @@
-//! What an evaluated call costs: cel-go's `interpreter/runtimecost.go`, its extension trackers and Kubernetes'
+//! The runtime cost of a call: cel-go's `interpreter/runtimecost.go`, its extension trackers and Kubernetes'
 //! `library/cost.go`, resolved to a rule when the call is planned.
 
 use crate::{

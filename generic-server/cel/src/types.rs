@@ -208,7 +208,7 @@ pub enum ListType {
     Map(Vec<Box<str>>),
 }
 
-/// What a declaration says about its JSON value.
+/// The type that a declaration gives a JSON value.
 #[derive(Clone, Debug)]
 pub enum DeclKind {
     /// Any JSON, taken as it is.

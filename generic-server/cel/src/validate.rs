@@ -1,4 +1,4 @@
-//! What is checked of literals after types: durations, timestamps, patterns, format strings and mixed aggregates.
+//! Checks of literals that run after type checking: durations, timestamps, patterns, format strings and mixed aggregates.
 //! Mirrors cel-go's `cel/validator.go` and the format validator of `ext/formatting.go`.
 
 use crate::{

@@ -233,7 +233,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// What cost functions call the size: characters, bytes, elements, entries; 1 for everything without one.
+    /// The size, as cost functions count it: characters, bytes, elements, entries; 1 for everything without one.
     pub(crate) fn cost_size(&self) -> u64 {
         match self {
             Val::Optional(Some(value)) => value.cost_size(),

@@ -45,7 +45,7 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What a kind looks like in its versions. Managers record the version that they wrote in.
+/// The schemas of a kind's versions. Managers record the version that they wrote in.
 pub trait Versions {
     /// The schema of the kind in `api_version`; `None` when that version is not (or no longer) served. Entries of such
     /// versions are dropped.
@@ -123,7 +123,7 @@ impl FieldFilter {
     }
 }
 
-/// What lies below the patterns or on the way to them.
+/// The elements that the patterns match, everything below them and everything on the way to them.
 fn include<'a>(node: &Node<'a>, patterns: &[&[Pattern]]) -> Part<'a> {
     let mut behind: Vec<&[Pattern]> = Vec::new();
     for pattern in patterns {
@@ -146,7 +146,7 @@ fn include<'a>(node: &Node<'a>, patterns: &[&[Pattern]]) -> Part<'a> {
     }
 }
 
-/// Who writes, through what, and what the endpoint resets.
+/// The options of a write: its manager, subresource, kind and time, and the fields that the endpoint resets.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// The field manager; empty is recorded as `unknown`.
@@ -157,7 +157,7 @@ pub struct Options<'a> {
     pub kind: &'a GroupVersionKind,
     /// The time to record, as RFC 3339.
     pub now: &'a str,
-    /// Per `apiVersion` what the endpoint resets.
+    /// The fields that the endpoint resets, by `apiVersion`.
     pub filters: &'a [(&'a str, FieldFilter)],
 }
 
@@ -178,7 +178,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// What [`apply`] made.
+/// The result of [`apply`].
 #[derive(Debug)]
 pub struct Applied {
     /// The merged object with its new `managedFields`, neither defaulted nor validated.
@@ -219,7 +219,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, versions: &dyn Versions, op
     let recorded = live.and_then(managed_fields);
     let (from, outcome) = record(live, new, sent.as_ref(), recorded, versions, options);
     let Some(parts) = outcome else { return };
-    // What nobody touched is moved over as it came.
+    // Entries without changes are moved over as they were received.
     let mut source = match from {
         Source::Sent => sent,
         Source::Recorded => recorded.cloned(),
@@ -303,7 +303,7 @@ static STRIPPED: LazyLock<Set<'static>> = LazyLock::new(|| {
     ])
 });
 
-/// What recording an update needs to know.
+/// The inputs for recording an update.
 struct Tracking<'x, 'a> {
     ty: Ty<'a>,
     versions: &'x dyn Versions,
@@ -700,7 +700,7 @@ impl<'a> Applying<'a> {
         let whole = at(&merged, last_version)?;
         let last = fields::with_named_fields(&previous.set, Some(ty));
         let mut pruned = merge::remove(ty, &whole, &last);
-        // What anybody owns comes back, version by version, that of the last configuration first.
+        // Fields with any owner are put back, version by version, starting with that of the last configuration.
         let mut owners: BTreeMap<&str, Vec<Set<'_>>> = BTreeMap::new();
         for entry in entries {
             let sets = owners.entry(&entry.api_version).or_default();

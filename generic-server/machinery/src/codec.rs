@@ -36,7 +36,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// What strict field validation objects to; otherwise a warning. Display is upstream's text.
+/// An error of strict field validation; otherwise a warning. Display is upstream's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StrictError {
     /// A field that the schema does not have.

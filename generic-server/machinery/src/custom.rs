@@ -1,4 +1,4 @@
-//! What is done to objects of custom resources by their schema: unknown fields pruned, nulls dropped, defaults put in,
+//! Schema passes over custom resources: unknown fields pruned, nulls dropped, defaults put in,
 //! metadata of whole objects brought into form. Mirrors `k8s.io/apiextensions-apiserver/pkg/apiserver/schema`.
 //!
 //! The order on decoding is [`coerce_metadata`], [`prune`], [`prune_nulls`], [`default`]; validation comes later.
@@ -235,7 +235,7 @@ pub fn default_decoded(schema: SchemaRef<'_>, value: &mut Value) -> Result<(), D
     fill(schema, value, &mut |default| memory.take(weight(default)))
 }
 
-/// What is asked before a default is put in.
+/// A check that a default must pass before it is applied.
 type Allow<'a> = dyn FnMut(&Value) -> Result<(), DecodeError> + 'a;
 
 fn fill(schema: SchemaRef<'_>, value: &mut Value, allow: &mut Allow<'_>) -> Result<(), DecodeError> {

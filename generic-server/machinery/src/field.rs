@@ -98,7 +98,7 @@ impl fmt::Display for FieldPath<'_> {
     }
 }
 
-/// What is wrong with a field; the text is upstream's `ErrorType.String()`.
+/// The kind of a field error; the text is upstream's `ErrorType.String()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// A reference to something that is not there.
@@ -167,7 +167,7 @@ impl FieldErrorKind {
 /// One field error. [`FieldError::body`] is its text without the path, Display is the text with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: FieldErrorKind,
     /// The rendered path.
     pub field: String,

@@ -137,7 +137,7 @@ pub fn general(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// What Go calls the type of a decoded JSON value.
+/// Go's name for the type of a decoded JSON value.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

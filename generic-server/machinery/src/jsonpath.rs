@@ -133,7 +133,7 @@ impl<'a> Parser<'a> {
                 continue;
             }
             match rest.chars().next() {
-                // What follows a closing brace is text, which columns do not look at.
+                // The rest after a closing brace is text, which columns ignore.
                 None | Some('}') => return Ok(()),
                 Some('\r' | '\n') => return Err("unclosed action".into()),
                 Some(' ' | '@' | '$') => self.at += 1,

@@ -2,7 +2,7 @@
 //!
 //! Each constant says what it counts, upstream's figure where upstream has one, and what happens to a request that passes it.
 //! Together with one rule they keep the server responsive: a pass over a client's bytes costs at most n log n of their number.
-//! Whoever adds a decoder, a validation rule or a cache takes its bound from here and tests it at the limit and one past it.
+//! A new decoder, validation rule or cache takes its bound from here, with a test at the limit and one past it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What names, keys and values may look like: upstream's format checks with their exact messages.
+//! The formats of names, keys and values: upstream's format checks with their exact messages.
 //!
 //! Every check takes the text and gives the list of what is wrong with it (empty when nothing is), so that callers attach
 //! paths. The matchers are written by hand and allocate only for errors: they run on every write. Mirrors

@@ -37,7 +37,7 @@ impl Dialect {
     }
 }
 
-/// What the names of meta/v1's types begin with, without the dot.
+/// The prefix of the names of meta/v1's types, without the dot.
 pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// With its first letter capital, as identifiers of operations have it.
@@ -60,7 +60,7 @@ pub fn type_name(group: &str, version: &str, kind: &str) -> Option<String> {
     schema.root().node().type_name.as_deref().map(str::to_owned)
 }
 
-/// What the metadata of every list is said to be.
+/// The description of the metadata of every list.
 const LIST_METADATA: &str = "Standard list metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 

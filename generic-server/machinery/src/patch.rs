@@ -42,7 +42,7 @@ impl From<PatchError> for ApiError {
     }
 }
 
-/// What Go's decoder calls the type of a value.
+/// The name that Go's decoder has for the type of a value.
 fn go_type(value: &serde_json::Value) -> &'static str {
     use serde_json::Value;
     match value {

@@ -38,7 +38,7 @@ pub struct Quantity {
     mantissa: i128,
     scale: i32,
     format: Format,
-    /// What upstream would hold as an unbounded decimal: such quantities never convert to an integer.
+    /// The value is one that upstream would hold as an unbounded decimal: it never converts to an integer.
     wide: bool,
     /// The text to print, where upstream keeps the one that was read.
     text: Option<Box<str>>,

@@ -1,4 +1,4 @@
-//! What a kind looks like: one compact arena for all its types, built-in or custom, and a cursor to walk it.
+//! The schema of a kind: one compact arena for all its types, built-in or custom, and a cursor to walk it.
 //!
 //! A [`Schema`] holds nodes; a [`SchemaRef`] is a node in its arena and has all the questions that the passes ask. Built-in
 //! kinds share one arena (made from the facts table), every version of a custom resource has its own. Nodes may refer to
@@ -101,7 +101,7 @@ pub enum Format {
     Other(Arc<str>),
 }
 
-/// What only some nodes carry.
+/// Rules that only some nodes carry.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     /// `description`, when kept.

@@ -107,7 +107,7 @@ pub struct Details {
     pub kind: String,
     /// The object's uid.
     pub uid: String,
-    /// What is wrong in particular.
+    /// The individual causes.
     pub causes: Vec<Cause>,
     /// When to try again; also sent as `Retry-After`.
     pub retry_after_seconds: u32,

@@ -65,7 +65,7 @@ impl Column {
     }
 }
 
-/// What a row carries besides its cells.
+/// The object that a row carries besides its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     /// Nothing.
@@ -220,7 +220,7 @@ impl CustomColumns {
 fn cell(ty: &str, value: &Value, now: Timestamp) -> Value {
     match (ty, value) {
         ("string", Value::String(_)) => value.clone(),
-        // What Go's templates print for nothing.
+        // Go's templates print a missing value this way.
         ("string", Value::Null) => "<no value>".into(),
         ("string", value) => value.to_string().into(),
         ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {

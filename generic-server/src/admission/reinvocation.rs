@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// What the rounds of one write have to remember.
+/// The state that the rounds of one write share.
 #[derive(Debug, Default)]
 pub struct Reinvocation(Mutex<State>);
 

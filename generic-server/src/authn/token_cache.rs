@@ -24,7 +24,7 @@ type Key = [u8; 32];
 #[derive(Clone)]
 struct Remembered {
     until: Instant,
-    /// What `gone` said before the token was verified.
+    /// The count of `gone` before the token was verified.
     gone: u64,
     /// `None`: nobody's.
     user: Option<(User, Vec<String>)>,

@@ -34,7 +34,7 @@ pub enum TokenFileError {
         path: String,
         /// Where.
         line: usize,
-        /// What.
+        /// A description of the problem.
         problem: &'static str,
     },
 }

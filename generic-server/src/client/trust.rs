@@ -1,4 +1,4 @@
-//! Whom this server trusts when it talks to others.
+//! The trust of this server's outgoing connections.
 //!
 //! Fail-closed: a bundle that cannot be read is an error that the caller reports, never a reason to trust anybody.
 
@@ -56,7 +56,7 @@ fn system_authorities() -> Vec<CertificateDer<'static>> {
         .unwrap_or_default()
 }
 
-/// Whom to trust.
+/// The peers to trust.
 #[derive(Debug, Clone, Copy)]
 pub enum Whom<'a> {
     /// Those of a bundle, PEM in base64.

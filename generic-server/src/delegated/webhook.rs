@@ -41,7 +41,7 @@ impl ReviewVersion {
 pub struct TokenWebhook {
     client: KubeClient,
     version: ReviewVersion,
-    /// What tokens are good for when the webhook names no audiences.
+    /// The audiences of tokens when the webhook names none.
     audiences: Vec<String>,
     first_pause: Duration,
 }

@@ -1,7 +1,8 @@
 //! Compiling the expressions of policies and webhooks: in slices on the CPU pool, in a task of its own for each object.
 //!
-//! What an object is about is known as soon as it has been read; its expressions may be tens of thousands. Until they are compiled, the
-//! writes that the object is about are refused as those are that come before the configuration has been read. Other writes go on.
+//! The match rules of an object are known as soon as it has been read; its expressions may be tens of thousands. Until they are
+//! compiled, the writes that match are refused, like those that arrive before the configuration has been read. Other writes
+//! proceed.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -81,7 +82,7 @@ impl Compiler {
     }
 }
 
-/// What is compiled of an object: absent until that is done, and given up when nobody has a use for it.
+/// The compiled form of an object: absent until compilation ends, which is aborted when the last reference is dropped.
 #[derive(Debug)]
 pub(super) struct Compiled<T> {
     made: Arc<Synced<T>>,
@@ -89,7 +90,7 @@ pub(super) struct Compiled<T> {
 }
 
 impl<T> Compiled<T> {
-    /// What takes no work.
+    /// A value that needs no compilation.
     pub(super) fn done(value: T) -> Self {
         let made = Synced::default();
         made.set(value);

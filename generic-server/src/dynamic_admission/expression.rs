@@ -123,7 +123,7 @@ static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
     )
 });
 
-/// What expressions of a place may speak of besides the request and its objects.
+/// The variables that expressions of a place may use besides the request and its objects.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Scope {
     pub(super) params: bool,
@@ -257,7 +257,7 @@ impl Wanted {
     }
 }
 
-/// What expressions see of one write.
+/// The input of expressions for one write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Input<'a> {
     pub(super) object: Option<&'a Value>,
@@ -423,7 +423,7 @@ impl kube_cel::Authorizer for Asker<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Conditions(Vec<Expression>);
 
-/// What match conditions say of a write.
+/// The outcome of match conditions for a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Matched {
     Yes,
@@ -457,7 +457,7 @@ impl Conditions {
         self.0.iter()
     }
 
-    /// What is wrong with those that do not compile.
+    /// The errors of those that do not compile.
     pub(super) fn faults(&self, path: &FieldPath<'_>) -> Vec<FieldError> {
         let faults = self.0.iter().enumerate().filter_map(|(index, condition)| {
             let why = condition.program.as_ref().err()?;

@@ -192,7 +192,7 @@ impl Matcher {
         object: Option<&Value>,
         namespaces: &Namespaces,
     ) -> Result<bool, ApiError> {
-        // What is in no namespace is never exempted.
+        // Objects without a namespace are never exempted.
         if !is_namespace(attributes) && attributes.namespace.is_empty() {
             return Ok(true);
         }

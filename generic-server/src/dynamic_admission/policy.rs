@@ -61,7 +61,7 @@ impl Phase {
     }
 }
 
-/// What a binding of a validating policy does with a failure.
+/// The action that a binding of a validating policy takes on a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Deny,
@@ -122,10 +122,10 @@ struct Active {
     bindings: Arc<[Arc<Binding>]>,
 }
 
-/// What was made of objects, by name, with the revision that it was made of.
+/// Compiled objects by name, each with the revision that it was compiled from.
 type Made<T> = HashMap<String, (Revision, Arc<T>)>;
 
-/// What the followers have read so far; `None` of what has not been read yet.
+/// The configuration that the followers have read so far; `None` for what has not been read yet.
 #[derive(Debug, Default)]
 struct Known {
     policies: Option<Made<Policy>>,
@@ -238,7 +238,7 @@ impl Policies {
     }
 }
 
-/// What is made of the objects there are. `make` gets what it made of the object when that was another.
+/// Compiles the objects that there are. `make` also receives what it made of an object's previous revision.
 fn renew<T>(
     snapshot: &Snapshot,
     mut before: Made<T>,

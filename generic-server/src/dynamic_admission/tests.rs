@@ -11,7 +11,7 @@ use crate::registry::store::StoreConfig;
 use crate::registry::{Entry, ObjectStore};
 use crate::request::Authorized;
 
-/// What becomes of a create of what is in no namespace.
+/// Creates an object without a namespace and gives the outcome.
 pub(super) async fn create(
     plugin: Arc<dyn AdmissionPlugin>,
     group: &str,
@@ -89,7 +89,7 @@ async fn configuration_that_was_never_read_lets_nothing_pass() {
         let refused = create(plugin.clone(), "", "configmaps").await.unwrap_err();
         let answer = (refused.code(), refused.message().to_string());
         assert_eq!(answer, not_ready("configmaps"), "{name}");
-        // What configures admission is never held up by it: a broken configuration has to be removable.
+        // Objects that configure admission are never blocked by it: a broken configuration must stay removable.
         let group = "admissionregistration.k8s.io";
         let resource = "validatingwebhookconfigurations";
         assert!(create(plugin, group, resource).await.is_ok(), "{name}");

@@ -299,7 +299,7 @@ impl Webhooks {
         }
     }
 
-    /// What a failed call means for the write.
+    /// The consequence of a failed call for the write.
     fn judge(&self, hook: &Hook, failure: Failure) -> Result<(), ApiError> {
         match failure {
             Failure::Refused(error) => Err(error),
@@ -354,7 +354,7 @@ impl Webhooks {
     }
 }
 
-/// What is wrong with the expressions of a webhook's `matchConditions`, for its own admission. `path` is that of the list.
+/// The errors of the expressions of a webhook's `matchConditions`, for its own admission. `path` is that of the list.
 pub fn condition_faults(hook: &Value, path: &FieldPath<'_>) -> Vec<FieldError> {
     Conditions::compile(hook, &scope().env().build()).faults(path)
 }

@@ -6,7 +6,7 @@ use crate::request::Response;
 
 /// Upstream's bound for all warnings of an answer, in characters, before they are cut.
 const ALL_WARNINGS: usize = 4 * 1024;
-/// What each is cut to then.
+/// The length to which each is cut then.
 const ONE_WARNING: usize = 256;
 
 /// Nothing may be cached unless the handler said otherwise.

@@ -59,8 +59,8 @@ impl SwaggerPart {
         }
     }
 
-    /// What another server's v2 document says of the paths that `wanted` chooses, with all that they refer to. `None` when it
-    /// is no v2 document.
+    /// The paths of another server's v2 document that `wanted` chooses, with all definitions that they refer to. `None` when
+    /// it is no v2 document.
     pub fn of_document(mut document: Value, wanted: impl Fn(&str) -> bool) -> Option<Self> {
         let document = document.as_object_mut()?;
         document.get("swagger").filter(|v| *v == "2.0")?;

@@ -12,7 +12,7 @@ use x509_parser::prelude::X509Certificate;
 use super::authority::{Authority, Issued, generate_key, public_key};
 use super::{Pki, PkiError, ServingNames, certificates};
 
-/// What is valid for less than this is issued anew.
+/// The remaining validity below which a certificate is issued anew.
 const RENEW_BEFORE: Duration = Duration::days(30);
 
 pub(super) fn open(directory: &Path, names: &ServingNames) -> Result<Pki, PkiError> {
@@ -100,7 +100,7 @@ fn issued(
     let (certificate_path, key_path) = paths(directory, name);
     if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
         let pair = Issued { certificate, key };
-        // Whatever is wrong with it, a new one is right.
+        // A damaged pair is replaced, too.
         if pair.certified_key().is_ok() && fits(now, &pair.certificate, by, names) {
             return Ok(pair);
         }

@@ -34,7 +34,7 @@ struct AccountKey {
     since: i64,
 }
 
-/// What replicas have in common.
+/// The keys and authorities that replicas share.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shared {
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// What a directory has, completed by what is made now: what replicas begin with when nobody has said it yet.
+    /// The material of a directory, with missing parts generated: replicas begin with it when none is stored yet.
     ///
     /// # Errors
     /// When files cannot be read, or keys cannot be made.
@@ -128,7 +128,7 @@ impl Shared {
             .collect();
         let public = keys.iter().map(|key| public_key(key).map(|pem| line_ended(&pem)));
         let public: String = public.collect::<Result<_, _>>()?;
-        // What is accepted first: nothing signs with what is not.
+        // The accepted keys are written before the signing keys, so that every signature can be verified.
         files::write(&directory.join("sa.pub"), public.as_bytes())?;
         replaced |= files::replace(&directory.join("sa.key"), &keys)?;
         Ok(replaced)
@@ -137,7 +137,7 @@ impl Shared {
     /// From what [`Shared::to_json`] gave.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the problem.
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
         let mut shared: Shared = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let before = shared
@@ -346,7 +346,7 @@ mod tests {
             assert_eq!(pki.service_account_key, before.service_account_key);
             assert_eq!(pki.ca.certificate.trim(), before.ca.certificate.trim());
         }
-        // What a server had by itself is kept beside.
+        // The server's own former key is kept beside the new one.
         let third = tempfile::tempdir().unwrap();
         let own = Pki::open(third.path(), &names).unwrap();
         assert!(shared.write(third.path()).unwrap());

@@ -153,7 +153,7 @@ impl Budget {
     pub(crate) fn reclaim(&self) {
         // One at a time, or two would let go of twice as much.
         let _reclaiming = self.reclaiming.lock();
-        // What comes from now on is not looked at for sure.
+        // Entries that are added from here on may be missed by this pass.
         self.due.store(false, Ordering::Release);
         let holders: Vec<Arc<dyn Holder>> = self.holders.lock().iter().filter_map(Weak::upgrade).collect();
         self.shorten_events(&holders);

@@ -1,4 +1,4 @@
-//! What a list or watch asks for, and lists: options, selectors, resource versions, pages.
+//! Lists, and the options of lists and watches: selectors, resource versions, pages.
 //!
 //! The matrix of resourceVersion, resourceVersionMatch, limit and continue is upstream's
 //! (`k8s.io/apiserver/pkg/storage/cacher/delegator` and `docs/reference/using-api/api-concepts`); the answers all come from
@@ -224,8 +224,7 @@ impl Selection {
         }
     }
 
-    /// What a page would have to hold and cannot: objects in its part of the scope that cannot be read. Nobody knows whether
-    /// selectors would take them.
+    /// The objects in a page's part of the scope that cannot be read. Whether selectors would match them is unknown.
     fn unreadable(&self, snapshot: &Snapshot, from: Option<&str>, page: &Page) -> Vec<Arc<Unreadable>> {
         if snapshot.unreadable.is_empty() {
             return Vec::new();

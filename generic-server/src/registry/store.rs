@@ -270,8 +270,8 @@ impl ObjectStore {
         self.unsafe_deletion
     }
 
-    /// What a list says of objects that cannot be read, when there are any among these. They are looked at anew first; `None`
-    /// when they can be read now, and the caller takes a newer snapshot.
+    /// The error of a list with objects that cannot be read. They are read again first; `None` when they can be read now, and
+    /// the caller takes a newer snapshot.
     ///
     /// # Errors
     /// When the engine does not answer.

@@ -90,13 +90,13 @@ fn encode(text: &str, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// What is read of a query, as `key=value` joined by spaces, and what is passed on.
+    /// Checks the pairs read from a query, as `key=value` joined by spaces, and the query that is passed on.
     #[track_caller]
     fn check(query: &str, read: &str, passed_on: &str) {
         let got: Vec<String> = query_pairs(query).map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(got.join(" "), read, "{query}");
         assert_eq!(encode_query(query), passed_on, "{query}");
-        // What the next server reads is what was decided on.
+        // The next server must read the very query that was authorized.
         let mut sorted: Vec<_> = query_pairs(query).collect();
         sorted.sort_by(|a, b| a.0.cmp(&b.0));
         assert!(query_pairs(passed_on).eq(sorted), "{query}");

@@ -74,7 +74,7 @@ pub trait NamedCreate: Send + Sync + Debug {
     /// then calls [`CreateCall::validate`], which gives the proof that an [`Answer`] is made of.
     ///
     /// # Errors
-    /// Whatever the client is to see; nothing may have been changed for [`CreateCall::dry_run`].
+    /// The error for the client; nothing may have been changed for [`CreateCall::dry_run`].
     async fn create(&self, call: &CreateCall<'_>, object: Value) -> Result<Answer, ApiError>;
 }
 
@@ -168,7 +168,7 @@ pub trait Connect: Send + Sync + Debug {
     /// Answers a request that admission has let pass.
     ///
     /// # Errors
-    /// Whatever the client is to see.
+    /// The error for the client.
     async fn connect(&self, call: ConnectCall<'_>, request: Request) -> Result<Response, ApiError>;
 }
 

@@ -15,7 +15,7 @@ use crate::metrics::Closed;
 
 /// How long a connection that is ending may send nothing to speak of. Go gives HTTP/2 one second.
 const LINGER: Duration = Duration::from_secs(5);
-/// What it has to send in that time to be waited for: the rest of an answer, but not what answers a PING.
+/// The bytes that it must send in that time to stay open: the rest of an answer does, replies to PINGs do not.
 const PROGRESS: u64 = 1024;
 /// The connection preface of HTTP/2 and the head of the frame that has to follow it.
 const H2_OPENING: u64 = 24 + 9;
@@ -42,7 +42,7 @@ struct Clock<'a> {
     requests: &'a Requests,
     protocol: Protocol,
     phase: Phase,
-    /// What was counted when the connection was last looked at.
+    /// The counters when the connection was last looked at.
     begun: u64,
     read: u64,
     written: u64,

@@ -289,7 +289,7 @@ async fn handshake(
         let stream = stream.inner_mut();
         stream.write_all(head::PLAIN_HTTP).await?;
         stream.shutdown().await?;
-        // What the client still sends is read: closing a socket with bytes unread would take the answer back.
+        // The rest of the client's bytes is read: closing a socket with unread bytes would reset it and lose the answer.
         let most = u64::try_from(limits::HEADER_BYTES).unwrap_or(u64::MAX);
         tokio::io::copy(&mut stream.take(most), &mut tokio::io::sink()).await?;
         return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));

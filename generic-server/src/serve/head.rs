@@ -16,7 +16,7 @@ pub(super) fn looks_like_http(start: &[u8]) -> bool {
     matches!(start, b"GET /" | b"HEAD " | b"POST " | b"PUT /" | b"OPTIO")
 }
 
-/// What Go refuses before any handler sees it: on HTTP/1.1 exactly one `Host` has to be there, and it has to look like one.
+/// Go's checks before any handler runs: an HTTP/1.1 request needs exactly one `Host`, which must be well-formed.
 pub(super) fn check(version: Version, method: &Method, headers: &HeaderMap) -> Result<(), Box<Response>> {
     if version >= Version::HTTP_2 {
         return Ok(());

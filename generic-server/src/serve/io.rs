@@ -13,7 +13,7 @@ use super::registry::Place;
 /// A stream whose first bytes may be looked at before somebody else reads them.
 #[derive(Debug)]
 pub(super) struct Prefixed<S> {
-    /// What was looked at and is not read yet.
+    /// Bytes that were peeked and not read yet.
     seen: Bytes,
     inner: S,
 }
@@ -29,7 +29,7 @@ impl<S: AsyncRead + Unpin> Prefixed<S> {
     /// Reads as long as `more` says so of the bytes so far, and leaves them in front. Gives them; fewer at the stream's end.
     ///
     /// # Errors
-    /// What reading fails with.
+    /// The error of reading.
     pub(super) async fn look(&mut self, most: usize, more: impl Fn(&[u8]) -> bool) -> io::Result<&[u8]> {
         let mut seen = Vec::with_capacity(most);
         seen.extend_from_slice(&self.seen);

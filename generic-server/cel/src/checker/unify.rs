@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::types::Type;
 
-/// What each type variable stands for so far.
+/// The types bound to type variables so far.
 #[derive(Debug, Default)]
 pub(super) struct Bindings {
     bound: Vec<Option<Type>>,

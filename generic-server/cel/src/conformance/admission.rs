@@ -1,4 +1,4 @@
-//! What admission policies use besides: the authorizer, computed variables, and objects built by expressions.
+//! Features that admission policies use besides: the authorizer, computed variables, and objects built by expressions.
 
 use parking_lot::Mutex;
 use serde_json::json;

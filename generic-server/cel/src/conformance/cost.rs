@@ -23,7 +23,7 @@ fn costs(cases: &[(&str, u64, u64)]) {
     assert!(wrong.is_empty(), "not as expected:\n{}", wrong.join("\n"));
 }
 
-/// What a string field without a bound is estimated to cost to walk over.
+/// The estimated cost of a walk over a string field without a bound.
 const STRING: u64 = 314_573;
 
 #[test]
@@ -146,7 +146,7 @@ fn evaluation_stops_at_the_limit() {
         run("self.all(x, self.all(y, x == y))", 10_000_000).0,
         Err(EvalError::CostLimit)
     );
-    // What is absorbed elsewhere is not absorbed here.
+    // Unlike other errors, the cost limit is not absorbed by `||`.
     assert_eq!(
         run("self.all(x, self.all(y, x == y)) || true", 10_000_000).0,
         Err(EvalError::CostLimit)

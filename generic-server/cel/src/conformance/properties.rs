@@ -128,7 +128,7 @@ fn deep_and_wide_sources_are_refused_or_answered() {
             )
         },
     ];
-    // Whatever is not refused for its depth must also be checked, estimated, planned, evaluated and dropped.
+    // Every expression within the depth limit must also be checked, estimated, planned, evaluated and dropped.
     for shape in shapes {
         let deepest =
             [300, 120, 60, 30, 10, 3]

@@ -1,4 +1,4 @@
-//! What each call is estimated to cost.
+//! The estimated cost of each call.
 
 use super::{Arg, Coster, Price, Range, UNKNOWN, is_comparison, is_logical};
 use crate::{
@@ -327,7 +327,7 @@ impl<'c> Coster<'c> {
                 };
                 own + paid
             }
-            // Whatever the first term leaves open has to be paid at most.
+            // At most, all terms after the first are evaluated too.
             (overload, _) if is_logical(overload) => Range {
                 min: costs.first().map_or(0, |first| first.min),
                 max: paid.max,

@@ -11,7 +11,7 @@ use crate::{
     value::{Str, Val},
 };
 
-/// What a failed conversion from a string says.
+/// The error of a failed conversion from a string.
 fn failed<'a>(from: &Val<'_>, to: &Type) -> Ret<'a> {
     Err(EvalError::new(format!(
         "type conversion error from '{}' to '{}'",

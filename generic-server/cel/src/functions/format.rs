@@ -7,7 +7,7 @@ use crate::{
     value::{List, Map, Val},
 };
 
-/// What a literal format string demands of its arguments, for checking before anything runs.
+/// The argument type that a clause of a literal format string requires, checked before evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clause {
     String,
@@ -94,7 +94,7 @@ fn clause(text: &str) -> Result<(Clause, usize), String> {
 }
 
 impl Clause {
-    /// What the clause says to a value of a type it cannot print.
+    /// The error of the clause for a value of a type that it cannot print.
     pub(crate) fn refusal(self, type_name: &str) -> String {
         let what = match self {
             Clause::String => {

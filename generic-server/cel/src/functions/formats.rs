@@ -1,4 +1,4 @@
-//! What is asked of the named formats.
+//! Functions of the named formats.
 
 use super::{Function, Ret, no_overload};
 use crate::opaque::{NamedFormat, Opaque};

@@ -1,4 +1,4 @@
-//! What is asked of IP addresses and CIDR prefixes.
+//! Functions of IP addresses and CIDR prefixes.
 
 use std::net::IpAddr;
 

@@ -39,7 +39,7 @@ impl NamedFormat {
         }
     }
 
-    /// What is wrong with a text.
+    /// The reasons why a text does not have this format.
     pub(crate) fn faults(self, text: &str) -> Vec<String> {
         let masked = mask(text);
         match FORMATS[self.0] {

@@ -9,7 +9,7 @@ use crate::ast::{
 /// A macro's complaint about one of its arguments.
 type Expanded = Result<Expr, (u32, String)>;
 
-/// What a comprehension macro iterates with.
+/// The iteration variables of a comprehension macro.
 struct Vars {
     first: Box<str>,
     second: Option<Box<str>>,

@@ -28,7 +28,7 @@ pub(crate) fn equal(a: &Val<'_>, b: &Val<'_>) -> Result<bool, EvalError> {
         },
         (Val::List(a), Val::List(b)) => return lists(a, b),
         (Val::Map(a), Val::Map(b)) => return maps(a, b),
-        // What the object holds compares only with its kind.
+        // JSON lists and maps of the object have no overload of equality with other types.
         (Val::List(List::Json { .. }), _) | (Val::Map(Map::Object { .. } | Map::Json { .. }), _) => {
             return Err(EvalError::NO_OVERLOAD);
         }
@@ -132,7 +132,7 @@ fn lists(a: &List<'_>, b: &List<'_>) -> Result<bool, EvalError> {
     }
 }
 
-/// What makes an element of a set one and the same.
+/// The key by which elements of a set are compared.
 fn identity(val: &Val<'_>) -> Result<String, EvalError> {
     Ok(match val {
         Val::String(text) => format!("s{}", &**text),

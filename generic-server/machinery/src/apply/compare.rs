@@ -1,4 +1,4 @@
-//! What differs between two objects of a kind: the fields removed, modified and added.
+//! The differences between two objects of a kind: the fields removed, modified and added.
 //!
 //! Upstream compares Go structs, where members that are never left out exist even when JSON does not show them. A member
 //! absent from a known object therefore counts as its zero value where its declaration says so ([`Side::Zero`]); that is
@@ -37,12 +37,12 @@ impl Comparison<'_> {
     }
 }
 
-/// What the new object is to upstream.
+/// How upstream holds the new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     /// A Go value like the old one: what Go would leave out is not there, even if it is written.
     Stored,
-    /// What came out of a merge: everything written is there.
+    /// The result of a merge: every written member is present.
     Merged,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Side<'a> {
             .unwrap_or_default()
     }
 
-    /// What a member that this object does not show is.
+    /// How a member counts that this object does not show.
     fn absent(self, field: Option<&FieldDef>) -> Self {
         match self {
             Side::None => Side::None,

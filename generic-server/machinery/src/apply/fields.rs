@@ -89,7 +89,7 @@ pub(super) fn with_named_fields<'a>(set: &Set<'a>, ty: Option<Ty<'a>>) -> Set<'a
     }
 }
 
-/// What a place may be as a map and as a list.
+/// The map type and the list type that a place may have.
 fn shapes(ty: Ty<'_>) -> (Option<MapTy<'_>>, Option<ListTy<'_>>) {
     let map = match ty.shape(None) {
         Shape::Map(map) => Some(map),
@@ -168,7 +168,7 @@ pub(super) fn validate(ty: Ty<'_>, object: &Value) -> Result<(), String> {
     }
 }
 
-/// What is wrong with a configuration.
+/// The errors of a configuration.
 #[derive(Default)]
 struct Errors {
     /// The first [`limits::CAUSES`] errors with their paths.

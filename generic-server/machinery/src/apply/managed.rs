@@ -15,10 +15,10 @@ use crate::time::Timestamp;
 
 /// How many managers may record updates before the oldest are put together.
 const MAX_UPDATE_MANAGERS: usize = 10;
-/// Who the oldest updates are recorded under.
+/// The manager under which the oldest updates are recorded.
 const OLD_UPDATES: &str = "ancient-changes";
 
-/// Who wrote fields, how, and through what.
+/// The identity of a manager: its name, operation and subresource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ManagerId<'a> {
     pub(super) manager: Cow<'a, str>,
@@ -58,7 +58,7 @@ impl<'a> Entry<'a> {
             && (id.applied || self.api_version == api_version)
     }
 
-    /// What tells the entry from the others, as [`Entry::is`] does.
+    /// The key that distinguishes the entry from the others, as [`Entry::is`] does.
     pub(super) fn key(&self) -> Key<'_> {
         let version = if self.id.applied { "" } else { &*self.api_version };
         (self.id.applied, &self.id.manager, &self.id.subresource, version)

@@ -34,7 +34,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What the two sides of a walk over two sets have at an element.
+/// An element present on the left, on the right or on both sides of a walk over two sets.
 enum Pair<A, B> {
     Left(A),
     Right(B),

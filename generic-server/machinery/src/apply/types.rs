@@ -1,4 +1,4 @@
-//! What server-side apply sees of a schema: for each place whether it is a map, a list or a scalar, and how it merges.
+//! The schema as server-side apply uses it: for each place whether it is a map, a list or a scalar, and how it merges.
 //!
 //! Where the schema says nothing, types are deduced from values: objects merge, everything else is one value.
 
@@ -23,7 +23,7 @@ pub(super) enum Ty<'a> {
     Untyped,
 }
 
-/// What a scalar may be.
+/// The scalar types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scalar {
     Numeric,
@@ -59,7 +59,7 @@ pub(super) struct ListTy<'a> {
     pub(super) items: Ty<'a>,
 }
 
-/// What a place is taken for, given the value there.
+/// The type of a place, given the value there.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape<'a> {
     Map(MapTy<'a>),
@@ -106,7 +106,7 @@ impl<'a> Ty<'a> {
         Ty::Node(schema, preserve)
     }
 
-    /// What the place is, when it holds `value`. A value that fits none of its types gets the first.
+    /// The type of the place when it holds `value`. A value that fits none of its types gets the first.
     pub(super) fn shape(self, value: Option<&Value>) -> Shape<'a> {
         let (schema, preserve) = match self {
             Ty::Root(schema) => {
@@ -237,7 +237,7 @@ impl<'a> MapTy<'a> {
     }
 }
 
-/// What an absent key field counts as. Where Go has a plain value, upstream's schema gives its zero as the default.
+/// The default of an absent key field. Where Go has a plain value, upstream's schema gives its zero as the default.
 fn key_default<'a>(field: &'a FieldDef, schema: SchemaRef<'a>) -> Option<&'a Value> {
     static EMPTY: Value = Value::String(String::new());
     static FALSE: Value = Value::Bool(false);
@@ -257,7 +257,7 @@ fn key_default<'a>(field: &'a FieldDef, schema: SchemaRef<'a>) -> Option<&'a Val
 }
 
 impl<'a> ListTy<'a> {
-    /// What tells an item from the others of a set or a map-like list.
+    /// The path element that identifies an item of a set or an associative list.
     ///
     /// # Errors
     /// When the item is not of the right type or has none of the keys, in upstream's words.

@@ -11,7 +11,7 @@ use super::{DecodeError, Memory};
 use crate::limits;
 use crate::time::Timestamp;
 
-/// What an encoded object starts with: tag 55799.
+/// The first bytes of an encoded object: tag 55799.
 pub const PREFIX: &[u8; 3] = &[0xd9, 0xd9, 0xf7];
 
 /// Encodes a document.
@@ -164,7 +164,7 @@ fn fail<T>(text: impl std::fmt::Display) -> Result<T, DecodeError> {
     Err(DecodeError::Syntax(text.to_string()))
 }
 
-/// What a tag around a value asks for.
+/// The conversion that a tag requests for its value.
 #[derive(Clone, Copy)]
 enum Wrap {
     None,

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::DecodeError;
 use crate::limits;
 
-/// What a decoder has made so far, estimated: values, and the heap of texts and objects. An object of one member takes as
-/// much as one of eleven, because the map's smallest node has room for so many.
+/// The estimated memory of what a decoder has built so far: values, and the heap of texts and objects. An object of one
+/// member takes as much as one of eleven, because the map's smallest node has room for so many.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     made: usize,

@@ -15,7 +15,7 @@ use crate::schema::SchemaRef;
 pub use decode::decode_message;
 pub use encode::encode_message;
 
-/// What the encoded form of an object starts with.
+/// The first bytes of the encoded form of an object.
 pub const PREFIX: &[u8; 4] = b"k8s\0";
 
 /// An opened envelope.
@@ -91,7 +91,7 @@ pub fn encode_list<'a>(
     out
 }
 
-/// What comes before the items of a list that is written piece by piece. `items_len` is the sum of [`list_item_len`] over its items.
+/// The bytes before the items of a list that is written piece by piece. `items_len` is the sum of [`list_item_len`] over its items.
 pub fn begin_list(api_version: &str, kind: &str, list_meta: &[u8], items_len: usize) -> Vec<u8> {
     let mut content = Vec::new();
     encode::bytes_field(&mut content, 1, list_meta);
@@ -108,7 +108,7 @@ pub fn encode_list_item(out: &mut Vec<u8>, message: &[u8]) {
     encode::bytes_field(out, 2, message);
 }
 
-/// What comes after the items of a list.
+/// The bytes after the items of a list.
 pub const LIST_END: &[u8] = encode::ENVELOPE_END;
 
 /// One frame of a watch stream: four bytes of length, then the event with the encoded object (envelope and all) in it.

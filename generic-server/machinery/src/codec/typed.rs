@@ -1,4 +1,4 @@
-//! What decoding into upstream's Go types does to values, by schema: type checks, normal forms, zero values.
+//! The effects of decoding into upstream's Go types, by schema: type checks, normal forms, zero values.
 //!
 //! [`decode_builtin`] does it to a value that is already parsed (YAML, the result of a patch); the JSON decoder does the
 //! same while it parses, with the helpers of this module.
@@ -57,7 +57,7 @@ pub(crate) enum Step<'s> {
     Index(usize),
 }
 
-/// What a decoder gathers on its way.
+/// Errors and sizes that a decoder collects.
 #[derive(Debug, Default)]
 pub(crate) struct Findings<'s> {
     pub(crate) path: Vec<Step<'s>>,
@@ -65,7 +65,7 @@ pub(crate) struct Findings<'s> {
     pub(crate) structs: Vec<&'s str>,
     pub(crate) strict: Vec<StrictError>,
     pub(crate) type_error: Option<DecodeError>,
-    /// What [`decode_builtin`] has made; who parses has a budget of its own.
+    /// The memory that [`decode_builtin`] has used; parsers have a budget of their own.
     memory: Memory,
     /// Bytes of paths that were written for strict errors, those that were known already included.
     written: usize,
@@ -242,7 +242,7 @@ pub(crate) fn free_number(text: &str) -> Option<Value> {
     double(text)
 }
 
-/// What Go writes for a double: whole ones without a fraction.
+/// A double as Go writes it: whole ones without a fraction.
 fn double(text: &str) -> Option<Value> {
     let value: f64 = text.parse().ok()?;
     value.is_finite().then(|| free_double(value))
@@ -491,7 +491,7 @@ pub fn drop_empty_lists(schema: SchemaRef<'_>, value: &mut Value) {
     }
 }
 
-/// What a second occurrence of a field does to the first: Go decodes into what is there.
+/// Merges a second occurrence of a field into the first, as Go does, which decodes into the value already present.
 pub(crate) fn merge_duplicate(schema: Option<SchemaRef<'_>>, first: Value, second: Value) -> Value {
     let Some(schema) = schema else { return second };
     match (first, second) {

@@ -60,7 +60,7 @@ struct Size {
     bytes: usize,
 }
 
-/// What a node costs besides its text.
+/// The cost of a node besides its text.
 const NODE_BYTES: usize = 4;
 
 struct Reader<'a> {

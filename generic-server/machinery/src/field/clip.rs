@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// What stands for the part that is not shown.
+/// Marks the omitted part of a shortened text.
 const MORE: &str = "...";
 
 /// Gathers text up to a limit, then stops whoever writes.

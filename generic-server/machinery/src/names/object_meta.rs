@@ -1,4 +1,4 @@
-//! What must hold of `metadata`, on create and on update. Mirrors upstream's `apimachinery/pkg/api/validation/objectmeta.go`.
+//! Validation of `metadata`, on create and on update. Mirrors upstream's `apimachinery/pkg/api/validation/objectmeta.go`.
 //!
 //! Objects have passed strict decoding by then: members have their types, and a missing member is its zero value.
 //!

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Descriptions, Dialect, META};
 
-/// What is said of the type of an embedded resource.
+/// The descriptions of the type fields of an embedded resource.
 const EMBEDDED: [(&str, &str); 2] = [
     (
         "apiVersion",
@@ -48,7 +48,7 @@ impl CustomKind<'_> {
     }
 }
 
-/// What is said of the type and metadata of every object.
+/// The descriptions of the type and metadata fields of every object.
 #[derive(Debug, Default)]
 struct CommonTexts {
     api_version: Option<String>,
@@ -191,7 +191,7 @@ fn rewrite(dialect: Dialect, schema: &mut Value, texts: &CommonTexts) {
     }
 }
 
-/// What OpenAPI v2, and `kubectl` with it, has no words for.
+/// Removes keywords that OpenAPI v2, and `kubectl` with it, does not support.
 fn simplify(map: &mut Map<String, Value>) {
     for key in ["allOf", "anyOf", "oneOf", "not"] {
         map.remove(key);

@@ -21,7 +21,7 @@ pub fn apply(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
 /// Why a patch was not applied.
 #[derive(Debug)]
 pub struct Failure {
-    /// What is said of it.
+    /// The error.
     pub error: PatchError,
     /// The operation that failed is a `test`: the patch is not wanted.
     pub is_test: bool,
@@ -104,7 +104,7 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     Ok(list)
 }
 
-/// What strict field validation says of the patch itself: its members that mean nothing, of which the first
+/// The errors of strict field validation for the patch itself: its unknown members, of which the first
 /// [`limits::STRICT_ERRORS`] are given.
 pub fn strict_errors(patch: &Value) -> Vec<String> {
     let known = |key: &str| matches!(key, "op" | "path" | "from" | "value");
@@ -121,7 +121,7 @@ pub fn strict_errors(patch: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What is left of the steps that a patch may take.
+/// The steps that a patch may still take.
 struct Steps(usize);
 
 impl Steps {

@@ -188,7 +188,7 @@ fn bad_patch_type(patch: &Object) -> PatchError {
     ))
 }
 
-/// What a value from the patch becomes where the object has nothing to merge it with: without nulls and directives.
+/// A value from the patch as it is stored where the object has nothing to merge it with: without nulls and directives.
 fn cleaned(mut value: Value) -> Option<Value> {
     discard_nulls(&mut value);
     without_directives(value)
@@ -318,7 +318,7 @@ fn check_order(patched: &[Value], order: &[Value], merge_key: &str) -> Result<()
     Ok(())
 }
 
-/// What tells an item from others: its merge key's value, or a scalar itself.
+/// The identity of an item: its merge key's value, or a scalar itself.
 fn identity<'a>(item: &'a Value, merge_key: &str) -> Result<&'a Value, PatchError> {
     if merge_key.is_empty() {
         return Ok(item);

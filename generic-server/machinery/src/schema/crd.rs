@@ -1,8 +1,9 @@
 //! Compiles the `openAPIV3Schema` of a custom resource's version into an arena.
 //!
-//! What is kept is what judges and shapes objects; texts and examples stay in the stored definition, from which OpenAPI is
-//! published. Plain leaves are shared and names are interned, so that an arena is about twice the size of its source text.
-//! Whether a schema is structural is the CRD's validation to say; this compiles any that it would let pass.
+//! Only the parts that validate and shape objects are kept; descriptions and examples stay in the stored definition, from
+//! which OpenAPI is published. Plain leaves are shared and names are interned, so that an arena is about twice the size of
+//! its source text. Whether a schema is structural is the CRD's validation to say; this compiles any that it would let
+//! pass.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -372,7 +372,7 @@ fn key_error(key: &str, path: &FieldPath<'_>) -> Option<FieldError> {
     (!texts.is_empty()).then(|| FieldError::invalid_str(path, key, texts.join("; ")))
 }
 
-/// What [`validate_label_selector`] lets pass.
+/// The invalid values and operators that [`validate_label_selector`] accepts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SelectorChecks {
     /// Values that are no label values (kept on update for old objects).

@@ -57,7 +57,7 @@ impl Policy {
     }
 }
 
-/// What a policy says, compiled. Expressions that do not compile fail when they are evaluated.
+/// The compiled rules of a policy. Expressions that do not compile fail when they are evaluated.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) conditions: Conditions,
@@ -76,7 +76,7 @@ impl Rules {
     }
 }
 
-/// What a policy does.
+/// The body of a policy.
 #[derive(Debug)]
 pub(super) enum Body {
     Validations {
@@ -253,7 +253,7 @@ fn mutation(value: &Value, full: &Env) -> Mutation {
     }
 }
 
-/// What is wrong with a policy's expressions, for its own admission: each that does not compile, in the order of the fields.
+/// The errors of a policy's expressions, for its own admission: each that does not compile, in the order of the fields.
 pub fn faults(phase: Phase, policy: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     let spec = policy.get("spec").unwrap_or(&Value::Null);

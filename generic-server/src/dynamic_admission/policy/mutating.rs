@@ -187,7 +187,7 @@ fn refusal(faults: &[Fault<'_>], attributes: &Attributes<'_>, object: Option<&Va
     error
 }
 
-/// What one invocation of a policy sees besides the object.
+/// The input of one invocation of a policy besides the object.
 struct Sight<'s> {
     policies: &'s Policies,
     rules: &'s Rules,

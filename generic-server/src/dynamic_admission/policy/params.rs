@@ -44,11 +44,11 @@ fn find(directory: &Directory, api_version: &str, kind: &str) -> Option<Register
     })
 }
 
-/// What to evaluate a policy with for a binding: one `None` when it takes no parameters, nothing when those it names may be
-/// absent and are.
+/// The parameters to evaluate a policy with for a binding: one `None` when it takes no parameters, nothing when those it
+/// names may be absent and are.
 ///
 /// # Errors
-/// What is wrong with the configuration, in upstream's words.
+/// The error of the configuration, in upstream's words.
 pub(super) async fn collect(
     directory: &Arc<Directory>,
     policy: &Policy,

@@ -77,7 +77,7 @@ impl Denial<'_> {
     }
 }
 
-/// What one evaluation of a policy sees.
+/// The input of one evaluation of a policy.
 struct Sight<'s> {
     attributes: &'s Attributes<'s>,
     object: Option<&'s Value>,
@@ -85,7 +85,7 @@ struct Sight<'s> {
     params: Option<&'s Value>,
 }
 
-/// What evaluating a policy once has found.
+/// The findings of one evaluation of a policy.
 #[derive(Default)]
 struct Findings {
     failed: Vec<Decision>,

@@ -17,7 +17,7 @@ pub(super) struct Question {
     pub(super) body: Value,
 }
 
-/// What a webhook said.
+/// The answer of a webhook.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) allowed: bool,

@@ -82,7 +82,7 @@ fn pieces(count: usize) -> Body {
     StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
 }
 
-/// What is sent, with what it is charged to and a guard that is held.
+/// The body as it is sent, the budget that it is charged to and a guard that it holds.
 fn sending(body: Body, connection: bool, seconds: u64) -> (Body, Arc<ResponseBudget>, Arc<()>) {
     let (budget, guard) = (Arc::new(ResponseBudget::default()), Arc::new(()));
     let response = Response::new(body);

@@ -103,7 +103,7 @@ impl Protobuf {
         let (mut kept, mut announced, mut worked) = (VecDeque::new(), 0, 0);
         let mut beyond = 0;
         loop {
-            // What is kept is taken from the rows, so that what is left of them is what has to be encoded again.
+            // Rows whose messages are kept are taken out, so that only rows to be encoded again are left.
             let keep = announced <= limits::KEPT_BYTES;
             let next = match keep {
                 true => rows.take(),

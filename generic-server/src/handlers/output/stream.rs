@@ -24,7 +24,7 @@ const PIECE: usize = GZIP_ABOVE + 1;
 const ROOM: usize = 8 << 10;
 const MOST_ROOM: usize = 256 << 10;
 
-/// What was appended to a piece.
+/// The addition to a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// An item, for which this many bytes were gone through.
@@ -106,7 +106,7 @@ struct Pieces<S> {
 struct Making<S> {
     source: S,
     first: Option<Vec<u8>>,
-    /// What pieces need beyond their size, as far as has been seen.
+    /// The most room that pieces have needed beyond their size so far.
     room: usize,
     ends_in_newline: bool,
     indenter: Option<Indenter>,

@@ -43,7 +43,7 @@ pub(super) struct WatchBody {
     /// A bookmark of this revision follows what was taken.
     bookmark: Option<Revision>,
     timer: Pin<Box<Sleep>>,
-    /// What was asked for, where objects are converted by asking.
+    /// Converted objects, where conversion goes through a webhook.
     answers: Option<Answers>,
     /// The next event describes the columns.
     headers: bool,
@@ -266,7 +266,7 @@ impl WatchBody {
     }
 }
 
-/// What an event of an entry is written from; nothing while the answer about it is missing.
+/// The object that an event is written from; `None` while its conversion is outstanding.
 fn subject(answers: &mut Option<Answers>, entry: &Arc<Entry>, revision: Revision) -> Option<Subject> {
     match answers {
         Some(answers) => Some(Subject::Converted(answers.take(entry)?, revision)),

@@ -48,7 +48,7 @@ impl Form {
         let mut hasher = DefaultHasher::new();
         (&resource.gvk, view, negotiated.media).hash(&mut hasher);
         if !output::plain(&resource) || matches!(view, View::Table(..)) {
-            // What a converter or convertor makes may change with its definition: frames of another one are not ours.
+            // The output of a converter may change with its definition: frames of another definition cannot be reused.
             Arc::as_ptr(&resource).hash(&mut hasher);
         }
         Form {
@@ -60,7 +60,7 @@ impl Form {
         }
     }
 
-    /// Who has to be asked for the served version of objects before their events can be written.
+    /// The converter to call before events can be written, where objects are converted by a webhook.
     pub(super) fn remote(&self) -> Option<&Arc<dyn RemoteConverter>> {
         self.resource.remote()
     }

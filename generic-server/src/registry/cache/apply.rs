@@ -134,7 +134,7 @@ impl ObjectCache {
                     changes.push(change);
                     after
                 }
-                // What went could never be read here, but somebody may have seen it when it could.
+                // The deleted object could never be decoded here, but a watcher may have seen it while it could.
                 Ok(None) => {
                     untold |= was.is_some();
                     None

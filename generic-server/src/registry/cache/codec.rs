@@ -107,7 +107,7 @@ pub struct BuiltinCodec {
     pub schema: KindSchema,
     /// The `apiVersion` of objects here.
     pub api_version: Box<str>,
-    /// What is written.
+    /// The form in which values are written.
     pub form: StoredForm,
     /// Says what is taken for granted where others left it unsaid: upstream's server fills in defaults as it reads.
     pub defaults: Arc<dyn Strategy>,

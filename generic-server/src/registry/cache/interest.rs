@@ -42,7 +42,7 @@ impl Bell {
         }
     }
 
-    /// Whom to wake.
+    /// Registers the waker of the watcher.
     pub(super) fn register(&self, waker: &std::task::Waker) {
         self.waker.register(waker);
     }

@@ -205,7 +205,7 @@ impl Kept {
     ) {
         let before = self.top.load(Ordering::SeqCst);
         let top = states.keys().next_back().map_or(0, |revision| revision.0);
-        // What has grown since belongs to the one that was the newest then, and is counted anew where that is charged.
+        // The growth since then belongs to the snapshot that was the newest, and is counted again where that one is charged.
         let grown = self.growth.swap(0, Ordering::Relaxed);
         if let Some(state) = states.get_mut(&Revision(before)) {
             state.bytes += grown;
@@ -249,7 +249,8 @@ impl Kept {
     }
 }
 
-/// What goes when `snapshot` goes and the next newer one stays. The comparison passes over the parts that both share.
+/// The bytes that are freed when `snapshot` is dropped and the next newer one stays. The comparison passes over the
+/// parts that both share.
 fn cost(snapshot: &Snapshot, newer: &Snapshot) -> usize {
     let (mut own, mut differences) = (0, 0usize);
     for difference in snapshot.objects.diff(&newer.objects) {

@@ -93,7 +93,7 @@ impl ObjectCache {
         Ok(read)
     }
 
-    /// What a stored value holds, once the key that it needs has been fetched.
+    /// Decodes a stored value, once the key that it needs has been fetched.
     pub(super) async fn decode(&self, kv: &KeyValue) -> Result<Arc<Entry>, ValueError> {
         self.codec.prepare(&kv.value).await;
         let prepared = Prepared::of(&self.config, kv, &*self.codec)?;

@@ -52,7 +52,7 @@ impl ObjectCache {
 
     /// The state at a revision before the newest.
     async fn at(&self, revision: Revision) -> Result<Snapshot, StorageError> {
-        // What is no longer history of the store is none of the cache, whatever it could still tell.
+        // A revision that the store has compacted is gone for the cache, too, even if the ring still holds it.
         self.engine.get(&self.watch_prefix(), Some(revision)).await?;
         let (older, newer) = self.kept.around(revision);
         let newer = newer.unwrap_or_else(|| self.newest.load_full());

@@ -44,7 +44,7 @@ struct State {
     start: u64,
     /// Every event after this revision is in the slots.
     after: Revision,
-    /// What the events after this revision say was there before is what was in the cache: they can be undone.
+    /// The previous objects of events after this revision are those that the cache held, so that the events can be undone.
     sound_after: Revision,
     bytes: usize,
     /// The number of the first event that keeps its frames, and the bytes of the objects from there on.

@@ -94,7 +94,7 @@ async fn start(engine: &Arc<MvccStore>) -> Arc<ObjectCache> {
         .expect("starts")
 }
 
-/// Whoever wrote the bytes, and in whatever order, the entry says the same.
+/// An entry says the same whoever wrote the bytes, and in whatever order.
 #[track_caller]
 fn check_stored(stored: &str) {
     let key: Arc<str> = "/registry/pods/ns/p".into();
@@ -458,7 +458,7 @@ async fn an_idle_cache_goes_and_comes_back() {
     assert!(store.drop_idle_cache());
     assert!(store.started_cache().is_none());
 
-    // Who held it goes on with it, and another starts beside it.
+    // A holder of the old cache goes on with it, and another cache starts beside it.
     let mut feed = first.feed(Revision(0), Interest::All).await.expect("feeds");
     let object = pod("a", "p", "n1");
     assert!(matches!(
@@ -551,7 +551,7 @@ async fn recent_events_of_large_objects_are_bounded_by_their_bytes() {
     assert!((30..=32).contains(&slots), "{slots} of 512 KiB are 16 MiB");
     assert!(bytes <= 16 << 20);
     assert_eq!(framed, 16);
-    // Who was behind is ended, and comes back to the log.
+    // A feed that fell behind ends, and the watcher resumes from the log.
     let mut out = Vec::new();
     assert_eq!(feed.next(&mut out).await, Err(FeedEnd));
     let mut feed = cache.feed(from, Interest::All).await.expect("the log has it");

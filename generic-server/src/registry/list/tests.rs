@@ -176,7 +176,7 @@ async fn an_expired_page_offers_to_go_on() {
     .await
     .expect("lists");
     assert_eq!(page.names.concat(), "ab");
-    // What was kept for the page is gone, and so is the engine's history.
+    // The snapshot kept for the page is gone, and so is the engine's history.
     let token = Token::at(Revision(2), "b\0".into()).encode();
     fixture.engine.compact(Revision(5)).await.expect("compacts");
     let error = list(&fixture, "ns", &format!("limit=2&continue={token}"))

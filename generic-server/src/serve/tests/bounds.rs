@@ -32,7 +32,7 @@ async fn tls(port: &Port) -> tokio_rustls::client::TlsStream<TcpStream> {
         .unwrap()
 }
 
-/// What the server says until it ends the connection.
+/// The bytes that the server sends until it ends the connection.
 async fn said(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
     let mut said = Vec::new();
     // A close without TLS's farewell is an error to the client.

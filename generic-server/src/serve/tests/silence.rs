@@ -121,7 +121,7 @@ async fn later_heads_have_their_time() {
     assert_eq!(ended(&mut client).await.0, 12);
 }
 
-/// What a client says to the frames of a server: to PINGs an answer, to all else nothing.
+/// A client's reply to the frames of a server: an acknowledgement of each PING and nothing else.
 fn answers(frames: &mut Vec<u8>) -> Vec<u8> {
     let mut out = Vec::new();
     while let [high, middle, low, kind, flags, ..] = **frames {

@@ -1,6 +1,6 @@
 //! Why Go's `netip.ParseAddr` refuses a text, in its words.
 
-/// What is wrong, and the rest of the text it is wrong at.
+/// The reason of a parse error, and the rest of the text from there on.
 type Refusal<'t> = (&'static str, &'t str);
 
 /// The error text for an address that does not parse.

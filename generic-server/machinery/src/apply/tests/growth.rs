@@ -1,4 +1,4 @@
-//! What updates and applies cost, and how much of their errors is shown.
+//! The cost of updates and applies, and the bounds on their error texts.
 
 use super::*;
 

@@ -301,7 +301,7 @@ fn memory_is_bounded() {
         "decoded object is too large: it would take more than 134217728 bytes of memory",
     );
     assert!(decode(format!("[{}]", vec!["{}"; 2 * most].join(",")).as_bytes()).is_ok());
-    // What the schema puts in counts too, from every encoding.
+    // Defaults from the schema count too, in every encoding.
     let set = |count: usize| {
         let claims = vec!["{}"; count].join(",");
         format!("{{\"spec\":{{\"volumeClaimTemplates\":[{claims}]}}}}")

@@ -103,7 +103,7 @@ impl Emitter {
         }
     }
 
-    /// What stands behind `key:`.
+    /// Writes the value after `key:`.
     fn entry(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Object(map) if !map.is_empty() => {

@@ -1,4 +1,4 @@
-//! What a plain scalar means to upstream's YAML library.
+//! The meaning of plain scalars in upstream's YAML library.
 
 use serde_json::{Number, Value};
 

@@ -8,8 +8,8 @@ use super::validate;
 use crate::FieldPath;
 use crate::schema::crd::compile;
 
-/// What both understand alike. Left out: nulls (upstream skips most checks), fractions as bounds (upstream truncates them
-/// for whole numbers).
+/// Keywords with the same meaning on both sides. Left out: nulls (upstream skips most checks), fractions as bounds
+/// (upstream truncates them for whole numbers).
 fn rules(ty: &'static str) -> BoxedStrategy<Map<String, Value>> {
     let bound = || prop::option::of(0_i64..6);
     let pick = move |names: [&'static str; 2], low: Option<i64>, high: Option<i64>| {

@@ -1,4 +1,4 @@
-//! What a check found, and how it reads.
+//! The findings of a check and their texts.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ pub(super) enum Violation<'a> {
     TooLong(u64),
     TooShort(u64, &'a str),
     Pattern(&'a str, &'a str),
-    /// What was out of range, the type and the format.
+    /// The value out of range, the type and the format.
     Range(&'static str, &'static str, &'a str),
     Factor(String),
     MultipleOf(String, Number),
@@ -64,7 +64,7 @@ pub(super) struct Fault {
     kind: FieldErrorKind,
     value: Option<String>,
     detail: String,
-    /// What upstream compares to report a fault once.
+    /// The text by which upstream removes duplicate errors.
     text: String,
 }
 

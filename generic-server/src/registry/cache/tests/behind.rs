@@ -72,7 +72,7 @@ async fn writes_do_not_wait_for_a_cache_that_is_behind() {
         Ok(Written::Lost(Some(newest))) => assert_eq!(newest.revision, first.revision),
         other => panic!("{other:?}"),
     }
-    // What an update begins with, and what it ends with.
+    // The reads at the beginning and at the end of an update.
     let found = store.find("a", "p").await.expect("the engine knows");
     assert_eq!(found.map(|entry| entry.revision), Some(first.revision));
     let changed = store.replace(&first, &pod("a", "p", "n2"), None).await;
@@ -85,7 +85,7 @@ async fn writes_do_not_wait_for_a_cache_that_is_behind() {
     }
     assert!(matches!(store.remove(&second).await, Ok(Written::Stored(_))));
     assert!(store.find("a", "p").await.expect("the engine knows").is_none());
-    // Who asks for a revision by name is told that it is not there yet.
+    // A request for a newer revision by name fails because it is not there yet.
     let error = cache.wait_for(second.revision).await.expect_err("it never comes");
     assert_eq!(error.code(), 504);
 }

@@ -23,7 +23,7 @@ use super::*;
 use crate::registry::store::ObjectStore;
 use pull::Pull;
 
-/// What the cache is put through, beside what its engine does to it.
+/// The disturbances that the cache is put through, beside those of its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
     /// Nothing: feeds read from the ring and never end by themselves.
@@ -227,7 +227,7 @@ fn unavailable(why: &str) -> StorageError {
     }
 }
 
-/// What the cache tells clients, as engines tell it.
+/// The error that the cache returns to clients, as an error of an engine.
 async fn failure(cache: &ObjectCache, error: &ApiError, asked: Revision) -> StorageError {
     let causes = error
         .details()

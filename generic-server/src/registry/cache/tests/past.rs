@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::*;
 
-/// What was at each revision, by key: the revision of each object's write.
+/// The state at each revision, by key: the revision of each object's write.
 type Model = BTreeMap<Revision, BTreeMap<String, Revision>>;
 
 async fn limited(engine: &Arc<MvccStore>, budget: &Arc<Budget>) -> Arc<ObjectCache> {
@@ -140,7 +140,7 @@ async fn past_states_are_counted_with_what_only_they_have() {
     }
     cache.retain(&cache.snapshot());
     check("the newest");
-    // What is replaced now, the newest kept one keeps.
+    // The newest kept snapshot keeps replaced objects alive.
     for n in 0..40 {
         put(&engine, Some(&cache), &filled(n, 2000, n)).await;
         check("replaced");
@@ -236,7 +236,7 @@ async fn resources_share_one_budget() {
         out.contains("apiserver_watch_cache_history_evictions_total{kind=\"snapshot\"}"),
         "{out}"
     );
-    // What was let go of is made again.
+    // A dropped snapshot is rebuilt.
     for cache in &caches {
         let revision = Revision(cache.snapshot().revision.0 - 60);
         assert_eq!(

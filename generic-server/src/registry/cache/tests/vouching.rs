@@ -1,4 +1,4 @@
-//! What snapshots and feeds vouch for while events are on their way, and when none come any more.
+//! Snapshots and feeds while events are in flight, and after the event stream has stopped.
 
 use std::pin::pin;
 use std::task::{Context, Wake, Waker};
@@ -111,7 +111,7 @@ async fn a_cache_without_its_engine_vouches_for_nothing() {
     assert_eq!(error.reason(), Reason::ServerTimeout);
     let error = cache.wait_for(Revision(revision.0 + 1)).await;
     assert_eq!(error.expect_err("it never comes").reason(), Reason::ServerTimeout);
-    // What it knows it still knows.
+    // The state before the failure can still be read.
     assert_eq!(cache.current(), revision);
     assert_eq!(cache.snapshot().objects.len(), 1);
     assert!(cache.exactly(revision).await.is_ok());

@@ -6,7 +6,7 @@ use tokio::task::AbortHandle;
 
 use super::*;
 
-/// What the holder of a watch holds.
+/// A watch as its handle holds it.
 #[derive(Debug)]
 struct Watch {
     _pull: Arc<Pull>,
@@ -28,7 +28,7 @@ pub(super) struct Pull {
     /// Comes back, as a client does, when its feed has ended.
     pub(super) resumes: bool,
     pub(super) shut: Arc<AtomicBool>,
-    /// What the sink has been told up to. Held while it is told.
+    /// The revision up to which events were delivered to the sink. Locked during delivery.
     pub(super) told: tokio::sync::Mutex<Revision>,
     /// Gone when the watch is over.
     pub(super) reader: Mutex<Option<Reader>>,
@@ -127,7 +127,7 @@ impl Pull {
                 Err(FeedEnd) if !self.resumes || self.shut.load(Ordering::Acquire) => {
                     unavailable("the feed has ended")
                 }
-                // What was taken and not told comes again.
+                // Events that were taken but not delivered come again.
                 Err(FeedEnd) => match self.cache.feed(*told, self.interest()).await {
                     Ok(feed) => {
                         if let Some(reader) = &mut *self.reader.lock() {
