@@ -190,7 +190,8 @@ pub(crate) fn compile(
         let status = Subresource::View(Arc::new(CustomStatusStrategy::new(shape.clone())));
         resource.subresources.push(("status".into(), status));
     }
-    // What a write through another version has filled in is what this one would have, if they have one schema.
+    // Fields that a write through another version has defaulted have the values that this version would give, if they
+    // share one schema.
     let one_schema = spec.versions.len() == 1 || spec.validation.is_some();
     let since = one_schema.then_some(definition.serving.since);
     let prunes = !spec.preserve_unknown_fields;

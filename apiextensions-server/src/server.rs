@@ -247,8 +247,8 @@ impl ApiExtensions {
         Some(slot.get_or_make(|| self.compile(definition, info)))
     }
 
-    /// What serves a request: without the schema where it makes no difference, so that looking for objects of a CRD that has
-    /// none costs next to nothing, and neither does waiting for them.
+    /// The resource that serves a request. It comes without the schema where the schema makes no difference, so that listing
+    /// or watching a CRD without objects costs next to nothing.
     pub(crate) async fn serving(
         &self,
         definition: &Arc<Definition>,

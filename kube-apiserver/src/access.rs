@@ -51,7 +51,7 @@ pub struct AccessOptions {
     pub client_ca_file: Option<PathBuf>,
     /// A CSV file of static tokens.
     pub token_auth_file: Option<PathBuf>,
-    /// What else is asked whose tokens are.
+    /// The webhook that is asked about other tokens.
     pub token_webhook: Option<TokenWebhookOptions>,
     /// Requests without credentials are `system:anonymous` rather than refused.
     pub anonymous: bool,

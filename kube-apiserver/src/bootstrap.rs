@@ -41,7 +41,7 @@ pub struct Facts {
     pub masters: Masters,
     /// The ranges of cluster IPs.
     pub service_cidrs: Vec<Cidr>,
-    /// Whom this server trusts, as it is now.
+    /// The authorities that this server trusts at present.
     pub authorities: watch::Receiver<ClusterAuthorities>,
     /// Common names of front proxies; empty for any.
     pub front_proxy_names: Vec<String>,

@@ -1,4 +1,5 @@
-//! Whom a CRD's conversion webhook is: its endpoint, the review versions that it takes, and how long it may take.
+//! The client configuration of a CRD's conversion webhook: its endpoint, the review versions that it takes, and how
+//! long it may take.
 
 use std::time::Duration;
 

@@ -40,8 +40,8 @@ pub(super) enum Known {
 }
 
 impl Answers {
-    /// What is known about these, and a question about the ones of which nothing is: `ask` makes it, of their indexes.
-    /// Looking and asking is one step, so that nothing is asked about twice.
+    /// The cached answers for these keys, and one conversion request for the keys without an answer: `ask` builds it
+    /// from their indexes. Lookup and request are one step, so that no key is requested twice.
     pub(super) fn look_up(
         self: &Arc<Self>,
         keys: &[Key],

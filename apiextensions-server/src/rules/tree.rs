@@ -355,7 +355,7 @@ impl RuleTree {
                         "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
                     ));
                 }
-                // What it cannot say is said by the rule.
+                // If the message expression fails, the rule's own message is used.
                 Err(_) => {}
                 Ok(text) => {
                     let text = text.as_str().unwrap_or_default().trim();

@@ -99,7 +99,7 @@ pub(super) fn build(
     })
 }
 
-/// What a webhook says, kept for a while. Its kubeconfig is read at the start, as upstream's.
+/// A cached token webhook. Its kubeconfig is read at the start, as upstream's.
 fn token_webhook(
     options: &TokenWebhookOptions,
     audiences: &[String],

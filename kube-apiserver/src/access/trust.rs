@@ -14,7 +14,7 @@ use super::AccessError;
 /// whom to trust, and a key in the data directory is not among them.
 #[derive(Debug, Clone)]
 pub(super) struct Bundle {
-    /// What errors begin with: the flag that names the file.
+    /// The prefix of errors: the flag that names the file.
     flag: &'static str,
     /// The server's own authority, PEM, for when there is no file.
     own: String,

@@ -1,6 +1,6 @@
-//! What it costs to judge an object grows as its lists do: for every kind, every strategy and every object in it that has lists, the
-//! field look-ups are counted with `n`, `2n` and `3n` items. A pass that searches a list for each item of a list shows in the second
-//! difference, which is nothing for a pass that is linear.
+//! The cost of validating an object grows linearly with its lists: for every kind, every strategy and every object in it that has
+//! lists, the field look-ups are counted with `n`, `2n` and `3n` items. A pass that searches a list for each item of a list shows
+//! in the second difference, which is nothing for a pass that is linear.
 
 use generic_server::Authorized;
 use generic_server::registry::strategy::{Strategy, WriteContext};

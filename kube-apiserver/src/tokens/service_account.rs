@@ -402,7 +402,8 @@ impl ServiceAccounts {
 #[async_trait::async_trait]
 impl TokenAuthenticator for ServiceAccounts {
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
-        // Whose token it is decides who must judge it; nothing else of the payload is believed before the signature is.
+        // The issuer decides which authenticator verifies the token; nothing else of the payload is used before the
+        // signature is verified.
         let Some(payload) = unverified_payload(token) else {
             return TokenVerdict::NotMine;
         };

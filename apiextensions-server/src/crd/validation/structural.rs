@@ -179,7 +179,7 @@ fn value_validation(
     }
 }
 
-/// What is inside a junctor may validate values, never shape them.
+/// Schemas inside a junctor may validate values but not change their shape.
 fn nested(v: Props<'_>, skip_any_of: bool, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     value_validation(v, skip_any_of, false, path, errors);
     if let Some(items) = v.item() {

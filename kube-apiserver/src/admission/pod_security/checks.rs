@@ -235,7 +235,7 @@ fn on_linux(pod: &Value, check: Check) -> Option<Violation> {
     }
 }
 
-/// Who sets a profile of another type than the runtime's or a local one: the pod, these containers; and the types.
+/// The setters of a profile type other than `RuntimeDefault` and `Localhost`: whether the pod, which containers, and the types.
 fn bad_profiles<'p>(pod: &'p Value, key: &str) -> (bool, Vec<&'p str>, BTreeSet<String>) {
     let mut types = BTreeSet::new();
     let mut bad = |of: &Value| {

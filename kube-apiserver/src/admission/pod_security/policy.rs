@@ -112,8 +112,8 @@ impl Policy {
         }
     };
 
-    /// What a namespace asks for, and what is wrong with its labels: what cannot be read is enforced as the strictest and neither
-    /// audited nor warned of.
+    /// The policy of a namespace, and the errors of its labels: an invalid level is enforced as the strictest and neither audited
+    /// nor warned of.
     pub(super) fn of(namespace: &Value) -> (Policy, Vec<FieldError>) {
         let mut policy = Policy::NONE;
         let mut labels = Labels {
@@ -133,7 +133,7 @@ impl Policy {
         policy.warn.level = warn.map_or(Level::Privileged, |(level, _)| level);
         let read = labels.read("warn-version", version, None);
         policy.warn.version = read.and_then(|(version, _)| version);
-        // What is enforced is warned of, unless something else is said.
+        // The enforced level is also the level of warnings, unless a label sets another.
         if warn.is_none() && enforced && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
             if read.is_none() {

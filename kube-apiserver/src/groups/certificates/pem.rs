@@ -36,7 +36,7 @@ pub(super) fn first(text: &str) -> Option<(Block<'_>, &str)> {
             if let Some(block) = body.and_then(|body| read(body, end)) {
                 return Some((block, next));
             }
-            // What follows on the same line may begin another block.
+            // The rest of the line may begin another block.
             rest = &rest[END.len()..];
             after_break = false;
             continue;

@@ -116,7 +116,7 @@ fn sources_agree(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     }
 }
 
-/// What is left to compare of a claim's specification when what may change is made the same.
+/// A claim's specification with its mutable fields taken from the old one, to compare the immutable rest.
 fn fixed_part(object: &Value, old: &Value) -> Value {
     let mut spec = object.dig("spec").clone();
     let before = old.dig("spec");

@@ -26,7 +26,7 @@ pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
 pub(crate) use volumes::{csi_driver, expiration, no_backsteps, one as volume_source};
 pub(crate) use warnings::warnings;
 
-/// Whose specification it is.
+/// The object that a pod specification belongs to.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Whose<'a> {
     /// A pod itself, not a template.

@@ -37,7 +37,7 @@ static PLAIN: Rules = Rules::PLAIN;
 /// The range as it is stored.
 struct Stored {
     taken: BTreeSet<u16>,
-    /// What it was read at; zero when there is none.
+    /// The revision that it was read at; zero when there is none.
     revision: Revision,
 }
 
