@@ -77,7 +77,7 @@ async fn what_a_cluster_begins_with_may_be_damaged() {
     for (name, _) in damaged {
         damage(dir.path(), name);
     }
-    // What is known to the server itself is made anew.
+    // APIServices that the server itself registers are recreated.
     damage(dir.path(), "v1.apps");
 
     let (plane, client) = start(dir.path()).await;

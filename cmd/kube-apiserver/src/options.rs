@@ -159,7 +159,7 @@ pub struct Options {
     /// The key of the client certificate for etcd.
     #[arg(long, help_heading = ETCD, value_name = "FILE")]
     pub etcd_keyfile: Option<PathBuf>,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     #[arg(long, default_value = "/registry", help_heading = ETCD, value_name = "STRING")]
     pub etcd_prefix: String,
     /// etcd servers of single built-in resources: group/resource#servers, the servers separated by semicolons.
@@ -211,7 +211,7 @@ pub struct Options {
     /// Overwritten and deleted values that history keeps at most; each takes about 120 bytes of memory.
     #[arg(long, default_value_t = 500_000, help_heading = STORE, value_name = "NUMBER")]
     pub history_max_changes: u64,
-    /// What overwritten and deleted values may take at most, in MiB of disk.
+    /// The most disk space, in MiB, that overwritten and deleted values may take.
     #[arg(long, default_value_t = 1024, help_heading = STORE, value_name = "NUMBER")]
     pub history_max_mib: u64,
     /// Memory that past states for exact and paged lists and recent events for watches may take, of all resources, in MiB.
@@ -282,7 +282,7 @@ pub struct Options {
     /// Headers in which front proxies give the user's groups.
     #[arg(long, value_delimiter = ',', default_value = "X-Remote-Group", help_heading = AUTHENTICATION, value_name = "LIST")]
     pub requestheader_group_headers: Vec<String>,
-    /// What headers with anything else about the user begin with.
+    /// The prefix of headers with extra attributes of the user.
     #[arg(long, value_delimiter = ',', default_value = "X-Remote-Extra-", help_heading = AUTHENTICATION, value_name = "LIST")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
@@ -336,7 +336,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = MISC, value_name = "LIST")]
     pub controllers: Vec<String>,
 
-    /// What custom resources may take. No flag: upstream has none, and tests want shorter times.
+    /// The limits of custom resources. No flag: upstream has none, and tests want shorter times.
     #[arg(skip)]
     pub custom_resource_limits: apiextensions_server::Limits,
 }

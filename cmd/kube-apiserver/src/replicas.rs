@@ -1,5 +1,5 @@
-//! What replicas on one store have to agree on: the authorities and the key that they sign with when no files are given, and the
-//! certificate that pods verify them with.
+//! The material that replicas on one store have to share: the authorities and the key that they sign with when no files are
+//! given, and the certificate that pods verify them with.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ async fn attempt(stores: &StorageFactory, prefix: &str, directory: &Path) -> Res
                 Ok(Outcome::Conflict { .. }) | Err(StorageError::Uncertain(_)) => continue,
                 Err(error @ StorageError::NoSpace(_)) => {
                     tracing::warn!(%error, "the authorities of the replicas cannot be written now");
-                    // What is there holds on; where nothing is, this server has its own for now.
+                    // A stored value stays in force; without one, this server uses its own for now.
                     match stored {
                         Some(stored) => shared = stored,
                         None => return Ok(()),
@@ -131,7 +131,7 @@ async fn attempt(stores: &StorageFactory, prefix: &str, directory: &Path) -> Res
     Err(wrong("others keep changing it".into()))
 }
 
-/// What `kube-root-ca.crt` holds, as it is now: the server's own authority gets a successor in time.
+/// The current content of `kube-root-ca.crt`: the server's own authority gets a successor in time.
 ///
 /// # Errors
 /// As for [`verifies`].
@@ -151,7 +151,7 @@ pub(crate) fn root_ca(
     Ok(receiver)
 }
 
-/// What pods verify this server with: its own authority, or that of the certificate that it was given.
+/// The certificate that pods verify this server with: its own authority, or that of the certificate that it was given.
 ///
 /// # Errors
 /// When a file cannot be read.

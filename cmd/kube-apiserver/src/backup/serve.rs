@@ -68,7 +68,7 @@ impl Backups {
             Ok(_) => tokio::fs::File::open(&path).await.map_err(BoxError::from),
             Err(error) => Err(error.into()),
         };
-        // Whatever happens from here on, nothing is left behind.
+        // No file may be left behind, no matter how the transfer ends.
         let _ = tokio::fs::remove_file(&path).await;
         let frames = ReaderStream::with_capacity(opened?, 64 * 1024)
             .map_ok(Frame::data)

@@ -29,7 +29,7 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Keys(Option<Arc<Encryption>>);
 
-/// What a value is once it is decrypted.
+/// A stored value after decryption.
 #[derive(Debug)]
 enum Opened {
     Plain(Bytes),

@@ -200,7 +200,7 @@ async fn encrypted_values_are_looked_at_with_their_keys() {
         encryption_provider_config: encryption(dir.path(), secret),
         ..options(dir.path())
     };
-    // What is in it is looked at as in any other.
+    // Decrypted values are checked like any others.
     let found = faults(check(with("MDEyMzQ1Njc4OWFiY2RlZg==")).await);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(

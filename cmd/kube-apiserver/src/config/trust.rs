@@ -27,7 +27,7 @@ impl KeyFiles {
     }
 }
 
-/// Whom the server believes who somebody else is.
+/// The credentials and headers by which a front proxy is trusted.
 #[derive(Debug)]
 pub(super) struct FrontProxy {
     /// The CAs; the server's own front-proxy CA when unset.

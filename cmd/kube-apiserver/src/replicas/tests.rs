@@ -191,7 +191,7 @@ async fn an_alarm_of_etcd_does_not_keep_a_server_from_starting() {
     let (plane, client) = replica(url, dir.path()).await;
     client.get(&format!("{maps}/one")).await.expect(200);
     client.post(maps, &map("two")).await.expect(507);
-    // What makes room is done.
+    // Deletions are allowed.
     client.delete(&format!("{maps}/one")).await.expect(200);
     plane.stop().await;
 }

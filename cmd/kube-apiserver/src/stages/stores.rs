@@ -31,7 +31,7 @@ pub(super) struct Stores {
     /// Where members of the cluster reach this server.
     pub(super) advertise: IpAddr,
     pub(super) pki: Arc<Pki>,
-    /// What keeps the files of it up to date; `None` when it is in memory.
+    /// The task that keeps its files up to date; `None` when it is in memory.
     pub(super) own_pki: Option<OwnPki>,
     pub(super) storage: StorageFactory,
     pub(super) encryption: Option<Arc<Encryption>>,
