@@ -1,4 +1,4 @@
-//! What attacks share: the server, users of few rights, and a namespace that one of them administers.
+//! The fixture that attacks share: the server, users of few rights, and a namespace that one of them administers.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub struct Arena {
     pub namespace: String,
 }
 
-/// What an arena is made of.
+/// The components of an arena.
 #[derive(Debug, Clone)]
 pub struct Site {
     /// The server.

@@ -25,17 +25,17 @@ pub use wire::{Answer, Credential, Shot, Target};
 /// Why an attack could not be played.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an attack's function gives.
+/// The future of an attack's function.
 pub type Playing<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send + 'a>>;
 
 /// One attack.
 #[derive(Debug, Clone)]
 pub struct Attack {
-    /// What is tried.
+    /// The attack in short.
     pub name: &'static str,
     /// The finding of the review that it belongs to; `held` for what held then.
     pub finding: &'static str,
-    /// What a server that holds does.
+    /// The bound that a server has to keep.
     pub bound: Bound,
     /// When and where it can be played.
     pub place: Place,
@@ -56,7 +56,7 @@ pub enum Place {
     Own,
 }
 
-/// What a server that holds does.
+/// The behaviour that a server has to show.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
     /// The codes that it may answer; empty for any that is not a failure of the server.
@@ -71,14 +71,14 @@ pub struct Bound {
     pub seconds: u64,
 }
 
-/// What was seen.
+/// The observations of an attack.
 #[derive(Debug, Default, Clone)]
 pub struct Outcome {
     /// How often each code was answered; 0 where the connection ended without an answer.
     pub codes: BTreeMap<u16, usize>,
     /// Bytes of the largest answer.
     pub largest: usize,
-    /// What broke, in words: a property that codes and sizes do not tell.
+    /// The broken property, in words, where codes and sizes do not show it.
     pub broken: Option<String>,
     /// More to say about it.
     pub note: String,
@@ -126,7 +126,7 @@ impl Bound {
         self
     }
 
-    /// What of an outcome lies outside, codes and sizes alone.
+    /// The violations of the bound by an outcome's codes and sizes.
     pub fn faults(&self, outcome: &Outcome) -> Vec<String> {
         let mut faults: Vec<String> = outcome.broken.iter().cloned().collect();
         for code in outcome.codes.keys() {

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// MiB at which a server that was started here is ended, before the machine suffers.
 const CEILING: f64 = 5_000.0;
 
-/// What others saw meanwhile.
+/// The measurements of other users' requests meanwhile.
 #[derive(Debug, Default, Clone)]
 pub struct Strain {
     /// Milliseconds of each answer, in ascending order; those that did not come count with the time they were waited for.

@@ -95,7 +95,7 @@ pub async fn play(
     Ok(())
 }
 
-/// What was seen of an attack, and the verdict.
+/// The outcome of an attack, and the verdict.
 fn line(attack: &Attack, outcome: &Outcome, strain: &Strain) -> Value {
     let bound = &attack.bound;
     let mut faults = bound.faults(outcome);

@@ -295,7 +295,7 @@ impl Target {
     pub async fn raw(&self, who: &Credential, bytes: &[u8], patience: Duration) -> Result<Answer, Error> {
         let mut stream = self.tls(who, &["http/1.1"]).await?;
         let mut read = Vec::new();
-        // Whoever refuses early may close before everything has been written.
+        // A server that refuses early may close before everything has been written.
         let written = stream.write_all(bytes).await;
         let conversation = async {
             let mut buffer = [0; 16 * 1024];

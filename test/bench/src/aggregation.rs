@@ -51,7 +51,7 @@ pub(crate) async fn get_path(
     }))
 }
 
-/// Whom an APIService is made for.
+/// The backend of an APIService.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Registration {
     /// The group.

@@ -1,4 +1,4 @@
-//! What goes on after a deletion was answered: dependents go with their owner, and everything goes with its namespace.
+//! The work that follows a deletion's answer: dependents go with their owner, and everything goes with its namespace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

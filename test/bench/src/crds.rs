@@ -136,7 +136,7 @@ pub(crate) async fn run(
     load: &CrdLoad,
 ) -> Result<Value, Error> {
     let run = format!("run{}", std::process::id());
-    // What answers once keeps memory that is not of the CRDs.
+    // The first answers allocate memory that does not belong to the CRDs.
     for path in ["/openapi/v2", "/apis", CRDS] {
         admin.call("GET", path, "", Bytes::new()).await?;
     }
@@ -170,7 +170,7 @@ pub(crate) async fn run(
         "last_served_seconds": round(served_after), "create_ms": created, "served_ms": served,
     });
     let cpu_of_creating = cpu_seconds(pids) - cpu;
-    // What follows a create in the background (status, discovery) counts too.
+    // Background work after a create (status, discovery) counts too.
     tokio::time::sleep(Duration::from_secs(load.settle)).await;
     if !pids.is_empty() {
         let share = load.count.max(1) as f64;

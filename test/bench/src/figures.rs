@@ -1,4 +1,4 @@
-//! What the phases have in common: the media type of requests, and how figures are printed.
+//! Shared parts of the phases: the media type of requests, and how figures are printed.
 
 use std::time::Duration;
 

@@ -55,7 +55,7 @@ pub(crate) async fn run(
                 let sent = client.call_for(USER, heavy.method, &heavy.path, heavy.media, heavy.body.clone());
                 tokio::select! {
                     answer = sent => *answers.entry(answer?.0).or_default() += 1,
-                    // What is still under way at the end is not waited for.
+                    // Requests in flight at the end are not waited for.
                     _ = over.changed() => return Ok::<_, Error>((heavy.name, answers, times)),
                 }
                 times.push(begun.elapsed());

@@ -39,10 +39,10 @@ struct Arguments {
     phase: Phase,
 }
 
-/// What is created when nothing else is asked for.
+/// The object to create by default.
 pub(crate) const CONFIG_MAP: &str = r#"{"apiVersion":"v1","kind":"ConfigMap"}"#;
 
-/// What to do.
+/// The phase to run.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Phase {
     /// Starts a command and measures the time until `/readyz` answers ok; then ends it.
@@ -96,7 +96,7 @@ pub(crate) enum Phase {
         /// The collection that is watched; the namespace's ConfigMaps when unset.
         #[arg(long)]
         collection: Option<String>,
-        /// What is created in it, without metadata.
+        /// The object to create in it, without metadata.
         #[arg(long, default_value = CONFIG_MAP)]
         object: String,
     },

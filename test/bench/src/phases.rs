@@ -262,10 +262,10 @@ async fn make_namespace(admin: &Client, namespace: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is watched, and how much.
+/// The watched collection, and the load on it.
 struct Watched<'a> {
     collection: &'a str,
-    /// What is created in it.
+    /// The object to create in it.
     object: Value,
     watchers: usize,
     events: usize,

@@ -1,4 +1,4 @@
-//! What processes use, from `/proc`.
+//! Resource usage of processes, from `/proc`.
 
 /// CPU seconds (user and system) of these processes so far.
 pub(crate) fn cpu_seconds(pids: &[u32]) -> f64 {

@@ -1,4 +1,4 @@
-//! What operators and clients hand over as files and credentials.
+//! Files and credentials that operators and clients supply.
 
 use std::path::Path;
 use std::sync::LazyLock;

@@ -23,7 +23,7 @@ pub use requests::{request, request_info};
 pub struct Target {
     /// Its name, which is that of its corpus.
     pub name: &'static str,
-    /// What it does with bytes.
+    /// Runs the target on an input.
     pub run: fn(&[u8]),
     /// Mutations in a test; those that start much do fewer.
     pub rounds: usize,

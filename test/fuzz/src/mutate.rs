@@ -1,6 +1,6 @@
 //! Inputs made of others: the same sequence for the same seed.
 
-/// What parsers of this server treat in some way of its own.
+/// Tokens that parsers of this server treat specially.
 const TOKENS: &[&[u8]] = &[
     b"\0",
     b"{",

@@ -36,7 +36,7 @@ pub fn request_info(data: &[u8]) {
     }
 }
 
-/// What the answer to a request says whose handler panicked.
+/// The body of an answer to a request whose handler panicked.
 const PANICKED: &[u8] = b"caused apiserver to panic";
 const METHODS: &[Method] = &[
     Method::GET,

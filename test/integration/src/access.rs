@@ -1,4 +1,4 @@
-//! Who may ask, and who may do what.
+//! Authentication and authorization of whole servers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -127,7 +127,7 @@ async fn certificates_and_authorities_are_read_again() {
     client_of(&plane, &one, &other).get(path).await.expect(401);
     assert_eq!(plane.reload().await, [""; 0]);
 
-    // What does not hold changes nothing.
+    // An invalid file changes nothing.
     std::fs::write(&ca, "no authority").expect("a file");
     std::fs::write(&key, "no key").expect("a file");
     assert_eq!(plane.reload().await, [""; 0]);

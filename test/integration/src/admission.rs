@@ -360,7 +360,7 @@ async fn claims_grow_when_bound_and_allowed() {
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let grow = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     let merge = "merge-patch+json";
-    // What is not bound is refused before its class is asked.
+    // A claim that is not bound is refused before its class is looked up.
     for (name, class, bound, expected) in [
         ("unbound", "growing", false, 422),
         ("fixed", "fixed", true, 403),

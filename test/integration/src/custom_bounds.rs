@@ -132,7 +132,7 @@ async fn patterns_that_explode_are_refused() {
     ] {
         refused(&client, &crd("odds", "Odd", schema(pattern)), 422, expected).await;
     }
-    // What makes backtracking matchers explode is linear here.
+    // Patterns that make backtracking matchers explode are linear here.
     client
         .post(CRDS, &crd("evens", "Even", schema("^(a+)+$")))
         .await

@@ -210,7 +210,7 @@ async fn a_list_is_one_question_and_no_write_is_asked_about_twice() {
     }
     assert_eq!(sizes(), [40, 1, 1], "twenty watchers, one question");
 
-    // What leaves a selection is told as it was, at the revision of the change.
+    // An object that leaves a selection is reported as it was, at the revision of the change.
     let selected =
         format!("{V2}?watch=1&labelSelector=x%3Dy&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let mut watch = client.watch(&selected).await;

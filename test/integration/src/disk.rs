@@ -36,7 +36,7 @@ async fn a_full_disk_refuses_writes_alone() {
 
     assert!(client.get(&one).await.expect(200)["data"].is_null());
     client.get("/readyz").await.expect(200);
-    // What makes room is done.
+    // Deletions are allowed.
     client.delete(&format!("{MAPS}/goes")).await.expect(200);
     let left = client.get(MAPS).await.expect(200).to_string();
     assert!(left.contains("stays") && !left.contains("goes"), "{left}");

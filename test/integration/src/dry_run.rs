@@ -179,7 +179,7 @@ fn objects() -> Vec<Row> {
             service("first"),
             201,
         ),
-        // What the one before was given has not been taken.
+        // The previous dry run has taken neither address nor port.
         (
             "POST",
             "/api/v1/namespaces/d/services",
@@ -422,7 +422,7 @@ async fn nothing_is_left_of_it() {
         assert_eq!(stored(&plane).await, before, "{method} {path}?dryRun=Some");
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    // What was given in a dry run is free.
+    // An address assigned in a dry run is free.
     let given = client
         .post(&format!("{NS}/services"), &service("real"))
         .await

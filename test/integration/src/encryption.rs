@@ -249,7 +249,7 @@ async fn one_unreadable_object_is_its_own_error_and_can_be_deleted() {
         ))
         .await
         .expect(422);
-    // Who may delete may not therefore delete this way.
+    // The right to delete does not include the right to delete this way.
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "deleter"},
         "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"]}],
@@ -286,7 +286,7 @@ async fn one_unreadable_object_is_its_own_error_and_can_be_deleted() {
     client.get(SECRETS).await.expect(200);
     client.post(SECRETS, &secret("one")).await.expect(201);
     client.delete(&format!("{SECRETS}/two")).await.expect(200);
-    // Who may have missed something is told to list anew.
+    // A watcher that may have missed something must list again.
     while let Some(event) = watch.next().await {
         let kind = event["type"].as_str().unwrap_or_default();
         if kind != "ADDED" {

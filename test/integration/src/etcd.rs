@@ -175,7 +175,7 @@ async fn replicas_are_one_server() {
     let Some(etcd) = Etcd::start().await else { return };
     let ((a, on_a, _first), (b, on_b, _second)) = tokio::join!(replica(&etcd), replica(&etcd));
 
-    // What was acknowledged by one is read from the other, at once, and seen by its watchers.
+    // A write acknowledged by one is read from the other at once, and seen by its watchers.
     let listed = on_b.get(MAPS).await.expect(200);
     let version = listed["metadata"]["resourceVersion"].as_str().expect("a version");
     let mut watch = on_b
@@ -375,7 +375,7 @@ async fn replicas_give_a_cluster_ip_once() {
     let text = on_b.post(SERVICES, &wanted).await.expect(422)["message"].to_string();
     assert!(text.contains("provided IP is already allocated"), "{text}");
 
-    // What one has given up is free for the other, under the same name and another.
+    // An address that one has released is free for the other, under the same name and another.
     for name in ["a0", "again"] {
         on_a.delete(&format!("{SERVICES}/a0")).await.expect(200);
         let wanted = cluster_ip_service(name, Some(&of_a[0]));
@@ -507,7 +507,7 @@ async fn health_follows_the_store() {
     plane.stop().await;
 }
 
-/// What upstream's server left in an etcd, of every form it has: built-in kinds as protobuf, also at a version that is no longer
+/// The data of upstream's server in an etcd, in every form it has: built-in kinds as protobuf, also at a version that is no longer
 /// the served one, CRDs at `v1beta1`.
 #[tokio::test]
 async fn what_upstream_stored_is_served() {

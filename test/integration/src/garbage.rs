@@ -135,7 +135,7 @@ async fn a_foreground_deletion_waits_for_those_that_block() {
     assert_eq!(finalizers(&waiting), json!(["foregroundDeletion"]));
     let_go(&client, "blocking").await;
     all_gone(&client, &["blocking", "owner"]).await;
-    // Who does not block is waited for by nobody.
+    // Deletion does not wait for dependents that do not block.
     let left = client.get(&format!("{MAPS}/loose")).await.expect(200);
     assert_eq!(finalizers(&left), json!([HOLD]));
     let_go(&client, "loose").await;
@@ -212,7 +212,7 @@ async fn owners_are_looked_for_where_they_can_be() {
             .then_some(())
     })
     .await;
-    // What is of the cluster owns in every namespace, and is owned by nothing in one.
+    // Cluster-scoped objects own objects in every namespace, and no namespaced object owns them.
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let of_cluster = |name: &str, owners: &[Value]| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],

@@ -119,7 +119,7 @@ async fn lists(client: &Client) -> BTreeSet<String> {
         for resource in answer.json["resources"].as_array().into_iter().flatten() {
             let verbs = resource["verbs"].as_array().expect("verbs");
             let name = resource["name"].as_str().expect("a name");
-            // What is made up on each request is nobody's object.
+            // Component statuses are generated on each request and not stored.
             if verbs.contains(&json!("list")) && name != "componentstatuses" {
                 lists.insert(format!("{root}/{name}"));
             }
@@ -189,7 +189,7 @@ async fn read(client: &Client, paths: &[String]) -> BTreeMap<String, Value> {
     found
 }
 
-/// What one writes, the other reads at once and tells its watchers; stale writes are refused.
+/// A write by one is read by the other at once and seen by its watchers; stale writes are refused.
 async fn write_and_see(writer: &Client, reader: &Client, name: &str) {
     let start = reader.get(MAPS).await.expect(200);
     let version = start["metadata"]["resourceVersion"].as_str().expect("a version");
@@ -287,7 +287,7 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
     for (path, object) in before {
         assert_eq!(after[&path], object, "{path}");
     }
-    // What upstream made is written again, in the one form that has not been seen yet.
+    // Upstream's objects are written again, in the one form that has not been seen yet.
     for path in &theirs {
         let patch = json!({"metadata": {"labels": {"seen": "ours"}}});
         client.patch(path, "merge-patch+json", &patch).await.expect(200);
@@ -314,7 +314,7 @@ const NODE_PORTS: &str = "30000-30031";
 
 const K1: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
-/// What each provider encrypts, and how its values begin.
+/// The resources that each provider encrypts, and the prefixes of its values.
 const ENCRYPTED: [(&str, &str, &str); 4] = [
     ("secrets/shop/s", "aescbc", "k8s:enc:aescbc:v1:k1:"),
     ("configmaps/shop/m", "aesgcm", "k8s:enc:aesgcm:v1:k1:"),
@@ -394,7 +394,7 @@ async fn values_that_either_has_encrypted_are_read_by_the_other() {
             let stored = plane.engine().get(&key, None).await.expect("an answer").0;
             let stored = stored.expect("it is stored").value;
             assert!(stored.starts_with(prefix.as_bytes()), "{key}");
-            // What the other encrypted is as good as one's own: a write that changes nothing is none.
+            // Values that the other encrypted are current: a write that changes nothing is not stored.
             let again = reader.put(&path, &created).await.expect(200);
             assert_eq!(again, created, "{path}");
             let patch = json!({"metadata": {"labels": {"by": "other"}}});

@@ -1,5 +1,5 @@
-//! What get, list and watch answer for each resourceVersion, resourceVersionMatch, limit, continue, sendInitialEvents and bookmarks:
-//! the whole matrix as kube-apiserver v1.36.2 answered it, with nothing but the numbers replaced.
+//! The answers of get, list and watch for each resourceVersion, resourceVersionMatch, limit, continue, sendInitialEvents and
+//! bookmarks: the whole matrix as kube-apiserver v1.36.2 answered it, with nothing but the numbers replaced.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Story {
         let known = self.known.iter().find(|(_, known)| *known == number);
         match known {
             Some((symbol, _)) => format!("{{{symbol}}}"),
-            // Whatever else the server writes meanwhile.
+            // The server itself writes meanwhile.
             None if number >= self.newest => "{newest}".into(),
             None => revision.into(),
         }

@@ -158,7 +158,7 @@ async fn what_a_subresource_makes_is_negotiated() {
     }
     let (code, _) = ask("application/json;as=Table;v=v1;g=meta.k8s.io").await;
     assert_eq!(code, 406);
-    // What was posted is the client's in the answer, as upstream has it.
+    // The posted fields belong to the client in the answer, as upstream has it.
     let issued = client.post(&token, &json!({"spec": {}})).await.expect(201);
     let managed = &issued["metadata"]["managedFields"][0];
     assert_eq!(

@@ -8,7 +8,7 @@ use test_support::plane_with;
 
 const SEQUENCES: &str = include_str!("writing/sequences.json");
 
-/// Who owns what: manager, operation, version and subresource to the fields.
+/// Field ownership: manager, operation, version and subresource to the fields.
 type Owners = BTreeMap<[String; 4], Value>;
 
 fn key(entry: &Value) -> [String; 4] {

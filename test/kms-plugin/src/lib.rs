@@ -77,7 +77,7 @@ impl Plugin {
         *self.state.key.lock() = key.to_string();
     }
 
-    /// What it says of its health; `ok` at first.
+    /// Sets its health status; `ok` at first.
     pub fn say(&self, healthz: &str) {
         *self.state.healthz.lock() = healthz.to_string();
     }

@@ -1,4 +1,4 @@
-//! Who asks and what they may: both are the main API server's to say.
+//! Authentication and authorization, both delegated to the main API server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) async fn build(
     Ok((Arc::new(authentication), Arc::new(Union(asked))))
 }
 
-/// What flags say of trust, over what the main server says.
+/// The trust that flags configure; it overrides the main server's.
 struct OwnTrust {
     client_ca: Option<String>,
     proxies: Option<(String, RequestHeaderOptions)>,

@@ -202,7 +202,7 @@ impl Strategy for StatusStrategy {
     }
 }
 
-/// What `kubectl get` shows.
+/// The table that `kubectl get` prints.
 #[derive(Debug)]
 struct FishTable(Vec<Column>);
 

@@ -50,7 +50,7 @@ pub struct Options {
     /// Where objects are kept; in memory when unset.
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
-    /// What keeps them there: redb or sled.
+    /// The engine that stores them: redb or sled.
     #[arg(long, default_value = "redb", value_parser = ["redb", "sled"])]
     pub storage_backend: String,
     /// Keeps objects in this etcd instead, below /registry/sample.example.com.
@@ -128,7 +128,7 @@ impl Extension {
     /// Opens the store, asks the main server whom to trust, listens; ready when it returns.
     ///
     /// # Errors
-    /// What is wrong with the options, the store or the main server.
+    /// The error of the options, the store or the main server.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         let running = prepare(options).await?.run();
         running.lifecycle().set_ready();

@@ -1,4 +1,4 @@
-//! What whole-server tests share: a control plane in process, a small client for any kubeconfig, waiting on conditions, and
+//! Helpers of whole-server tests: a control plane in process, a small client for any kubeconfig, waiting on conditions, and
 //! looking for the tools that a machine may have.
 //!
 //! Not a product: it panics where a test should fail.

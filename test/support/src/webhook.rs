@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// What a webhook answers.
+/// A webhook's reply.
 #[derive(Debug)]
 pub enum Reply {
     /// 200 with JSON.
@@ -106,7 +106,7 @@ impl Webhook {
         base64::engine::general_purpose::STANDARD.encode(&self.ca)
     }
 
-    /// What it has been asked, in order.
+    /// The reviews that it has received, in order.
     pub fn questions(&self) -> Vec<Value> {
         self.shared.questions.lock().clone()
     }

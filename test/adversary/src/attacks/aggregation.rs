@@ -1,4 +1,4 @@
-//! What a client can make the aggregator pass on: another identity, or another request than the one that was authorized.
+//! Attacks that make the aggregator pass on another identity, or another request than the one that was authorized.
 
 use serde_json::{Value, json};
 

@@ -126,7 +126,7 @@ async fn held(arena: &Arena, shot: impl Fn() -> Shot) -> Result<Outcome, Error> 
             Err(_) => *outcome.codes.entry(503).or_default() += 1,
         }
     }
-    // What is measured is the server while nobody reads.
+    // Only the server is measured here, while nobody reads.
     tokio::time::sleep(PAUSE).await;
     drop(open);
     Ok(outcome)

@@ -104,7 +104,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     ]
 }
 
-/// What a connection says while it is held.
+/// The traffic of a connection while it is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaking {
     Nothing,

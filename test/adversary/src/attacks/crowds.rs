@@ -1,4 +1,4 @@
-//! What many requests of one user at once take: of the server's memory, and of the time of others.
+//! The cost of many concurrent requests of one user: in memory of the server, and in time of other users.
 
 use std::time::{Duration, Instant};
 

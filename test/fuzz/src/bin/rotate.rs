@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             runs += 1;
             if one.elapsed() > slowest {
                 slowest = one.elapsed();
-                // What takes long is worth a look as well.
+                // Slow inputs are worth a look as well.
                 let _ = std::fs::write(format!("slowest-{}", target.name), &input);
             }
         }

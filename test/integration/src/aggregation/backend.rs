@@ -29,14 +29,14 @@ use tokio_rustls::TlsAcceptor;
 
 use super::faulty::{issued, server_config};
 
-/// What it speaks.
+/// The HTTP version of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaks {
     Http1,
     Http2,
 }
 
-/// What it is asked, and by whom.
+/// The requests that a backend has received, and their clients.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Requests and watches that have not ended.
@@ -55,7 +55,7 @@ pub(super) struct Backend {
     _serving: JoinSet<()>,
 }
 
-/// Whom it is.
+/// The identity of a backend.
 #[derive(Debug)]
 pub(super) struct Identity<'a> {
     pub(super) authority: &'a Authority,

@@ -1,4 +1,4 @@
-//! What backends say of themselves: bad documents are refused within bounds and named, good ones are merged.
+//! The documents of backends: bad ones are refused within bounds and named, good ones are merged.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ async fn bad_documents_are_named() {
     let authority = Authority::generate("test").expect("an authority");
     local_service(&client, "docs").await;
     type Docs = fn(&str) -> Vec<Step>;
-    // What it says at `/apis/GROUP/v1` (after the check, which reads no body) and at `/openapi/v3/...`, and how that is told.
+    // The documents at `/apis/GROUP/v1` (after the check, which reads no body) and at `/openapi/v3/...`, and the reported errors.
     let cases: [(&str, Docs, Docs, &str, &str); 5] = [
         (
             "garbage.io",
@@ -102,7 +102,7 @@ async fn bad_documents_are_named() {
         let (reason, message) = eventually(group, || async { unreadable(&client, group).await }).await;
         assert_eq!(reason, *wanted, "{group}: {message}");
         assert!(message.contains(text), "{group}: {message}");
-        // What it serves is reached all the same, and so is everything else.
+        // The backend's resources can still be reached, and so can everything else.
         client.get(&format!("/apis/{group}/v1/things")).await.expect(404);
     }
     client.get("/api/v1/namespaces").await.expect(200);
@@ -260,7 +260,7 @@ async fn documents_are_merged_in_every_form() {
         .get("/openapi/v2")
         .await;
     assert_eq!(refused.status, 406);
-    // What goes takes its part along.
+    // A deleted APIService takes its part along.
     client.delete(&format!("{SERVICES}/v1.far.io")).await.expect(200);
     eventually("the part goes", || async {
         let document: Value = client.get("/openapi/v2").await.expect(200);

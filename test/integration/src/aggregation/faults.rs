@@ -153,7 +153,7 @@ async fn certificates_are_judged() {
     plane.stop().await;
 }
 
-/// What the backend does, by the last part of the path.
+/// The backend's behaviour, by the last part of the path.
 fn misbehave(path: &str, head: &str) -> Vec<Step> {
     let say = |text: &str| vec![Step::Say(text.as_bytes().to_vec())];
     let with_body = |text: &str, then: Step| vec![Step::Say(text.as_bytes().to_vec()), then];
@@ -245,7 +245,7 @@ async fn bad_backends_are_bounded_and_named() {
         assert_eq!(answer.status, status, "{what}: {body}");
         assert!(body.contains(text), "{what}: {body}");
     }
-    // What ends too early is seen to be cut, never taken for whole.
+    // A truncated answer is seen to be cut, never taken for complete.
     for what in ["short", "chunks", "stalls-within?timeout=1s"] {
         fine().await;
         let cut = client.try_get(&ask(what)).await;

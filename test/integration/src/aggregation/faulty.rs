@@ -24,7 +24,7 @@ pub(super) enum Step {
     Echo,
 }
 
-/// What to do with a request, by its path and its whole head in small letters. The connection ends afterwards.
+/// The steps for a request, by its path and its whole head in lower case. The connection ends afterwards.
 pub(super) type Script = Arc<dyn Fn(&str, &str) -> Vec<Step> + Send + Sync>;
 
 /// The running backend; it ends with the value.
@@ -96,7 +96,7 @@ impl Faulty {
                 let (acceptor, script) = (acceptor.clone(), script.clone());
                 tokio::spawn(async move {
                     match acceptor {
-                        // Whoever speaks TLS to it gets HTTP.
+                        // A client that speaks TLS to it gets HTTP.
                         None => {
                             let mut stream = stream;
                             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;

@@ -1,4 +1,4 @@
-//! What a backend is told is what was decided on here: who asks, and for what.
+//! A backend receives the identity and the request that were authorized here.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn start() -> (ControlPlane, Client, Client, Faulty, tempfile::TempDir) {
     (plane, client, alice, backend, directory)
 }
 
-/// What comes back for a request as it is written, as the administrator.
+/// The answer to a raw request, as the administrator.
 async fn raw(plane: &ControlPlane, request: &str) -> String {
     let mut stream = raw_connection(plane).await;
     stream.write_all(request.as_bytes()).await.expect("it is sent");
@@ -148,7 +148,7 @@ async fn a_list_is_narrowed_for_the_backend_as_it_was_for_authorization() {
         (answer.status == 200).then_some(())
     })
     .await;
-    // What is decided on is what the backend reads.
+    // The backend reads the request that was authorized.
     for (query, passed_on) in [
         (
             "fieldSelector=metadata.name%3Dallowed",
@@ -229,7 +229,7 @@ async fn paths_mean_the_same_to_both() {
         }
     }
 
-    // What is invented labels no metric.
+    // Unknown names never become metric labels.
     client.get("/apis/trust.io/v1/invented").await.expect(200);
     client.get("/apis/invented.io/v1/things").await.expect(404);
     client.get("/api/v1/invented").await.expect(404);
