@@ -184,7 +184,7 @@ impl ApiExtensions {
         next
     }
 
-    /// Tells of changes: to the directory, to the controllers, to who publishes discovery.
+    /// Notifies the directory, the controllers and the publisher of discovery of changes.
     fn announce(&self, changes: &[Changed]) {
         for change in changes {
             self.register(change);

@@ -1,7 +1,7 @@
 //! `/livez`, `/readyz` and `/healthz`: named checks, in order, in upstream's plain text.
 //!
 //! Checks are cheap questions about state that others keep; nothing is probed while a request waits. Start-up work takes a
-//! [`Hook`] and finishes it, so that readiness tells what is still missing.
+//! [`Hook`] and finishes it, so that readiness names the unfinished work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +89,7 @@ impl Health {
         });
     }
 
-    /// Adds what the verbose forms of all three documents tell while there is something to tell. It changes no outcome.
+    /// Adds a line to the verbose forms of all three documents, while `ask` returns a text. It changes no outcome.
     pub fn note(&self, name: &str, ask: impl Fn() -> Option<String> + Send + Sync + 'static) {
         self.notes.write().push(Note {
             name: name.to_string(),

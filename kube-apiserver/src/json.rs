@@ -198,7 +198,7 @@ fn empty(value: &Value) -> bool {
     }
 }
 
-/// Counts steps, by which tests tell what a pass over an object or a role costs.
+/// Counts steps, by which tests measure the cost of a pass over an object or a role.
 #[cfg(test)]
 pub(crate) mod steps {
     use std::cell::Cell;

@@ -35,7 +35,7 @@ pub trait Transformer: Send + Sync + fmt::Debug {
     /// From what is stored. `context` is the key that it is stored under.
     ///
     /// # Errors
-    /// `KeyNeeded` when `prepare` has to be called first, else why it cannot be read. Never tells secrets.
+    /// `KeyNeeded` when `prepare` has to be called first, else why it cannot be read. Never contains secrets.
     fn read(&self, stored: &Bytes, context: &[u8]) -> Result<Plain, TransformError>;
 
     /// To what is stored under the key `context`.

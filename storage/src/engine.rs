@@ -246,12 +246,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         sink: Arc<dyn WatchSink>,
     ) -> Result<WatchHandle, StorageError>;
 
-    /// A revision at or after every write acknowledged before this call, such that every sink will soon be told
-    /// (`events` or `progress`) that it has been reached. In-process engines answer at once and their sinks are already there.
+    /// A revision at or after every write acknowledged before this call, such that every sink is soon notified (`events` or
+    /// `progress`) that it has been reached. In-process engines answer at once and their sinks are already there.
     async fn fresh(&self) -> Result<Revision, StorageError>;
 
-    /// As [`fresh`](Store::fresh), but only sinks that watch under `prefix`, or above it, need to be told. Cheaper where being
-    /// told costs something, as with an etcd whose progress messages cannot be trusted.
+    /// As [`fresh`](Store::fresh), but only sinks that watch under `prefix`, or above it, need to be notified. Cheaper where
+    /// notification costs something, as with an etcd whose progress messages cannot be trusted.
     async fn fresh_for(&self, prefix: &str) -> Result<Revision, StorageError> {
         let _ = prefix;
         self.fresh().await

@@ -1,4 +1,4 @@
-//! The one error type of this crate: what went wrong, told by kind, with its source behind it.
+//! The one error type of this crate: one variant per kind of failure, with its source behind it.
 
 use crate::Revision;
 

@@ -109,7 +109,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The watches' task ends by itself, once its queue is closed, and tells the sinks.
+        // The watches' task ends once its queue is closed, and closes the sinks.
         self.others.iter().for_each(JoinHandle::abort);
     }
 }
@@ -410,7 +410,7 @@ impl Store for EtcdStore {
 
     async fn status(&self) -> Result<StoreStatus, StorageError> {
         self.check_running()?;
-        // Without a quorum a member still tells its status; a store that cannot be read is not well.
+        // Without a quorum a member still reports its status; a store that cannot be read is unhealthy.
         let revision = self.fresh.get(&self.client).await?;
         let member: StatusResponse = self
             .client

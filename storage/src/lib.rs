@@ -20,7 +20,7 @@
 //! # Engines
 //!
 //! [`open`] opens an embedded one ([`EngineKind`]: redb, sled, memory), [`memory`] makes one for tests, [`open_etcd`] reaches a
-//! cluster. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md tells how they work.
+//! cluster. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md describes how they work.
 //!
 //! Stores keep values as they are given. Whoever writes them encrypts them first, with [`encryption`].
 #![warn(missing_docs)]

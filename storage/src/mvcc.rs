@@ -4,7 +4,7 @@
 //!   stored there once.
 //! - The **index** ([`index`]) in memory says where each key's versions are. It holds no values and is rebuilt on open.
 //! - One **writer** thread ([`writer`]) owns the store: it takes all waiting transactions as a group, checks guards, assigns
-//!   revisions, makes the group durable in one batch, then changes the index, tells the watches and answers, in that order.
+//!   revisions, makes the group durable in one batch, then changes the index, notifies the watches and answers, in that order.
 //! - **Readers** work beside it on the index and pin the revision they read, so that compaction never takes a value from
 //!   under them.
 //!
@@ -67,7 +67,7 @@ const MEMORY_HISTORY_BYTES: u64 = 64 << 20;
 /// Blocks while the index is rebuilt. Fails with `Locked` when another process has the directory or the data in it, `NewerFormat`
 /// when it was written by a newer program, `Gone` when there was a store and it is not there, or not all of it, `Corrupt` when what
 /// is there cannot be understood, and `Engine` (with the failure as its source) when the directory cannot be used. A damaged
-/// object does not keep the store from being opened: [`Store::damaged`] tells of it.
+/// object does not keep the store from being opened: [`Store::damaged`] reports it.
 pub fn open(options: OpenOptions) -> Result<Arc<dyn Store>, StorageError> {
     Ok(MvccStore::open(options)?)
 }
@@ -423,7 +423,7 @@ impl Store for MvccStore {
         self.shared.queue.close();
         let thread = self.writer.lock().take();
         if let Some(thread) = thread {
-            // The join fails only when the writer panicked; it has then told its callers.
+            // The join fails only when the writer panicked; it has then answered its callers.
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }

@@ -328,7 +328,7 @@ impl RuleTree {
         Ok(())
     }
 
-    /// The error of a rule that does not hold, and whether telling it has spent the budget.
+    /// The error of a rule that does not hold, and whether building its message has spent the budget.
     fn failure(
         &self,
         rule: &Rule,

@@ -78,7 +78,7 @@ fn store_error(place: &Path) -> impl Fn(StorageError) -> StartError + '_ {
 }
 
 impl BackupCommand {
-    /// Writes the snapshot and checks it. Gives what to tell.
+    /// Writes the snapshot and checks it. Returns the report.
     ///
     /// # Errors
     /// When the file is there already, the server does not answer with a snapshot, or the store cannot be read.
@@ -160,7 +160,7 @@ async fn online(kubeconfig: &Path, to: &Path) -> Result<BackupInfo, StartError> 
 }
 
 impl RestoreCommand {
-    /// Checks the snapshot and makes the store. Gives what to tell.
+    /// Checks the snapshot and makes the store. Returns the report.
     ///
     /// # Errors
     /// When the snapshot is damaged, or there is a store already.

@@ -26,7 +26,7 @@ pub struct ScrubCommand {
 }
 
 impl ScrubCommand {
-    /// Reads everything once. Gives what to tell.
+    /// Reads everything once. Returns the report.
     ///
     /// # Errors
     /// When something is damaged, with a line for each, or the store cannot be read.

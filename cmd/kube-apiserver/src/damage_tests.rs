@@ -123,7 +123,7 @@ async fn what_a_cluster_begins_with_may_be_damaged() {
     client.get(&one).await.expect(404);
     client.get(MAPS).await.expect(200);
     client.post(MAPS, &map("hurt")).await.expect(201);
-    // The watch was told that it does not know everything any more, or of what is new.
+    // The watch receives an error that makes it list again, or the new object.
     while let Some(event) = watch.next().await {
         if event["object"]["metadata"]["name"] == "hurt" {
             break;

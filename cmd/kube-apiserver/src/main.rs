@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Runs a subcommand to its end and tells what it did.
+/// Runs a subcommand to its end and prints its report.
 fn command(run: impl Future<Output = Result<String, StartError>>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

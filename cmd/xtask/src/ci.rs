@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{cargo, cargo_with, codegen, say, supply, tidy};
 
-/// The variable that names the file in which tests list themselves when they lack a program (`test/tools`).
+/// The variable that names the file in which tests list themselves when a program is not installed (`test/tools`).
 const SKIPPED: &str = "SKIPPED_TESTS";
 
 /// Formatting, dependencies, lints, documentation, repository rules, generated files, then all tests.

@@ -377,7 +377,7 @@ impl DeclType {
     }
 
     /// The same declaration with every object named after its path below `name` (`self.spec`, `self.items.@idx`), so that the
-    /// checker tells objects of different places apart.
+    /// checker distinguishes objects of different places.
     pub fn named(&self, name: &str) -> DeclType {
         let inner = &self.0;
         match &inner.kind {

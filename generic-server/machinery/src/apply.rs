@@ -213,7 +213,7 @@ fn is_reset(entries: &Value) -> bool {
 /// Records a create, an update or a classic patch: sets `metadata.managedFields` of `new`, which is the object as it is
 /// about to be stored, in the version of the request. `live` is what it was, in the same version; `None` on create.
 ///
-/// As upstream, a write whose fields cannot be told apart loses all tracking rather than failing.
+/// As upstream, a write whose fields cannot be distinguished loses all tracking rather than failing.
 pub fn update(live: Option<&Value>, new: &mut Value, versions: &dyn Versions, options: &Options<'_>) {
     let sent = take_managed_fields(new);
     let recorded = live.and_then(managed_fields);

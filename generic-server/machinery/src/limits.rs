@@ -140,7 +140,7 @@ pub const SLICE_STEPS: usize = 32 * 1024;
 
 // Access control.
 
-/// Strings looked at to tell whether a role or binding grants more than its writer holds. Upstream has no bound. Past it: 403.
+/// Strings looked at to decide whether a role or binding grants more than its writer holds. Upstream has no bound. Past it: 403.
 pub const ESCALATION_STEPS: usize = 5_000_000;
 
 /// Bytes of the rules in the answer to a `SelfSubjectRulesReview`. Upstream has no bound. Past it: the list ends and is marked as

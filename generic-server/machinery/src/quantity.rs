@@ -62,7 +62,7 @@ fn rescale(mantissa: i128, from: i32, to: i32) -> Option<i128> {
     mantissa.checked_mul(pow10(by)?)
 }
 
-/// Divides by `10^by`, rounding away from zero; tells whether nothing was lost.
+/// Divides by `10^by`, rounding away from zero; returns whether the result is exact.
 fn shrink(mantissa: i128, by: u32) -> (i128, bool) {
     match pow10(by) {
         Some(divisor) => {

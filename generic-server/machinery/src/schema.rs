@@ -43,7 +43,7 @@ pub enum Type {
     IntOrString,
 }
 
-/// How the items of a list are told apart (`x-kubernetes-list-type`).
+/// How the items of a list are identified (`x-kubernetes-list-type`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ListType {
     /// The list is one value.
@@ -51,7 +51,7 @@ pub enum ListType {
     Atomic,
     /// Items are scalars, each there once.
     Set,
-    /// Items are objects told apart by these fields.
+    /// Items are objects identified by these fields.
     Map(Box<[Arc<str>]>),
 }
 
@@ -167,7 +167,7 @@ pub struct Node {
     pub additional: Option<NodeId>,
     /// The schema of a list's items.
     pub items: Option<NodeId>,
-    /// How list items are told apart.
+    /// How list items are identified.
     pub list_type: ListType,
     /// The format.
     pub format: Option<Format>,
@@ -188,7 +188,7 @@ pub struct FieldDef {
     pub required: bool,
     /// Whether a zero value is left out when upstream encodes it (`omitempty`, `omitzero` or a pointer).
     pub omit_empty: bool,
-    /// Whether upstream tells an explicit zero from an absent value (a Go pointer). Always true for custom resources.
+    /// Whether upstream distinguishes an explicit zero from an absent value (a Go pointer). Always true for custom resources.
     pub pointer: bool,
     /// `default`.
     pub default: Option<Box<Value>>,

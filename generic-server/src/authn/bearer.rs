@@ -16,7 +16,7 @@ pub(crate) const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.
 
 const INVALID: &str = "invalid bearer token";
 
-/// Tells users by their bearer token.
+/// Authenticates users by their bearer token.
 #[derive(Debug)]
 pub struct Bearer(pub Arc<dyn TokenAuthenticator>);
 

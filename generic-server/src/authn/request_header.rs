@@ -41,7 +41,7 @@ impl Default for RequestHeaderOptions {
     }
 }
 
-/// Tells users by what a trusted proxy says.
+/// Authenticates users by the headers of a trusted proxy.
 #[derive(Debug)]
 pub struct RequestHeader {
     authorities: Arc<ClientAuthorities>,

@@ -39,7 +39,7 @@ pub enum TokenFileError {
     },
 }
 
-/// Tells users by a fixed list of tokens.
+/// Authenticates users by a fixed list of tokens.
 pub struct TokenFile {
     tokens: HashMap<String, User>,
     audiences: Vec<String>,

@@ -138,7 +138,7 @@ fn identity(certificate: &CertificateDer<'_>) -> Result<CertificateIdentity, Str
     Ok(identity)
 }
 
-/// Tells users by their client certificate.
+/// Authenticates users by their client certificate.
 #[derive(Debug)]
 pub struct X509 {
     authorities: Arc<ClientAuthorities>,

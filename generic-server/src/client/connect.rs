@@ -89,7 +89,7 @@ fn rfc3339(time: UnixTime) -> String {
     Timestamp::from_unix(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)).to_rfc3339()
 }
 
-/// `a.example` of `DnsName("a.example")`, as the TLS library tells names.
+/// `a.example` of `DnsName("a.example")`, as the TLS library prints names.
 fn bare_name(text: &str) -> &str {
     let inner = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(text).trim_matches('"')

@@ -144,7 +144,7 @@ impl Trust {
         &self.clients
     }
 
-    /// Users as trusted proxies tell them.
+    /// Users named by trusted proxies.
     pub fn front_proxies(&self) -> &Arc<RequestHeader> {
         &self.front_proxies
     }

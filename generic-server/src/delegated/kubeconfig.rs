@@ -48,7 +48,7 @@ impl Kubeconfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it, or a file that it names, cannot be read or lacks something.
+    /// When it, or a file that it names, cannot be read or is incomplete.
     pub fn read(path: &Path) -> Result<Self, KubeconfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| KubeconfigError(format!("cannot read `{}`: {error}", path.display())))?;
@@ -58,7 +58,7 @@ impl Kubeconfig {
     /// Reads a text.
     ///
     /// # Errors
-    /// When it lacks something, or a file that it names cannot be read.
+    /// When it is incomplete, or a file that it names cannot be read.
     pub fn parse(text: &str) -> Result<Self, KubeconfigError> {
         let missing = |what: &str| KubeconfigError(format!("it has no {what}"));
         let document = machinery::codec::yaml::decode(text.as_bytes())

@@ -58,7 +58,7 @@ pub type RemoteLines = BoxStream<'static, Result<Value, String>>;
 /// The content of other servers for the same clients.
 #[async_trait::async_trait]
 pub trait RemoteResources: Send + Sync + std::fmt::Debug {
-    /// Deletes what they keep in a namespace, and tells what could not be and what is still there.
+    /// Deletes what they keep in a namespace, and returns the objects that remain and the failures.
     async fn empty(&self, namespace: &str) -> Leftovers;
     /// Group versions whose servers cannot be asked, as `group/version: why`.
     fn undiscovered(&self) -> Vec<String>;

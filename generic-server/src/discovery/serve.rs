@@ -60,8 +60,8 @@ struct Aggregated {
 
 impl Documents {
     /// The documents of these sources. Their groups are listed in the order of the sources; a group or version that an
-    /// earlier source has is not taken from a later one, but its versions are joined. `server_address` (`host:port`) is what
-    /// `/api` tells clients.
+    /// earlier source has is not taken from a later one, but its versions are joined. `server_address` (`host:port`) is the
+    /// address in `/api`.
     pub fn new(sources: Vec<Arc<dyn DiscoverySource>>, server_address: String) -> Self {
         Documents {
             sources,

@@ -8,8 +8,8 @@
 //! - Every event after a snapshot's revision is in the ring (or the ring says that it no longer is): a reader that takes a
 //!   snapshot and then a [`Feed`] after its revision misses nothing and sees nothing twice.
 //! - Readers pull. Nothing is queued per watcher, so a slow one costs nothing and is ended when the ring has moved past it.
-//! - The snapshot is swapped before the event is offered: a client that has seen an event finds it in every later read. Its revision is told
-//!   last: who has seen a revision finds its events.
+//! - The snapshot is swapped before the event is offered: a client that has seen an event finds it in every later read. Its
+//!   revision is published last: a reader that has seen a revision finds its events.
 //! - While the engine's watch is broken, nothing newer than the newest snapshot is vouched for.
 //!
 //! Here is what readers see. `past` has older states for them, `kept` those that will be asked for again. `apply` takes the engine's events over, `load` fills the cache, `pending` announces the writes of this
@@ -215,7 +215,7 @@ impl ObjectCache {
         }
         let mut offered = self.offered.subscribe();
         let reached = async {
-            // An engine in process tells the cache of nothing but its own events: it is asked now and then how far it is.
+            // An engine in process delivers only events of this prefix to the cache, so its revision is polled.
             let mut every = tokio::time::interval(ASK_EVERY);
             while self.current() < revision {
                 tokio::select! {
@@ -224,7 +224,7 @@ impl ObjectCache {
                 }
             }
         };
-        // Late or not, the state below tells.
+        // A timeout is not an error here: the state below decides.
         let _ = tokio::time::timeout(PATIENCE, reached).await;
         let newest = self.at_least(self.current());
         if newest.revision >= revision {

@@ -92,7 +92,7 @@ impl StorageCodec for EncryptedCodec {
         if let Some(transformers) = transformers
             && transformers.lacks_key(stored)
         {
-            // Reading it tells.
+            // A failure shows when the value is read.
             let _ = transformers.prepare(stored).await;
         }
     }

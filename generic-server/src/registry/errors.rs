@@ -47,7 +47,7 @@ pub fn from_storage(error: &StorageError, resource: &GroupResource, verb: &str) 
 /// 500 for an object that is there and cannot be read. `detailed`: in the words of upstream's handling of corrupt objects.
 pub(crate) fn unreadable(object: &Unreadable, detailed: bool) -> ApiError {
     if detailed {
-        // Upstream's key lacks the prefix of the whole store here.
+        // Upstream prints the key without the prefix of the whole store here.
         let key = object
             .key
             .get(1..)

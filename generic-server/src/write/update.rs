@@ -36,7 +36,7 @@ pub struct UpdateRules<'a> {
     pub preconditions: Preconditions,
     /// Create the object when it is not there, whatever the strategy says (apply).
     pub force_create: bool,
-    /// The transform keeps no resourceVersion of the client's: lost races are tried anew without telling the client.
+    /// The transform does not depend on a resourceVersion of the client: lost races are retried.
     pub retry: bool,
     /// Asked whether the user may create, when the update turns out to be one.
     pub create_check: Option<&'a dyn Authorizer>,

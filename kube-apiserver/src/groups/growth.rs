@@ -17,7 +17,7 @@ const N: usize = 24;
 /// items makes it at least `N * N`.
 const SLACK: usize = 12 * N;
 
-/// A scalar; `item` tells those of different items apart.
+/// A scalar; `item` makes those of different items distinct.
 fn scalar(schema: SchemaRef<'_>, item: usize) -> Option<Value> {
     let text = match &schema.node().format {
         Some(Format::Quantity) => format!("{}", item + 1),

@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{TokenObjectKind, TokenObjects};
 
-/// Tells users by bootstrap tokens.
+/// Authenticates users by bootstrap tokens.
 #[derive(Debug)]
 pub struct BootstrapToken {
     objects: Arc<dyn TokenObjects>,

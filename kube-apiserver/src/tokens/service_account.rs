@@ -164,7 +164,7 @@ pub fn user_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// Compares in a time that does not tell where texts differ.
+/// Compares in a time that does not reveal where texts differ.
 pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y)) == 0
 }
@@ -286,7 +286,7 @@ impl ServiceAccounts {
             }
         }
         if let Some((name, uid)) = reference("node") {
-            // With a pod, the node is what the pod ran on when the token was made: told, not checked.
+            // With a pod, the node is what the pod ran on when the token was made: reported, not checked.
             if pod.is_none() {
                 self.still_there(TokenObjectKind::Node, "", name, uid, now)
                     .await?;

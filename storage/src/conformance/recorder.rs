@@ -1,4 +1,4 @@
-//! A sink that writes down what it is told and lets tests wait for it.
+//! A sink that records its calls and lets tests wait for them.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Recorder {
         Arc::default()
     }
 
-    /// Looks at what was told so far.
+    /// Looks at the calls so far.
     pub fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         look(&self.seen.lock())
     }

@@ -1,4 +1,4 @@
-//! Several transformers, told apart by what stored values begin with: the first writes, any reads.
+//! Several transformers, selected by the prefix of a stored value: the first writes, any reads.
 
 use std::fmt;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ pub(super) struct Client {
     members: Vec<Channel>,
     current: AtomicUsize,
     timeout: Duration,
-    /// The newest revision heard of, and the newest known to be compacted.
+    /// The newest revision seen, and the newest known to be compacted.
     newest: AtomicU64,
     compacted: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! From gRPC's statuses to this crate's errors. etcd tells its errors apart by their texts.
+//! From gRPC's statuses to this crate's errors. etcd's errors are distinguished by their texts.
 
 use tonic::{Code, Status};
 

@@ -10,7 +10,7 @@
 //! | end: a 0, number of keys, CRC-32 of all before it | 1, 8, 4 |
 //!
 //! A store made from one begins at a revision far past the snapshot's: whatever was written after the snapshot and is lost had
-//! lower revisions, so no revision ever means two things, and watchers of the lost time are told `Compacted` and list anew.
+//! lower revisions, so no revision ever means two things, and watchers of the lost time get `Compacted` and list again.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, ErrorKind, Read, Write as _};
@@ -31,7 +31,7 @@ const MAGIC: &[u8; 20] = b"kube-storage-backup\n";
 const FORMAT: u32 = 1;
 /// The suffix of a backup's name until it is complete.
 const PARTIAL: &str = ".partial";
-/// How far a restored store's revisions begin past its snapshot's, unless told otherwise: more than could have been written
+/// How far a restored store's revisions begin past its snapshot's, unless set otherwise: more than could have been written
 /// since, and little of what a revision can hold.
 const DEFAULT_MARGIN: u64 = 1_000_000_000;
 /// Keys per read transaction: a long one would keep redb from reusing pages.
@@ -51,7 +51,7 @@ pub struct BackupInfo {
     pub keys: u64,
     /// The length of its file.
     pub bytes: u64,
-    /// How many keys were left out when it was taken since their values are damaged. The file does not tell.
+    /// How many keys were left out when it was taken since their values are damaged. Not recorded in the file.
     pub damaged: u64,
 }
 
@@ -90,7 +90,7 @@ impl Shared {
             Ok(info)
         });
         written.inspect_err(|_| {
-            // The first error is the one to tell.
+            // The first error is the one to return.
             let _ = std::fs::remove_file(&partial);
         })
     }

@@ -3,8 +3,8 @@
 //! One lock orders publications and registrations, so that a watch's replay joins the live stream without a gap or a
 //! repeat. Sinks are called under that lock: they return quickly and do not call the store.
 //!
-//! A publication costs what it changes and who watches that, not how many watches there are: watches are found by their
-//! prefixes, and those without events are told how far the store is only when somebody asks ([`HubGuard::tell`]).
+//! The cost of a publication depends on the changed keys and their watches, not on the number of all watches: watches
+//! are found by their prefixes, and those without events get the store's revision only on request ([`HubGuard::tell`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::{Event, Revision, StorageError, WatchSink};
 pub(crate) struct Watcher {
     pub prefix: Box<str>,
     pub sink: Arc<dyn WatchSink>,
-    /// The revision that the sink has been told, by the hub.
+    /// The revision up to which the hub has notified the sink.
     told: AtomicU64,
 }
 
@@ -96,7 +96,7 @@ impl HubGuard<'_> {
         self.0.closed
     }
 
-    /// Registers a watch whose sink has been told everything up to `revision`.
+    /// Registers a watch whose sink has received everything up to `revision`.
     pub(crate) fn add(&mut self, watcher: &Arc<Watcher>, revision: Revision) {
         watcher.told.store(revision.0, Ordering::Relaxed);
         let inner = &mut *self.0;
@@ -109,7 +109,7 @@ impl HubGuard<'_> {
         list.push(Arc::downgrade(watcher));
     }
 
-    /// Tells the sinks that watch one of these keys what happened, in whole revisions up to `revision`.
+    /// Delivers changes of these keys to the sinks that watch them, in whole revisions up to `revision`.
     /// `event` builds the event of a changed key; it is called only for keys that somebody watches.
     pub(crate) fn publish(&mut self, revision: Revision, keys: &[Arc<str>], event: impl Fn(usize) -> Event) {
         let inner = &mut *self.0;
@@ -146,7 +146,7 @@ impl HubGuard<'_> {
         }
     }
 
-    /// Tells the sinks that do not know yet that nothing else has happened up to `revision`, the newest that was published.
+    /// Notifies sinks that are behind of `revision`, the newest that was published.
     pub(crate) fn tell(&self, revision: Revision) {
         for watcher in self.0.by_prefix.values().flatten().filter_map(Weak::upgrade) {
             if watcher.told.swap(revision.0, Ordering::Relaxed) < revision.0 {

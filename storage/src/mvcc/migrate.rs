@@ -10,7 +10,7 @@ use crate::format::{self, Noted};
 /// its last one, with which the new version is noted. A crash makes it begin again on what it has done so far.
 pub(super) type MapStep = fn(&dyn Kv) -> Result<Vec<Write>, StorageError>;
 
-/// The steps a program knows; [`format`](crate::format) tells how they count.
+/// The steps a program knows; [`format`](crate::format) describes how they are numbered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Formats {
     pub directory: &'static [DirectoryStep],

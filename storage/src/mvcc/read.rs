@@ -299,8 +299,8 @@ impl Shared {
         })
     }
 
-    /// A change that no watch can be told of any more: its key cannot be read. History is complete only from there on, so the
-    /// watcher lists anew.
+    /// A change that no watch can receive any more, because its key cannot be read. History is complete only from there on, so the
+    /// watcher lists again.
     fn lost_header(&self, key: &[u8], after: u64) -> StorageError {
         let at = record::parse_header_key(key).unwrap_or(Location {
             rev: after + 1,

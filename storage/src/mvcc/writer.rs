@@ -1,7 +1,7 @@
 //! The thread that owns the store: group commit, revisions, expiry, compaction.
 //!
 //! A round takes all waiting requests, plans them one after the other on the index plus what this round has planned so
-//! far, writes one durable batch, and only then changes the index, tells the watches and answers. So nobody ever sees
+//! far, writes one durable batch, and only then changes the index, notifies the watches and answers. So nobody ever sees
 //! what might still be lost, and the answer to a conflict never leaks a write that is not durable yet.
 
 mod book;
@@ -36,7 +36,7 @@ const MARK_CLEAN_AFTER: Duration = Duration::from_millis(250);
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// Expired keys deleted in one round.
 const EXPIRE: usize = 1024;
-/// How often it is told that there is more history than may be kept.
+/// The interval of warnings that there is more history than may be kept.
 const TELL_CUT_EVERY: Duration = Duration::from_secs(600);
 
 type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
@@ -73,7 +73,7 @@ pub(super) struct Writer {
     /// Something was written since the store was last marked clean, at this moment.
     dirty_since: Option<Instant>,
     next_compaction: Instant,
-    /// When it was last told that history is shorter than the retention.
+    /// When the last warning was logged that history is shorter than the retention.
     told_cut: Option<Instant>,
     space: Space,
     /// There was no room for a batch: expiry and sweeping wait until then.
@@ -314,7 +314,7 @@ impl Writer {
         self.book.sample_time(now_ms, revision, interval);
     }
 
-    /// Changes the index and tells the watches, in one step as far as watches being registered can see.
+    /// Changes the index and notifies the watches, in one step as far as watches being registered can see.
     fn publish(&mut self, changes: &[Change], revision: u64, swept: &[Garbage]) {
         let shared = &self.shared;
         let mut hub = shared.hub.lock();

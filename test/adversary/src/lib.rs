@@ -48,7 +48,7 @@ pub struct Attack {
 pub enum Place {
     /// In tests too: each answer is there well within a second when the server holds, and tells by itself whether it did.
     Quick,
-    /// In the table only: large, or told by memory and the times of others.
+    /// In the table only: large, or judged by memory and the times of others.
     Large,
     /// In the table only, beside all others of its sort: it mostly waits.
     Patient,

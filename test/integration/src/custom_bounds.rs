@@ -241,7 +241,7 @@ async fn a_crd_goes_while_its_objects_are_written_and_watched() {
             .collect();
         assert!(odd.is_empty(), "{odd:?}");
     }
-    // Every object that was told is told to be gone, and then the watch ends.
+    // Every delivered object is reported as deleted, and then the watch ends.
     let mut there = std::collections::BTreeSet::from(["first".to_string()]);
     let mut deleted = 0;
     while let Some(event) = watch.next().await {

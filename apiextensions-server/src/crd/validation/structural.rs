@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::props::{Additional, Props};
 
-/// Where in the schema a node sits, as far as messages tell the difference.
+/// Where in the schema a node sits, as far as messages distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,

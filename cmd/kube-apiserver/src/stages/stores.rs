@@ -45,7 +45,7 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Binds the port first: it tells soonest that another server runs already.
+    /// Binds the port first, because that is the quickest way to find that another server runs already.
     pub(super) async fn open(config: Config) -> Result<Self, StartError> {
         let address = config.listen;
         let listener = generic_server::serve::bind(address)

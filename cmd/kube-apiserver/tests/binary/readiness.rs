@@ -252,7 +252,7 @@ async fn nothing_slips_through_a_restart() {
     }
     let kubeconfig = dir.path().join("admin.kubeconfig");
     for round in 0..rounds() {
-        // Nobody hears of the port before the server is there; the watchers of readiness begin when it is gone.
+        // Streams of writes start before the server listens; the readiness watchers start when it is gone.
         let stop = Arc::new(AtomicBool::new(false));
         let mut streams = JoinSet::new();
         let mut counts = Vec::new();

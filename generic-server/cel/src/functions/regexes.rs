@@ -11,7 +11,7 @@ use crate::{error::EvalError, value::Val};
 /// Bounds the memory of one compiled pattern.
 const SIZE_LIMIT: usize = 1 << 20;
 
-/// Compiles a pattern. The error is Go's, as far as it can be told.
+/// Compiles a pattern. The error is Go's, as far as it can be reproduced.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
     let refused = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
     let translated = go::translate(pattern).map_err(refused)?;

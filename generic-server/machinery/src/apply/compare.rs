@@ -118,7 +118,7 @@ struct Delta<'a> {
 /// Compares two objects; `old` may be [`Side::Zero`] when there was none.
 ///
 /// # Errors
-/// When list items cannot be told apart (upstream then gives up tracking).
+/// When list items cannot be distinguished (upstream then gives up tracking).
 pub(super) fn compare<'a>(
     view: View,
     ty: Ty<'a>,
@@ -221,7 +221,7 @@ fn leaf<'a>(old: Side<'a>, new: Side<'a>, delta: &mut Delta<'a>) {
     }
 }
 
-/// Compares below the place, taken as `shape`. Tells whether it was one value.
+/// Compares below the place, taken as `shape`. Returns whether it was one value.
 fn walk<'a>(
     view: View,
     shape: Shape<'a>,

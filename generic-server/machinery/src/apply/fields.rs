@@ -102,10 +102,10 @@ fn shapes(ty: Ty<'_>) -> (Option<MapTy<'_>>, Option<ListTy<'_>>) {
     (map, list)
 }
 
-/// Brings a recorded set in line with a schema that has since made lists or objects atomic: who owned something inside
-/// owns the whole.
+/// Brings a recorded set in line with a schema that has since made lists or objects atomic: the owner of a part becomes
+/// an owner of the whole.
 ///
-/// Tells whether anything was changed.
+/// Returns whether anything was changed.
 pub(super) fn reconcile(set: &mut Set<'_>, ty: Ty<'_>) -> bool {
     let mut changed = false;
     match ty.shape(None) {

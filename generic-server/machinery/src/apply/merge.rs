@@ -10,11 +10,11 @@ use super::set::Set;
 use super::types::{ListTy, MapTy, Shape, Ty};
 use crate::steps;
 
-/// Merges `config` over `live`. Lists that tell items apart keep the live order where the configuration does not say
+/// Merges `config` over `live`. Lists whose items have identities keep the live order where the configuration does not say
 /// otherwise, and follow the configuration's order where it does.
 ///
 /// # Errors
-/// When list items cannot be told apart.
+/// When list items cannot be distinguished.
 pub(super) fn merge(ty: Ty<'_>, live: &Value, config: &Value) -> Result<Value, String> {
     Ok(visit(ty, Some(live), Some(config))?.unwrap_or(Value::Null))
 }

@@ -51,7 +51,7 @@ impl Layout {
             let metadata = object["metadata"].take();
             return json!({"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata});
         }
-        // Only kinds that were renamed lack their type here; the others have it already.
+        // Only renamed kinds need their type set here; the others have it already.
         object["kind"] = (*self.resource.gvk.kind).into();
         object["apiVersion"] = self.api_version.as_str().into();
         object

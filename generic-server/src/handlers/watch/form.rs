@@ -18,7 +18,7 @@ use crate::respond::json;
 /// The annotation of the bookmark that ends the initial events (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// The object that an event tells of.
+/// The object of an event.
 #[derive(Debug)]
 pub(super) enum Subject {
     /// As it is cached, and the resourceVersion of its event.
@@ -143,7 +143,7 @@ impl Form {
     }
 
     /// The event that a change is to a watcher, encoded by the first that asks. `kind` is the change as the watcher sees it,
-    /// `of` what it tells of.
+    /// `of` its object.
     pub(super) fn shared(&self, change: &Change, kind: ChangeKind, of: &Subject) -> Result<Bytes, ApiError> {
         let slot = (self.id << 2) | kind as u64;
         change.frame(slot, || self.event(kind, of, false))

@@ -42,7 +42,7 @@ impl Waiting {
 
 impl ObjectCache {
     /// One batch of the engine's events: taken over at once, or once the keys that it needs have been fetched. Without events it
-    /// only tells how far the engine is.
+    /// only carries the engine's revision.
     fn deliver(self: &Arc<Self>, life: u64, revision: Revision, events: &[Event]) {
         let mut feeding = self.feeding.lock();
         if feeding.life != life {

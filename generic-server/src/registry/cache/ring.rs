@@ -260,7 +260,7 @@ impl Ring {
         )
     }
 
-    /// Something has happened at this revision that no event tells of: what was before cannot be made of what is.
+    /// A change at this revision has no event: earlier states cannot be rebuilt from later ones.
     pub(super) fn unsound(&self, revision: Revision) {
         let mut state = self.change();
         state.sound_after = state.sound_after.max(revision);
@@ -396,7 +396,7 @@ impl Ring {
             return Err(Overrun);
         }
         position.next += seen;
-        // At the end of a closed ring the next read has to tell.
+        // At the end of a closed ring the next read returns the overrun.
         Ok(!state.closed && position.next >= state.end())
     }
 

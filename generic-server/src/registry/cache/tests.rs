@@ -199,7 +199,7 @@ async fn the_future_is_a_timeout() {
     );
 }
 
-/// Everything that has happened, as the engine tells it.
+/// All events, as the engine delivers them.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<Event>>);
 

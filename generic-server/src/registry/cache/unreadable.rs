@@ -31,7 +31,7 @@ impl Unreadable {
         }
     }
 
-    /// In upstream's words, as its handling of corrupt objects tells it.
+    /// The text of upstream's handling of corrupt objects.
     pub(crate) fn corruption(&self, key: &str) -> String {
         let why = match &self.error {
             ValueError::Untransformable(why) => {

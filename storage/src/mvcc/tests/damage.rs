@@ -76,7 +76,7 @@ async fn a_damaged_value_is_an_error_of_that_value_alone() {
         damage(&*kv, &value_of(at), &[5]);
         drop(kv);
 
-        // Offline, as a start finds it, the log tells.
+        // Offline, as at a start, the log shows it.
         let report = scrub(&options(engine, dir.path())).unwrap();
         assert_eq!((report.records, report.damaged.len()), (KEYS, 1));
         assert_eq!(report.damaged[0].key.as_deref(), Some("/registry/k7"));
@@ -123,7 +123,7 @@ async fn a_damaged_value_is_an_error_of_that_value_alone() {
             assert_eq!(bad.map(|event| s.name(&event.kv)).collect::<Vec<_>>(), ["k7"]);
             assert_eq!(seen.events.len() as u64, KEYS);
         });
-        // A guard tells of it, and holds.
+        // A guard reports it, and holds.
         let guards = vec![s.guard("k7", Revision(1))];
         let txn = Txn {
             guards,
@@ -218,7 +218,7 @@ async fn a_lost_header_renames_nothing_and_ends_the_past() {
         let damaged = s.store.damaged();
         assert_eq!(damaged.len(), 1);
         assert_eq!((&damaged[0].key, damaged[0].revision), (&None, at));
-        // Nobody can be told of that change, so nobody resumes from before it.
+        // That change cannot be delivered, so no watch resumes from before it.
         let refused = s.store.watch("", Revision(at.0 - 1), Recorder::new()).await;
         assert!(
             matches!(refused, Err(StorageError::Compacted { oldest, .. }) if oldest == at),

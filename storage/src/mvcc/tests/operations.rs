@@ -1,4 +1,4 @@
-//! A disk whose Nth operation fails: what was acknowledged is there afterwards, and what is told meanwhile is true.
+//! A disk whose Nth operation fails: acknowledged writes survive, and answers meanwhile are correct.
 //!
 //! Every 97th operation here; `STORAGE_OPERATIONS=1` takes each.
 

@@ -126,9 +126,9 @@ fn chunk_len(kv: &dyn Kv) -> u32 {
     u32::try_from(kv.chunk_len()).unwrap_or(u32::MAX)
 }
 
-/// Reads a store's settings and log headers. Migrates it when it is old, makes the settings when it `may_be_new` and has none; its time
-/// begins at `wall_ms`, or at the newest of the log when that is later. Changes
-/// that cannot be read are passed over and told. Fails with `Corrupt` when the settings or the order of the log are damaged.
+/// Reads a store's settings and log headers. Migrates it when it is old, makes the settings when it `may_be_new` and has none; its
+/// time begins at `wall_ms`, or at the newest of the log when that is later. Changes that cannot be read are skipped and reported.
+/// Fails with `Corrupt` when the settings or the order of the log are damaged.
 pub(in crate::mvcc) fn load(
     kv: &dyn Kv,
     steps: &[MapStep],
@@ -217,7 +217,7 @@ pub(in crate::mvcc) fn load(
     })
 }
 
-/// The engine's own keys are damaged: what it finds and what it writes over can no longer be told.
+/// The engine's own keys are damaged: neither its reads nor its overwrites can be trusted any more.
 fn out_of_order() -> StorageError {
     StorageError::Corrupt("the keys of the log are damaged or out of order; restore a backup".into())
 }

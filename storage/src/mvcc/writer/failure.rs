@@ -53,7 +53,7 @@ impl Writer {
         Ok(false)
     }
 
-    /// Nothing of the batch was written: what was to be swept is swept later, and clients hear that there is no room.
+    /// Nothing of the batch was written: the pending sweep is retried later, and clients get `NoSpace`.
     pub(super) fn put_off(&mut self, swept: Vec<Garbage>, why: String, answers: &mut [Answer]) {
         tracing::warn!(
             why,

@@ -207,7 +207,7 @@ impl Body for Lasting {
     }
 }
 
-/// A way to a backend that can go dead: what is sent is lost, and nobody is told.
+/// A network path to a backend that can go dead: bytes are lost without an error.
 #[derive(Debug)]
 pub(super) struct Way {
     pub(super) address: SocketAddr,

@@ -101,7 +101,7 @@ async fn certificates_are_judged() {
     let own = self_signed("tls", |_| {});
     let wrong = issued(&authority, "another");
     let x509 = "tls: failed to verify certificate: x509: ";
-    // The group, what it shows, what it is verified against, what is told of it.
+    // The group, the certificate it shows, the bundle it is verified against, and the reported error.
     let cases = [
         (
             "expired.io",

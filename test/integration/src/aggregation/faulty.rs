@@ -1,4 +1,4 @@
-//! A backend that does what it is told, byte by byte: what no HTTP library would send.
+//! A backend that sends scripted bytes, which no HTTP library would send.
 
 use std::sync::Arc;
 

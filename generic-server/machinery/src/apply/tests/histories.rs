@@ -32,7 +32,7 @@ struct Model {
 }
 
 impl Model {
-    /// Tells whether the write is taken.
+    /// Returns whether the write is accepted.
     fn write(&mut self, write: &Write) -> bool {
         let own = (write.manager, write.apply);
         let differs = |keys: &Model, key: u8, value: u8| keys.keys.get(&key).map(|(v, _)| *v) != Some(value);

@@ -4,7 +4,7 @@ use storage::{CompactionInfo, KeyValue, RangeResponse, StoreStatus};
 
 use super::*;
 
-/// Takes writes, and tells no watch of them.
+/// Accepts writes and notifies no watch of them.
 #[derive(Debug)]
 struct Deaf(Arc<MvccStore>);
 

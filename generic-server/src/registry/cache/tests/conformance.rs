@@ -403,7 +403,7 @@ impl Store for Cached {
 
     async fn compact(&self, revision: Revision) -> Result<CompactionInfo, StorageError> {
         let info = self.engine.compact(revision).await?;
-        // From its ring the cache may tell of what the engine has compacted, as upstream's does. The suite wants it refused.
+        // From its ring the cache may deliver events that the engine has compacted, as upstream's does. The suite wants it refused.
         self.cache.ring.forget(info.oldest);
         Ok(info)
     }

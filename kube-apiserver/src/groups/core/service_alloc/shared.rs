@@ -88,7 +88,7 @@ impl SharedPorts {
         }))
     }
 
-    /// Enters ports, all or none. `services` tells the ports of stored services, from which the range is made when there is none.
+    /// Enters ports, all or none. `services` are the ports of stored services, from which the range is built when there is none.
     pub(super) async fn enter(&self, wanted: &[u16], services: &BTreeSet<u16>) -> Result<Entered, ApiError> {
         let _changing = self.changing.lock().await;
         for _ in 0..ATTEMPTS {

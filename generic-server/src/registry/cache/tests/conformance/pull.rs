@@ -36,7 +36,7 @@ pub(super) struct Pull {
 
 pub(super) struct Reader {
     feed: Feed,
-    /// Taken from the feed, not told yet.
+    /// Taken from the feed, not delivered yet.
     taken: Vec<Arc<Change>>,
     waker: Option<Waker>,
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for Pull {
 }
 
 impl Pull {
-    /// Begins to tell of what comes after a revision. What is there already has been told when this returns.
+    /// Starts delivery of the events after a revision. Existing events have been delivered when this returns.
     pub(super) async fn start(self, after: Revision) -> Result<(Weak<Pull>, WatchHandle), StorageError> {
         match self.cache.feed(after, self.interest()).await {
             Ok(feed) => {
@@ -91,7 +91,7 @@ impl Pull {
         }
     }
 
-    /// Ready when there is something to tell.
+    /// Ready when there is something to deliver.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut reader = self.reader.lock();
         let Some(Reader { feed, taken, waker }) = &mut *reader else {
@@ -101,7 +101,7 @@ impl Pull {
         feed.poll(cx, taken).map(drop)
     }
 
-    /// Tells the sink what there is. False when the watch is over.
+    /// Delivers pending events to the sink. False when the watch is over.
     pub(super) async fn deliver(&self) -> bool {
         let mut told = self.told.lock().await;
         loop {
