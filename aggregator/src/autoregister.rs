@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::apiservice::{self, GROUP, VERSION};
 use crate::local::{CUSTOM_PRIORITY, LocalVersion, Priorities};
 
-/// Says who keeps an APIService, and how.
+/// The label that says how an APIService is managed.
 const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 /// Keeps the APIServices of local group versions.

@@ -194,7 +194,7 @@ impl Watch {
 
     /// One backend's life.
     async fn guard(&self, backend: &Arc<Backend>) {
-        // A server whose documents are slow is looked after all the same.
+        // A server is checked even while its documents are slow.
         tokio::join!(self.keep_checking(backend), self.keep_learning(backend));
     }
 

@@ -84,7 +84,7 @@ impl Backend {
         })
     }
 
-    /// Where it is now, `host:port` each. A change wakes who watches over it.
+    /// Where it is now, `host:port` each. A change wakes the availability task.
     pub(crate) fn set_targets(&self, targets: Result<Vec<Box<str>>, String>) {
         if **self.targets.load() != targets {
             self.targets.store(Arc::new(targets));

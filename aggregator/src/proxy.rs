@@ -216,7 +216,7 @@ impl Call<'_> {
     }
 }
 
-/// Says in headers who a request of this server's own is made as.
+/// Sets the headers that identify this server as the user of a request of its own.
 pub(crate) fn identify(headers: &mut http::HeaderMap, user: &generic_server::User) {
     if let Err(error) = headers::set_identity(headers, user) {
         tracing::error!(

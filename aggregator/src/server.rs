@@ -33,7 +33,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 /// The status of writes that a store has no room for.
 const INSUFFICIENT_STORAGE: u16 = 507;
 
-/// Upstream's words for a request that comes before it is known who serves it.
+/// Upstream's text for a request that arrives before the APIServices have been read.
 const NOT_INSTALLED: &str =
     "the request has been made before all known HTTP paths have been installed, please try again";
 

@@ -184,7 +184,7 @@ impl ApiExtensions {
             subresource: "status",
             ..WriteCall::internal(&self.crds, &system, &no_admission, "")
         };
-        // The versions are one field to those who own fields, and the same before and after.
+        // The list of versions is a single owned field, and the same before and after.
         let versions = crd.pointer_mut("/spec/versions").map(Value::take);
         let mut old = crd.clone();
         if let Some(map) = old.as_object_mut() {

@@ -1,10 +1,10 @@
 //! Between versions: by name alone, or by asking a webhook.
 //!
 //! The webhook is asked with many objects at once where a list is served or a watch begins, and about the same write of an
-//! object once: answers are kept by uid, resourceVersion and version ([`cache`]), and who wants what is being asked already
+//! object once: answers are kept by uid, resourceVersion and version ([`cache`]), and a request for a conversion in flight
 //! waits for that answer ([`flight`]). What it answers is checked before it is believed: the count, the version, the kind and
-//! the identity of every object; of metadata only labels and annotations are taken from it.
-//! Mirrors `pkg/apiserver/conversion`.
+//! the identity of every object; of metadata only labels and annotations are taken from it. Mirrors
+//! `pkg/apiserver/conversion`.
 
 mod cache;
 pub(crate) mod client;

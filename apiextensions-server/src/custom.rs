@@ -456,7 +456,7 @@ impl Strategy for CustomStatusStrategy {
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
-        // Only the status and who owns which fields come from the client.
+        // Only the status and the managed fields come from the client.
         let mut new = old.clone();
         let managed = meta::dig(object, &["metadata", "managedFields"]).cloned();
         meta::set(&mut new, "managedFields", managed.unwrap_or_default());

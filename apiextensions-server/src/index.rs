@@ -1,4 +1,4 @@
-//! Every CRD by group and plural: an immutable, persistent map that a change costs the same whatever its size.
+//! Every CRD by group and plural: an immutable, persistent map, in which a change costs the same at any size.
 //!
 //! It mirrors one snapshot of the CRD store's cache. [`Index::advance`] compares snapshots (shared parts are skipped), so
 //! nothing is queued and nothing can be missed: a request that finds a newer snapshot brings the index up to it first.
@@ -158,7 +158,7 @@ impl Index {
                 DiffItem::Remove(_, entry) => removed.push(entry.name()),
             }
         }
-        // Names go to whom asked first, and what was freed is free for who comes now.
+        // Names go to the first CRD that requests them, and freed names are available again.
         written.sort_by_key(|entry| entry.revision);
         let mut changes = Vec::with_capacity(removed.len() + written.len());
         for name in removed {

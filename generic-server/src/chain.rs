@@ -295,7 +295,7 @@ impl Chain {
         let (names, prefixes) = &self.config.front_proxy_headers;
         authentication::strip_credentials(&mut head.headers, names, prefixes);
 
-        // 12. Audit: outside everything that refuses somebody who is known, impersonation included.
+        // 12. Audit: outside every layer that refuses an authenticated user, impersonation included.
         // 13. Impersonation: the impersonated user is admitted and authorized.
         let (context, recording) = if impersonation::asked(&head.headers) {
             let own = self.context(
@@ -430,7 +430,7 @@ impl Chain {
         // Long computations leave the threads that serve connections.
         let mut response = cpu::offload(&self.config.cpu, user, times.deadline, handler).await;
 
-        // 17. Warnings: whatever the handler had to say, before the head leaves.
+        // 17. Warnings: those of the handler, before the head is sent.
         headers::warnings(response.headers_mut(), &context.take_warnings());
         // Known only now: what no server routes is the client's invention, and labels nothing.
         let counted = self
@@ -523,7 +523,7 @@ impl Chain {
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(pub Instant);
 
-/// HTTP/2 is costly to serve and easy to abuse: who does not say who they are gets one request per connection.
+/// HTTP/2 is costly to serve and easy to abuse: unauthenticated clients get one request per connection.
 fn limit_unauthenticated(head: &http::request::Parts, connection: Option<&ConnectionInfo>) {
     if head.version == http::Version::HTTP_2
         && let Some(connection) = connection

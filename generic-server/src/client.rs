@@ -1,4 +1,4 @@
-//! Being a client of other servers: how they are reached and whom to trust, and a TLS connection as hyper's client reads and
+//! The client side: how other servers are reached and trusted, and a TLS connection as hyper's client reads and
 //! writes it.
 
 mod connect;

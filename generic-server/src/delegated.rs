@@ -1,5 +1,5 @@
-//! The other side of aggregation: what an extension API server asks the main one. Who a token belongs to (TokenReview), whether
-//! somebody may (SubjectAccessReview), and whose front proxy to trust (the `extension-apiserver-authentication` ConfigMap).
+//! The other side of aggregation: the requests of an extension API server to the main one. The user of a token (TokenReview),
+//! permissions (SubjectAccessReview), and the front proxies to trust (the `extension-apiserver-authentication` ConfigMap).
 //!
 //! For extension servers; the control plane itself uses only the webhook of authentication. Everything here is fail-closed: when the main server cannot
 //! be asked, the answer is no.

@@ -44,7 +44,7 @@ struct Call<'a> {
     body: Mutex<Option<Body>>,
 }
 
-/// Answers a request about a resource, whatever the verb; errors are Statuses. The request's information names the verb, the
+/// Answers a request for a resource, of any verb; errors are Statuses. The request's information names the verb, the
 /// namespace, the name and the subresource.
 ///
 /// Boxed: this is the seam between the chain and the resource handlers, where the type of all that is inside is forgotten.

@@ -80,7 +80,7 @@ impl Health {
         Arc::new(health)
     }
 
-    /// Adds a check. Its text when it fails goes to the log and to who may ask for the check by name.
+    /// Adds a check. The text of a failure goes to the log and to users that may request the check by name.
     pub fn add(&self, name: &str, part: Part, ask: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.checks.write().push(Check {
             name: name.to_string(),

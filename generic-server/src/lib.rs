@@ -1,5 +1,5 @@
-//! The library that every API server of this project is built on: listening, the handler chain, who may do what, routing,
-//! the verbs, admission, the registry with its cached object store, discovery and OpenAPI.
+//! The library that every API server of this project is built on: listening, the handler chain, authentication and
+//! authorization, routing, the verbs, admission, the registry with its cached object store, discovery and OpenAPI.
 //!
 //! It knows no kinds but those that configure dynamic admission, and namespaces: a server brings [`resource::ServedResource`]s,
 //! each a schema, a [`registry::strategy::Strategy`] and an [`registry::ObjectStore`], and gets every verb, discovery and

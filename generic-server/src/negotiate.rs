@@ -331,7 +331,7 @@ pub(crate) fn document(headers: &HeaderMap, aggregated: bool) -> Result<Document
                 && clause.param("v") == Some("v2")
                 && clause.param("as") == Some("APIGroupDiscoveryList")
         };
-        // A client that accepts it gets it, whatever else it accepts.
+        // A client that accepts it gets it, even if it accepts others too.
         if clauses.any(|clause| is_aggregated(&clause)) {
             return Ok(DocumentForm::AggregatedDiscovery);
         }

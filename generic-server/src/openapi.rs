@@ -132,7 +132,7 @@ impl OpenApi {
                 }
                 kept.retain(|_, one| one.asked.elapsed() < IDLE);
                 if kept.is_empty() && swagger.asked.is_none() {
-                    // Under both locks: who keeps something after this finds that nobody sweeps.
+                    // Under both locks, so that a later insertion sees that no sweep is running.
                     swept.store(false, Ordering::Release);
                     return;
                 }

@@ -20,7 +20,7 @@ use crate::request::{Response, full};
 /// Bodies up to this size are never compressed (upstream's figure).
 pub(crate) const GZIP_ABOVE: usize = 128 * 1024;
 
-/// The error as a JSON Status, whatever the client takes.
+/// The error as a JSON Status, regardless of the accepted media types.
 pub fn error(error: &ApiError) -> Response {
     negotiated(
         error,
@@ -85,7 +85,7 @@ fn document(negotiated: &Negotiated, document: &Bytes) -> Response {
         media: Media::Json,
         ..*negotiated
     };
-    // A document without a message is JSON, whatever was asked for.
+    // A document without a message is JSON, regardless of the accepted media types.
     finish(negotiated, text.to_vec(), StatusCode::OK)
         .or_else(|_| finish(&json, text.to_vec(), StatusCode::OK))
         .unwrap_or_else(|why| error(&why))

@@ -31,7 +31,7 @@ pub(crate) use delete::IGNORE_READ_ERROR;
 pub use delete::{DeleteOptions, Deleted, delete, delete_unread};
 pub use update::{Preconditions, Transform, UpdateRules, update};
 
-/// A write of one resource: who, what, where and how. Cheap to copy.
+/// A write of one resource: user, resource, name and options. Cheap to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteCall<'a> {
     /// The resource at the version that is written.

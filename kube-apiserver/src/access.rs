@@ -44,7 +44,7 @@ pub enum AuthorizationMode {
     AlwaysDeny,
 }
 
-/// How users prove who they are, and what decides what they may do.
+/// How users are authenticated and authorized.
 #[derive(Debug, Clone)]
 pub struct AccessOptions {
     /// CAs of client certificates; the server's own CA when unset.
@@ -68,7 +68,7 @@ pub struct AccessOptions {
 /// A webhook that says whose tokens are.
 #[derive(Debug, Clone)]
 pub struct TokenWebhookOptions {
-    /// A kubeconfig: where it is, whom to trust and what to show.
+    /// A kubeconfig: the server, its certificate authority and the credentials.
     pub config_file: PathBuf,
     /// The form of the reviews.
     pub version: ReviewVersion,
@@ -106,7 +106,7 @@ pub enum AccessError {
 /// The authenticators and authorizers of a server.
 #[derive(Debug)]
 pub struct Access {
-    /// Every way in which users prove who they are.
+    /// All authenticators.
     pub authenticator: Arc<dyn Authenticator>,
     /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,

@@ -75,7 +75,7 @@ impl Client {
         Ok(self.entry(at, namespace, name).await?.map(|entry| entry.value()))
     }
 
-    /// Every object of a resource, of one namespace where one is named. All of them or an error: who decides on a list must not
+    /// Every object of a resource, of one namespace where one is named. All of them or an error: a decision on a list must not
     /// take an object that cannot be read for one that is not there.
     pub(crate) async fn list(&self, at: At<'_>, namespace: &str) -> Result<Vec<Arc<Entry>>, ApiError> {
         let registered = self.resource(at)?;

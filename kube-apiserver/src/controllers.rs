@@ -88,7 +88,7 @@ pub fn storage_migration_controller(deps: &Deps, api: Arc<dyn Delegate>) -> Cont
     }
 }
 
-/// Keeps what extension servers read about whom to trust. Runs as long as the server does.
+/// Maintains the trust configuration of extension servers. Runs as long as the server does.
 pub fn keep_trust(facts: &crate::Facts) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let client = Client::new(facts.directory.clone());
     let (authorities, names) = (facts.authorities.clone(), facts.front_proxy_names.clone());

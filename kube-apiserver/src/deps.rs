@@ -1,4 +1,4 @@
-//! The dependencies of this server: where objects are kept, who decides and who knows tokens, and the ranges that services are given addresses from.
+//! The dependencies of this server: stores, authorizer, token authenticators, and the address ranges of services.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct TokenClaims {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// For whom the token is; empty: the server's own audiences.
+    /// The audiences of the token; empty: the server's own.
     pub audiences: Vec<String>,
     /// How long it holds.
     pub expiration_seconds: i64,

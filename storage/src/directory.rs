@@ -1,4 +1,4 @@
-//! The data directory of an embedded store: who owns it, what is in it, how much room is left.
+//! The data directory of an embedded store: its lock, its contents and its free space.
 //!
 //! | file | what it says |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `REVISION` | how far the store was when it was last opened or closed ([`Mark`]) |
 //! | `RESTORING` | a restore has begun and has not ended |
 //!
-//! New data is made under a name that ends in `.new`, synced, and renamed: whatever the moment of a crash, the data is absent or
+//! New data is made under a name that ends in `.new`, synced, and renamed: at any moment of a crash, the data is absent or
 //! whole, and what it leaves is removed by the next start. `FORMAT` follows the data.
 
 mod mark;

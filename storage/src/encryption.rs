@@ -53,7 +53,7 @@ pub trait Transformer: Send + Sync + fmt::Debug {
     /// Fetches the key that reading this needs. Cancel-safe.
     ///
     /// # Errors
-    /// When whoever has the key does not give it.
+    /// When the holder of the key does not return it.
     async fn prepare(&self, stored: &Bytes) -> Result<(), TransformError> {
         let _ = stored;
         Ok(())

@@ -36,7 +36,8 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    /// In place of a damaged value: neither JSON nor YAML nor protobuf, so that nobody takes it for one who does not look at `damage`.
+    /// In place of a damaged value: neither JSON nor YAML nor protobuf, so that a reader that ignores `damage` cannot take it for
+    /// one.
     pub const UNREADABLE: &[u8] = b"\xff\xffdamaged";
 
     /// The value, or why it cannot be read.
@@ -71,7 +72,7 @@ pub struct RangeRequest {
 pub struct RangeResponse {
     /// Pairs in key order.
     pub kvs: Vec<KeyValue>,
-    /// How many pairs match from `start` on, `kvs` included, whatever the limit.
+    /// How many pairs match from `start` on, `kvs` included, regardless of the limit.
     pub count: u64,
     /// The revision that was read (the newest at that moment when none was asked for).
     pub revision: Revision,

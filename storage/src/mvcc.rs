@@ -8,7 +8,7 @@
 //! - **Readers** work beside it on the index and pin the revision they read, so that compaction never takes a value from
 //!   under them.
 //!
-//! Lock order: hub, then index, then pins. `kv` is read-locked by whoever uses the ordered-key store and taken at shutdown.
+//! Lock order: hub, then index, then pins. `kv` is read-locked by users of the ordered-key store and taken at shutdown.
 
 mod backup;
 mod checked;

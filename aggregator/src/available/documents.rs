@@ -36,7 +36,7 @@ impl Learned {
     }
 }
 
-/// Fetches all documents of a server, as who `headers` says.
+/// Fetches all documents of a server, as the user in `headers`.
 pub(super) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Learned {
     let mut learned = Learned::default();
     match remote_discovery::fetch(backend, headers).await {

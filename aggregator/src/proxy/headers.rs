@@ -89,7 +89,7 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a name says, to any server, who the request is made as. Some servers take underscores for hyphens.
+/// Whether a header of this name carries an identity, for any server. Some servers take underscores for hyphens.
 fn is_identity(name: &str) -> bool {
     const PREFIXES: [&str; 2] = [EXTRA, "impersonate-"];
     let hyphened = |byte: &u8| if *byte == b'_' { b'-' } else { *byte };

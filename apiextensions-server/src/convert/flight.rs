@@ -1,4 +1,4 @@
-//! Questions under way: who wants the same answer waits for it instead of asking again.
+//! Conversion requests in flight: a second request for the same answer waits for it instead of asking again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! The order of version names: `v10`, `v2`, `v1`, `v2beta1`, `v1alpha3`, and whatever is no such name after those.
+//! The order of version names: `v10`, `v2`, `v1`, `v2beta1`, `v1alpha3`, and other names after those.
 //! Mirrors `k8s.io/apimachinery/pkg/version.CompareKubeAwareVersionStrings`.
 
 use std::cmp::Ordering;

@@ -246,7 +246,7 @@ pub struct Options {
     /// A CSV file of static tokens: token,user,uid,"group1,group2".
     #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
-    /// A kubeconfig with the webhook that is asked whose tokens are: https, with a certificate authority.
+    /// A kubeconfig of the webhook that authenticates tokens: https, with a certificate authority.
     #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
     /// The version of the TokenReviews that the webhook takes and gives.

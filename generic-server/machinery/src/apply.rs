@@ -1,4 +1,4 @@
-//! Server-side apply and the bookkeeping of every other write: who owns which fields of an object.
+//! Server-side apply and the bookkeeping of field ownership for every other write.
 //!
 //! [`update`] records a write that is already merged; [`apply`] merges a configuration into an object and refuses to take
 //! over what others own. Both keep `metadata.managedFields` as upstream does, including its habits: `before-first-apply`,
@@ -388,7 +388,7 @@ fn filter_comparison(comparison: &mut Comparison<'_>, filter: &FieldFilter) {
     comparison.added = filter.filter(&comparison.added);
 }
 
-/// The fields that another manager owns, and who.
+/// The fields that another manager owns, with that manager.
 #[derive(Debug)]
 struct Conflict {
     identifier: String,
@@ -408,7 +408,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// A write, seen by those who own fields.
+/// A write, as it affects field owners.
 struct Change<'x, 'a> {
     view: View,
     old: Side<'x>,
@@ -511,7 +511,7 @@ impl Change<'_, '_> {
     }
 }
 
-/// Merges `patch` into `live` for a manager who from now on owns the fields it mentions. `live` is in the version of the
+/// Merges `patch` into `live` for a manager that from now on owns the fields it mentions. `live` is in the version of the
 /// request, `None` when there is no such object yet. With `force`, conflicting fields change hands.
 ///
 /// # Errors

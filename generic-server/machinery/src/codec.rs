@@ -1,6 +1,6 @@
 //! Bytes to objects and back: JSON, YAML, protobuf and CBOR.
 //!
-//! Every decoder bounds its recursion, so that whoever walks a decoded object may recurse along it. Objects of built-in
+//! Every decoder bounds its recursion, so that code may recurse along a decoded object. Objects of built-in
 //! kinds leave a typed decoder in the form upstream would send them: unknown fields gone, values in their normal form,
 //! zero values there or not there as upstream's types have it. Nothing here defaults or validates.
 

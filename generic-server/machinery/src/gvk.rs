@@ -152,7 +152,7 @@ impl fmt::Display for GroupVersionResource {
     }
 }
 
-/// A kind whatever its version. Prints as `Deployment.apps`.
+/// A kind without a version. Prints as `Deployment.apps`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
     /// The API group, empty for core.
@@ -181,7 +181,7 @@ impl fmt::Display for GroupKind {
     }
 }
 
-/// A resource whatever its version. Prints as `deployments.apps`.
+/// A resource without a version. Prints as `deployments.apps`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     /// The API group, empty for core.

@@ -592,7 +592,7 @@ pub fn name_is_dns1035_label(name: &str, prefix: bool) -> Vec<String> {
     }
 }
 
-/// [`NameFn`] for whatever fits into a URL path (RBAC kinds).
+/// [`NameFn`] for any segment of a URL path (RBAC kinds).
 pub fn name_is_path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix {
         path_segment_prefix(name)

@@ -136,7 +136,7 @@ pub struct Rules {
     pub not: Option<NodeId>,
     /// `additionalProperties: false` inside the junctors.
     pub deny_additional: bool,
-    /// `x-kubernetes-validations`, in order, as written: compiled by whoever has the CEL environment.
+    /// `x-kubernetes-validations`, in order, as written: compiled by the owner of the CEL environment.
     pub validations: Vec<Value>,
     /// `required`, in order; those that are properties have it in their [`FieldDef`] as well.
     pub required: Vec<Arc<str>>,

@@ -7,9 +7,9 @@ use crate::request::User;
 
 /// The name of nobody in particular.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group of those who showed nothing.
+/// The group of users without credentials.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The group of those who showed who they are.
+/// The group of users with accepted credentials.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
 /// Says `system:anonymous` to every request, or only to those for certain paths.

@@ -12,7 +12,7 @@ use crate::request::User;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AlwaysAllow;
 
-/// Has no opinion, whatever is asked: alone it denies everything (`AlwaysDeny`).
+/// Has no opinion on any request: alone it denies everything (`AlwaysDeny`).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AlwaysDeny;
 

@@ -3,7 +3,7 @@
 //! For requests whose answer is read to its end or as one stream of bytes. What pins a connection (a service's address with another
 //! name to verify), upgrades it or passes bodies on unread uses hyper with [`super::connect`].
 //!
-//! Its rules: HTTPS alone; only the given TLS settings decide who is trusted; addresses that are not permitted are never connected to,
+//! Its rules: HTTPS alone; only the given TLS settings decide on trust; addresses that are not permitted are never connected to,
 //! whether a URL names them or a name resolves to them; no redirects, which would lead around both; no proxies of the environment.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -63,7 +63,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// A client that trusts whom `tls` trusts, and shows what it shows.
+    /// A client with the trust and the client certificate of `tls`.
     ///
     /// # Errors
     /// When the client cannot be made of these settings.

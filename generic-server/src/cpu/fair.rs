@@ -1,4 +1,4 @@
-//! Units that are handed to those who wait for them, one user after the other.
+//! Units that are granted to waiting requests, one user after the other.
 //!
 //! Users have their turns round-robin, and the requests of one user are served in order of arrival. A user with many requests therefore
 //! delays another user's by one turn at most.
@@ -25,7 +25,7 @@ pub(super) struct Fair {
 struct State {
     held: usize,
     held_by: HashMap<UserKey, usize>,
-    /// Users who wait, in the order of their turns, each with what waits.
+    /// Users with waiting requests, in the order of their turns, each with those requests.
     queues: VecDeque<(UserKey, VecDeque<Arc<Waiter>>)>,
     waiting: usize,
 }

@@ -15,7 +15,7 @@ use crate::request::User;
 const PAUSE: Duration = Duration::from_secs(5);
 const CONFIG_MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
-/// Asks the main server whose tokens are. Put a [`crate::authn::token_cache::TokenCache`] before it.
+/// Authenticates tokens by asking the main server. Put a [`crate::authn::token_cache::TokenCache`] before it.
 #[derive(Debug)]
 pub struct TokenReviews(pub KubeClient);
 

@@ -15,7 +15,7 @@ const LIFETIME: Duration = Duration::from_secs(10);
 /// Beyond this many, those whose time is over go; if that does not help, all.
 const MOST: usize = 16 * 1024;
 
-/// Asks the main server who may do what.
+/// Authorizes requests by asking the main server.
 #[derive(Debug)]
 pub struct AccessReviews {
     client: KubeClient,

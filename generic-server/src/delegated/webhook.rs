@@ -1,4 +1,5 @@
-//! `--authentication-token-webhook-config-file`: a server outside the cluster that says whose bearer tokens are, asked by TokenReviews.
+//! `--authentication-token-webhook-config-file`: a server outside the cluster that authenticates bearer tokens, through
+//! TokenReviews.
 //!
 //! Mirrors upstream's `authenticator/token/webhook`.
 
@@ -35,8 +36,8 @@ impl ReviewVersion {
     }
 }
 
-/// Asks a webhook whose tokens are: it gives a user, no opinion (`NotMine`) for a token that it does not know, or a failure when it
-/// cannot be asked. Put a [`crate::authn::token_cache::TokenCache`] before it.
+/// Authenticates tokens by a webhook: it gives a user, no opinion (`NotMine`) for a token that it does not know, or a failure when
+/// it cannot be asked. Put a [`crate::authn::token_cache::TokenCache`] before it.
 #[derive(Debug)]
 pub struct TokenWebhook {
     client: KubeClient,

@@ -17,7 +17,7 @@ use tracing::Instrument;
 use crate::cpu::{self, Lane, Pool};
 use crate::registry::{Entry, Synced};
 
-/// The user as whom the server takes its turns.
+/// The user name under which the server takes its turns.
 const SERVER: &str = "system:apiserver";
 
 /// Where objects are compiled. Clones are the same place.

@@ -1,7 +1,7 @@
 //! Which writes a webhook or policy is about: operations, resources, scope, and selectors on the namespace and the object.
 //!
 //! Mirrors upstream's `webhook/predicates` and `policy/matching`. Rules that name another version of the resource than the request
-//! has do not match, whatever `matchPolicy` says.
+//! has do not match, under either `matchPolicy`.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ impl Matcher {
         }
     }
 
-    /// Whether it may be about such writes, whatever the object.
+    /// Whether it may match such writes, for any object.
     pub(super) fn covers(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
         self.open
             || self

@@ -85,7 +85,7 @@ impl StaticJson {
         Self::of_type(JSON, document)
     }
 
-    /// The same with a media type of its own; it is given to who takes that.
+    /// The same with a media type of its own; it is served to clients that accept it.
     ///
     /// # Errors
     /// As there.
@@ -126,7 +126,7 @@ impl Endpoint for StaticJson {
     }
 }
 
-/// A JSON document, for those who read it and take JSON.
+/// A JSON document, for GET requests that accept JSON.
 pub(crate) fn json_response(request: &Request, document: impl FnOnce() -> Bytes) -> Response {
     document_response(request, JSON, document)
 }

@@ -92,7 +92,7 @@ impl<'a> Recording<'a> {
         recording
     }
 
-    /// From here on the request is that of somebody else, whom this user acts as.
+    /// From here on the request runs as the impersonated user.
     pub(crate) fn impersonates(&mut self, context: Arc<RequestContext>, impersonator: User) {
         self.context = context;
         self.impersonator = Some(impersonator);
@@ -134,7 +134,7 @@ pub(crate) fn end(recording: Option<Recording<'_>>, response: &Response) {
     }
 }
 
-/// Records the refusal of somebody who could not be authenticated, as upstream does: at one stage.
+/// Records the refusal of an unauthenticated request, as upstream does: at one stage.
 pub(crate) fn unauthenticated(
     sink: &dyn AuditSink,
     context: &RequestContext,

@@ -1,8 +1,8 @@
 //! Acting as somebody else: the `Impersonate-*` headers.
 //!
 //! Constrained modes (KEP-5284) are asked first: the user needs `impersonate-on:MODE:VERB` for the request and `impersonate:MODE`
-//! for the identity. The legacy `impersonate` verb is the last mode. What worked last for a user is tried first, so that who
-//! impersonates in the legacy way keeps paying its price alone. Mirrors upstream's `endpoints/filters/impersonation`.
+//! for the identity. The legacy `impersonate` verb is the last mode. The mode that worked last for a user is tried first, so that
+//! a user who impersonates in the legacy way keeps paying its price alone. Mirrors upstream's `endpoints/filters/impersonation`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -79,7 +79,7 @@ impl Mode {
     }
 }
 
-/// Decides on impersonation and remembers what worked for whom.
+/// Decides on impersonation and remembers the mode that worked for each user.
 #[derive(Debug, Default)]
 pub(crate) struct Impersonation {
     last: Mutex<HashMap<String, Mode>>,
@@ -156,7 +156,7 @@ async fn check(
     authorizer: &dyn Authorizer,
 ) -> Result<User, ApiError> {
     let constrained = mode != Mode::Legacy;
-    // In this mode what matters of the requestor is which kinds of association it has, whatever their values.
+    // In this mode the decision depends on the kinds of association that the requestor has, not on their values.
     let stand_in = (mode == Mode::AssociatedNode).then(|| {
         let keys = requestor.extra.keys().cloned().collect();
         let extra = BTreeMap::from([(

@@ -57,7 +57,7 @@ pub fn too_many_requests() -> Box<Response> {
 }
 
 /// `--max-requests-inflight` and `--max-mutating-requests-inflight`: two counts, no queue. One user has half of the seats at most, so
-/// that who never reads an answer, or never ends a body, leaves some to others.
+/// that a client that never reads an answer, or never ends a body, leaves some to others.
 #[derive(Debug)]
 pub struct MaxInFlight {
     reading: Option<Arc<Seats>>,

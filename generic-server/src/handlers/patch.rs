@@ -1,7 +1,7 @@
 //! PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
 //!
 //! A patch is applied to the live object as it is served, read back through the kind's decoder, and then goes the way of
-//! an update. When the patch names no resourceVersion it is applied anew to whatever a faster writer left.
+//! an update. When the patch names no resourceVersion it is applied again to the object of the faster writer.
 
 use bytes::Bytes;
 use http::{StatusCode, header};

@@ -18,7 +18,7 @@ use crate::resource::{
 };
 use crate::write::{self, managed};
 
-/// A posted object, on its way to whatever answers it.
+/// A posted object, on its way to its subresource's handler.
 struct Posted<'a> {
     kind: &'a GroupVersionKind,
     schema: Option<&'a KindSchema>,

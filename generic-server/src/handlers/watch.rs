@@ -61,7 +61,7 @@ pub(crate) async fn handle(
         ]));
     }
     let selection = options.selection(&store, &info.namespace);
-    // The cache is there, or the failure is a plain one; whatever goes wrong later is an event of the stream, as upstream has it.
+    // The cache is there, or the failure is a plain one; a later failure is an event of the stream, as upstream has it.
     store.cache().await?;
     let form = Form::new(resource.clone(), &negotiated);
     // A version that is no number is upstream's bare 500.

@@ -149,7 +149,7 @@ impl SwaggerPart {
     }
 }
 
-/// Whether two definitions say the same, whatever kinds they are said to be of.
+/// Whether two definitions are equal except for the kinds they are listed under.
 fn same(a: &Bytes, b: &Bytes) -> bool {
     if a == b {
         return true;

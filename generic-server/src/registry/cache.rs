@@ -64,7 +64,7 @@ use ring::Ring;
 
 /// How long a reader waits for a revision before it gets a timeout error (upstream's figure).
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often an engine in this process is asked how far it is, by who waits for that.
+/// How often a waiting reader polls the revision of an engine in this process.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// All objects at one revision. Cheap to clone, never changes.

@@ -318,7 +318,7 @@ pub(crate) async fn list(
                 .exactly(revision)
                 .await
                 .map_err(|error| expired_page(error, given))?,
-            // The client took the offer to go on with whatever is there now.
+            // The client has chosen to continue with the current state.
             None => cache.fresh().await?,
         }
     } else {
@@ -336,7 +336,7 @@ pub(crate) async fn list(
             (_, false) => read_version(store, revision).await?,
         }
     };
-    // `0` means "whatever is at hand", which is all of it.
+    // `0` means any available state, which is all of it.
     let limit = match usize::try_from(options.limit) {
         Ok(limit) if limit > 0 && options.version != "0" => limit,
         _ => usize::MAX,

@@ -192,8 +192,8 @@ impl ObjectStore {
         }
     }
 
-    /// As [`ObjectStore::find`], without starting a cache for it where the engine is in this process: for who looks once, when a
-    /// server starts on a large store.
+    /// As [`ObjectStore::find`], without starting a cache for it where the engine is in this process: for callers that look
+    /// once, when a server starts on a large store.
     pub(super) async fn find_once(
         &self,
         namespace: &str,
@@ -297,7 +297,7 @@ impl ObjectStore {
         Ok(None)
     }
 
-    /// Removes an object that cannot be read, whatever it is. False when it is not there.
+    /// Removes an object that cannot be read, without checks of its content. False when it is not there.
     pub(super) async fn remove_unread(&self, key: &str) -> Result<bool, ApiError> {
         let failed = |error: StorageError| from_storage(&error, &self.config.resource, "delete");
         let (found, _) = self.engine.get(key, None).await.map_err(failed)?;
@@ -307,7 +307,7 @@ impl ObjectStore {
         }
     }
 
-    /// Removes what was written to a key at this revision, whatever it is.
+    /// Removes the value written to a key at this revision, without checks of its content.
     async fn remove_at(&self, key: &str, mod_revision: Revision) -> Result<bool, ApiError> {
         let failed = |error: StorageError| from_storage(&error, &self.config.resource, "delete");
         let txn = Txn {

@@ -110,7 +110,7 @@ impl<'a> View<'a> {
         self.0.unreadable_in_list(unreadable).await
     }
 
-    /// Removes an object that cannot be read, whatever it is. False when it is not there.
+    /// Removes an object that cannot be read, without checks of its content. False when it is not there.
     pub(crate) async fn remove_unread(self, key: &str) -> Result<bool, ApiError> {
         self.0.remove_unread(key).await
     }

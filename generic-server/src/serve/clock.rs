@@ -1,4 +1,4 @@
-//! The one clock of a connection: it ends what is silent, whatever the protocol.
+//! The one clock of a connection: it ends silent connections of any protocol.
 //!
 //! The clock is set when it fires and when a head comes in pieces, so a request on a connection that is in use sets no timer.
 

@@ -1,4 +1,4 @@
-//! DELETE: preconditions, grace, finalizers, propagation; removed at once or marked for those who have to finish first.
+//! DELETE: preconditions, grace, finalizers, propagation; removed at once or marked until its finalizers are done.
 
 use std::collections::HashSet;
 use std::sync::Arc;

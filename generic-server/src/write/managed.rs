@@ -1,4 +1,4 @@
-//! Managed fields around a write: who is the manager, what is reset, and the small rules about metadata that go with it. The
+//! Managed fields around a write: the manager, the fields that are reset, and the small rules about metadata that go with it. The
 //! set arithmetic is [`machinery::apply`]'s.
 
 use std::collections::HashSet;

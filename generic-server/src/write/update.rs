@@ -34,7 +34,7 @@ pub type Transform<'t> = dyn FnMut(Option<&Value>) -> Result<Value, ApiError> + 
 pub struct UpdateRules<'a> {
     /// The preconditions of the live object.
     pub preconditions: Preconditions,
-    /// Create the object when it is not there, whatever the strategy says (apply).
+    /// Create the object when it is not there, even if the strategy does not allow it (apply).
     pub force_create: bool,
     /// The transform does not depend on a resourceVersion of the client: lost races are retried.
     pub retry: bool,

@@ -1,4 +1,4 @@
-//! Bearer tokens: which are accepted, and who makes those of service accounts.
+//! Bearer tokens: their authenticators, and the issuer of service account tokens.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

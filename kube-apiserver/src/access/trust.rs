@@ -11,7 +11,7 @@ use rustls_pki_types::pem::PemObject;
 use super::AccessError;
 
 /// One root of trust: the authorities of a file, or without one the server's own. Never both: a user who names a file has decided
-/// whom to trust, and a key in the data directory is not among them.
+/// on trust, and a key in the data directory is not among them.
 #[derive(Debug, Clone)]
 pub(super) struct Bundle {
     /// The prefix of errors: the flag that names the file.

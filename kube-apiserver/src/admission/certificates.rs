@@ -1,4 +1,4 @@
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and sign requests to which
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: the users that may approve and sign requests to which
 //! signers, and what the cluster's own client signer never signs.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! OwnerReferencesPermissionEnforcement: who changes an object's owners must be allowed to delete it, and who makes it block an
-//! owner's deletion must be allowed to set that owner's finalizers.
+//! OwnerReferencesPermissionEnforcement: a user that changes an object's owners must be allowed to delete it, and one that
+//! makes it block an owner's deletion must be allowed to set that owner's finalizers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `--allow-privileged=false`: no container may be privileged, whatever PodSecurity allows in its namespace. Upstream checks this
+//! `--allow-privileged=false`: no container may be privileged, even where PodSecurity allows it. Upstream checks this
 //! where it validates pods and templates; it is no plugin there, and cannot be turned off here either.
 
 use generic_server::ApiError;

@@ -96,7 +96,7 @@ async fn keep(
     tokio::join!(by_namespace, by_object);
 }
 
-/// Somebody else who keeps the same objects and says something else: another replica with other certificates. Whoever notices first
+/// Another writer of the same objects with other content: a replica with other certificates. The first to notice
 /// yields, since two writers would rewrite the object for ever.
 #[derive(Debug, Default)]
 struct Quarrel(Mutex<Written>);
@@ -110,7 +110,7 @@ struct Written {
 }
 
 impl Quarrel {
-    /// Whether to leave it at what is there. A person who tries what happens does not do the same so often.
+    /// Whether to leave the object as it is. A person who edits it does not repeat the same edit so often.
     fn yields(&self, name: &str, namespace: &str, data: &Value) -> bool {
         let mut written = self.0.lock();
         if written.yielded {

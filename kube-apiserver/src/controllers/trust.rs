@@ -1,5 +1,5 @@
-//! Keeps the `extension-apiserver-authentication` ConfigMap saying whom extension servers may trust: made anew when it is
-//! deleted, and what this server needs is put back when it is edited out. What others put there stays, replicas may have other
+//! Maintains the `extension-apiserver-authentication` ConfigMap with the authorities that extension servers trust: recreated
+//! when deleted, and this server's entries are restored when edited out. Entries of others stay, replicas may have other
 //! authorities; those that have expired go. Mirrors upstream's `clusterauthenticationtrust`; as there, no option turns it off.
 
 use std::time::{Duration, SystemTime};

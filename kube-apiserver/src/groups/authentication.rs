@@ -1,4 +1,4 @@
-//! The authentication.k8s.io group: whose token is this, and who am I.
+//! The authentication.k8s.io group: TokenReview and SelfSubjectReview.
 
 use std::sync::Arc;
 

@@ -229,7 +229,7 @@ impl History {
         }
     }
 
-    /// Fails when a key's history is not linearizable. Gives the number of operations, and of those whose outcome nobody knows.
+    /// Fails when a key's history is not linearizable. Gives the number of operations, and of those with an unknown outcome.
     pub fn check(&self) -> (usize, usize) {
         let operations = self.operations.lock();
         for (key, history) in &*operations {

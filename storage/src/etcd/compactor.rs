@@ -1,6 +1,6 @@
 //! Compaction by one of however many replicas.
 //!
-//! All replicas, upstream's among them, agree through the key `compact_rev_key`: whoever first moves its version on in an
+//! All replicas, upstream's among them, agree through the key `compact_rev_key`: the first to increment its version in an
 //! interval compacts to the revision that was newest an interval ago, the others only take note.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The cluster's newest revision, asked for once for all who ask at the same time.
+//! The cluster's newest revision, read once for all concurrent callers.
 
 use std::sync::Arc;
 

@@ -279,7 +279,7 @@ macro_rules! answers {
 
 answers! { RangeResponse TxnResponse CompactionResponse WatchResponse LeaseGrantResponse StatusResponse }
 
-/// Revisions are positive, whatever the wire's type says.
+/// Revisions are positive, although the wire's type is signed.
 pub(super) fn unsigned(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }

@@ -101,7 +101,7 @@ async fn a_cluster_goes_on_without_one_member() {
     let _watch = store.watch("/c/", after, seen.clone()).await.unwrap();
     let _other = other.watch("/c/", after, seen_by_other.clone()).await.unwrap();
 
-    // Every acknowledged write is seen, by both, whatever happens to the members meanwhile.
+    // Every acknowledged write is seen, by both, in spite of faults of the members.
     let writing = async {
         let mut acked = Vec::new();
         for n in 0..300 {

@@ -9,7 +9,7 @@
 //! | per key: a 1, create revision, mod revision, place in its transaction, expiry, lengths, key, value | 1, 8, 8, 4, 8, 4, 4, ... |
 //! | end: a 0, number of keys, CRC-32 of all before it | 1, 8, 4 |
 //!
-//! A store made from one begins at a revision far past the snapshot's: whatever was written after the snapshot and is lost had
+//! A store made from one begins at a revision far past the snapshot's: writes after the snapshot, which are lost, had
 //! lower revisions, so no revision ever means two things, and watchers of the lost time get `Compacted` and list again.
 
 use std::fs::File;
@@ -202,7 +202,8 @@ pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, Stor
 }
 
 /// Removes what interrupted backups left in a directory: files whose names begin with `prefix`, and those that were not yet whole
-/// (`.partial`), unless somebody is writing them. Gives how many. For whoever makes backups under names of its own, when it starts.
+/// (`.partial`), unless somebody is writing them. Gives how many. For callers that make backups under names of their own, when they
+/// start.
 ///
 /// # Errors
 /// When the directory cannot be read, or a file not be removed.

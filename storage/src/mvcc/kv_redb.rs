@@ -47,7 +47,7 @@ impl fmt::Debug for RedbKv {
 }
 
 impl RedbKv {
-    /// Opens the file, or makes it. Fails with `Locked` when the file has an owner, whatever its name was then.
+    /// Opens the file, or makes it. Fails with `Locked` when the file has an owner, under any name.
     pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<RedbKv, StorageError> {
         let owned = path.to_owned();
         let opener: Opener = Box::new(move || {

@@ -2,7 +2,7 @@
 //!
 //! sled's own `flush` issues `sync_file_range`, which reaches neither the device's cache nor the file's metadata: an
 //! acknowledged write could go with the power. So after each flush this adapter calls `fdatasync` on sled's log file
-//! itself. Whatever is past sled's blob threshold goes to a file of its own that is never synced at all, and that is a whole node of
+//! itself. A value past sled's blob threshold goes to a file of its own that is never synced at all, and that is a whole node of
 //! its tree when it is written anew; [`CHUNK_LEN`] keeps nodes below it.
 
 use std::fs::File;
@@ -29,7 +29,7 @@ pub(crate) struct SledKv {
 }
 
 impl SledKv {
-    /// Opens the directory, or makes it. Fails with `Locked` when the log file in it has an owner, whatever its name was then.
+    /// Opens the directory, or makes it. Fails with `Locked` when the log file in it has an owner, under any name.
     pub(crate) fn open(dir: &Path, cache_bytes: u64) -> Result<SledKv, StorageError> {
         guarded("sled", &format!("opening `{}`", dir.display()), || {
             SledKv::open_unguarded(dir, cache_bytes)

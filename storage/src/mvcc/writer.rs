@@ -492,7 +492,7 @@ impl Drop for Writer {
         let healthy = !self.has_failed() && !std::thread::panicking();
         let kv = self.shared.kv.write().take();
         let closed = kv.is_some_and(|kv| close_kv(kv, healthy));
-        // Last, so that whoever takes the directory next finds the engine closed.
+        // Last, so that the next owner of the directory finds the engine closed.
         if let Some(directory) = self.directory.take()
             && closed
             && healthy

@@ -5,7 +5,7 @@ pub(crate) fn cpu_seconds(pids: &[u32]) -> f64 {
     pids.iter().filter_map(|pid| ticks(*pid)).sum::<f64>() / TICKS_PER_SECOND
 }
 
-/// Linux counts in hundredths of a second for user space, whatever the kernel's own tick.
+/// Linux counts in hundredths of a second for user space, regardless of the kernel's own tick.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 fn ticks(pid: u32) -> Option<f64> {

@@ -70,7 +70,7 @@ pub fn typed(data: &[u8]) {
     let again =
         codec::json::decode_typed(text.as_bytes(), schema.root()).expect("a normal form is of the kind");
     assert_eq!(again.value, decoded.value, "a normal form is its own");
-    // Every form that is stored or sent: the encoder takes whatever the decoder gives.
+    // Every form that is stored or sent: the encoder accepts every result of the decoder.
     let mut object = decoded.value;
     object["apiVersion"] = api_version.into();
     object["kind"] = kind.into();

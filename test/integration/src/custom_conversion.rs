@@ -1,5 +1,5 @@
 //! Custom resources in several versions, converted by a webhook over HTTPS: how often it is asked, and what happens when it is
-//! slow, wrong, or not who it should be. Tests run on one thread: nothing may block it.
+//! slow, wrong, or an impostor. Tests run on one thread: nothing may block it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

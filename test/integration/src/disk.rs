@@ -1,4 +1,4 @@
-//! A disk without room: the server starts on it, says so to whoever writes, and serves everybody else.
+//! A disk without room: the server starts on it, refuses writes with the reason, and serves reads.
 
 use control_plane::ControlPlane;
 use serde_json::json;

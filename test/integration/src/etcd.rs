@@ -220,7 +220,7 @@ async fn replicas_are_one_server() {
     .await;
     assert_eq!(on_a.get(&format!("{path}/t")).await.expect(200)["size"], 3);
 
-    // Objects go once, whoever is asked.
+    // Objects are deleted once, by either server.
     on_b.delete(&format!("{path}/t")).await.expect(200);
     on_a.delete(&format!("{path}/t")).await.expect(404);
     a.stop().await;
@@ -420,7 +420,7 @@ async fn watchers_of_the_forgotten_past_list_again() {
     );
     let exact = format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact");
     assert_eq!(on_other.get(&exact).await.expect(410)["reason"], "Expired");
-    // Listing again works, and who was watching all the time goes on.
+    // Listing again works, and an uninterrupted watch goes on.
     let listed = on_other.get(MAPS).await.expect(200);
     assert!(
         listed["items"]

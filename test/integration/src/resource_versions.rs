@@ -21,7 +21,7 @@ struct Story {
     token: String,
 }
 
-/// A server whose controllers put nothing beside what the story is about.
+/// A server whose controllers add no objects to those of the test.
 async fn plane() -> (ControlPlane, Client) {
     plane_with(|builder| builder.with(|options| options.controllers = vec!["-*".into()])).await
 }

@@ -92,7 +92,7 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] StorageError),
-    /// The main API server cannot be asked, or whom to trust cannot be read.
+    /// The main API server cannot be asked, or its trust configuration cannot be read.
     #[error("cannot delegate access: {0}")]
     Access(String),
     /// The kind's schema does not compile.
@@ -125,7 +125,7 @@ fn open(options: &Options) -> Result<Arc<dyn Store>, StorageError> {
 pub struct Extension(Running);
 
 impl Extension {
-    /// Opens the store, asks the main server whom to trust, listens; ready when it returns.
+    /// Opens the store, reads the main server's trust configuration, listens; ready when it returns.
     ///
     /// # Errors
     /// The error of the options, the store or the main server.

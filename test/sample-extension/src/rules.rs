@@ -13,7 +13,7 @@ pub(crate) struct Aquarium {
     pub(crate) refused: Vec<String>,
 }
 
-/// Species that live in salt water, whatever their owner says.
+/// Species that live in salt water, regardless of the object's own field.
 const SEA_FISH: [&str; 2] = ["clownfish", "tuna"];
 
 fn species(object: &Value) -> &str {

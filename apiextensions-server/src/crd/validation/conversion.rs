@@ -213,7 +213,7 @@ fn webhook_service(service: Props<'_>, path: &FieldPath<'_>, errors: &mut Vec<Fi
     if !text.starts_with('/') {
         invalid("must start with a '/'".into());
     }
-    // The first byte is taken off whatever it is, as upstream does.
+    // The first byte is removed unconditionally, as upstream does.
     let mut chars = text.chars();
     chars.next();
     let rest = chars.as_str();

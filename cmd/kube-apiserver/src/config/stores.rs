@@ -15,7 +15,7 @@ use crate::options::Options;
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) engine: Engine,
-    /// The prefix of all keys: a slash in front and none behind, whatever the flag has; empty for no prefix.
+    /// The prefix of all keys: a slash in front and none behind, however the flag is written; empty for no prefix.
     pub(crate) prefix: String,
     /// How built-in kinds are stored.
     pub(crate) stored_form: StoredForm,

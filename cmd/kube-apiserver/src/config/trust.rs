@@ -1,4 +1,4 @@
-//! Options about whom the server trusts and how it shows who it is.
+//! Options about the server's trust and its own certificates.
 
 use std::path::{Path, PathBuf};
 

@@ -21,7 +21,7 @@ const KEPT: [&str; 5] = [
     "sa.key",
 ];
 
-/// Where they are, and who else has them.
+/// Where they are stored, and whether other replicas share them.
 #[derive(Debug)]
 pub(super) struct OwnPki {
     directory: PathBuf,

@@ -37,7 +37,7 @@ pub(super) struct Entry<'a> {
     pub(super) source: Option<usize>,
 }
 
-/// How it was written, by whom and through what, and for updates in which version.
+/// The manager, operation and subresource, and for updates the version.
 pub(super) type Key<'x> = (bool, &'x str, &'x str, &'x str);
 
 /// An entry on its way into the new list.

@@ -1,4 +1,4 @@
-//! Carrying ownership through the scale subresource: a `Scale` shows who owns the replicas of its parent, and a write to
+//! Carrying ownership through the scale subresource: a `Scale` shows the owners of the replicas of its parent, and a write to
 //! it moves that ownership. Mirrors upstream's `managedfields/scalehandler.go`.
 
 use std::borrow::Cow;

@@ -19,7 +19,7 @@ pub(super) enum Ty<'a> {
     Node(SchemaRef<'a>, bool),
     /// Not described: objects merge, lists are one value.
     Deduced,
-    /// Not described, and one value whatever it is.
+    /// Not described, and one value of any type.
     Untyped,
 }
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 /// Marks the omitted part of a shortened text.
 const MORE: &str = "...";
 
-/// Gathers text up to a limit, then stops whoever writes.
+/// Gathers text up to a limit, then stops the writer.
 struct Clip {
     out: String,
     limit: usize,

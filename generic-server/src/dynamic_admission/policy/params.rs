@@ -35,7 +35,7 @@ impl ParamRef {
     }
 }
 
-/// The stored resource of a kind, whatever its version.
+/// The stored resource of a kind, in any version.
 fn find(directory: &Directory, api_version: &str, kind: &str) -> Option<Registered> {
     let group = GroupVersion::parse(api_version)?.group;
     directory.of_kind(&GroupKind {

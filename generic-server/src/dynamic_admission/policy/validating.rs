@@ -90,7 +90,7 @@ struct Sight<'s> {
 struct Findings {
     failed: Vec<Decision>,
     annotations: Vec<(String, String)>,
-    /// Annotations that could not be evaluated: a refusal whatever the binding's actions.
+    /// Annotations that could not be evaluated: a refusal regardless of the binding's actions.
     refusals: Vec<String>,
 }
 

@@ -8,7 +8,7 @@ use crate::registry::list::ListOptions;
 use crate::request_info::{RequestInfo, query_pairs};
 use crate::resource::{Scope, ServedResource};
 
-/// Reads a query. `watch` says that the request is a watch, whatever the query says of that.
+/// Reads a query. `watch` makes the request a watch, regardless of the query.
 pub(crate) fn parse_list(
     query: Option<&str>,
     resource: &ServedResource,

@@ -1,4 +1,4 @@
-//! Large answers, made piece by piece while they are sent: memory stays bounded by the piece, whatever the list's length.
+//! Large answers, made piece by piece while they are sent: memory stays bounded by the piece, for lists of any length.
 
 use std::io::Write;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! The body of a watch.
 //!
 //! It goes through: initial objects -> their bookmark -> events, with bookmarks in between -> end. It ends at its deadline, or
-//! when the feed is over. Where objects are converted by somebody who is asked, a piece waits for the answers that it needs.
+//! when the feed is over. Where objects are converted by a webhook, a piece waits for the answers that it needs.
 
 use std::pin::Pin;
 use std::sync::Arc;

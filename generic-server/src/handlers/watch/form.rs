@@ -33,7 +33,7 @@ pub(super) struct Form {
     resource: Arc<ServedResource>,
     view: View,
     media: Media,
-    /// Identifies the form among all watchers of the resource, whatever version they watch.
+    /// Identifies the form among all watchers of the resource, in all versions.
     id: u64,
     head: Vec<u8>,
 }

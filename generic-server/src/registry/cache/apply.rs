@@ -173,7 +173,7 @@ impl ObjectCache {
             self.ring.reset(revision);
             self.interests.wake_all();
         }
-        // Last: who drains a feed up to here finds its bell rung.
+        // Last: a reader that drains a feed up to here has been woken.
         self.offered.send_if_modified(|now| advance(now, revision));
         if self.ring.is_long() {
             self.schedule_sweep();

@@ -14,12 +14,12 @@ use crate::registry::budget::Budget;
 /// Events are kept up to this many, and this many bytes of states that nothing else keeps...
 const MOST: usize = 100_000;
 const MOST_BYTES: usize = 16 << 20;
-/// ...and old ones only while there are few: who comes later is served from the engine's log. (Upstream's age.)
+/// ...and old ones only while there are few: a later reader is served from the engine's log. (Upstream's age.)
 const FEW: usize = 1_000;
 const FEW_BYTES: usize = 1 << 20;
 pub(super) const YOUNG: Duration = Duration::from_secs(75);
 /// Only the newest events keep their encoded frames, up to this many and of objects of about this many bytes, but at least a few:
-/// who is further behind encodes anew.
+/// a watcher further behind encodes again.
 const FRAMED: u64 = 512;
 const FRAMED_BYTES: usize = 4 << 20;
 const FRAMED_LEAST: u64 = 16;
@@ -383,7 +383,7 @@ impl Ring {
         }
         let skip = position.next.checked_sub(state.start).ok_or(Overrun)?;
         let skip = usize::try_from(skip).map_err(|_| Overrun)?;
-        // Bounds the time under the lock, whatever the filter lets through.
+        // Bounds the time under the lock, however few events pass the filter.
         let batch = state.slots.range(skip.min(state.slots.len())..).take(limit);
         let mut seen = 0;
         for slot in batch {

@@ -94,7 +94,7 @@ async fn start(engine: &Arc<MvccStore>) -> Arc<ObjectCache> {
         .expect("starts")
 }
 
-/// An entry says the same whoever wrote the bytes, and in whatever order.
+/// An entry is the same for bytes of any writer, in any order of members.
 #[track_caller]
 fn check_stored(stored: &str) {
     let key: Arc<str> = "/registry/pods/ns/p".into();

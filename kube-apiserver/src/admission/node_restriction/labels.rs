@@ -1,4 +1,4 @@
-//! The labels that a kubelet may put on its own Node: its own, those of nodes, and whatever is not Kubernetes'.
+//! The labels that a kubelet may put on its own Node: its own, those of nodes, and all outside Kubernetes' domains.
 
 use std::collections::BTreeSet;
 

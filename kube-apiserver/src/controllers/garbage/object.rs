@@ -1,4 +1,4 @@
-//! An object as the collector knows it: who it is, who owns it, and whether its end waits for the collector.
+//! An object as the collector knows it: its identity, its owners, and whether its deletion waits for the collector.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! SelfSubjectReview: who the server takes the client for.
+//! SelfSubjectReview: the user that the server authenticated the client as.
 
 use generic_server::resource::{Answer, CreateCall, VirtualResource};
 use generic_server::{ApiError, User};

@@ -1,4 +1,4 @@
-//! TokenReview: whose token it is, for webhooks and aggregated servers that ask this one.
+//! TokenReview: the user of a token, for webhooks and aggregated servers that delegate authentication to this one.
 
 use std::sync::Arc;
 

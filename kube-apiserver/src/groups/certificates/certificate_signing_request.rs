@@ -22,7 +22,7 @@ pub(crate) static RULES: Rules = Rules {
     status: true,
     create_on_update: false,
     prepare_create: |ctx, object| {
-        // The requester is the authenticated user, whatever the body names.
+        // The requester is the authenticated user, regardless of the body.
         let user = ctx.authorized.user();
         let spec = object.ensure("spec");
         for key in ["username", "uid", "groups", "extra"] {

@@ -328,7 +328,7 @@ impl Allocator {
         if matches!(service.text("spec.type"), "NodePort" | "LoadBalancer") {
             let mut ports = service.list("spec.ports").to_vec();
             let all = needs_node_port(service);
-            // One port number has one node port, whatever the protocols.
+            // One port number has one node port, for all protocols.
             let mut given: HashMap<i64, i64> = HashMap::new();
             let mut wished: HashMap<i64, i64> = HashMap::new();
             for port in &ports {

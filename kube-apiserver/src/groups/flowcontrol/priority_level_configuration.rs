@@ -149,7 +149,7 @@ fn validate_queuing(errors: &mut Errors, path: &FieldPath<'_>, queuing: &Value) 
 }
 
 /// The bits of a hash that dealing a hand uses up: the logarithm of `queues` to the power of `hand`, rounded up. Stops where the
-/// answer is clear, whatever the size of the hand.
+/// answer is clear, for any hand size.
 fn entropy_bits(queues: i64, hand: i64) -> u32 {
     let queues = u128::try_from(queues).unwrap_or(1);
     let mut hands: u128 = 1;

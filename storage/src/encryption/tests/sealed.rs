@@ -180,7 +180,7 @@ impl WatchSink for Opening {
     fn events(&self, revision: Revision, events: &[Event]) {
         let open =
             futures_util::future::try_join_all(events.iter().map(|event| self.opener.open_event(event)));
-        // A key may have to be fetched first, whichever thread this is: the writer's, or one that is polling a future right now, whose
+        // A key may have to be fetched first, on any thread: the writer's, or one that is polling a future right now, whose
         // wake-ups waiting in place would take away.
         let wait =
             || std::thread::scope(|scope| scope.spawn(|| self.runtime.block_on(open)).join().expect("opens"));

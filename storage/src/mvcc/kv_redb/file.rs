@@ -31,7 +31,7 @@ pub(super) struct FilledFile {
 pub(super) type Frontier = Arc<Mutex<u64>>;
 
 impl FilledFile {
-    /// Opens the file, making it if need be, and locks it: whatever names it has, it has one owner. Fails with `WouldBlock` when it
+    /// Opens the file, making it if need be, and locks it: one owner for all names of the file. Fails with `WouldBlock` when it
     /// has one already.
     pub(super) fn open(path: &Path) -> io::Result<FilledFile> {
         let file = File::options()

@@ -108,7 +108,7 @@ fn kill_a_writer(
     }
     let mut line = String::new();
     while lines.read_line(&mut line).unwrap() > 0 {
-        // A line that the kill cut off was acknowledged, but who can say what. The test harness's own words may go before.
+        // A line that the kill cut off was acknowledged, but its content is unknown. Output of the test harness may precede it.
         let whole = line
             .strip_suffix('\n')
             .and_then(|line| line.find("ack ").map(|at| &line[at..]));

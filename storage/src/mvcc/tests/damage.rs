@@ -1,4 +1,4 @@
-//! Damaged records: each is an error of its own object, whoever reads.
+//! Damaged records: each is an error of its own object, for every reader.
 
 use std::sync::Arc;
 

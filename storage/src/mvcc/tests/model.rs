@@ -14,7 +14,7 @@ use crate::{
 const SEEDS: [u64; 6] = [1, 2, 3, 42, 20_260_101, 0xdead_beef];
 const STEPS: usize = 250;
 
-/// SplitMix64: the same numbers for a seed for ever, whatever crates do.
+/// SplitMix64: the same numbers for a seed for ever, independent of other crates.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! One owner: of the directory, of the data in it whatever names it, and of one engine.
+//! One owner: of the directory, of the data in it under any name, and of one engine.
 
 use super::super::kv_redb::RedbKv;
 use super::super::kv_sled::SledKv;

@@ -164,7 +164,7 @@ pub(in crate::mvcc) fn load(
     let mut newest_ms = 0;
     let mut damaged = Vec::new();
     let mut last = None;
-    // From the very first record to the settings, whatever the keys between say: a damaged one may sort elsewhere.
+    // From the very first record to the settings, without regard to the keys between: a damaged one may sort elsewhere.
     reader.scan(b"", &[0xff; 32], &mut |stored_key, stored| {
         if record::is_setting(stored_key) {
             return Ok(false);
@@ -172,7 +172,7 @@ pub(in crate::mvcc) fn load(
         book.records += 1;
         let place = record::parse_header_key(stored_key);
         let Some((at, header)) = Header::decode(stored) else {
-            // Nobody knows whose change it was, so nobody may resume from before it.
+            // The key of the change is unknown, so no watch may resume from before it.
             let at = place.ok_or_else(out_of_order)?;
             if last.is_some_and(|last| at <= last) {
                 return Err(out_of_order());

@@ -162,7 +162,7 @@ fn header<'a>(arrived: &'a Arrived, name: &str) -> Option<&'a str> {
     arrived.headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Whether a request that arrived says who sent it: a service account of this arena, in its groups.
+/// Whether a request that arrived carries its sender's identity: a service account of this arena, in its groups.
 fn check_identity(arena: &Arena, arrived: &[Arrived], outcome: &mut Outcome) {
     if arrived.is_empty() {
         outcome.note = "nothing was passed on".into();
@@ -216,7 +216,7 @@ async fn stripped(arena: &Arena, connection: &str) -> Result<Outcome, Error> {
         shot = shot.header("upgrade", "websocket");
     }
     let mut outcome = arena.shoot(shot).await?;
-    // The backend does not upgrade, so that whatever the aggregator says of that is fine.
+    // The backend does not upgrade, so that any answer of the aggregator is fine.
     if connection.contains("upgrade") {
         outcome.codes.clear();
     }

@@ -43,7 +43,7 @@ pub(super) struct Seen {
     pub(super) waiting: Arc<AtomicUsize>,
     /// Requests answered or under way.
     pub(super) asked: AtomicUsize,
-    /// The certificate of whoever asked last.
+    /// The certificate of the last client.
     pub(super) client: Mutex<Option<CertificateDer<'static>>>,
 }
 

@@ -265,7 +265,7 @@ async fn bad_backends_are_bounded_and_named() {
     }
     fine().await;
     client.get("/api/v1/namespaces").await.expect(200);
-    // A backend that hangs has a bounded number of requests; who gives up makes room.
+    // A backend that hangs has a bounded number of requests; a client that gives up frees its place.
     let hanging: Vec<_> = (0..110)
         .map(|_| {
             let (client, path) = (client.clone(), ask("stalls"));

@@ -114,7 +114,7 @@ async fn endpoints_share_the_requests_and_stand_in_for_each_other() {
     }
     assert!(one.asked() > 0 && other.asked() > 0, "both are asked");
 
-    // One dies; its endpoint is still there. Nobody notices, whatever they ask.
+    // One dies; its endpoint is still there. No request notices.
     let gone = one.address.to_string();
     drop(one);
     let thing = json!({"apiVersion": "two.io/v1", "kind": "Thing", "metadata": {"name": "a"}});

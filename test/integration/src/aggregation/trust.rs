@@ -61,7 +61,7 @@ async fn raw(plane: &ControlPlane, request: &str) -> String {
     String::from_utf8_lossy(&got).into_owned()
 }
 
-/// Everything that says who asks and where the request was.
+/// All headers of identity and of the request's path.
 const OWN: &str = "x-remote-user, x-remote-group, x-remote-uid, x-remote-extra-a, x-kubernetes-aggregated-by, \
                    x-forwarded-for, x-forwarded-host, x-forwarded-proto, x-forwarded-uri, audit-id, host";
 

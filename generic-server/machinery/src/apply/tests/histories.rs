@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One write of a random history: who, by apply or update, with which data, with force.
+/// One write of a random history: its manager, operation, data, and force.
 #[derive(Debug, Clone)]
 struct Write {
     manager: u8,
@@ -74,7 +74,7 @@ impl Model {
     }
 }
 
-/// The naive model of a list that is a set: who owns each item. Nobody can be in conflict over it.
+/// The naive model of a list that is a set: the owners of each item. Conflicts are impossible.
 #[derive(Default)]
 struct SetModel {
     items: std::collections::BTreeMap<u8, std::collections::BTreeSet<(u8, bool)>>,

@@ -1,5 +1,5 @@
 //! IPAddress objects. Servers that share a store claim a cluster address by creating its object before the service is stored, so that
-//! no two services are given the same one; other clients see there whose an address is.
+//! no two services are given the same one; other clients see there the owner of an address.
 //!
 //! Mirrors `pkg/registry/core/service/ipallocator` (KEP-1880).
 
