@@ -1,6 +1,6 @@
 //! Keeps an APIService for every group version that is served here.
 //!
-//! Built-in ones (`onstart`) are made and mended at start, and made anew when they are deleted; those of CRDs (`true`) are kept
+//! Built-in ones (`onstart`) are created and repaired at start, and recreated when deleted; those of CRDs (`true`) are kept
 //! as they should be at any time and go with their CRD. An APIService without the label is its owner's and never touched.
 //! Mirrors upstream's `autoregister_controller.go`.
 
@@ -30,7 +30,7 @@ pub(crate) struct AutoRegister {
     resource: Arc<ServedResource>,
     sources: Vec<Arc<dyn DiscoverySource>>,
     priorities: Priorities,
-    /// Built-in ones that have been mended once: later edits are respected.
+    /// Built-in ones that have been repaired once: later edits are respected.
     reconciled: Mutex<BTreeSet<String>>,
     quiet: Mutex<Quiet>,
 }
@@ -50,7 +50,7 @@ struct Live<'a> {
 enum Step {
     Create(Value),
     /// Its spec should be this one.
-    Mend(Value),
+    Repair(Value),
     /// It is of this uid.
     Delete(String),
     /// It is served here and does not say that it is available.
@@ -140,12 +140,12 @@ impl AutoRegister {
                 Err(error)
                     if error.reason() == Reason::AlreadyExists && self.removed_damaged(name).await? =>
                 {
-                    tracing::warn!(name, "a damaged APIService of what is served here is made anew");
+                    tracing::warn!(name, "a damaged APIService of a local group version is recreated");
                     write::create(&call, object.clone()).await.map(|_| ())
                 }
                 done => done.map(|_| ()),
             },
-            Step::Mend(spec) => {
+            Step::Repair(spec) => {
                 let rules = UpdateRules {
                     retry: true,
                     ..UpdateRules::default()
@@ -273,7 +273,7 @@ impl<'a> Plan<'a> {
             Some(desired) if !desired.custom && self.reconciled.contains(name) => None,
             Some(desired) => {
                 let spec = spec_of(desired);
-                (object.get("spec") != Some(&spec)).then_some(Step::Mend(spec))
+                (object.get("spec") != Some(&spec)).then_some(Step::Repair(spec))
             }
         };
         step.or_else(confirm)
@@ -351,7 +351,7 @@ mod tests {
             .iter()
             .map(|(name, step)| match step {
                 Step::Create(object) => format!("create {name} {}", object["spec"]["groupPriorityMinimum"]),
-                Step::Mend(spec) => format!("mend {name} {}", spec["versionPriority"]),
+                Step::Repair(spec) => format!("repair {name} {}", spec["versionPriority"]),
                 Step::Delete(uid) => format!("delete {name} {uid}"),
                 Step::Confirm => format!("confirm {name}"),
             })
@@ -372,7 +372,7 @@ mod tests {
             &apps,
             vec![live("v1.apps", "onstart", edited.clone())],
             &[],
-            &["mend v1.apps 15"],
+            &["repair v1.apps 15"],
         );
         check(
             &apps,
@@ -391,7 +391,7 @@ mod tests {
             &custom,
             vec![live("v1.a.io", "true", edited.clone())],
             &["x"],
-            &["mend v1.a.io 100"],
+            &["repair v1.a.io 100"],
         );
         check(&custom, vec![live("v1.a.io", "", edited)], &["x"], &[]);
 

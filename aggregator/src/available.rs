@@ -145,7 +145,7 @@ impl Watch {
             if let Some(store) = store {
                 self.follow_store(store, slices).await;
             }
-            // The store is not there or its cache starts anew.
+            // The store is not there or its cache restarts.
             tokio::time::sleep(Duration::from_millis(200)).await;
             self.look(|_| true).await;
         }
@@ -179,7 +179,7 @@ impl Watch {
         }
     }
 
-    /// Resolves and checks the backends of these specs anew.
+    /// Resolves and checks the backends of these specs again.
     async fn look(&self, which: impl Fn(&RemoteSpec) -> bool) {
         let backends: Vec<Arc<Backend>> = {
             let watched = self.watched.lock();

@@ -57,7 +57,7 @@ pub(crate) struct Backend {
     pub(crate) openapi: ArcSwapOption<Kept<bytes::Bytes>>,
     /// Its part of the OpenAPI document of everything, likewise.
     pub(crate) swagger: ArcSwapOption<Kept<SwaggerPart>>,
-    /// Its documents are fetched anew when this is set.
+    /// Its documents are fetched again when this is set.
     pub(crate) outdated: AtomicBool,
     /// Its documents should be fetched now.
     pub(crate) learn: Notify,

@@ -28,7 +28,7 @@ use crate::published::Published;
 use crate::resolve::Resolver;
 use crate::transport::ProxyKey;
 
-/// How long to wait before something that failed is tried anew.
+/// How long to wait before something that failed is retried.
 const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 /// The status of writes that a store has no room for.
 const INSUFFICIENT_STORAGE: u16 = 507;

@@ -1,7 +1,7 @@
 //! Encryption at rest as `--encryption-provider-config` has it: which resources' values are stored how, read again when the file
 //! changes. Mirrors upstream's `server/options/encryptionconfig`; the transformers are [`storage::encryption`].
 //!
-//! A store takes its transformer anew for each value, so that a changed file counts for the next read and write. A file that
+//! A store looks up its transformer for each value, so that a changed file counts for the next read and write. A file that
 //! does not hold is logged and counted, and the one before stays in force.
 
 mod config;
@@ -114,7 +114,7 @@ impl Encryption {
         match &outcome {
             Ok(true) => {
                 self.figures.reloaded(true);
-                tracing::info!("the encryption configuration was read anew");
+                tracing::info!("the encryption configuration was reloaded");
             }
             Ok(false) => {}
             Err(error) => {

@@ -1,7 +1,7 @@
 //! The server's own certificates and keys, for when the operator brings none.
 //!
 //! A [`Pki`] is made on first start, kept in a directory of files that only the owner may read, and reused; what nears its end
-//! or no longer fits (other names, another authority) is issued anew. For tests and embedding there is one in memory. Files
+//! or no longer fits (other names, another authority) is reissued. For tests and embedding there is one in memory. Files
 //! that the operator names are read by the TLS and authentication modules, not here.
 
 mod authority;
@@ -38,7 +38,7 @@ pub enum PkiError {
         source: io::Error,
     },
     /// A file's content is not what it should be.
-    #[error("`{}` {problem}; mend it, or remove it to have a new one made", path.display())]
+    #[error("`{}` {problem}; repair it, or remove it to have a new one made", path.display())]
     Content {
         /// The file.
         path: PathBuf,

@@ -86,7 +86,7 @@ impl Reload {
             match (one.apply)() {
                 Ok(()) => {
                     *one.seen.lock() = now;
-                    tracing::info!(files = one.name, "files were read anew");
+                    tracing::info!(files = one.name, "files were reloaded");
                     taken.push(one.name);
                 }
                 Err(error) => tracing::error!(files = one.name, %error, "changed files cannot be used"),

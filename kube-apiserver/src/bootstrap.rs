@@ -175,7 +175,7 @@ async fn ensure(
     let call = WriteCall::internal(&registered.resource, authorized, none, namespace);
     let found = match registered.store.as_system().find_once(namespace, name).await {
         // It is an error for clients that need this object, and no reason not to start. Its content is unknown, so it is not made
-        // anew either: after it has been removed, the next start writes it as for a new cluster.
+        // again either: after it has been removed, the next start writes it as for a new cluster.
         Err(error) if registered.store.as_system().is_damaged(namespace, name).await? => {
             tracing::error!(resource.gvr = %wanted.resource, object.namespace = namespace, object.name = name, %error, "an object that a cluster begins with is damaged, and is left as it is");
             return Ok(());

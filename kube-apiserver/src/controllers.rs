@@ -25,7 +25,7 @@ mod service_accounts;
 mod storage_migration;
 mod trust;
 
-/// How long a controller rests after a failure before it begins anew.
+/// How long a controller rests after a failure before it begins again.
 const REST: Duration = Duration::from_secs(1);
 
 /// A controller, ready to be spawned. Ends only when dropped.

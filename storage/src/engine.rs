@@ -159,7 +159,7 @@ pub trait WatchSink: Send + Sync {
     fn events(&self, revision: Revision, events: &[Event]);
     /// Nothing else has happened under the prefix up to this revision.
     fn progress(&self, revision: Revision);
-    /// The watch is over; nothing follows. The watcher has to start anew.
+    /// The watch is over; nothing follows. The watcher has to start over.
     fn closed(&self, error: StorageError);
 }
 

@@ -57,7 +57,7 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// The largest value taken.
     pub max_value_bytes: usize,
-    /// Begins anew where a store was and is not any more. Without it such a directory is refused with
+    /// Begins again where a store was and is not any more. Without it such a directory is refused with
     /// [`Gone`](crate::StorageError::Gone): what lost its disk must not come up as an empty cluster.
     pub allow_empty: bool,
 }

@@ -179,7 +179,7 @@ pub(crate) fn is_unambiguous(path: &str) -> bool {
             .all(|segment| !segment.is_empty())
 }
 
-/// Path and query as they are passed on: what was decided on, encoded anew, the query sorted by key.
+/// Path and query as they are passed on: what was decided on, encoded again, the query sorted by key.
 pub(crate) fn location(path: &str, query: Option<&str>) -> String {
     let mut out = utf8_percent_encode(path, PATH).to_string();
     let query = encode_query(query.unwrap_or_default());

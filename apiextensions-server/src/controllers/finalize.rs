@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between attempts after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where the end of a CRD stands. Each step is entered once the one before it holds, and any failure begins anew.
+/// Where the end of a CRD stands. Each step is entered once the one before it holds, and any failure begins again.
 enum Step {
     /// It is gone, or another CRD has its name.
     Gone,
@@ -151,7 +151,7 @@ async fn delete_instances(server: &ApiExtensions, definition: &Definition) -> Re
                 .await
                 .map_err(|error| failed("could not issue all deletes", &error))?;
             if feed.next(&mut events).await.is_err() {
-                // The cache started anew: from the beginning.
+                // The cache restarted: from the beginning.
                 return Err(failed(
                     "could not list instances",
                     &"the watch cache was restarted",

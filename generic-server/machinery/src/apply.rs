@@ -369,7 +369,7 @@ impl<'a> Tracking<'_, 'a> {
     }
 }
 
-/// Drops entries of versions that are gone, and mends those written before the schema changed.
+/// Drops entries of versions that are gone, and repairs those written before the schema changed.
 fn reconcile(entries: &mut Vec<Entry<'_>>, versions: &dyn Versions) {
     entries.retain_mut(|entry| match versions.schema(&entry.api_version) {
         Some(schema) => {

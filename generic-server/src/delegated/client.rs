@@ -81,7 +81,7 @@ impl KubeClient {
     /// When the server cannot be asked or does not let this server watch.
     pub async fn wait_for_change(&self, path: &str) -> Result<(), ClientError> {
         let mut response = self.download(path).await?;
-        // The first event is enough: waiters read the object anew. A dead connection is found by its pings.
+        // The first event is enough: waiters read the object again. A dead connection is found by its pings.
         while let Some(bytes) = response.chunk().await.map_err(unreachable)? {
             if !bytes.is_empty() {
                 break;

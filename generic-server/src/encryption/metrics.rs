@@ -97,13 +97,13 @@ impl Collect for Encryption {
             out,
             name,
             "counter",
-            "Times that the changed encryption configuration was read anew.",
+            "Reloads of the changed encryption configuration.",
         );
         for (status, (count, _)) in statuses {
             sample(out, name, &[("status", status)], count);
         }
         let name = "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds";
-        family(out, name, "gauge", "When it was last read anew.");
+        family(out, name, "gauge", "Time of the last reload.");
         for (status, (_, last)) in statuses.into_iter().filter(|(_, (count, _))| *count > 0) {
             sample(out, name, &[("status", status)], last);
         }

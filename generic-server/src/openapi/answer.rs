@@ -53,7 +53,7 @@ impl OpenApi {
             Some(0) => Form::Json,
             Some(_) => Form::Protobuf,
         };
-        // These documents are large: joining them anew and compressing them takes long.
+        // These documents are large: joining them again and compressing them takes long.
         cpu::pause(cpu::Lane::Answers).await;
         let found = match below {
             None => self.v2(form).await,

@@ -1,6 +1,6 @@
 //! The document of everything (v2): parts, one per group version, joined.
 //!
-//! A part is kept as text, member by member, until its hash changes: a new CRD makes its own part anew and the join is a
+//! A part is kept as text, member by member, until its hash changes: a new CRD makes its own part again and the join is a
 //! concatenation. After a join the parts' texts are slices of the joined one, so that there is one copy.
 
 use std::collections::{BTreeMap, BTreeSet};

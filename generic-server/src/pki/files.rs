@@ -12,7 +12,7 @@ use x509_parser::prelude::X509Certificate;
 use super::authority::{Authority, Issued, generate_key, public_key};
 use super::{Pki, PkiError, ServingNames, certificates};
 
-/// The remaining validity below which a certificate is issued anew.
+/// The remaining validity below which a certificate is reissued.
 const RENEW_BEFORE: Duration = Duration::days(30);
 
 pub(super) fn open(directory: &Path, names: &ServingNames) -> Result<Pki, PkiError> {
@@ -69,7 +69,7 @@ fn authority(
             pair.certified_key()
                 .map_err(|e| content(format!("does not fit its key ({e})")))?;
             if holds == Holds::NotYet {
-                tracing::warn!(path = %certificate_path.display(), "a certificate authority is not valid yet: the clock was ahead when it was made; it is certified anew");
+                tracing::warn!(path = %certificate_path.display(), "a certificate authority is not valid yet: the clock was ahead when it was made; it is given a new certificate");
                 let ends = validity(&pair.certificate)
                     .and_then(|(_, to)| OffsetDateTime::from_unix_timestamp(to).ok());
                 let ends = ends.ok_or_else(|| content("holds no certificate".into()))?;
@@ -80,7 +80,7 @@ fn authority(
             return Authority::load(&pair.certificate, &pair.key)
                 .map_err(|e| content(format!("is unusable ({e})")));
         }
-        tracing::warn!(path = %certificate_path.display(), "a certificate authority nears its end and is made anew");
+        tracing::warn!(path = %certificate_path.display(), "a certificate authority is about to expire and is renewed");
     }
     let made = Authority::generate_at(now, common_name)?;
     // The key first: a certificate is only there when its key is.
@@ -104,7 +104,7 @@ fn issued(
         if pair.certified_key().is_ok() && fits(now, &pair.certificate, by, names) {
             return Ok(pair);
         }
-        tracing::info!(path = %certificate_path.display(), "a certificate is issued anew");
+        tracing::info!(path = %certificate_path.display(), "a certificate is reissued");
     }
     let made = make()?;
     write(&key_path, made.key.as_bytes())?;
@@ -360,8 +360,8 @@ mod tests {
 
         // A pair that does not fit (a crash between two files) is replaced.
         fs::copy(path.join("sa.key"), path.join("admin.key")).unwrap();
-        let mended = open(&path, &names("b.example")).unwrap();
-        mended.admin.certified_key().unwrap();
+        let repaired = open(&path, &names("b.example")).unwrap();
+        repaired.admin.certified_key().unwrap();
     }
 
     /// The seconds from and to which what is in a directory is valid, but for keys: every certificate, by name.
@@ -394,7 +394,7 @@ mod tests {
         assert!(fits(at(400), &ahead.admin.certificate, &corrected.ca, None));
         assert_eq!(ahead.service_account_key, corrected.service_account_key);
 
-        // Back by less than a day: nothing is made anew, and all of it is valid.
+        // Back by less than a day: nothing is recreated, and all of it is valid.
         let hours = now - Duration::hours(23);
         let back = open_at(hours, dir.path(), &names).unwrap();
         assert_eq!(back.admin.certificate, corrected.admin.certificate);

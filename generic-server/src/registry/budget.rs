@@ -248,7 +248,7 @@ impl Collect for Budget {
             ),
             (
                 "apiserver_watch_cache_rebuilds_total",
-                "Past states that were made again, of recent events or by reading the store.",
+                "Past states that were recreated, of recent events or by reading the store.",
                 "source",
                 [("events", &self.undone), ("store", &self.read)],
             ),

@@ -134,7 +134,7 @@ impl fmt::Debug for ObjectCache {
 
 impl ObjectCache {
     /// Reads all objects under the config's prefix and follows the engine from there on. When the engine ends the watch later,
-    /// the cache starts anew by itself; until then reads answer as old as it is (consistent ones wait or fail).
+    /// the cache restarts by itself; until then reads answer as old as it is (consistent ones wait or fail).
     pub async fn start(
         engine: Arc<dyn Store>,
         config: &StoreConfig,

@@ -22,7 +22,7 @@ pub struct Reflector {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing was read, or the feed ended (the follower was too slow, or the cache started anew): the next step lists.
+    /// Nothing was read, or the feed ended (the follower was too slow, or the cache restarted): the next step lists.
     /// To `Watching` with [`Event::Listed`]; to `Resting` with [`Event::Failed`] when the store cannot be read.
     Listing,
     /// Everything up to the feed's revision was delivered: the next step waits for changes. When the feed ends, to `Listing`, or to

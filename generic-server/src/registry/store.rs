@@ -245,7 +245,7 @@ impl ObjectStore {
         }
     }
 
-    /// An object of a snapshot by its key. One that could not be read is looked at anew.
+    /// An object of a snapshot by its key. One that could not be read is read again.
     pub(super) async fn look_up(
         &self,
         snapshot: &Snapshot,
@@ -320,7 +320,7 @@ impl ObjectStore {
         match self.engine.commit(txn).await.map_err(failed)? {
             Outcome::Committed(_) => Ok(true),
             Outcome::Conflict { current: None, .. } => Ok(false),
-            // Somebody has stored it anew: it may be a sound object now.
+            // Somebody has stored it again: it may be a sound object now.
             Outcome::Conflict { .. } => Err(ApiError::modified(&self.config.resource, key)),
         }
     }

@@ -88,7 +88,7 @@ impl<'a> View<'a> {
         self.0.get(namespace, name).await
     }
 
-    /// An object of a snapshot by its key. One that could not be read is looked at anew.
+    /// An object of a snapshot by its key. One that could not be read is read again.
     pub(crate) async fn look_up(
         self,
         snapshot: &Snapshot,
@@ -98,7 +98,7 @@ impl<'a> View<'a> {
         self.0.look_up(snapshot, key, verb).await
     }
 
-    /// The error of a list for objects that cannot be read, when there are any among these. They are looked at anew first; `None`
+    /// The error of a list for objects that cannot be read, when there are any among these. They are read again first; `None`
     /// when they can be read now, and the caller takes a newer snapshot.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
     /// Removes an object if it [is damaged](View::is_damaged), for callers that can make it again. True when it was there.
     ///
     /// # Errors
-    /// When the engine does not answer, and 409 when somebody has stored it anew meanwhile.
+    /// When the engine does not answer, and 409 when somebody has stored it again meanwhile.
     pub async fn remove_damaged(self, namespace: &str, name: &str) -> Result<bool, ApiError> {
         self.0.remove_damaged(namespace, name).await
     }

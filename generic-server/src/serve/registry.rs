@@ -2,7 +2,7 @@
 //!
 //! Requests do not come by here: a connection's place in the order is looked at only when one has to be closed. The recorded
 //! moment of a connection is never later than the moment since which it is idle, so the first one whose record is exact is the
-//! one that is idle longest; those that are not are recorded anew and pass behind.
+//! one that is idle longest; those that are not are recorded again and pass behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

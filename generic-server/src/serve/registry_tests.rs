@@ -122,7 +122,7 @@ async fn places_come_back() {
     assert_eq!(registry.metrics.open.load(Ordering::Relaxed), 0);
 }
 
-/// Looking for room passes each busy connection once: it is recorded anew behind all that are idle now.
+/// Looking for room passes each busy connection once: it is recorded again behind all that are idle now.
 #[tokio::test(start_paused = true)]
 async fn busy_connections_are_passed_once() {
     let registry = registry(1001, 10);

@@ -10,7 +10,7 @@ use crate::cpu;
 use crate::registry::store::Written;
 use crate::registry::strategy::Finisher;
 
-/// How often a generated name that is taken is generated anew.
+/// How often a generated name that is taken is generated again.
 const GENERATE_ATTEMPTS: usize = 8;
 /// Letters of generated names: no vowels, so no words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

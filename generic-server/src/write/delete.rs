@@ -18,7 +18,7 @@ const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// The field of the options that asks for an object to be deleted that cannot be read.
 pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-/// How often a lost race is tried anew.
+/// How often a lost race is retried.
 const ATTEMPTS: usize = 64;
 
 /// The options of a deletion (`metav1.DeleteOptions`).

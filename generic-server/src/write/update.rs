@@ -13,7 +13,7 @@ use crate::registry::cache::Entry;
 use crate::registry::store::Written;
 use crate::registry::strategy::Strategy;
 
-/// How often a write that names no resourceVersion is tried anew after a lost race. Upstream's storage tries without end;
+/// How often a write that names no resourceVersion is retried after a lost race. Upstream's storage tries without end;
 /// a bound turns a livelock into an answer.
 const ATTEMPTS: usize = 64;
 
@@ -220,7 +220,7 @@ async fn change(
             }
             Ok(Step::Done(Stored::Value(removed)))
         }
-        // The client named the version it changed: it has to look again. Else the change is made anew on what is there now.
+        // The client named the version it changed: it has to look again. Else the change is recreated on what is there now.
         Written::Lost(_) if sent != 0 && !rules.retry => Err(ApiError::modified(&resource, name)),
         Written::Lost(newest) => Ok(Step::Lost(newest)),
     }

@@ -1,4 +1,4 @@
-//! Every namespace has a service account `default` and a config map `kube-root-ca.crt`, made again when they are deleted.
+//! Every namespace has a service account `default` and a config map `kube-root-ca.crt`, recreated when deleted.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ impl Quarrel {
         tracing::error!(
             namespace,
             object = name,
-            "another server keeps writing something else: a replica with other certificates? This one leaves it at that until it is started anew; give all replicas the same files, or none"
+            "another server keeps writing something else: a replica with other certificates? This one leaves it at that until it is restarted; give all replicas the same files, or none"
         );
         true
     }

@@ -323,7 +323,7 @@ impl Migrator {
             entry.name()
         );
         let object = entry.value();
-        // With both of them an object that was written, deleted or made anew is left alone: it is stored as it should be.
+        // With both of them an object that was written, deleted or recreated is left alone: it is stored as it should be.
         let body = json!({"apiVersion": api_version, "kind": kind,
             "metadata": {"uid": meta::uid(&object), "resourceVersion": entry.revision.to_string()}});
         let request = http::Request::patch(&path)

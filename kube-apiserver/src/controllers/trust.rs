@@ -58,14 +58,14 @@ pub(super) async fn run(
             () = tokio::time::sleep(EVERY) => {}
         }
         changes.clear();
-        while let Err(error) = mend(&client, &wanted).await {
+        while let Err(error) = restore(&client, &wanted).await {
             warn!(error = error.message(), "cannot publish the trusted authorities");
             tokio::time::sleep(REST).await;
         }
     }
 }
 
-async fn mend(client: &Client, wanted: &Value) -> Result<(), ApiError> {
+async fn restore(client: &Client, wanted: &Value) -> Result<(), ApiError> {
     let (namespace, name) = (meta::namespace(wanted), meta::name(wanted));
     let Some(live) = client.find(MAPS, namespace, name).await? else {
         return client.create(MAPS, namespace, wanted.clone()).await.map(|_| ());

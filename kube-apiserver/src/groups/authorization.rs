@@ -128,7 +128,7 @@ impl Review {
         if !rules.evaluation_error.is_empty() {
             status.put("evaluationError", rules.evaluation_error);
         }
-        // The answer is made anew: nothing of what was posted is in it.
+        // The answer is recreated: nothing of what was posted is in it.
         object.put("metadata", json!({}));
         object.put("spec", json!({}));
         object.put("status", status);

@@ -148,7 +148,7 @@ pub async fn check_binding(
     let index = rbac.index();
     let Some(rules) = index.rules_of(role_kind, role, namespace) else {
         return Err(if known {
-            // Upstream's store names the resource of the request, not the requested object's.
+            // Upstream's store names the resource of the request, not the role's.
             let info = authorized.info();
             ApiError::not_found(&GroupResource::new(&info.group, &info.resource), role)
         } else {

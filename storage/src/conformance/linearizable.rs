@@ -330,7 +330,7 @@ mod tests {
         check(&[made, change, other(Outcome::Refused)], true);
         check(&[made, change, other(at(7))], false);
         check(&[made, write(3, 4, Some(1), Some(2), Outcome::Refused)], false);
-        // Deleted and made anew.
+        // Deleted and recreated.
         let gone = write(3, 4, Some(1), None, DONE);
         check(
             &[made, gone, read(5, 6, None), write(7, 8, None, Some(2), at(9))],

@@ -343,7 +343,7 @@ async fn a_watch_that_is_up_to_date_does_not_hold_up_others() {
     // Nothing is written any more.
     assert_eq!(s.store.fresh_for(&s.key("quiet/")).await.unwrap(), newest);
     behind.reach(newest).await;
-    // Nor after both have been made anew, one of them where it was left.
+    // Nor after both have been recreated, one of them where it was left.
     let later = s.write("busy/a", "y").await;
     ahead.reach(later).await;
     cluster.kill(0);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_repaired_versions_are_trusted() {
+    fn only_fixed_versions_are_trusted() {
         #[track_caller]
         fn check(version: &str, expected: bool) {
             assert_eq!(orders_progress(version), expected, "{version}");

@@ -69,10 +69,10 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Closes the store and opens it anew after a batch for which there was no room. Then the batch is there whole or not at all.
+    /// Closes the store and reopens it after a batch for which there was no room. Then the batch is there whole or not at all.
     fn reopen(&mut self) -> Result<(), StorageError> {
         Err(StorageError::Engine {
-            message: format!("a store of the engine `{}` has to be opened anew", self.name()),
+            message: format!("a store of the engine `{}` has to be reopened", self.name()),
             source: None,
         })
     }

@@ -108,7 +108,7 @@ impl RedbKv {
 
     fn db(&self) -> Result<&Database, StorageError> {
         self.db.as_ref().ok_or_else(|| StorageError::Unavailable {
-            message: "the store could not be opened anew after there was no room".into(),
+            message: "the store could not be reopened after there was no room".into(),
             source: None,
         })
     }

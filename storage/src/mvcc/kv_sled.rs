@@ -3,7 +3,7 @@
 //! sled's own `flush` issues `sync_file_range`, which reaches neither the device's cache nor the file's metadata: an
 //! acknowledged write could go with the power. So after each flush this adapter calls `fdatasync` on sled's log file
 //! itself. A value past sled's blob threshold goes to a file of its own that is never synced at all, and that is a whole node of
-//! its tree when it is written anew; [`CHUNK_LEN`] keeps nodes below it.
+//! its tree when it is rewritten; [`CHUNK_LEN`] keeps nodes below it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

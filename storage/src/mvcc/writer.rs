@@ -285,7 +285,7 @@ impl Writer {
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "the store cannot be opened anew"
+                        "the store cannot be reopened"
                     );
                     self.fail(StorageError::NoSpace(why), answers);
                     return;

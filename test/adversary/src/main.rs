@@ -18,7 +18,7 @@ struct Arguments {
     /// The process of that server, for its memory.
     #[arg(long)]
     pid: Option<u32>,
-    /// The program of the server: it is started, and anew after each attack that it did not hold against. Attacks about start-up and flags
+    /// The program of the server: it is started, and again after each attack that it did not hold against. Attacks about start-up and flags
     /// need it.
     #[arg(long)]
     binary: Option<PathBuf>,

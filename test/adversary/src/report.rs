@@ -32,7 +32,7 @@ impl Plan {
 }
 
 /// Plays attacks one after another, those that mostly wait beside each other, and hands each line to `said`. A server that was started
-/// here is started anew where an attack broke it.
+/// here is restarted where an attack broke it.
 ///
 /// # Errors
 /// When there is no server to attack.

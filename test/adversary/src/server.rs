@@ -72,7 +72,7 @@ impl Server {
         self.directory.path()
     }
 
-    /// Ends it at once and starts it anew with the same directory and port; does not wait until it is ready.
+    /// Ends it at once and starts it again with the same directory and port; does not wait until it is ready.
     ///
     /// # Errors
     /// When the program cannot be started.

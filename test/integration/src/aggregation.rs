@@ -322,7 +322,7 @@ async fn what_is_served_here_is_registered() {
         "onstart"
     );
     client.delete(&apps).await.expect(200);
-    eventually("it is made anew", || async {
+    eventually("it is recreated", || async {
         let now = client.get(&apps).await;
         (now.status == 200 && now.json["metadata"]["uid"] != before["metadata"]["uid"]).then_some(())
     })

@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Plugin {
-    /// Listens on a socket, whose file is made anew. `key` is the id of the key that is written with.
+    /// Listens on a socket, whose file is recreated. `key` is the id of the key that is written with.
     ///
     /// # Errors
     /// When it cannot listen there.

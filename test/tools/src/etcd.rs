@@ -72,7 +72,7 @@ impl Cluster {
         self.members[n].kill();
     }
 
-    /// Starts a member that was killed anew on its data. Does not wait for it.
+    /// Restarts a killed member on its data. Does not wait for it.
     pub fn start_member(&mut self, n: usize) {
         self.kill(n);
         let initial = self.members.iter();
@@ -140,7 +140,7 @@ impl Etcd {
         self.0.kill(0);
     }
 
-    /// Starts it anew on the same data.
+    /// Restarts it on the same data.
     pub async fn run(&mut self) {
         self.0.start_member(0);
         self.0.member_listens(0).await;

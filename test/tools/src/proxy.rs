@@ -47,7 +47,7 @@ impl Proxy {
     }
 
     /// Everything passes again, what has waited first.
-    pub fn mend(&self) {
+    pub fn heal(&self) {
         self.open.send_replace(true);
     }
 }

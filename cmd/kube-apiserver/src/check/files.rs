@@ -75,12 +75,12 @@ fn own_certificates(directory: &Path, found: &mut Found) {
             continue;
         }
         let place = files.certificate.display().to_string();
-        // A start issues the others anew.
+        // A start issues the others again.
         let authority = matches!(name, "ca" | "front-proxy-ca");
         match keys::named_key(&place, &files) {
             Ok(_) => validity(&place, &files.certificate, found),
             Err(error) if authority => found.fault(error.to_string()),
-            Err(error) => found.tell(format!("{error}; it will be issued anew")),
+            Err(error) => found.tell(format!("{error}; it will be reissued")),
         }
     }
 }

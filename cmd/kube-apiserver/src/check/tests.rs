@@ -71,8 +71,8 @@ async fn a_sound_store_is_told_of() {
         ("/registry/configmaps/a/yaml", b"kind: ConfigMap\n"),
         ("/registry/secrets/a/sealed", b"k8s:enc:aescbc:v1:key:\xff\xff"),
         // Superseded: what it was does not count.
-        ("/registry/configmaps/a/mended", b"\xff\xff"),
-        ("/registry/configmaps/a/mended", &map("mended", "x")),
+        ("/registry/configmaps/a/repaired", b"\xff\xff"),
+        ("/registry/configmaps/a/repaired", &map("repaired", "x")),
     ];
     store(dir.path(), &values).await;
     let report = check(options(dir.path())).await.expect("nothing is wrong");

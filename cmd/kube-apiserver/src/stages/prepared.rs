@@ -20,7 +20,7 @@ use super::servers::Servers;
 use crate::{ControlPlane, StartError, local_url, replicas};
 
 /// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and
-/// an administrator has to get in to mend the configuration.
+/// an administrator needs access to repair the configuration.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Resources that the start itself reads: it waits until their keys can be had.

@@ -84,7 +84,7 @@ async fn what_is_backed_up_is_restored() {
     for (name, object) in &restored {
         assert_eq!(after.get(name), Some(object));
     }
-    // A client that watched before has to list anew: revisions went far past those of the backup.
+    // A client that watched before has to list again: revisions went far past those of the backup.
     let mut watch = client
         .watch(&format!("{MAPS}?watch=1&resourceVersion={version}"))
         .await;

@@ -195,7 +195,7 @@ pub(super) fn encode(mut entries: Vec<Entry<'_>>) -> Option<Value> {
     Some(Value::Array(entries.iter().map(Entry::to_value).collect()))
 }
 
-/// The new list in order, without writing anew what is unchanged.
+/// The new list in order, without rewriting what is unchanged.
 pub(super) fn parts(mut entries: Vec<Entry<'_>>) -> Vec<Part> {
     sort(&mut entries);
     let part = |entry: &Entry<'_>| match entry.source {

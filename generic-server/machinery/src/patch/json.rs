@@ -292,7 +292,7 @@ impl Patcher {
         }
     }
 
-    /// Keeps the bound on depth after a value was put at `path`; measures anew only when the bound is reached.
+    /// Keeps the bound on depth after a value was put at `path`; measures again only when the bound is reached.
     fn deepened(&mut self, path: &str, value: usize) -> Result<(), String> {
         let place = path.bytes().filter(|b| *b == b'/').count();
         self.depth = self.depth.max(place + value);

@@ -458,7 +458,7 @@ fn special_elements(mut original: List, patch: List, key: &str) -> Result<(List,
     })
 }
 
-/// Removes repeated scalars. Upstream fills the gap with the last item; the order is mended afterwards.
+/// Removes repeated scalars. Upstream fills the gap with the last item; the order is restored afterwards.
 fn deduplicated(mut list: List) -> List {
     let mut i = 0;
     let mut seen = std::collections::HashSet::new();

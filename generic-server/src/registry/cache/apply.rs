@@ -10,18 +10,18 @@ use storage::{Event, EventKind, Revision, StorageError, WatchHandle, WatchSink};
 use super::prepare::Expected;
 use super::{Change, ChangeKind, Entry, ObjectCache, Prepared, Snapshot, ValueError};
 
-/// Events that wait for a key at most; with more of them the cache starts anew.
+/// Events that wait for a key at most; with more of them the cache restarts.
 const WAITING_BYTES: usize = 64 << 20;
 const WAITING_BATCHES: usize = 100_000;
 
 /// The task that delivers events into the cache.
 #[derive(Default)]
 pub(super) struct Feeding {
-    /// Rises when the cache starts anew: what an earlier watch still delivers does not count.
+    /// Rises when the cache restarts: what an earlier watch still delivers does not count.
     pub(super) life: u64,
-    /// It starts anew now.
+    /// It restarts now.
     pub(super) restarting: bool,
-    /// Ends the engine's watch when the cache is dropped or starts anew.
+    /// Ends the engine's watch when the cache is dropped or restarts.
     pub(super) handle: Option<WatchHandle>,
     /// Events that wait for a key that is being fetched, and those behind them.
     pub(super) waiting: Option<Waiting>,
@@ -169,7 +169,7 @@ impl ObjectCache {
         let first = self.ring.push(&changes);
         self.interests.offer(first, &changes);
         if untold {
-            // Watchers list anew.
+            // Watchers list again.
             self.ring.reset(revision);
             self.interests.wake_all();
         }
@@ -275,7 +275,7 @@ impl WatchSink for Sink {
         if cache.feeding.lock().life != self.life {
             return;
         }
-        tracing::info!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache starts anew");
+        tracing::info!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache restarts");
         cache.start_anew();
     }
 }

@@ -23,7 +23,7 @@ const REPLAY_BYTES: usize = 64 << 20;
 /// How long an engine may take to hand out its past.
 const REPLAY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The feed is over: the watcher was too slow, or the cache has started anew. It has to list again.
+/// The feed is over: the watcher was too slow, or the cache has restarted. It has to list again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedEnd;
 

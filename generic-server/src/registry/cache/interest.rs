@@ -134,7 +134,7 @@ impl Interests {
         }
     }
 
-    /// Wakes everybody: the cache has started anew.
+    /// Wakes everybody: the cache has restarted.
     pub(super) fn wake_all(&self) {
         let bells: Vec<Arc<Bell>> = self
             .0

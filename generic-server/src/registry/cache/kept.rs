@@ -154,7 +154,7 @@ impl Kept {
         !states.is_empty()
     }
 
-    /// The newest state has been read anew: what the newest kept one shares with it is to be found out.
+    /// The newest state has been read again: what the newest kept one shares with it is to be found out.
     pub(super) fn rebase(&self, newest: &ArcSwap<Snapshot>) {
         let mut states = self.states.lock();
         let top = states.keys().next_back().copied();
@@ -196,7 +196,7 @@ impl Kept {
         states.iter().map(gain).collect()
     }
 
-    /// Finds out anew what snapshots are to be charged with.
+    /// Recomputes what each snapshot is charged with.
     fn charge(
         &self,
         states: &mut MutexGuard<'_, States>,

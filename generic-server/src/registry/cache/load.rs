@@ -1,4 +1,4 @@
-//! How the cache is filled: at first use, and anew whenever the engine has ended its watch.
+//! How the cache is filled: at first use, and again whenever the engine has ended its watch.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -149,7 +149,7 @@ impl ObjectCache {
         Ok(())
     }
 
-    /// After the engine has ended the watch: starts anew, however long that takes.
+    /// After the engine has ended the watch: restarts, however long that takes.
     async fn restart(cache: Weak<Self>) {
         let mut pause = Duration::from_millis(100);
         loop {

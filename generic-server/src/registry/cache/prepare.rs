@@ -1,7 +1,7 @@
 //! From an object to its stored bytes, and from stored bytes to what the cache keeps.
 //!
 //! Objects written by this process are laid out once, by [`Prepared::from_value`], and never read back. What others wrote is
-//! scanned once, without building a tree, and only laid out anew when it does not begin as entries have to.
+//! scanned once, without building a tree, and only laid out again when it does not begin as entries have to.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -35,7 +35,7 @@ struct Slot {
 
 #[derive(Debug)]
 struct State {
-    /// Rises when the cache starts anew: positions of an earlier life are void.
+    /// Rises when the cache restarts: positions of an earlier life are void.
     life: u64,
     /// Nothing will follow: readers end when they have read all.
     closed: bool,
@@ -133,7 +133,7 @@ pub(super) struct Position {
     pub(super) next: u64,
 }
 
-/// The reader's position is no longer there: it was too slow, or the cache has started anew.
+/// The reader's position is no longer there: it was too slow, or the cache has restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overrun;
 

@@ -557,7 +557,7 @@ async fn recent_events_of_large_objects_are_bounded_by_their_bytes() {
     let mut feed = cache.feed(from, Interest::All).await.expect("the log has it");
     feed.drain(&mut out).expect("nothing is overrun");
     assert_eq!(out.len(), 60);
-    // A frame that is no longer kept is made anew for each that asks.
+    // A frame that is no longer kept is recreated for each that asks.
     let asked = std::cell::Cell::new(0);
     let encode = || {
         asked.set(asked.get() + 1);

@@ -84,7 +84,7 @@ impl ObjectCache {
     }
 
     /// Looks at an object's stored value once more: the key that it needs may be there by now. When it can be read, so may others,
-    /// and the cache starts anew.
+    /// and the cache restarts.
     ///
     /// # Errors
     /// Outside, when the engine does not answer; inside, why the object still cannot be read.

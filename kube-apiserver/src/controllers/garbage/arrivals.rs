@@ -32,7 +32,7 @@ struct Seen {
 pub(super) struct Arrived {
     /// Resources that have objects now, and are not followed.
     pub(super) resources: HashSet<GroupResource>,
-    /// The watches have to be begun anew.
+    /// The watches have to be restarted.
     pub(super) ended: bool,
 }
 

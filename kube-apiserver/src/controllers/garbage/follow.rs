@@ -232,7 +232,7 @@ impl Follows {
             }
         }
         for resource in &arrived.resources {
-            // One that leaves at this very moment is followed anew.
+            // One that leaves at this very moment is followed again.
             self.stop(&Source::local(resource));
             self.follow(resource);
         }

@@ -17,7 +17,7 @@ impl VirtualResource for SelfSubjectReview {
 
     async fn create(&self, call: &CreateCall<'_>, review: Value) -> Result<Answer, ApiError> {
         let admitted = call.validate(&review).await?;
-        // The answer is made anew: nothing of what was posted is in it.
+        // The answer is recreated: nothing of what was posted is in it.
         Ok(admitted.created(json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
             "metadata": {"creationTimestamp": Timestamp::now().to_rfc3339()},

@@ -106,7 +106,7 @@ impl Keys {
         state.refused.insert(hash, (now, error));
     }
 
-    /// The plugin is back: what it has refused is asked anew.
+    /// The plugin is back: what it has refused is asked again.
     pub(super) fn forgive(&self) {
         let mut state = self.0.lock();
         state.refused.clear();

@@ -89,7 +89,7 @@ async fn a_store_that_is_cut_off_comes_back_where_it_was() {
             );
             assert!(far.status().await.is_err(), "its health says so");
             assert!(write(&*near, "/cut/near", "x".into()).await.is_ok());
-            proxy.mend();
+            proxy.heal();
             writes_again(&*far, "/cut/far").await;
         }
     };

@@ -165,7 +165,7 @@ mod tests {
             }
         };
         for (index, (offset, len)) in writes.iter().enumerate() {
-            // Opened anew each time, as after a crash.
+            // Reopened each time, as after a crash.
             let file = FilledFile::open(&path).unwrap();
             file.write(*offset, &vec![index as u8 + 1; *len]).unwrap();
             check(&file, index + 1);

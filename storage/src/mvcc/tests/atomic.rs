@@ -213,11 +213,11 @@ async fn a_store_that_is_gone_is_not_begun_anew() {
         }
         gone(engine, dir.path());
 
-        let anew = crate::OpenOptions {
+        let empty = crate::OpenOptions {
             allow_empty: true,
             ..options(engine, dir.path())
         };
-        let store: Arc<dyn Store> = crate::open(anew).unwrap();
+        let store: Arc<dyn Store> = crate::open(empty).unwrap();
         assert_eq!(store.status().await.unwrap().keys, Some(0));
         store.shutdown().await;
         reopen(engine, dir.path()).unwrap().shutdown().await;

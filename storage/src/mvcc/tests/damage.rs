@@ -355,7 +355,7 @@ async fn settings_survive_a_damaged_byte() {
         let refused = open().unwrap_err().to_string();
         assert!(refused.contains("is damaged"), "{refused}");
     }
-    // And they are not made anew for a log that is there.
+    // And they are not recreated for a log that is there.
     let disk = Arc::new(MemoryKv::default());
     version_one(&*disk, 3);
     disk.apply(&[Write::Delete(record::META_FORMAT.to_vec())])

@@ -35,7 +35,7 @@ impl Writer {
         }
     }
 
-    /// There was no room for a batch. An engine that is opened anew has all of it or nothing: says which.
+    /// There was no room for a batch. An engine that is reopened has all of it or nothing: says which.
     pub(super) fn reopen(&self, batch: &[Write]) -> Result<bool, StorageError> {
         let mut kv = self.shared.kv.write();
         let kv = kv.as_mut().ok_or_else(shut_down)?;
@@ -78,7 +78,7 @@ impl Writer {
             error = &error as &dyn std::error::Error,
             "storage write failed, the store takes no more writes"
         );
-        let message = format!("a write to the store failed ({error}), it has to be opened anew");
+        let message = format!("a write to the store failed ({error}), it has to be reopened");
         for answer in answers {
             if let Answer::Commit(_, result) = answer {
                 let wrote = matches!(result, Ok(Outcome::Committed(_)));

@@ -82,8 +82,8 @@ async fn bad_documents_are_named() {
     ];
     let mut running = Vec::new();
     for (group, discovery, openapi, ..) in &cases {
-        let mended = Arc::new(Mutex::new(false));
-        let (group, discovery, openapi, state) = (*group, *discovery, *openapi, mended.clone());
+        let repaired = Arc::new(Mutex::new(false));
+        let (group, discovery, openapi, state) = (*group, *discovery, *openapi, repaired.clone());
         let script: Script = Arc::new(move |path: &str, _: &str| match path {
             path if path == format!("/apis/{group}/v1") && *state.lock() => {
                 answer("200 OK", &resources(group))
@@ -95,7 +95,7 @@ async fn bad_documents_are_named() {
         let backend = Faulty::start(&authority, "docs", script).await;
         let service = api_service(group, "docs", backend.port, Some(&authority.certificate));
         client.post(SERVICES, &service).await.expect(201);
-        running.push((backend, mended));
+        running.push((backend, repaired));
     }
     for (group, _, _, wanted, text) in &cases {
         reason(&client, group, "Passed").await;
@@ -107,9 +107,9 @@ async fn bad_documents_are_named() {
     }
     client.get("/api/v1/namespaces").await.expect(200);
     client.get("/openapi/v2").await.expect(200);
-    // Once it is mended the condition goes, and the documents are published.
-    for (_, mended) in &running {
-        *mended.lock() = true;
+    // Once it is repaired the condition goes, and the documents are published.
+    for (_, repaired) in &running {
+        *repaired.lock() = true;
     }
     for (group, ..) in &cases {
         let service = client.get(&format!("{SERVICES}/v1.{group}")).await.expect(200);

@@ -133,9 +133,9 @@ async fn whom_to_trust_is_kept_current() {
             .unwrap_or_default()
             .to_string()
     };
-    // Deleted it is made anew, edited it is mended, and what others add stays.
+    // It is recreated when deleted, repaired when edited, and entries of others stay.
     client.delete(path).await.expect(200);
-    let again = eventually("it is made anew", || async {
+    let again = eventually("it is recreated", || async {
         let answer = client.get(path).await;
         (answer.status == 200).then_some(answer.json)
     })
@@ -146,13 +146,13 @@ async fn whom_to_trust_is_kept_current() {
         .certificate;
     let edit = json!({"data": {"requestheader-client-ca-file": stranger, "requestheader-allowed-names": "[\"another\"]"}});
     client.patch(path, "merge-patch+json", &edit).await.expect(200);
-    let mended = eventually("it is mended", || async {
+    let repaired = eventually("it is repaired", || async {
         let now = client.get(path).await.expect(200);
         (names(&now).contains(names(&before).trim_matches(['[', ']'])) && names(&now).contains("another"))
             .then_some(now)
     })
     .await;
-    let bundle = mended["data"]["requestheader-client-ca-file"]
+    let bundle = repaired["data"]["requestheader-client-ca-file"]
         .as_str()
         .unwrap_or_default();
     assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 2);
@@ -162,7 +162,7 @@ async fn whom_to_trust_is_kept_current() {
     let extension = site.start(0).await;
     register(&client, &site, extension.address().port()).await;
     client.delete(path).await.expect(200);
-    eventually("it is made anew", || async {
+    eventually("it is recreated", || async {
         (client.get(path).await.status == 200).then_some(())
     })
     .await;

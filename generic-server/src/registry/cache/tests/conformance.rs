@@ -28,7 +28,7 @@ use pull::Pull;
 enum Life {
     /// Nothing: feeds read from the ring and never end by themselves.
     Quiet,
-    /// Its ring keeps few events, and it starts anew after every third commit: feeds end and come back, and are served from the
+    /// Its ring keeps few events, and it restarts after every third commit: feeds end and come back, and are served from the
     /// engine's log, be it that the ring is filled from there (what is missing is less than half of it) or not.
     Hard,
 }
@@ -166,7 +166,7 @@ struct Cached {
 }
 
 impl Cached {
-    /// Not an engine that is elsewhere, nor what is read anew after the acknowledgement.
+    /// Not an engine that is elsewhere, nor what is read again after the acknowledgement.
     fn publishes_before_acknowledging(&self) -> bool {
         self.engine.published().is_some() && self.life == Life::Quiet
     }

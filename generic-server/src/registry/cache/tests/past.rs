@@ -257,11 +257,11 @@ async fn what_no_event_tells_is_read_from_the_store() {
     put(&engine, Some(&cache), &pod("a", "q", "n1")).await;
     let broken = put_raw(&engine, "/registry/pods/a/p", b"not an object").await;
     let after = put(&engine, Some(&cache), &pod("a", "q", "n2")).await;
-    let mended = put(&engine, Some(&cache), &pod("a", "p", "n2")).await;
+    let repaired = put(&engine, Some(&cache), &pod("a", "p", "n2")).await;
     let last = put(&engine, Some(&cache), &pod("a", "p", "n3")).await;
-    assert!(last > mended);
+    assert!(last > repaired);
     for (revision, objects, unreadable, read) in [
-        (mended, 2, 0, 0),
+        (repaired, 2, 0, 0),
         (after, 1, 1, 1),
         (broken, 1, 1, 2),
         (readable, 1, 0, 3),

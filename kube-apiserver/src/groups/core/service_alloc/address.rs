@@ -126,7 +126,7 @@ async fn try_release(client: &Client, ip: IpAddr, owner: &Owner, pending: &Pendi
     delete(client, ip, &found).await
 }
 
-/// Deletes this very object; one that is gone or was made anew is fine.
+/// Deletes this very object; one that is gone or was recreated is fine.
 async fn delete(client: &Client, ip: IpAddr, found: &Value) -> Result<(), ApiError> {
     let options = DeleteOptions {
         preconditions: Preconditions {
