@@ -1,5 +1,5 @@
 //! A remote server behind an APIService, as this process knows it: where it is, how it is talked to, how it has been doing, and
-//! what it last said that it serves.
+//! the documents it last served.
 //!
 //! One per APIService and spec: a changed spec makes a new one, so that nothing of the old address or trust lives on. Shared by
 //! the routing table, the proxy and the availability controller.

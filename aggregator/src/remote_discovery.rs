@@ -77,7 +77,7 @@ pub(crate) async fn get(
     ask_backend(backend, path, &ask).await
 }
 
-/// Asks one of a backend's addresses. What is asked may be asked twice.
+/// Asks one of a backend's addresses. Its requests may be repeated.
 pub(crate) async fn ask_backend(backend: &Arc<Backend>, path: &str, what: &Ask<'_>) -> Result<Answer, Fault> {
     let nowhere = |why: String| Fault {
         url: String::new(),

@@ -36,7 +36,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// The table of these APIServices. What has not changed is taken over from `old`: routes whose object is the same without
+    /// The table of these APIServices. Unchanged parts are taken over from `old`: routes whose object is the same without
     /// reading it, backends whose spec is.
     pub(crate) fn of<'a>(
         services: impl Iterator<Item = &'a Arc<Entry>>,

@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_secs(90);
 const IDLE_PER_ENDPOINT: usize = 64;
 /// The bytes of one answer that may be buffered before the client has read them.
 const WINDOW: u32 = 256 * 1024;
-/// Requests under way on one connection: what any server allows. Its window holds all of theirs, so that clients that do not
+/// Requests in flight on one connection, as many as any server allows. Its window holds all of theirs, so that clients that do not
 /// read hold up nobody else.
 const LANE: usize = 100;
 /// Connections per endpoint.

@@ -2,7 +2,7 @@
 //!
 //! The webhook is asked with many objects at once where a list is served or a watch begins, and about the same write of an
 //! object once: answers are kept by uid, resourceVersion and version ([`cache`]), and a request for a conversion in flight
-//! waits for that answer ([`flight`]). What it answers is checked before it is believed: the count, the version, the kind and
+//! waits for that answer ([`flight`]). An answer is checked before it is used: the count, the version, the kind and
 //! the identity of every object; of metadata only labels and annotations are taken from it. Mirrors
 //! `pkg/apiserver/conversion`.
 

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition kind: what it must be, which names it gets, and what its status says.
+//! The CustomResourceDefinition kind: its validation, its names, and its status.
 
 pub(crate) mod approval;
 pub(crate) mod internal;

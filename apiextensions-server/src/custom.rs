@@ -269,7 +269,7 @@ fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
 /// Puts in what the schema has learnt to fill in since an object was stored.
 type Decorate = Box<dyn Fn(&mut Value) + Send + Sync>;
 
-/// Brings what was stored under another schema to this one: what it does not know is gone, what it fills in is there.
+/// Brings an object stored under another schema to this one: unknown fields are pruned, defaults are applied.
 fn read_back(schema: &KindSchema, prunes: bool, object: &mut Value) {
     let root = schema.root();
     if prunes {

@@ -227,7 +227,7 @@ impl Definition {
             let accepted = crd.pointer("/status/acceptedNames").cloned().unwrap_or_default();
             (accepted, status::is_true(&crd, "NamesAccepted"))
         } else {
-            // It is new: what the status will say is decided already, so that it is served from the start.
+            // It is new: its future status is decided already, so that it is served from the start.
             let naming: Naming = naming::decide(&crd, claims);
             let is_accepted = naming.is_accepted();
             (naming.accepted, is_accepted)

@@ -87,7 +87,7 @@ fn group_discovery(name: &Arc<str>, group: &Group) -> Option<Arc<GroupDiscovery>
     }))
 }
 
-/// All groups that CRDs define. What has not changed since the last call is not made again.
+/// All groups that CRDs define. Groups that have not changed since the last call are reused.
 pub(crate) fn groups(index: &Index) -> Vec<Arc<GroupDiscovery>> {
     let one = |(name, group): (&Arc<str>, &Arc<Group>)| {
         group

@@ -1,6 +1,6 @@
 //! Costs of custom resources by CRD, in `/metrics`.
 //!
-//! Nothing is read for it: what is not in memory is not reported. The number of series is bounded: the CRDs that hold most are
+//! Nothing is read for it: only CRDs in memory are reported. The number of series is bounded: the CRDs that hold most are
 //! reported by name, the others together as `other`.
 
 use std::mem::size_of;

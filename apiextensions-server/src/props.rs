@@ -1,4 +1,4 @@
-//! Reading a `JSONSchemaProps` from its JSON: what Go's typed fields would hold.
+//! Reading a `JSONSchemaProps` from its JSON, as Go's typed fields would hold it.
 //!
 //! A [`Props`] is a borrowed view; absent, null and zero values read alike, as they do once upstream has decoded them.
 

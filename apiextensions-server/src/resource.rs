@@ -123,7 +123,7 @@ fn skeleton(definition: &Definition, version: &str, store: Arc<ObjectStore>) -> 
     }
 }
 
-/// The resource at its stored version without schema: what deleting objects needs. Made for every CRD, so it is small.
+/// The resource at its stored version without schema, as deleting objects needs it. Made for every CRD, so it is small.
 pub(crate) fn bare(definition: &Definition, store: Arc<ObjectStore>) -> ServedResource {
     let version = definition.storage_version().map(|v| v.name.clone());
     skeleton(definition, version.as_deref().unwrap_or_default(), store)
@@ -139,7 +139,7 @@ fn columns<'a>(spec: &Spec<'a>, version: &str) -> PrinterColumns {
     PrinterColumns::new(own.filter(|c: &&[Value]| !c.is_empty()).unwrap_or(spec.columns))
 }
 
-/// The resource of a CRD with one version, without its schema: what reads need that began while there were no objects. Those
+/// The resource of a CRD with one version, without its schema, for reads that began while there were no objects. Those
 /// that come later are stored as this version has them.
 pub(crate) fn reader(
     definition: &Definition,

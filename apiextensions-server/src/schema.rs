@@ -41,7 +41,7 @@ impl Compiled {
         validate::validate(self.whole.root(), object, &FieldPath::ROOT)
     }
 
-    /// Faults of a changed object; what has not changed passes.
+    /// Errors of a changed object; unchanged parts pass.
     pub(crate) fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         validate::validate_update(self.whole.root(), object, old, &FieldPath::ROOT)
     }

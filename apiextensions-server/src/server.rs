@@ -342,7 +342,7 @@ impl ApiExtensions {
             return None;
         }
         let cache = self.crds.store()?.as_system().started_cache()?;
-        // Too late or unreachable: what is known here is the answer.
+        // Too late or unreachable: the state known here is the answer.
         cache.fresh().await.ok()?;
         self.index().find(group, plural).cloned()
     }

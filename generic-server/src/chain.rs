@@ -118,7 +118,7 @@ impl Chain {
     }
 
     async fn received(&self, request: Request, received: Instant, audit_id: HeaderValue) -> Response {
-        // 3. Request info: what the later layers decide on.
+        // 3. Request info, on which the later layers decide.
         let info = match request_info::resolve(request.method(), request.uri()) {
             Ok(info) => info,
             Err(InfoError::BadEscape | InfoError::QueryPairs) => {
@@ -432,7 +432,7 @@ impl Chain {
 
         // 17. Warnings: those of the handler, before the head is sent.
         headers::warnings(response.headers_mut(), &context.take_warnings());
-        // Known only now: what no server routes is the client's invention, and labels nothing.
+        // Known only now: paths that no server routes are invented by clients and become no label.
         let counted = self
             .config
             .metrics

@@ -25,7 +25,7 @@ pub struct VersionDiscovery {
     pub resource_list: Bytes,
     /// The element of `versions` in `apidiscovery.k8s.io/v2`: `{"version":...,"resources":[...],"freshness":...}`.
     pub aggregated: Bytes,
-    /// Its server cannot be reached: what is known is old, and `aggregated` says `Stale`.
+    /// Its server cannot be reached: the known documents are old, and `aggregated` says `Stale`.
     pub stale: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A group of resources with its versions: what servers, routes, discovery and OpenAPI are made from.
+//! A group of resources with its versions: the source of servers, routes, discovery and OpenAPI.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `/metrics` in the Prometheus text format, with upstream's names where they mean the same.
 //!
 //! Request series are found by hash without allocating and updated by atomics: a request pays for one look-up. Other modules
-//! add theirs through [`Collect`]. Not here: what is measured in storage, which reports through a collector too.
+//! add theirs through [`Collect`]. Not here: measurements of storage, which reports through a collector too.
 
 mod connections;
 

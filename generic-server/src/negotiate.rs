@@ -199,7 +199,7 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
     })
 }
 
-/// The form of an error. What cannot be negotiated is indented JSON, as upstream has it.
+/// The form of an error. Without an acceptable media type it is indented JSON, as upstream has it.
 pub(crate) fn error_form(uri: &Uri, headers: &HeaderMap) -> ErrorForm {
     match choose(text(headers, header::ACCEPT), |_, view| view == View::Object) {
         Some((media, _, pretty)) => ErrorForm {

@@ -2,8 +2,8 @@
 //!
 //! Every server is an [`OpenApiSource`]; [`OpenApi`] joins sources into `/openapi/v3`, `/openapi/v3/apis/GROUP/VERSION` and
 //! `/openapi/v2`. A document is made when it is first asked for, away from the threads that serve, and kept as bytes until its
-//! hash changes. Mirrors `kube-openapi`'s `handler3`. It knows no kind: what schemas say is [`machinery::openapi`]'s, paths are in
-//! `paths`.
+//! hash changes. Mirrors `kube-openapi`'s `handler3`. It knows no kind: schemas are rendered by [`machinery::openapi`], paths are
+//! in `paths`.
 
 mod answer;
 mod gnostic;

@@ -1,7 +1,7 @@
 //! Look-up by path: one trie, made with the snapshot that it belongs to and never changed under a request.
 //!
 //! Two sorts of keys: whole paths of documents outside the API, and the segments of a resource (group, version, name) as
-//! [`crate::RequestInfo`] has them. The second are not parsed from the path again: what is authorized is what is routed.
+//! [`crate::RequestInfo`] has them. The second are not parsed from the path again: the authorized request is the routed one.
 
 use machinery::limits;
 

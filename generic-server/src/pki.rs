@@ -1,8 +1,8 @@
 //! The server's own certificates and keys, for when the operator brings none.
 //!
-//! A [`Pki`] is made on first start, kept in a directory of files that only the owner may read, and reused; what nears its end
-//! or no longer fits (other names, another authority) is reissued. For tests and embedding there is one in memory. Files
-//! that the operator names are read by the TLS and authentication modules, not here.
+//! A [`Pki`] is made on first start, kept in a directory of files that only the owner may read, and reused; a certificate that
+//! is about to expire or no longer fits (other names, another authority) is reissued. For tests and embedding there is one in
+//! memory. Files that the operator names are read by the TLS and authentication modules, not here.
 
 mod authority;
 mod files;

@@ -135,7 +135,7 @@ impl RequestContext {
         found.unwrap_or(Routed::Nothing)
     }
 
-    /// Adds a `Warning` header to the answer, once per text; what exceeds upstream's bounds is dropped there.
+    /// Adds a `Warning` header to the answer, once per text; warnings past upstream's bounds are dropped there.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock();

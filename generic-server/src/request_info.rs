@@ -16,7 +16,7 @@ pub use query::{encode_query, query_bool, query_pairs, query_value};
 pub struct RequestInfo {
     /// Whether the path is `/api/v1/...` or `/apis/group/version/...` with a resource.
     pub is_resource: bool,
-    /// The whole path, percent-decoded: what authorization decides on. The raw one is in the request's URI.
+    /// The whole path, percent-decoded, as authorization uses it. The raw one is in the request's URI.
     pub path: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`; for other paths the lower-case method.
     pub verb: String,

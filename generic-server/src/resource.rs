@@ -121,7 +121,7 @@ pub enum Backend {
 /// A resource without storage. Implement the verbs it offers.
 #[async_trait::async_trait]
 pub trait VirtualResource: Send + Sync + Debug {
-    /// `create`, `get`, `list`: what is implemented.
+    /// The implemented verbs: `create`, `get`, `list`.
     fn verbs(&self) -> &'static [&'static str];
 
     /// Answers a create, as [`NamedCreate::create`] does.

@@ -1,5 +1,5 @@
 //! The first objects of a cluster: system namespaces, roles and bindings, flow control, priority classes, the `kubernetes` service
-//! and the facts that extension servers read. Idempotent: what is there stays, what is missing is added, so it runs at every start.
+//! and the facts that extension servers read. Idempotent: existing objects stay, missing ones are added, so it runs at every start.
 //!
 //! All objects are written at once, so that they share group commits.
 

@@ -1,4 +1,4 @@
-//! Reading and writing objects as the server itself: what bootstrap, admission and the controllers share. Writes run the
+//! Reading and writing objects as the server itself, shared by bootstrap, admission and the controllers. Writes run the
 //! whole write path but admission; nothing here is reachable by a request that was not authorized.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Collects field errors in upstream's words. The plain rules (required, enumerations, ranges, immutability, names) are one
-//! call each; what is a kind's own is built from [`FieldError`] directly.
+//! call each; errors of a single kind are built from [`FieldError`] directly.
 
 use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Makes [`ServedResource`]s: what every resource of a group shares, filled in, and what a kind adds on top.
+//! Makes [`ServedResource`]s: the shared settings of a group's resources, and the parts that a kind adds.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::quantity::amount;
 /// Amounts by resource name.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
-/// A list of resources as amounts; what is no quantity is left out.
+/// A list of resources as amounts; values that are no quantity are left out.
 pub(crate) fn amounts(list: &Value) -> Amounts {
     let entries = list.as_object().into_iter().flatten();
     entries

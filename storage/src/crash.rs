@@ -1,6 +1,6 @@
 //! Where a crash may come: each step that changes a file or a name passes here first. Outside of tests that is nothing.
 //!
-//! Tests let the Nth step of their thread fail, and all that follow, as nothing follows a crash: what is on disk then is what a
+//! Tests let the Nth step of their thread fail, and all that follow, as nothing follows a crash: the disk then has what a
 //! process leaves that is killed at that moment.
 
 /// About to change a file, or a name.

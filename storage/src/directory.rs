@@ -382,7 +382,7 @@ fn sync_tree(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Opens a file to be written from its beginning that nobody else is writing. What an interrupted writer left in it is overwritten.
+/// Opens a file to be written from its beginning that nobody else is writing. Leftovers of an interrupted writer are overwritten.
 pub(crate) fn claim_file(path: &Path) -> std::io::Result<File> {
     let file = File::options()
         .write(true)

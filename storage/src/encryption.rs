@@ -28,7 +28,7 @@ pub use kms::{Kms, KmsOptions};
 pub use prefix::{Identity, Prefixed, PrefixedTransformers};
 pub use secretbox::Secretbox;
 
-/// Turns values into what is stored and back. Both ways are quick and wait for nothing; what needs the network is fetched by
+/// Turns values into their stored form and back. Both ways are quick and wait for nothing; keys from the network are fetched by
 /// [`Transformer::prepare`] beforehand.
 #[async_trait::async_trait]
 pub trait Transformer: Send + Sync + fmt::Debug {

@@ -90,7 +90,7 @@ pub fn open_etcd(options: &EtcdOptions) -> Result<Arc<dyn Store>, StorageError> 
     Ok(Arc::new(EtcdStore::new(options)?))
 }
 
-/// The handle: what is in it ends with it.
+/// The handle: its tasks end with it.
 #[derive(Debug)]
 struct EtcdStore {
     client: Arc<Client>,

@@ -1,4 +1,4 @@
-//! Keys, bytes, revisions and events: what a Kubernetes API server needs of a store, and nothing of Kubernetes itself.
+//! Keys, bytes, revisions and events: the contract that a Kubernetes API server needs of a store, and nothing of Kubernetes itself.
 //!
 //! # The contract
 //!
@@ -10,7 +10,7 @@
 //! - **Reads are at a revision**: the newest when none is named, else exactly that one, until it is compacted
 //!   ([`StorageError::Compacted`]); a revision of the future is [`StorageError::FutureRevision`].
 //! - **A watch delivers every event once, in revision order**, into a [`WatchSink`]; all events of one revision are
-//!   delivered together. What it cannot deliver it says: `Compacted` at the start, or `closed` with the reason later.
+//!   delivered together. Events that it cannot deliver are an error: `Compacted` at the start, or `closed` with the reason later.
 //! - **Publish before acknowledge** (in-process engines): when `commit` returns, every sink has already been given its
 //!   events, so a cache fed by a sink never answers older than an acknowledged write. Engines in another process cannot
 //!   promise this; [`Store::fresh`] is how a reader learns which revision it has to wait for.

@@ -52,13 +52,13 @@ pub struct OpenOptions {
     pub max_history_bytes: u64,
     /// Writes are refused while the file system has less free space than this. Zero turns the check off.
     pub min_free_bytes: u64,
-    /// The engine's page cache. What reads often, such as a watch cache, keeps its own; this one serves the engine's inner pages
+    /// The engine's page cache. Frequent readers, such as a watch cache, keep their own; this one serves the engine's inner pages
     /// and the values that are being replaced.
     pub cache_bytes: u64,
     /// The largest value taken.
     pub max_value_bytes: usize,
     /// Begins again where a store was and is not any more. Without it such a directory is refused with
-    /// [`Gone`](crate::StorageError::Gone): what lost its disk must not come up as an empty cluster.
+    /// [`Gone`](crate::StorageError::Gone): a server that lost its disk must not come up as an empty cluster.
     pub allow_empty: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Conditions of APIServices: what they say, and how they are written.
+//! Conditions of APIServices: their texts, and how they are written.
 
 use generic_server::admission::AdmissionChain;
 use generic_server::request::Authorized;

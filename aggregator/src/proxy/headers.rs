@@ -170,7 +170,7 @@ pub(crate) fn set_forwarded(headers: &mut HeaderMap, client: Option<IpAddr>, aut
 }
 
 /// Whether every server reads the path alike: dot segments and empty ones are resolved by some, so that one resource would be
-/// authorized here and another served there. What follows a subresource may have empty segments.
+/// authorized here and another served there. The rest after a subresource may have empty segments.
 pub(crate) fn is_unambiguous(path: &str) -> bool {
     let segments = || path.trim_matches('/').split('/');
     segments().all(|segment| segment != "." && segment != "..")
@@ -179,7 +179,7 @@ pub(crate) fn is_unambiguous(path: &str) -> bool {
             .all(|segment| !segment.is_empty())
 }
 
-/// Path and query as they are passed on: what was decided on, encoded again, the query sorted by key.
+/// Path and query as they are passed on: the authorized ones, encoded again, with the query sorted by key.
 pub(crate) fn location(path: &str, query: Option<&str>) -> String {
     let mut out = utf8_percent_encode(path, PATH).to_string();
     let query = encode_query(query.unwrap_or_default());

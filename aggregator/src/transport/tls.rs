@@ -1,4 +1,4 @@
-//! The TLS side of talking to extension servers: what they are verified against, and what this server shows them.
+//! TLS to extension servers: the trust they are verified against, and the certificate this server presents.
 //!
 //! Fail-closed: a bundle that cannot be read is an error that the caller reports, never a reason to trust anybody.
 

@@ -64,7 +64,7 @@ async fn step(server: &ApiExtensions, name: &str, uid: &str) -> Result<Step, Api
     let Some(entry) = tell(server, entry, &progress).await? else {
         return Ok(Step::Again);
     };
-    // It may have been served before its status said so: what counts is whether it was.
+    // It may have been served before its status said so: the test is whether it ever was.
     let done = if definition.established {
         match delete_instances(server, definition).await {
             Ok(()) => terminating("False", "InstanceDeletionCompleted", "removed all instances"),

@@ -1,4 +1,4 @@
-//! `ConversionReview`: what is asked, and what is believed of the answer.
+//! `ConversionReview`: the request, and the checks of the answer.
 
 use machinery::go;
 use machinery::names::object_meta::{validate_annotations, validate_labels};

@@ -1,4 +1,4 @@
-//! A CRD's spec as upstream's unversioned type has it: what all versions share is said once, at the top.
+//! A CRD's spec as upstream's unversioned type has it: fields that all versions share are stated once, at the top.
 //!
 //! Error paths depend on this: `spec.validation...` when every version has the same schema (always so with one version),
 //! `spec.versions[i]...` otherwise. Mirrors the conversion in `pkg/apis/apiextensions/v1/conversion.go`.

@@ -1,7 +1,7 @@
 //! Which of the names that a CRD asks for it gets. Mirrors `pkg/controller/status/naming_controller.go`.
 //!
-//! Names are unique per group: one set for plurals, singulars and short names, one for kinds and list kinds. What another
-//! CRD has been given is taken; the rest of the group is read from an index, so the cost does not grow with the number of CRDs.
+//! Names are unique per group: one set for plurals, singulars and short names, one for kinds and list kinds. Names that another
+//! CRD has been given are taken; the rest of the group is read from an index, so the cost does not grow with the number of CRDs.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
 //! CRDs in the store. This server writes them as `v1`; upstream writes the more compact `v1beta1`, which says once at the top
-//! what all versions share, so that form is read as well. Either server reads what the other wrote.
+//! what all versions share, so that form is read as well. Either server reads the other's writes.
 //!
 //! Mirrors the conversion in `pkg/apis/apiextensions/v1/conversion.go`.
 

@@ -1,6 +1,6 @@
 //! `kube-apiserver backup` and `kube-apiserver restore`: snapshots of the embedded store, online from a running server or of a data
-//! directory that no server uses, and data directories made of them. Values are in a snapshot as they are in the store: what is
-//! encrypted at rest stays so.
+//! directory that no server uses, and data directories made of them. Values are in a snapshot as they are in the store: those that
+//! are encrypted at rest stay so.
 
 mod client;
 mod serve;

@@ -1,4 +1,4 @@
-//! `kube-apiserver check` and `kube-apiserver scrub`: what is wrong, before a start or without one. Neither starts, listens or
+//! `kube-apiserver check` and `kube-apiserver scrub`: reports of damage, before a start or without one. Neither starts, listens or
 //! writes anything.
 
 mod files;

@@ -1,4 +1,4 @@
-//! The gate: what must pass before a change lands, the same here and in CI.
+//! The gate: the checks that must pass before a change lands, the same here and in CI.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,7 +38,8 @@ fn document(root: &Path) -> Result<(), String> {
     cargo_with(root, &args, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
-/// All tests, then a list of those that were skipped; `args` go to the test runner. What fails is in its output, so the error is empty.
+/// All tests, then a list of those that were skipped; `args` go to the test runner. Failures are in its output, so the error is
+/// empty.
 pub(crate) fn test(root: &Path, args: &[&str]) -> Result<(), String> {
     say("==> tests");
     let mut command = vec!["test", "--workspace", "--locked", "--no-fail-fast"];

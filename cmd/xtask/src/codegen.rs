@@ -2,8 +2,8 @@
 //!
 //! Neither crate is compiled: both are dependencies for a platform that does not exist, so cargo fetches their sources and
 //! no more. `k8s-openapi` knows JSON names, types, what is required and the kinds; `k8s-pb` knows field numbers and the
-//! list, map and patch markers. They are joined by name. What neither says (pointers, fields newer than `k8s-pb`, defaults
-//! named by a constant) stands in `facts/supplement.facts`, which is kept by hand and overrides the rest.
+//! list, map and patch markers. They are joined by name. Facts that neither has (pointers, fields newer than `k8s-pb`, defaults
+//! named by a constant) stand in `facts/supplement.facts`, which is kept by hand and overrides the rest.
 
 #[path = "../../../generic-server/machinery/build/source.rs"]
 mod openapi;

@@ -1,6 +1,6 @@
 //! The arrows between modules: which top-level modules of a crate use which, and the circles among them.
 //!
-//! A crate's modules are layers as its crates are: what is shared lies below what uses it. Tests may reach anywhere. Items that a
+//! A crate's modules are layers as its crates are: shared modules lie below their users. Tests may reach anywhere. Items that a
 //! crate re-exports at its root are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};

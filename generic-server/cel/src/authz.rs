@@ -1,4 +1,4 @@
-//! The `authorizer` of admission expressions: what is asked, and the host that answers.
+//! The `authorizer` of admission expressions: its checks, and the host that answers them.
 
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //!
 //! Mirrors `apiserver/pkg/cel/environment/base.go`: cel-go's standard library with cross-type numeric comparison, optionals,
 //! strings (2), sets, lists (3), two-variable comprehensions, and the Kubernetes libraries. `cel.bind`, base64 and math are off
-//! there and so here. What an overload does is in `functions`; its identity (`id`) also decides its cost.
+//! there and so here. The implementation of an overload is in `functions`; its identity (`id`) also decides its cost.
 
 use std::{collections::HashMap, sync::LazyLock};
 

@@ -177,7 +177,7 @@ impl Program {
             .any(|(name, used)| *used && &**name == variable)
     }
 
-    /// Evaluates. What it costs is taken from the budget; when it costs more than there is, the budget is emptied and the error
+    /// Evaluates. Its cost is taken from the budget; when that does not suffice, the budget is emptied and the error
     /// is `EvalError::Budget`, whatever the result. One evaluation never costs much more than [`PER_CALL_LIMIT`].
     pub fn eval<'a>(&self, bindings: &Bindings<'a>, budget: &mut u64) -> Result<Val<'a>, EvalError> {
         let (result, cost) = self.eval_counted(bindings);

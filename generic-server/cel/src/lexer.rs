@@ -1,4 +1,4 @@
-//! Source text to tokens. Longest match wins, as in cel-go's grammar; what fits no token is reported and skipped.
+//! Source text to tokens. Longest match wins, as in cel-go's grammar; text that fits no token is reported and skipped.
 
 use std::ops::Range;
 

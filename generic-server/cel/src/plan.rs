@@ -2,8 +2,8 @@
 //!
 //! Chains of field and index accesses are flattened into one access with qualifiers, constants are folded, constant patterns
 //! compiled, local variables numbered, calls bound to their implementation and to the rule that prices them. This is where
-//! run-time cost becomes cel-go's: what cel-go's planner turns into an attribute, a constant or a set here is one too, because
-//! those are priced differently from calls (`interpreter/planner.go`, `interpreter/runtimecost.go`).
+//! run-time cost becomes cel-go's: an expression that cel-go's planner turns into an attribute, a constant or a set is one
+//! here too, because those are priced differently from calls (`interpreter/planner.go`, `interpreter/runtimecost.go`).
 
 use std::sync::Arc;
 

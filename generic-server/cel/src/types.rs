@@ -1,4 +1,4 @@
-//! The type language: what the checker works on (`Type`) and how callers describe JSON data (`DeclType`).
+//! The type language: types of the checker (`Type`) and descriptions of JSON data by callers (`DeclType`).
 //!
 //! A `Type` is what an expression has; a `DeclType` is what a schema says about a piece of JSON: its CEL type plus the facts
 //! evaluation and cost estimation need (string formats, list types, size bounds, field names as CEL sees them). Adapters from CRD
@@ -118,7 +118,7 @@ impl Type {
         )
     }
 
-    /// The bare run-time name, without parameters: what `type(x)` prints.
+    /// The bare run-time name, without parameters, as `type(x)` prints it.
     pub fn name(&self) -> &str {
         match self {
             Type::Dyn => "dyn",

@@ -1,7 +1,7 @@
 //! Run-time values. JSON is looked at in place: a list or map of the object is a borrowed slice of it plus its declaration.
 //!
-//! Conversion from JSON is in `value::json`, equality and order in `value::compare`. Values are cheap to clone: what is built
-//! while evaluating sits behind an `Arc`.
+//! Conversion from JSON is in `value::json`, equality and order in `value::compare`. Values are cheap to clone: those that
+//! are built while evaluating sit behind an `Arc`.
 
 pub(crate) mod compare;
 pub(crate) mod json;

@@ -5,7 +5,7 @@
 //! `ancient-changes`, resets by an empty list, and the upgrade from kubectl's last-applied annotation. Mirrors
 //! `k8s.io/apimachinery/pkg/util/managedfields` and `sigs.k8s.io/structured-merge-diff`.
 //!
-//! Nothing is kept between calls: what a kind knows comes in [`Versions`] and [`Options`]. Callers are the create, update
+//! Nothing is kept between calls: facts about a kind come in [`Versions`] and [`Options`]. Callers are the create, update
 //! and patch paths of the registry, with objects in the version of the request.
 
 mod compare;

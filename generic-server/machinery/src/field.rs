@@ -293,7 +293,7 @@ impl FieldError {
         Self::build(FieldErrorKind::Internal, path, None, detail)
     }
 
-    /// The text without the path: what goes into `details.causes[].message`.
+    /// The text without the path, for `details.causes[].message`.
     pub fn body(&self) -> String {
         let mut out = String::from(self.kind.text());
         if let Some(value) = &self.value {

@@ -1,4 +1,5 @@
-//! Values, types and lists of errors as Go's `fmt`, `strconv` and upstream's `errors.Aggregate` print them: what clients compare.
+//! Values, types and lists of errors as Go's `fmt`, `strconv` and upstream's `errors.Aggregate` print them, for clients that
+//! compare texts.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

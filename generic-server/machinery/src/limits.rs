@@ -124,8 +124,8 @@ pub const HEAVY_BYTES: usize = 64 * 1024;
 pub const WORK_COUNTS_BYTES: usize = 16 * 1024;
 
 /// Bytes of large bodies, and of the large objects that they change, that are worked on at once, for each core and as for two at
-/// least; one user has half of it. What is made of them takes up to some 150 times as much memory. Past it: requests wait with their bodies
-/// undecoded, users in turn, until their deadline.
+/// least; one user has half of it. Objects decoded from them take up to some 150 times as much memory. Past it: requests wait with
+/// their bodies undecoded, users in turn, until their deadline.
 pub const WORK_BYTES_PER_CORE: usize = 4 << 20;
 
 /// Bytes of policies and webhook configurations whose expressions are compiled at once. Upstream has no bound. Past it: the others wait,
@@ -178,7 +178,7 @@ pub const SLICE_BYTES: usize = 256 * 1024;
 /// Bytes of one piece of a streamed answer.
 pub const PIECE_BYTES: usize = 128 * 1024;
 
-/// Bytes of a protobuf list that are kept while its length is computed, which comes before its content. What is beyond is encoded
+/// Bytes of a protobuf list that are kept while its length is computed, which comes before its content. The rest is encoded
 /// twice instead.
 pub const KEPT_BYTES: usize = 1 << 20;
 

@@ -565,7 +565,7 @@ fn mask_trailing_dash(name: &str) -> String {
     }
 }
 
-/// [`NameFn`] for DNS subdomains: what most kinds ask of their names.
+/// [`NameFn`] for DNS subdomains, the rule of most kinds.
 pub fn name_is_dns_subdomain(name: &str, prefix: bool) -> Vec<String> {
     if prefix {
         dns1123_subdomain(&mask_trailing_dash(name))

@@ -1,7 +1,7 @@
 //! The error of the API: upstream's `metav1.Status` with named constructors per reason and upstream's wording.
 //!
 //! [`ApiError`] is what every layer above storage returns with `?`; it becomes HTTP in one place only, the generic
-//! server's `respond` module. What clients see is in here; internal detail belongs in logs.
+//! server's `respond` module. Only texts for clients are in here; internal detail belongs in logs.
 
 use std::collections::HashSet;
 use std::fmt;

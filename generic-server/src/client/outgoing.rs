@@ -1,7 +1,7 @@
 //! The HTTP client of the server's own requests: one configured builder, over reqwest.
 //!
-//! For requests whose answer is read to its end or as one stream of bytes. What pins a connection (a service's address with another
-//! name to verify), upgrades it or passes bodies on unread uses hyper with [`super::connect`].
+//! For requests whose answer is read to its end or as one stream of bytes. A request that pins a connection (a service's address
+//! with another name to verify), upgrades it or passes bodies on unread uses hyper with [`super::connect`].
 //!
 //! Its rules: HTTPS alone; only the given TLS settings decide on trust; addresses that are not permitted are never connected to,
 //! whether a URL names them or a name resolves to them; no redirects, which would lead around both; no proxies of the environment.

@@ -257,7 +257,7 @@ impl Reader {
             .into_iter()
             .filter(|name| map.get(*name).is_some_and(|v| !v.is_null()))
             .collect();
-        // Only the names are shown: what is below them may be keys.
+        // Only the names are shown: their values may be keys.
         let fault = |why: &str| FieldError::invalid(path, &json!(given), why);
         let [name] = given[..] else {
             self.errors.push(fault(match given.len() {

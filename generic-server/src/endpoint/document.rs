@@ -9,7 +9,7 @@ use http::{HeaderValue, header};
 use super::Endpoint;
 use crate::request::{Authorized, Request, Response, full};
 
-/// `/version`: what this server is compatible with.
+/// `/version`: the version that this server is compatible with.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {

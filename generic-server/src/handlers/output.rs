@@ -53,7 +53,7 @@ pub(crate) fn plain_at(resource: &ServedResource, revision: Revision) -> bool {
             || strategy.decorated_since().is_some_and(|since| revision >= since))
 }
 
-/// `{"kind":K,"apiVersion":V,`: what comes before an entry's untyped JSON in the served version.
+/// `{"kind":K,"apiVersion":V,`: the text before an entry's untyped JSON in the served version.
 pub(crate) fn typed_head(resource: &ServedResource) -> Vec<u8> {
     json::type_head(&resource.gvk.kind, &resource.gvk.api_version())
 }

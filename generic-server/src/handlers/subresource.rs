@@ -1,4 +1,4 @@
-//! POST of an object that is answered rather than stored, and streams: what reviews, bindings, evictions and tokens share.
+//! POST of an object that is answered rather than stored, and streams: the shared part of reviews, bindings, evictions and tokens.
 //! Mirrors `createHandler` and `ConnectResource` of k8s.io/apiserver.
 
 use http::StatusCode;

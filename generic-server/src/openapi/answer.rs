@@ -13,7 +13,7 @@ use crate::negotiate;
 use crate::request::{Response, empty};
 use crate::request_info::query_value;
 
-/// Media types of gnostic's messages: what they are called, and what they were called before.
+/// Media types of gnostic's messages: their names, and their former names.
 const PROTOBUF_V2: [&str; 2] = [
     "com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "com.github.proto-openapi.spec.v2@v1.0+protobuf",

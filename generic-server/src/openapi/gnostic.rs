@@ -1,7 +1,7 @@
-//! Documents as protobuf, in gnostic's messages (`openapi.v2.Document`, `openapi.v3.Document`): what client-go asks for.
+//! Documents as protobuf, in gnostic's messages (`openapi.v2.Document`, `openapi.v3.Document`), which client-go asks for.
 //!
 //! Tables ([`v2`], [`v3`], and what both have in [`shared`]) say how a key of the JSON document travels; this file writes by them. Mirrors
-//! `google/gnostic-models`. What no message has a place for is left out, as gnostic does.
+//! `google/gnostic-models`. Members without a field in the messages are left out, as gnostic does.
 
 mod shared;
 mod v2;

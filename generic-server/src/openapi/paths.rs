@@ -1,4 +1,4 @@
-//! Paths: what can be asked of each resource, with parameters, bodies and answers, in either dialect.
+//! Paths: the operations of each resource, with parameters, bodies and answers, in either dialect.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

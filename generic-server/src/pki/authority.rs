@@ -95,7 +95,7 @@ impl Authority {
         Self::of_key(now, ends, common_name, KeyPair::generate().map_err(issue)?)
     }
 
-    /// The same authority with a certificate that begins now and ends as that of before: what it has signed holds on, also when it is
+    /// The same authority with a certificate that begins now and ends as that of before: its signatures stay valid, also when it is
     /// now that the clock is wrong.
     pub(super) fn renewed_at(
         now: OffsetDateTime,

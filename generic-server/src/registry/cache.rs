@@ -1,7 +1,7 @@
 //! The watch cache: one resource's objects as immutable snapshots of final JSON, and its recent events, shared by all readers.
 //!
 //! Fed by a [`storage::WatchSink`]. With an in-process engine a write is in the newest snapshot before it is acknowledged.
-//! It is not a policy: what a list or watch request may ask is in `registry::list` and `handlers::watch`.
+//! It is not a policy: the options of list and watch requests are in `registry::list` and `handlers::watch`.
 //!
 //! Invariants:
 //! - A snapshot is complete up to its revision, and its revision never goes back.
@@ -275,7 +275,7 @@ impl ObjectCache {
             loop {
                 tokio::time::sleep(ring::YOUNG).await;
                 let Some(cache) = cache.upgrade() else { return };
-                // Said before looking: what is kept from now on schedules a sweep of its own.
+                // Set before looking: snapshots kept from now on schedule a sweep of their own.
                 cache.sweeping.store(false, Ordering::Release);
                 let more = cache.kept.sweep(&cache.newest);
                 if !(cache.ring.sweep() || more) || cache.sweeping.swap(true, Ordering::AcqRel) {

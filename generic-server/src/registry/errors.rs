@@ -1,4 +1,4 @@
-//! The one translation from storage errors to API errors. What the client may not see goes to the log.
+//! The one translation from storage errors to API errors. Internal detail goes to the log.
 
 use std::sync::Arc;
 

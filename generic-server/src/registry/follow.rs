@@ -100,7 +100,7 @@ pub async fn follow(store: Arc<ObjectStore>, mut apply: impl FnMut(&Arc<Snapshot
     let mut changes = Vec::new();
     let mut whole = true;
     loop {
-        // A key that was away may be back without any change: what could not be decoded is tried again.
+        // A key that was away may be back without any change: decoding is retried.
         let patience = if whole { Duration::MAX } else { DECODE_PAUSE };
         let snapshot = match tokio::time::timeout(patience, reflector.next(&mut changes)).await {
             Ok(Event::Listed(snapshot)) => Some(snapshot),

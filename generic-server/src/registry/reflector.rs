@@ -39,7 +39,8 @@ enum State {
 /// One step of a [`Reflector`].
 #[derive(Debug)]
 pub enum Event {
-    /// Everything there is, no older than any write acknowledged before. It replaces what was known: what is not in it has gone.
+    /// Everything there is, no older than any write acknowledged before. It replaces the known state: objects that are not in it
+    /// are gone.
     Listed(Arc<Snapshot>),
     /// Changes were appended, in order.
     Changed,

@@ -169,7 +169,7 @@ impl ObjectStore {
         idle
     }
 
-    /// How many objects have gone since this process began to watch, at least: what is remembered of objects holds while it does
+    /// How many objects have gone since this process began to watch, at least: facts remembered about objects hold while it does
     /// not rise. Does not count as a use.
     pub fn deletions(&self) -> u64 {
         let cache = self.cache.load();

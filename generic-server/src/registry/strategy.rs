@@ -98,8 +98,8 @@ pub enum Grace {
 ///
 /// Methods are called in this order for a create: `default`, (mutating admission), `prepare_for_create`, `validate_create`,
 /// `warnings_on_create`, (validating admission); for an update `default`, (mutating admission), `prepare_for_update`,
-/// `validate_update`, `warnings_on_update`, (validating admission). Objects are of the served version. They are pure: what needs
-/// the store or allocates is a [`WriteHooks`].
+/// `validate_update`, `warnings_on_update`, (validating admission). Objects are of the served version. They are pure: hooks
+/// that need the store or allocate are a [`WriteHooks`].
 pub trait Strategy: Send + Sync + Debug {
     /// Fills in defaults that the schema does not state. Runs on what clients send and on what was stored by older versions.
     fn default(&self, _object: &mut Value) {}

@@ -145,7 +145,7 @@ impl<'a> View<'a> {
         self.0.remove(previous).await
     }
 
-    /// Whether what is stored of an object is damaged or not an object at all: nothing will make it readable. What cannot be
+    /// Whether the stored value is damaged or not an object at all, so that it will never be readable. A value that cannot be
     /// decrypted is not: its key may come.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ impl<G: Unpin> HttpBody for Kept<G> {
     }
 }
 
-/// A body whose frames a function takes from the body within. What the function owns is kept until this is dropped.
+/// A body whose frames a function takes from the body within. The function's captured state is kept until this is dropped.
 pub struct Wrapped<B, F> {
     body: B,
     poll: F,

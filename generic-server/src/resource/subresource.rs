@@ -57,7 +57,8 @@ pub trait NamedCreate: Send + Sync + Debug {
         &[]
     }
 
-    /// Whether discovery and OpenAPI list it. What upstream does not have is left out, so that its documents stay upstream's.
+    /// Whether discovery and OpenAPI list it. Subresources that upstream does not have are left out, so that the documents
+    /// equal upstream's.
     fn is_published(&self) -> bool {
         true
     }

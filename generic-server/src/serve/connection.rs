@@ -37,7 +37,7 @@ use crate::metrics::{Closed, ConnectionMetrics};
 use crate::request::{ConnectionInfo, Kept, Request, Response, empty};
 use crate::spawn::Tasks;
 
-/// Upstream's size of most bodies: what one stream may send before it is read.
+/// Upstream's size of most bodies: the bytes that one stream may send before it is read.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// A connection that is silent for this long is asked whether it still lives.
 const PING_EVERY: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use crate::discovery::Documents;
 use crate::openapi::OpenApi;
 use crate::request::{Authorized, Request};
 
-/// A server with the documents about it: what a server that stands alone is put together with.
+/// A server with the documents about it: the top of a standalone server.
 #[derive(Debug)]
 pub struct WithDocuments {
     /// `/api`, `/apis` and what is below them.

@@ -11,7 +11,7 @@ use crate::registry::cache::Entry;
 
 /// How many deletions are under way at once: they share group commits.
 const CONCURRENCY: usize = 32;
-/// How many are prepared at once: what one takes in memory is not taken for a whole collection.
+/// How many are prepared at once, so that memory does not grow with the collection.
 const PAGE: usize = 1024;
 
 /// Deletes these objects as [`delete`] does. Objects that are gone meanwhile are fine; the first other failure ends it, with

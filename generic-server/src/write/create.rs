@@ -17,7 +17,7 @@ const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The longest prefix that leaves room for the five random letters.
 const MAX_PREFIX: usize = 58;
 
-/// Creates an object. It has been decoded, defaulted and given its managed fields; what follows is everything from
+/// Creates an object. It has been decoded, defaulted and given its managed fields; the rest is everything from
 /// mutating admission on.
 pub async fn create(call: &WriteCall<'_>, object: Value) -> Result<Stored, ApiError> {
     create_as(call, object, Asked::Create).await

@@ -15,7 +15,7 @@ use crate::resource::ServedResource;
 /// The longest name of a manager that is taken from a User-Agent.
 const MAX_MANAGER: usize = 128;
 
-/// The manager of a write: what the client names, else its User-Agent up to the first slash.
+/// The manager of a write: the client's `fieldManager`, else its User-Agent up to the first slash.
 pub(crate) fn manager<'a>(named: &'a str, authorized: &'a Authorized) -> std::borrow::Cow<'a, str> {
     if !named.is_empty() {
         return named.into();

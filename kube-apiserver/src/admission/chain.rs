@@ -31,7 +31,7 @@ pub struct AdmissionOptions<'a> {
     pub rbac: Option<&'a Arc<Rbac>>,
 }
 
-/// The admission chain. What users configure while the server runs is read by `tasks`; until then it lets no write pass.
+/// The admission chain. Configuration that users change while the server runs is read by `tasks`; until then it lets no write pass.
 pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Tasks) -> AdmissionChain {
     let mut plugins = admission_plugins(deps);
     plugins.extend(configured_plugins(deps, options.plugins, tasks));

@@ -1,4 +1,4 @@
-//! NamespaceAutoProvision and NamespaceExists: what happens when something is written into a namespace that is not there. Both were
+//! NamespaceAutoProvision and NamespaceExists: the handling of writes into a namespace that does not exist. Both were
 //! superseded by NamespaceLifecycle.
 
 use generic_server::ApiError;

@@ -1,4 +1,4 @@
-//! ResourceQuota: what a write adds must fit into every quota of the namespace that counts it, and is booked there.
+//! ResourceQuota: the usage that a write adds must fit into every quota of the namespace that counts it, and is charged there.
 //! A quota whose status the quota controller has not filled in yet limits nothing, as upstream has it.
 
 use std::collections::BTreeMap;

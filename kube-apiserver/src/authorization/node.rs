@@ -1,5 +1,5 @@
 //! The Node authorizer (`--authorization-mode=Node`): a kubelet may read what the pods bound to its node refer to, and
-//! write what is its own. What it may do to objects of its own is narrowed further by the NodeRestriction admission plugin.
+//! write objects of its own. Those writes are narrowed further by the NodeRestriction admission plugin.
 //!
 //! Reasons are upstream's (`plugin/pkg/auth/authorizer/node`).
 

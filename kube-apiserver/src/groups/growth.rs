@@ -13,8 +13,8 @@ use crate::json::steps;
 
 /// The smallest length of the lists.
 const N: usize = 24;
-/// How much the second difference may be: what a pass does once more or less at a bound. A single search of a list for each of its
-/// items makes it at least `N * N`.
+/// How much the second difference may be: the work that a pass does once more or less at a bound. A single search of a list for
+/// each of its items makes it at least `N * N`.
 const SLACK: usize = 12 * N;
 
 /// A scalar; `item` makes those of different items distinct.

@@ -247,7 +247,7 @@ struct Line<'w> {
 pub(super) struct Missing<'w> {
     lines: Vec<Line<'w>>,
     at: HashMap<Place<'w>, usize>,
-    /// Lines beyond those. What two wanted rules name is counted twice.
+    /// Lines beyond those. Entries of two wanted rules are counted twice.
     more: usize,
 }
 

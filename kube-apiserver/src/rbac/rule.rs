@@ -1,4 +1,4 @@
-//! Policy rules: what one is made of and what it allows.
+//! Policy rules: their parts and the requests that they allow.
 
 use generic_server::authz::Attributes;
 use serde_json::Value;

@@ -462,7 +462,8 @@ fn check_times(claims: &Value, now: i64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether an object is being deleted, and was so already a minute ago: what is just going may still use its token.
+/// Whether an object is being deleted, and was so already a minute ago: an object whose deletion has just begun may
+/// still use its token.
 fn deleted_before(object: &Value, now: i64) -> bool {
     meta::deletion_timestamp(object).is_some_and(|at| {
         OffsetDateTime::parse(at, &Rfc3339).map_or(true, |at| at.unix_timestamp() < now - LEEWAY)

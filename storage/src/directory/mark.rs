@@ -1,4 +1,4 @@
-//! How far a store is known to have been: what an engine may not fall behind without anybody noticing.
+//! The newest revision that a store is known to have reached, so that an engine that lost data is noticed.
 //!
 //! An engine that finds the end of its log damaged takes it for the torn end of a crash, and goes on from what was before: changes
 //! that were acknowledged are gone. A crash cannot tear what was synced. So the directory notes the newest revision when the store

@@ -100,7 +100,7 @@ impl Kms {
     /// Asks the plugin how it is, and makes a new seed when its key has changed.
     ///
     /// # Errors
-    /// Why it is not well. What is there goes on being used.
+    /// Why it is unhealthy. The current key stays in use.
     pub async fn check(&self) -> Result<(), String> {
         let outcome = self.ask().await;
         if outcome.is_ok() {

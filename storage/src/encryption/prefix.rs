@@ -58,7 +58,7 @@ impl Prefixed {
     }
 }
 
-/// The transformers of a resource, or the keys of a provider. What is not read by the first one is stale.
+/// The transformers of a resource, or the keys of a provider. Values that the first one does not read are stale.
 #[derive(Debug, Clone)]
 pub struct PrefixedTransformers {
     all: Vec<Prefixed>,

@@ -338,7 +338,7 @@ async fn upstreams_values_are_read() {
         for word in [kind, "swordfish"] {
             assert!(contains(&read.data, word.as_bytes()), "{key} holds {word}");
         }
-        // The first provider writes: what another one wrote is to be rewritten.
+        // The first provider writes: values of the others are to be rewritten.
         assert_eq!(read.stale, stale, "{key}");
         // Upstream must read the same plaintext from values written here.
         let again: Bytes = providers.write(&read.data, key.as_bytes()).unwrap().into();

@@ -86,7 +86,7 @@ impl Round {
     }
 }
 
-/// Compacts. What is compacted already is fine.
+/// Compacts. Already compacted is fine.
 pub(super) async fn compact(client: &Client, to: u64) -> Result<(), StorageError> {
     let request = CompactionRequest {
         revision: messages::signed(to),

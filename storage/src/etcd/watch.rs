@@ -499,7 +499,7 @@ fn request(kind: WatchRequestKind) -> WatchRequest {
 
 fn create(id: i64, watch: &Watch) -> WatchRequest {
     // From the last revision delivered rather than the one after it: a member answers no progress request at all while any watch on
-    // the stream begins in the future, and the next write may be long in coming. What comes twice is dropped.
+    // the stream begins in the future, and the next write may be long in coming. Duplicates are dropped.
     request(WatchRequestKind::Create(WatchCreateRequest {
         key: keys::first(&watch.prefix),
         range_end: keys::end(&watch.prefix),

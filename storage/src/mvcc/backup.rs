@@ -81,7 +81,7 @@ impl Shared {
             let exists = std::io::Error::from(ErrorKind::AlreadyExists);
             return Err(directory::failed("cannot write the backup", path, exists));
         }
-        // Whole or absent: what a crash leaves has another name.
+        // Whole or absent: leftovers of a crash have another name.
         let partial = directory::with_suffix(path, PARTIAL);
         let failed = |error| directory::failed("cannot write the backup", path, error);
         let file = directory::claim_file(&partial).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! The store's own time, by which keys end and history is kept.
 //!
 //! The wall clock is looked at once, when the store is opened. From then on time passes by the monotonic clock, so a wall clock that is
-//! set forward ends no key, and one that is set back keeps none longer. What a log says that it was written in the future of the wall
+//! set forward ends no key, and one that is set back keeps none longer. A log written in the future of the wall
 //! clock was written by a clock that was ahead: time goes on from there.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that begins at the later of the two: what the wall clock says, and the newest time in the log.
+    /// A clock that begins at the later of the two: the wall clock's time, and the newest time in the log.
     pub(super) fn new(wall_ms: u64, newest_ms: u64) -> Clock {
         Clock {
             began_ms: wall_ms.max(newest_ms),

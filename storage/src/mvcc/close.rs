@@ -10,8 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one may take that has failed: sled tries for ever to write out what there is no room for.
 const PATIENCE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// Closes an engine, in a thread of its own because the time that takes is unknown. What is not closed in time goes with the
-/// process; every acknowledged batch is durable already. False when it was not closed.
+/// Closes an engine, in a thread of its own because the time that takes is unknown. An engine that is not closed in time
+/// ends with the process; every acknowledged batch is durable already. False when it was not closed.
 pub(super) fn close_kv(kv: Box<dyn Kv>, healthy: bool) -> bool {
     if !kv.on_disk() {
         return true;

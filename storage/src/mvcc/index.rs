@@ -285,7 +285,7 @@ impl Index {
     }
 }
 
-/// Revisions that readers are at: what was current then stays in the log until they are done.
+/// Revisions that readers are at: records that were current then stay in the log until they are done.
 #[derive(Debug, Default)]
 pub(crate) struct Pins(Mutex<BTreeMap<u64, usize>>);
 

@@ -19,7 +19,7 @@ pub(crate) enum Write {
 /// Called for each pair of a scan, in key order; `false` ends it.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, StorageError>;
 
-/// Reads. What one reader sees may or may not include batches applied after it was made.
+/// Reads. A reader may or may not see batches applied after it was created.
 pub(crate) trait Reader {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
     /// Pairs with `from <= key < to`.

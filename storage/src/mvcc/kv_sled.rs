@@ -152,7 +152,7 @@ fn is_lock(error: &std::io::Error) -> bool {
 
 fn failed(doing: &str, error: sled::Error) -> StorageError {
     match error {
-        // No version of sled but this one has ever been used here: what claims to be of another is damaged.
+        // No version of sled but this one has ever been used here: a file that claims another is damaged.
         sled::Error::Corruption { .. } | sled::Error::Unsupported(_) => {
             StorageError::Corrupt(format!("{doing}: {error}"))
         }

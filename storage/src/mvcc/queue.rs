@@ -94,7 +94,7 @@ impl<T> Queue<T> {
         Some(group)
     }
 
-    /// Takes nothing more. What waits already is still handed out.
+    /// Accepts no more items. Items already queued are still handed out.
     pub(crate) fn close(&self) {
         self.inner.lock().closed = true;
         self.room.close();

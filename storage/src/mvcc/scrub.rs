@@ -88,7 +88,7 @@ impl Scrub {
                     visit(&header.key, (!header.delete).then_some(&value));
                 }
                 Err(StorageError::Corrupt(what)) => {
-                    // A reader need not be a snapshot: what was swept meanwhile is no damage.
+                    // A reader need not be a snapshot: records swept meanwhile are no damage.
                     if reader.get(key)?.is_some() {
                         self.report.damaged.push(report(Damage {
                             key: Some(header.key.as_str().into()),

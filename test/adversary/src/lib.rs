@@ -1,4 +1,4 @@
-//! Attacks on a running API server, seen from outside: what it answers, how much memory it takes and how other clients fare.
+//! Attacks on a running API server, seen from outside: its answers, its memory, and the latency of other clients.
 //!
 //! An [`Attack`] is a small value: a name, the finding whose fix it shows, a [`Bound`] and a function. The binary plays all of them
 //! and prints a table; `cargo test -p adversary` plays the quick ones against a server in process and looks at codes, sizes and

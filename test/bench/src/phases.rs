@@ -277,7 +277,7 @@ async fn watch(target: &Target, admin: &Client, of: &Watched<'_>) -> Result<Valu
     let (watchers, events) = (of.watchers, of.events);
     let idle = resident_mib(of.pids);
     let origin = Instant::now();
-    // Of this run alone: what earlier ones left would be delivered too.
+    // Of this run alone, because leftovers of earlier runs would be delivered too.
     let run = format!("run-{}-{watchers}", std::process::id());
     let mut clients = Vec::new();
     for _ in 0..of.connections.max(1) {

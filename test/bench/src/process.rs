@@ -10,7 +10,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 fn ticks(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything; what follows its closing parenthesis is numbered from the third field on.
+    // The name may hold anything; the fields after its closing parenthesis are numbered from the third on.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
 }

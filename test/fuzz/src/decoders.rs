@@ -1,4 +1,4 @@
-//! The decoders of bodies. What comes out is no larger than the input allows, and survives another round.
+//! The decoders of bodies. Decoded values are no larger than the input allows, and survive another round.
 
 use machinery::codec;
 use machinery::limits;

@@ -58,13 +58,13 @@ const fn target(name: &'static str, run: fn(&[u8]), rounds: usize) -> Target {
     Target { name, run, rounds }
 }
 
-/// Two parts of an input: what is before the first NUL, and what is behind it.
+/// Two parts of an input: the bytes before the first NUL, and those behind it.
 fn halves(data: &[u8]) -> (&[u8], &[u8]) {
     let at = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     (&data[..at], data.get(at + 1..).unwrap_or_default())
 }
 
-/// Nodes and bytes of text of a value: what it takes in memory, but for a factor.
+/// Nodes and bytes of text of a value: its memory, but for a factor.
 fn weight(value: &serde_json::Value) -> usize {
     use serde_json::Value;
     let mut weight = 0;

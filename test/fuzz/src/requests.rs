@@ -1,4 +1,4 @@
-//! Whole requests: what a path and a query mean, and what the whole chain answers.
+//! Whole requests: parsing of path and query, and the answers of the whole chain.
 
 use std::sync::LazyLock;
 

@@ -90,7 +90,7 @@ async fn deep_schemas_and_deep_objects_are_answered() {
         .post(&objects("deeps"), &object("Deep", "a", deep(60)))
         .await
         .expect(201);
-    // Written as text: what is too deep to be read is too deep to be made here too.
+    // Written as text: a value too deep to be decoded is too deep for `json!` too.
     let (open, close) = ("{\"type\":\"object\",\"properties\":{\"a\":", "}}");
     let schema = format!(
         "{}{{\"type\":\"string\"}}{}",

@@ -380,7 +380,7 @@ fn subresources() -> Vec<Row> {
 
 #[tokio::test]
 async fn nothing_is_left_of_it() {
-    // Without controllers: what they write is no doing of the requests.
+    // Without controllers: their writes would be mistaken for those of the requests.
     let (plane, client) = plane_with(|builder| {
         builder.with(|o| {
             o.controllers = vec!["-*".into()];

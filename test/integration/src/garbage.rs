@@ -284,7 +284,7 @@ async fn a_kind_without_objects_costs_nothing() {
         registered.and_then(|r| r.store.as_system().started_cache())
     };
     client.post(CRDS, &crd()).await.expect(201);
-    // Seen by the collector: what depends on the kind is collected.
+    // The collector has noticed: objects owned by the kind's are collected.
     let absent =
         json!({"apiVersion": "garbage.example.com/v1", "kind": "Thing", "name": "absent", "uid": "absent"});
     assert!(cache("garbage.example.com", "things").is_none());

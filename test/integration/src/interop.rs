@@ -238,7 +238,7 @@ async fn an_etcd_is_shared_with_kube_apiserver_and_handed_back() {
     let dir = keys().await;
     let dir = dir.path();
 
-    // Taking over: what kube-apiserver wrote is served.
+    // Taking over: objects written by kube-apiserver are served.
     let flag = format!("--service-node-port-range={NODE_PORTS}");
     let upstream = Upstream::start(&program, dir, &etcd.url(), &[&flag]).await;
     let theirs = make(upstream.client(), "up", "1").await;

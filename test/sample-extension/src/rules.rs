@@ -1,4 +1,4 @@
-//! Admission: what this server thinks of fish beyond their schema.
+//! Admission: rules about fish beyond their schema.
 
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use machinery::{ApiError, GroupVersionResource};

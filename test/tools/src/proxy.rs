@@ -41,7 +41,7 @@ impl Proxy {
         self.port
     }
 
-    /// From now on nothing passes. What comes meanwhile waits.
+    /// From now on nothing passes. Bytes that arrive meanwhile wait.
     pub fn cut(&self) {
         self.open.send_replace(false);
     }

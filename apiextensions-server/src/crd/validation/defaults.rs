@@ -65,7 +65,7 @@ fn is_pruned(props: Props<'_>, node: SchemaRef<'_>, default: &Value) -> bool {
     pruned == *default
 }
 
-/// The whole object around a node: what a default inside its type or metadata is judged in.
+/// The whole object around a node, in which a default inside its type or metadata is validated.
 enum Surrounding<'a> {
     Whole(SchemaRef<'a>),
     Property(&'a Surrounding<'a>, &'a str),

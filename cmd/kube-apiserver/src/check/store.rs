@@ -238,7 +238,7 @@ impl Values {
     }
 }
 
-/// Why a value is no object. What is none by its key is not looked at: leases of servers, and the numbers of compactions.
+/// Why a value is no object. Keys that hold none are not looked at: leases of servers, and the numbers of compactions.
 fn fault(key: &str, value: &[u8]) -> Option<&'static str> {
     let object = key.starts_with('/') && !key.contains("/masterleases/");
     if !object {

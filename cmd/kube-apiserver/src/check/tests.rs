@@ -70,7 +70,7 @@ async fn a_sound_store_is_told_of() {
         ("/registry/configmaps/a/json", &map("json", "x")),
         ("/registry/configmaps/a/yaml", b"kind: ConfigMap\n"),
         ("/registry/secrets/a/sealed", b"k8s:enc:aescbc:v1:key:\xff\xff"),
-        // Superseded: what it was does not count.
+        // Superseded: its damage does not count.
         ("/registry/configmaps/a/repaired", b"\xff\xff"),
         ("/registry/configmaps/a/repaired", &map("repaired", "x")),
     ];

@@ -12,7 +12,7 @@ use crate::{StartError, replicas};
 
 /// How often it is looked whether something is to be renewed, or another replica has rotated something.
 const EVERY: Duration = Duration::from_secs(600);
-/// Without these nothing is renewed while the server runs: what they signed would not be good any more.
+/// Without these nothing is renewed while the server runs: their signatures would no longer verify.
 const KEPT: [&str; 5] = [
     "ca.crt",
     "ca.key",

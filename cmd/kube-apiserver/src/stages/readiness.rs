@@ -18,7 +18,7 @@ pub(super) enum Stage {
     Aggregation,
 }
 
-/// In the order in which upstream lists them. What upstream starts and this server does not have is not among them.
+/// In the order in which upstream lists them. Hooks of upstream that this server does not have are left out.
 const HOOKS: [(&str, Stage); 23] = [
     (
         "poststarthook/start-apiserver-admission-initializer",

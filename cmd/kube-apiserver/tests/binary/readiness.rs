@@ -16,7 +16,7 @@ use super::start_on;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
-/// Policies beside the one that denies: what is compiled at the start takes its time.
+/// Policies beside the one that denies, so that compilation at the start takes time.
 const OTHERS: usize = 60;
 
 /// How long every stream may take to be answered after a start.

@@ -40,7 +40,7 @@ impl Comparison<'_> {
 /// How upstream holds the new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// A Go value like the old one: what Go would leave out is not there, even if it is written.
+    /// A Go value like the old one: members that Go would omit are absent, even if they are written.
     Stored,
     /// The result of a merge: every written member is present.
     Merged,

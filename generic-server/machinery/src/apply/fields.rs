@@ -13,7 +13,7 @@ use crate::field::clip;
 use crate::go;
 use crate::limits;
 
-/// Every leaf and every list item that the object mentions: what a manager that applies it owns.
+/// Every leaf and every list item that the object mentions: the fields that a manager owns by applying it.
 pub(super) fn field_set<'a>(ty: Ty<'a>, object: &'a Value) -> Set<'a> {
     mentioned(ty, object).children
 }

@@ -1,4 +1,4 @@
-//! A configuration laid over an object without owners: what ApplyConfiguration of a MutatingAdmissionPolicy does.
+//! A configuration laid over an object without owners, as ApplyConfiguration of a MutatingAdmissionPolicy does.
 
 use serde_json::Value;
 

@@ -76,7 +76,7 @@ fn seek(level: &[Node<'_>], element: &PathElement<'_>) -> Result<usize, usize> {
     level[..end].binary_search_by(|node| node.element.cmp(element))
 }
 
-/// For each node of a level the node of another that has the same element. What lies between is passed over.
+/// For each node of a level the node of another that has the same element. Nodes in between are skipped.
 fn matched<'x, 'a: 'x, 'y, 'b: 'y>(
     nodes: &'x [Node<'a>],
     mut others: &'y [Node<'b>],
@@ -251,7 +251,7 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// Members that the other does not have. What is below a member of the other stays.
+    /// Members that the other does not have. Elements below a member of the other stay.
     #[must_use]
     pub fn difference(&self, other: &Set<'_>) -> Set<'a> {
         self.filtered(other, |node, other| match other {

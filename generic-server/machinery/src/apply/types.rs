@@ -13,7 +13,7 @@ use crate::schema::{FieldDef, Format, KindSchema, ListType, SchemaRef, Type, bui
 /// The type of a place in an object.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ty<'a> {
-    /// A whole object (or one embedded in another): what is not declared of its `metadata` is known all the same.
+    /// A whole object (or one embedded in another): undeclared fields of its `metadata` are known all the same.
     Root(SchemaRef<'a>),
     /// Described by a schema; the flag says that unknown fields are kept here and below.
     Node(SchemaRef<'a>, bool),
@@ -101,7 +101,7 @@ impl<'a> Ty<'a> {
                 Ty::Untyped
             };
         }
-        // Named types stand for themselves: what surrounds them does not open them.
+        // Named types stand for themselves: `preserve` of surrounding nodes does not apply to them.
         let preserve = node.preserve_unknown || (preserve && node.type_name.is_none());
         Ty::Node(schema, preserve)
     }

@@ -1,4 +1,4 @@
-//! JSON without some of its members: what is skipped is scanned, not made.
+//! JSON without some of its members: skipped values are scanned, not built.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! YAML in and out, as `sigs.k8s.io/yaml` reads and prints it: YAML 1.1 scalars (`yes` is a boolean, `0755` is octal), one
 //! document, duplicate keys reported, keys sorted and strings quoted by the same rules.
 //!
-//! The events come from `granit-parser`; what a plain scalar means is decided here, because upstream's answer is neither
+//! The events come from `granit-parser`; the meaning of plain scalars is decided here, because upstream's answer is neither
 //! the 1.1 nor the 1.2 specification's. Aliases are expanded, and anchored values kept, within a budget of nodes and of
 //! bytes: without one a short alias of a long string makes the string's length of each of its own three bytes.
 

@@ -1,4 +1,4 @@
-//! Texts of bounded length: what is shown of a client's value does not grow with the value.
+//! Texts of bounded length: the part of a client's value that errors show does not grow with the value.
 
 use std::fmt::{self, Display, Write};
 

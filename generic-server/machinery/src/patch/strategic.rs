@@ -519,7 +519,7 @@ fn sorted(list: List, order: &HashMap<Value, usize>, key: &str) -> Result<List, 
     if placed.iter().all(|(place, _)| place.is_some()) {
         placed.sort_by_key(|(place, _)| *place);
     } else if placed.len() <= 20 {
-        // Upstream's comparison says "less" whenever an item has no place; what its insertion sort makes of that shows.
+        // Upstream's comparison says "less" whenever an item has no place; the result of its insertion sort is visible to clients.
         for i in 1..placed.len() {
             let mut j = i;
             while j > 0 {

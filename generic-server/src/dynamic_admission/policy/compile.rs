@@ -14,7 +14,7 @@ use crate::dynamic_admission::expression::{Conditions, Expression, Scope, Wanted
 use crate::dynamic_admission::matching::Matcher;
 use crate::registry::Entry;
 
-/// A policy. What it is about is known at once, what it says once that has been compiled.
+/// A policy. Its match rules are known at once, its expressions once they have been compiled.
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) name: String,

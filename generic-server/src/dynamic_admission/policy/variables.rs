@@ -99,7 +99,7 @@ fn decl_of(ty: &Type) -> DeclType {
 pub(super) struct Lazy<'a> {
     variables: &'a Variables,
     base: Bindings<'a>,
-    /// Scalars that were computed; what borrows from the object is cheap to look up again.
+    /// Scalars that were computed; values that borrow from the object are cheap to look up again.
     known: Vec<OnceLock<Value>>,
     cost: AtomicU64,
     depth: AtomicU32,

@@ -15,7 +15,7 @@ use crate::negotiate::View;
 use crate::resource::ServedResource;
 use crate::respond::json;
 
-/// The JSON of a list: what comes before its items, and each item.
+/// The JSON of a list: the text before its items, and each item.
 struct Layout {
     resource: Arc<ServedResource>,
     view: View,

@@ -17,7 +17,7 @@ const WAITING_BATCHES: usize = 100_000;
 /// The task that delivers events into the cache.
 #[derive(Default)]
 pub(super) struct Feeding {
-    /// Rises when the cache restarts: what an earlier watch still delivers does not count.
+    /// Rises when the cache restarts: late events of an earlier watch are ignored.
     pub(super) life: u64,
     /// It restarts now.
     pub(super) restarting: bool,

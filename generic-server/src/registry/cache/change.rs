@@ -1,4 +1,4 @@
-//! Events as watchers get them: what happened to an object, and the encoded forms that all watchers share.
+//! Events as watchers get them: the change of an object, and the encoded forms that all watchers share.
 
 use std::sync::Arc;
 

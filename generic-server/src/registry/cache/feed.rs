@@ -46,7 +46,7 @@ pub struct Feed {
     last: Revision,
     /// There may be more in the ring from the position on.
     behind: bool,
-    /// From the engine's log: what the ring no longer has.
+    /// Events from the engine's log that the ring no longer has.
     past: VecDeque<Arc<Change>>,
 }
 
@@ -180,7 +180,7 @@ impl Feed {
         }
         loop {
             if let Some(first) = self.bell.take() {
-                // While nothing rang there was nothing to see: what lies between is skipped unread.
+                // While nothing rang no event concerned this feed: the slots in between are skipped unread.
                 if !self.behind {
                     self.position.next = self.position.next.max(first);
                 }

@@ -128,7 +128,7 @@ impl Interests {
                 });
             }
         }
-        // Outside the lock: what a wake-up drops may take a bell down.
+        // Outside the lock, because a wake-up may drop a watcher, which removes its bell.
         for bell in woken {
             bell.waker.wake();
         }

@@ -154,7 +154,7 @@ impl Kept {
         !states.is_empty()
     }
 
-    /// The newest state has been read again: what the newest kept one shares with it is to be found out.
+    /// The newest state has been read again: the parts that the newest kept snapshot shares with it have to be recomputed.
     pub(super) fn rebase(&self, newest: &ArcSwap<Snapshot>) {
         let mut states = self.states.lock();
         let top = states.keys().next_back().copied();
@@ -162,7 +162,8 @@ impl Kept {
         self.recount(&states, states.len());
     }
 
-    /// The newest state has changed so: what it has no more, only the newest kept one has. Called after it has been swapped.
+    /// The newest state has changed: entries that it no longer has are held by the newest kept snapshot alone. Called after
+    /// it has been swapped.
     pub(super) fn replaced(&self, changes: &[Arc<Change>]) {
         // Either `charge` sees the newer state, or this sees its snapshot.
         fence(Ordering::SeqCst);

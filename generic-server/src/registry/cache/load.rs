@@ -15,8 +15,8 @@ const PAGE: usize = 2_000;
 const REMOTE_PAGE: usize = 10_000;
 
 impl ObjectCache {
-    /// All objects at a revision (the newest), page by page. While one is decoded the next is read. What is the same in `near` or
-    /// `other`, which are of about the same time, is shared with them.
+    /// All objects at a revision (the newest), page by page. While one is decoded the next is read. Entries that are the same in
+    /// `near` or `other`, which are of about the same time, are shared with them.
     pub(super) async fn read(
         &self,
         at: Option<Revision>,

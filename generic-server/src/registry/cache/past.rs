@@ -1,4 +1,4 @@
-//! States of the past: what exact lists and further pages ask for. Made of the newest state and the events since, where those are
+//! Past states, for exact lists and further pages. Made of the newest state and the events since, where those are
 //! still there, else read from the store's history; either way they share every object that has not changed.
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl ObjectCache {
         if let Some(kept) = self.kept.get(revision) {
             return Ok(kept);
         }
-        // One at a time: what is being made is not in the budget yet, and the next may ask for the same.
+        // One at a time: a state under construction is not in the budget yet, and the next reader may need the same.
         let _making = self.making.lock().await;
         if let Some(kept) = self.kept.get(revision) {
             return Ok(kept);

@@ -1,7 +1,7 @@
 //! From an object to its stored bytes, and from stored bytes to what the cache keeps.
 //!
-//! Objects written by this process are laid out once, by [`Prepared::from_value`], and never read back. What others wrote is
-//! scanned once, without building a tree, and only laid out again when it does not begin as entries have to.
+//! Objects written by this process are laid out once, by [`Prepared::from_value`], and never read back. Values of other writers are
+//! scanned once, without building a tree, and only laid out again when they do not begin as entries have to.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -93,7 +93,7 @@ impl Prepared {
             }
             field(&mut out, name, value)?;
         }
-        // Without a later key it goes first: what matters is that one position holds for every revision.
+        // Without a later key it goes first: all revisions must use the same position.
         let version_at = version_at.unwrap_or(head + b"\"metadata\":{".len());
         out.push(b'}');
         let metadata_end = out.len();
@@ -408,7 +408,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// A write under way: what the sink needs to take over its entry without reading the bytes back.
+/// A write in flight, with the entry that the sink takes over without reading the bytes back.
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) prepared: Prepared,

@@ -92,7 +92,7 @@ pub(super) struct Ring {
     budget: Arc<Budget>,
 }
 
-/// The state, locked for a change. What it keeps is counted in the budget when that is over.
+/// The state, locked for a change. Its size is charged to the budget on drop.
 struct Changing<'r> {
     state: RwLockWriteGuard<'r, State>,
     budget: &'r Budget,

@@ -82,7 +82,7 @@ impl<'a> Labels<'a> {
         labels.get(&format!("{PREFIX}{name}"))?.as_str()
     }
 
-    /// The meaning of a label, if it is there; what is wrong is noted, and `or` taken instead.
+    /// The meaning of a label, if it is there; an invalid one is recorded as an error, and `or` used instead.
     fn read<T>(&mut self, name: &str, meaning: fn(&str) -> Result<T, String>, or: T) -> Option<(T, bool)> {
         let text = self.get(name)?;
         Some(match meaning(text) {

@@ -58,7 +58,7 @@ struct Volume {
 }
 
 impl Graph {
-    /// An object is bound to a node and refers to others; what it was bound and referred to before counts no longer.
+    /// An object is bound to a node and refers to others; its former binding and references no longer count.
     pub(super) fn bind(&self, kind: Kind, own: Key, node: &str, mut references: Vec<(Kind, Key)>) {
         references.sort_unstable();
         references.dedup();

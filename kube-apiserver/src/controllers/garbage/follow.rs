@@ -117,7 +117,8 @@ impl Follows {
         all.any(|(source, f)| f.state == State::Reading && !source.remote)
     }
 
-    /// Something here cannot be read, or has just been found at an aggregated server: what depends on knowing all dependents has to wait.
+    /// Something here cannot be read, or has just been found at an aggregated server: decisions that depend on knowing all
+    /// dependents have to wait.
     pub(super) fn unsure(&self) -> bool {
         let mut all = self.followed.iter();
         all.any(|(source, f)| match f.state {
@@ -294,7 +295,7 @@ impl Follows {
             .cloned()
             .collect();
         for source in gone {
-            // A server that is away is not without its objects: what is known of them stays until it is back.
+            // An unreachable server still has its objects: the known ones stay until it is back.
             self.stop(&source);
         }
         for resource in wanted {

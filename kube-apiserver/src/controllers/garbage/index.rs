@@ -104,7 +104,7 @@ impl Index {
         }
     }
 
-    /// After a gap, or an end: what was known of a source and is not there is gone.
+    /// After a gap, or an end: known objects of a source that are not listed are gone.
     fn keep(&mut self, source: &Source, present: &HashSet<Uid>) {
         let nodes = self.nodes.values().filter(|n| n.place.source == *source);
         let mut lost: Vec<Uid> = nodes

@@ -1,4 +1,4 @@
-//! autoscaling/v1 and back. What v1 has no field for travels in annotations, in the form that upstream writes there.
+//! autoscaling/v1 and back. Fields that v1 does not have travel in annotations, in the form that upstream writes there.
 
 use generic_server::ApiError;
 use generic_server::resource::Converter;

@@ -247,7 +247,7 @@ fn capacity(errors: &mut Errors, path: &FieldPath<'_>, capacity: &Value) {
     }
 }
 
-/// Checks where a volume is; what pods can name too is judged as it is there.
+/// Checks the source of a volume; sources that pods can name too are validated as they are there.
 fn source(errors: &mut Errors, path: &FieldPath<'_>, key: &str, source: &Value) {
     match key {
         "local" => {

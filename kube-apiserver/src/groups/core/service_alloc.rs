@@ -208,7 +208,7 @@ impl Allocator {
     ) -> Result<(Vec<IpAddr>, Vec<u16>, Held, BTreeSet<u16>), ApiError> {
         let mut held = Held::new(&self.pending);
         let mut ledger = self.ledger.lock().await;
-        // In this order: what is no longer pending after this line is in the snapshot.
+        // In this order: a write that is no longer pending after this line is in the snapshot.
         let busy = self.pending.lock().clone();
         let snapshot = self
             .client

@@ -1,4 +1,4 @@
-//! ResourceSlice: devices of a driver on some nodes. What one device says of itself is checked as far as its name and its nodes.
+//! ResourceSlice: devices of a driver on some nodes. Of a device, its name and its nodes are validated.
 
 use machinery::names::{dns1123_label, dns1123_subdomain, name_is_dns_subdomain};
 use machinery::{FieldError, FieldPath};

@@ -106,7 +106,7 @@ impl Keys {
         state.refused.insert(hash, (now, error));
     }
 
-    /// The plugin is back: what it has refused is asked again.
+    /// The plugin is back: refused keys are requested again.
     pub(super) fn forgive(&self) {
         let mut state = self.0.lock();
         state.refused.clear();

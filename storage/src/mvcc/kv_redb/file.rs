@@ -27,7 +27,7 @@ pub(super) struct FilledFile {
     frontier: Frontier,
 }
 
-/// Where nothing was written yet. What lies before has its place on the disk.
+/// The end of the written part. Everything before it has its place on the disk.
 pub(super) type Frontier = Arc<Mutex<u64>>;
 
 impl FilledFile {

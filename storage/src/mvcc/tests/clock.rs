@@ -63,7 +63,7 @@ async fn a_clock_that_was_ahead_keeps_nothing_longer() {
     put_for(&s, "short", Duration::from_millis(300)).await;
     put_for(&s, "long", Duration::from_secs(3600)).await;
     s.finish().await;
-    // The clock is right again: what was to live for a moment does not live for a year.
+    // The clock is right again: a key with a short lease does not live for a year.
     let s = open(&disk, now);
     ends(&s, "short").await;
     assert!(s.read("long", None).await.is_some());

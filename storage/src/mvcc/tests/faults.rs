@@ -141,7 +141,7 @@ async fn a_failed_batch_is_uncertain_and_the_last() {
             s.store.status().await,
             Err(StorageError::Unavailable { .. })
         ));
-        // Nobody saw what failed; what was there can be read.
+        // No watcher saw the failed write; the old values can be read.
         assert_eq!(s.read("last", None).await, None);
         seen.look(|seen| assert_eq!(seen.events.len() as u64, good));
         assert_eq!(s.list("k", None).await.len() as u64, good);

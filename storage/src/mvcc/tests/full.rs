@@ -1,4 +1,4 @@
-//! Disks without room: what goes on, and how writes come back.
+//! Disks without room: the operations that still work, and the return of writes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -118,7 +118,7 @@ fn put(s: &Subject, name: &str) -> Txn {
     }
 }
 
-/// Writes what there will be room for: what was deleted is swept in the background.
+/// Writes once there is room: deleted values are swept in the background.
 async fn written_in_time(s: &Subject, name: &str) {
     let taken = async {
         while s.store.commit(put(s, name)).await.is_err() {

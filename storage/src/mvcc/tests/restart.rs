@@ -211,7 +211,7 @@ async fn keeps_days(engine: EngineKind) {
     drop(kv);
 
     let s = Subject::in_process(crate::open(days).unwrap());
-    // Three days before the newest is the fifth write; what it replaced is gone, in the background.
+    // Three days before the newest is the fifth write; the values it replaced are removed, in the background.
     let oldest = written[4];
     let compacted = async {
         while s.store.status().await.unwrap().oldest < oldest {

@@ -98,7 +98,7 @@ struct Structure {
 const PAGE: u64 = 4096;
 const SEGMENT: u64 = 512 * 1024;
 
-/// Everything that a store has on disk, by purpose: what the engines document of their formats, and the files beside.
+/// Everything that a store has on disk, by purpose: the documented formats of the engines, and the files beside.
 fn structures(dir: &Path) -> Vec<Structure> {
     let mut all = Vec::new();
     files(dir, &mut all);

@@ -69,7 +69,7 @@ impl Space {
         self.recount = None;
     }
 
-    /// The room within the engine: what was deleted makes some, which the file system does not see.
+    /// The free room within the engine, which deletions create and the file system does not see.
     fn reusable(&mut self, kv: &dyn Kv) -> u64 {
         let now = Instant::now();
         if self.recount.is_none_or(|at| at <= now) {

@@ -149,7 +149,7 @@ async fn a_connection_that_goes_dead_is_found() {
     let mut watch = client.watch("/apis/dead.io/v1/things?watch=1").await;
     watch.next().await.expect("its event");
 
-    // Nothing is closed, nothing is answered. What waits is asked elsewhere long before its own time is over.
+    // Nothing is closed, nothing is answered. Waiting requests are retried on another endpoint long before their deadline.
     way.goes_dead();
     let other = Backend::start(&identity(&authority, "dead"), "127.0.0.1:0", Speaks::Http2).await;
     slice(&plane, "dead", "dead-2", other.address).await;

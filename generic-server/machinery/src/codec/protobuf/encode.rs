@@ -82,7 +82,7 @@ pub(super) fn message_of_bytes(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The message of an object of a built-in type, without an envelope. What the schema does not have is left out.
+/// The message of an object of a built-in type, without an envelope. Members without a schema are left out.
 pub fn encode_message(schema: SchemaRef<'_>, value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     message(&mut out, schema, value);

@@ -19,7 +19,7 @@ fn filled(name: usize, bytes: usize, n: usize) -> Value {
     object
 }
 
-/// Creates, changes and deletions of some pods; what was after each.
+/// Creates, changes and deletions of some pods, with the state after each.
 async fn history(engine: &Arc<MvccStore>, cache: &Arc<ObjectCache>, pods: usize, writes: usize) -> Model {
     let mut now = BTreeMap::new();
     let mut model = Model::new();

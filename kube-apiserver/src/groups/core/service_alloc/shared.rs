@@ -219,8 +219,8 @@ impl SharedPorts {
         places.map(|place| first + place).collect()
     }
 
-    /// Compares the range with the services once: what a service has is entered, and what none has goes when it was found so often
-    /// enough. `leaks` says how often.
+    /// Compares the range with the services once: ports of services are entered, and ports of none are released after they were
+    /// found so often enough. `leaks` says how often.
     async fn repair(&self, client: &Client, leaks: &mut BTreeMap<u16, u32>) -> Result<(), ApiError> {
         for _ in 0..ATTEMPTS {
             // In this order: a server that enters a port later makes the write below fail.

@@ -20,7 +20,7 @@ impl Drop for Watch {
 }
 
 /// One watch: a feed and the sink that it is pulled into. The suite's own commits pull, so that sinks know before the
-/// acknowledgement what the cache knew; what happens otherwise is pulled by a task that the feed wakes.
+/// acknowledgement what the cache knew; other events are pulled by a task that the feed wakes.
 pub(super) struct Pull {
     pub(super) cache: Arc<ObjectCache>,
     pub(super) prefix: String,
