@@ -153,7 +153,7 @@ impl Aggregator {
         match self.register.sync(&snapshot).await {
             // A full store is served as it is; `register` goes on trying.
             Err(error) if error.code() == INSUFFICIENT_STORAGE && !snapshot.objects.is_empty() => {
-                tracing::warn!(%error, "what is served here cannot be registered yet");
+                tracing::warn!(%error, "the local APIServices cannot be registered yet");
             }
             done => done?,
         }
@@ -207,7 +207,7 @@ impl Aggregator {
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
-                tracing::warn!(%error, "cannot register what is served here");
+                tracing::warn!(%error, "cannot register the local APIServices");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }

@@ -94,7 +94,7 @@ pub(crate) fn drop_idle(server: &ApiExtensions) {
         .flat_map(|d| d.serving.slots.iter().chain([&d.serving.reader]));
     let dropped = slots.filter(|slot| slot.drop_idle()).count();
     if dropped > 0 {
-        tracing::debug!(schemas = dropped, "dropped schemas that nobody used");
+        tracing::debug!(schemas = dropped, "dropped unused schemas");
     }
 }
 

@@ -108,13 +108,13 @@ const FAMILIES: &[Family] = &[
     (
         "apiserver_customresource_cache_bytes",
         "gauge",
-        "About what those objects take in memory.",
+        "Approximate memory of those objects.",
         |c| c.cache as f64,
     ),
     (
         "apiserver_customresource_schema_bytes",
         "gauge",
-        "About what the compiled schemas of a CRD take in memory; dropped when idle.",
+        "Approximate memory of the compiled schemas of a CRD; dropped when idle.",
         |c| c.schema as f64,
     ),
     (

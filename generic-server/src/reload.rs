@@ -94,7 +94,7 @@ impl Reload {
         }
         if !taken.is_empty() {
             for error in self.afterwards.iter().filter_map(|apply| apply().err()) {
-                tracing::error!(%error, "what depends on changed files cannot follow them");
+                tracing::error!(%error, "changed files cannot be applied");
             }
         }
         if let Some(encryption) = &self.encryption

@@ -50,7 +50,7 @@ pub struct Names {
 /// Converts objects between the served version and the stored one, by a rule known here.
 #[expect(
     clippy::wrong_self_convention,
-    reason = "the converter is not what is converted"
+    reason = "the converter is not the value that is converted"
 )]
 pub trait Converter: Send + Sync + Debug {
     /// From the stored version to the served one. `None` from [`Converter::splice`] asks for this.
@@ -67,7 +67,7 @@ pub trait Converter: Send + Sync + Debug {
 #[async_trait::async_trait]
 #[expect(
     clippy::wrong_self_convention,
-    reason = "the converter is not what is converted"
+    reason = "the converter is not the value that is converted"
 )]
 pub trait RemoteConverter: Send + Sync + Debug {
     /// Stored objects as JSON in the served version, in the same order. Asks about all of them together, and about none

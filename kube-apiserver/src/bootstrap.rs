@@ -89,7 +89,7 @@ fn wanted(group: &str, resource: &str, object: Value, existing: Existing) -> Wan
 pub async fn bootstrap(facts: &Facts) -> Result<bool, ApiError> {
     match write_missing(facts).await {
         Err(error) if error.code() == INSUFFICIENT_STORAGE && has_begun(&facts.directory).await? => {
-            tracing::warn!(%error, "what a cluster begins with cannot be completed yet");
+            tracing::warn!(%error, "the first objects of the cluster cannot be completed yet");
             Ok(false)
         }
         done => done.map(|()| true),
@@ -103,7 +103,7 @@ pub async fn bootstrap_later(facts: Facts) {
         match bootstrap(&facts).await {
             Ok(true) => return,
             Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "what a cluster begins with cannot be completed"),
+            Err(error) => tracing::warn!(%error, "the first objects of the cluster cannot be completed"),
         }
     }
 }

@@ -366,7 +366,7 @@ fn remove(path: &Path) -> Result<(), StorageError> {
     };
     match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed("cannot remove what was left of", path, error))
+            Err(failed("cannot remove the remains of", path, error))
         }
         _ => Ok(()),
     }

@@ -185,7 +185,7 @@ impl Trust {
                 Err(error) => Err(error),
             };
             if let Err(error) = known {
-                tracing::warn!(%error, "cannot follow whom the API server trusts");
+                tracing::warn!(%error, "cannot follow the trust configuration of the API server");
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -140,12 +140,7 @@ impl Collect for Integrity {
             );
         }
         let name = "apiserver_storage_scrubs_total";
-        family(
-            out,
-            name,
-            "counter",
-            "How often a store was read through, by what that found.",
-        );
+        family(out, name, "counter", "Scrubs of a store, by result.");
         let counters = [
             ("clean", &self.clean),
             ("damaged", &self.damaged),

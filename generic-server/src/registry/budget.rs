@@ -221,7 +221,7 @@ impl Collect for Budget {
             ),
             (
                 "apiserver_watch_cache_snapshot_bytes",
-                "Bytes that snapshots for exact and paged lists keep, besides what the newest state shares with them.",
+                "Bytes that snapshots for exact and paged lists keep, besides those that the newest state shares.",
                 self.snapshot_bytes(),
             ),
             (
@@ -231,7 +231,7 @@ impl Collect for Budget {
             ),
             (
                 "apiserver_watch_cache_event_bytes",
-                "Bytes that recent events keep, besides what the newest state shares with them.",
+                "Bytes that recent events keep, besides those that the newest state shares.",
                 self.event_bytes(),
             ),
         ];

@@ -45,7 +45,7 @@ pub async fn follow_rbac(
             let mut changes = Vec::new();
             loop {
                 if let Event::Failed(error) = follow(&rbac, kind, &mut reflector, &mut changes).await {
-                    tracing::warn!(?kind, %error, "cannot list; what was read before stays in force");
+                    tracing::warn!(?kind, %error, "cannot list; the previous state stays in force");
                 }
             }
         });

@@ -50,13 +50,13 @@ impl Mark {
     fn check(self, revision: u64, records: u64) -> Result<(), StorageError> {
         if revision < self.revision {
             return Err(StorageError::Gone(format!(
-                "it was at revision {}, what is there ends at {revision}; restore a backup",
+                "it was at revision {}, its data ends at {revision}; restore a backup",
                 self.revision
             )));
         }
         if let Some(closed) = self.records.filter(|closed| *closed != records) {
             return Err(StorageError::Gone(format!(
-                "it was closed with {closed} changes in its log, what is there has {records}; restore a backup"
+                "it was closed with {closed} changes in its log, its data has {records}; restore a backup"
             )));
         }
         Ok(())

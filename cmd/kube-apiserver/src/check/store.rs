@@ -122,7 +122,7 @@ pub(super) async fn of_directory(
     if report.half_headers > 0 {
         // Nothing is lost.
         found.tell(format!(
-            "{} records can be read in one of two copies only: the disk is not what it should be",
+            "{} records can be read in one of two copies only: the disk may be failing",
             report.half_headers
         ));
     }

@@ -124,7 +124,7 @@ pub(super) fn watch_caches(found: &mut Findings, on: bool, default_size: i64, si
     ];
     for (flag, _) in flags.iter().filter(|(_, given)| *given) {
         found.warn(format!(
-            "{flag} has no effect: watch caches follow what they hold"
+            "{flag} has no effect: watch caches grow and shrink with their content"
         ));
     }
 }

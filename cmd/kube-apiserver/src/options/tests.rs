@@ -153,11 +153,11 @@ fn what_has_no_effect_is_named() {
     }
     warns(
         "--watch-cache=false",
-        "--watch-cache has no effect: watch caches follow what they hold",
+        "--watch-cache has no effect: watch caches grow and shrink with their content",
     );
     warns(
         "--watch-cache-sizes=pods#10",
-        "--watch-cache-sizes has no effect: watch caches follow what they hold",
+        "--watch-cache-sizes has no effect: watch caches grow and shrink with their content",
     );
     warns(
         "--runtime-config=apps/v1=false",

@@ -45,8 +45,8 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     if let Some(directory) = &config.data_dir {
         match storage::remove_partial_backups(directory, backup::UNFINISHED) {
             Ok(0) => {}
-            Ok(removed) => tracing::info!(removed, "removed what interrupted backups had left"),
-            Err(error) => tracing::warn!(%error, "cannot remove what interrupted backups have left"),
+            Ok(removed) => tracing::info!(removed, "removed files of interrupted backups"),
+            Err(error) => tracing::warn!(%error, "cannot remove files of interrupted backups"),
         }
     }
     Ok(store)

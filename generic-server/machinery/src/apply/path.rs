@@ -246,7 +246,7 @@ fn compare_with_float(whole: i128, float: f64) -> Ordering {
     let floor = float.floor();
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "what is beyond saturates, and is beyond any number of 64 bits"
+        reason = "larger values saturate, and are beyond any number of 64 bits"
     )]
     let below = floor as i128;
     let fraction = if float > floor {

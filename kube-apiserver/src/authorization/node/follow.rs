@@ -51,7 +51,7 @@ pub async fn follow(
             loop {
                 let event = authorizer.graph.follow(kind, &mut reflector, &mut changes).await;
                 if let Event::Failed(error) = event {
-                    tracing::warn!(resource, %error, "cannot list; what was read before stays in force");
+                    tracing::warn!(resource, %error, "cannot list; the previous state stays in force");
                 }
             }
         });
