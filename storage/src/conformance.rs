@@ -6,7 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod history;
-mod linearizable;
+#[cfg(test)]
+mod racing;
 mod ranges;
 mod recorder;
 mod transactions;
@@ -18,7 +19,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use self::linearizable::{Action, History, Operation, Outcome as Ending, is_linearizable};
+#[cfg(test)]
+pub use self::racing::Racing;
 pub use self::recorder::Recorder;
 use crate::{Guard, KeyValue, Op, Outcome, RangeRequest, Revision, Store, Txn};
 

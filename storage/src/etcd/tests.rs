@@ -8,7 +8,7 @@ mod partitions;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use test_tools::Cluster;
+use test_tools::{Cluster, eventually};
 
 use super::client::Client;
 use super::compactor::Round;
@@ -44,6 +44,16 @@ async fn write(store: &dyn Store, key: &str, value: String) -> Result<Outcome, S
     store.commit(Txn { guards: vec![], ops }).await
 }
 
+async fn writes_again(store: &dyn Store, key: &str) -> Revision {
+    eventually("that it writes again", || async {
+        match write(store, key, "back".into()).await {
+            Ok(Outcome::Committed(revision)) => Some(revision),
+            _ => None,
+        }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_resume_where_they_were_when_the_member_restarts() {
     let Some(mut cluster) = Cluster::start(1).await else {
@@ -64,14 +74,7 @@ async fn watches_resume_where_they_were_when_the_member_restarts() {
         }
         cluster.kill(0);
         cluster.start_member(0);
-        let back = async {
-            while s.store.fresh().await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(crate::conformance::DEADLINE, back)
-            .await
-            .expect("the member is back");
+        eventually("that the member is back", || async { s.store.fresh().await.ok() }).await;
     }
     seen.reach(last).await;
     seen.look(|seen| {
@@ -88,15 +91,10 @@ async fn a_cluster_goes_on_without_one_member() {
     };
     let store = open_etcd(&options(cluster.endpoints())).unwrap();
     let other = open_etcd(&options(cluster.endpoints().into_iter().rev().collect())).unwrap();
-    let up = async {
-        while store.fresh().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(crate::conformance::DEADLINE, up)
-        .await
-        .expect("the cluster has a leader");
-    let after = store.fresh().await.unwrap();
+    let after = eventually("that the cluster has a leader", || async {
+        store.fresh().await.ok()
+    })
+    .await;
     let (seen, seen_by_other) = (Recorder::new(), Recorder::new());
     let _watch = store.watch("/c/", after, seen.clone()).await.unwrap();
     let _other = other.watch("/c/", after, seen_by_other.clone()).await.unwrap();
@@ -348,17 +346,10 @@ async fn a_watch_that_is_up_to_date_does_not_hold_up_others() {
     ahead.reach(later).await;
     cluster.kill(0);
     cluster.start_member(0);
-    let fresh = async {
-        loop {
-            if let Ok(fresh) = s.store.fresh_for(&s.key("quiet/")).await {
-                return fresh;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let fresh = tokio::time::timeout(crate::conformance::DEADLINE, fresh)
-        .await
-        .expect("the member is back");
+    let fresh = eventually("that the member is back", || async {
+        s.store.fresh_for(&s.key("quiet/")).await.ok()
+    })
+    .await;
     assert_eq!(fresh, later);
     behind.reach(later).await;
     behind.look(|seen| assert!(seen.events.is_empty()));
@@ -381,17 +372,7 @@ async fn quiet_watches_become_fresh_after_a_restart() {
         .unwrap();
     cluster.kill(0);
     cluster.start_member(0);
-    let back = async {
-        while !matches!(
-            write(&*s.store, "/q/busy/a", "y".into()).await,
-            Ok(Outcome::Committed(_))
-        ) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(crate::conformance::DEADLINE, back)
-        .await
-        .expect("the member is back");
+    writes_again(&*s.store, "/q/busy/a").await;
     let fresh = s.store.fresh_for(&s.key("quiet/")).await.unwrap();
     assert!(fresh > after);
     seen.reach(fresh).await;

@@ -1,23 +1,45 @@
-//! Programs that tests need and a machine may have: where they are, free ports for them, and etcd members.
+//! Programs that tests need and a machine may have: where they are, free ports for them, and etcd members;
+//! waiting on conditions, and whether histories of clients are linearizable.
 //!
 //! It depends on no crate of the workspace, so that the lowest layer's tests can use it. Not a product: it panics where a test
 //! should fail.
 
 mod etcd;
+pub mod linearizable;
 mod proxy;
 
 use std::fs::OpenOptions;
+use std::future::Future;
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use etcd::{Cluster, Etcd};
 pub use proxy::Proxy;
 
-/// How long a program may take to listen.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for what should happen soon.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks again until the answer is there; fails the test when it does not come.
+pub async fn eventually<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{what} did not happen within {PATIENCE:?}"
+        );
+        // The condition is of another task or process; there is nothing to be woken by.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
 
 /// Where a program is; says loudly what is not tested when it is nowhere.
 pub fn tool(name: &str) -> Option<PathBuf> {
@@ -45,8 +67,9 @@ pub fn named_tool(variable: &str) -> Option<PathBuf> {
 /// to nobody.
 const LIST: &str = "SKIPPED_TESTS";
 
+/// Says loudly that something is not tested here, and why.
 #[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
-fn skipped(why: &str) {
+pub fn skipped(why: &str) {
     eprintln!("SKIPPED: {why}");
     let Some(list) = std::env::var_os(LIST) else {
         return;
@@ -78,13 +101,8 @@ pub fn free_port() -> u16 {
 
 /// Waits until something listens on a port of this machine.
 pub async fn listening(port: u16) {
-    let connected = async {
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-            // Another process: there is nothing to be woken by.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, connected)
-        .await
-        .expect("the program listens");
+    eventually("that the program listens", || async move {
+        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()
+    })
+    .await;
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_tools::linearizable::History;
 use test_tools::{Cluster, Proxy};
 
-use super::{open_etcd, options, write};
-use crate::conformance::{DEADLINE, History, Recorder};
+use super::{open_etcd, options, write, writes_again};
+use crate::conformance::{DEADLINE, Racing, Recorder};
 use crate::etcd::EtcdOptions;
-use crate::{Outcome, StorageError, Store};
+use crate::{StorageError, Store};
 
 /// How long one call may take here.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,29 +26,17 @@ fn on(endpoints: Vec<String>) -> Arc<dyn Store> {
     open_etcd(&options).unwrap()
 }
 
-async fn writes_again(store: &dyn Store, key: &str) -> crate::Revision {
-    let back = async {
-        loop {
-            if let Ok(Outcome::Committed(revision)) = write(store, key, "back".into()).await {
-                return revision;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, back)
-        .await
-        .expect("it writes again")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_stores_on_one_etcd_are_linearizable() {
     let Some(cluster) = Cluster::start(1).await else {
         return;
     };
     let stores = [on(cluster.endpoints()), on(cluster.endpoints())];
+    let registers = stores.clone().map(Racing);
     let history = History::default();
-    let clients = (0..8).map(|n| history.run(&stores[n % 2], "/linear/", n as u64 + 1, 60));
+    let clients = (0..8).map(|n| history.run(&registers[n % 2], "/linear/", n as u64 + 1, 60));
     futures_util::future::join_all(clients).await;
+    history.read_at_last(&registers[0], "/linear/").await;
     let (all, _) = history.check();
     assert!(all > 400, "{all}");
     for store in stores {
@@ -69,13 +58,14 @@ async fn a_store_that_is_cut_off_comes_back_where_it_was() {
     let _far = far.watch("/cut/", after, seen[1].clone()).await.unwrap();
 
     let history = History::default();
-    let clients = (0..8).map(|n| {
-        let store = if n % 2 == 0 { &near } else { &far };
-        history.run(store, "/cut/", n + 1, 40)
-    });
+    let registers = [&near, &far].map(|store| Racing(store.clone()));
+    let clients = (0..8).map(|n| history.run(&registers[n % 2], "/cut/", n as u64 + 1, 40));
     let harm = async {
         for _ in 0..3 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            // The clients go on meanwhile.
+            for _ in 0..20 {
+                write(&*far, "/elsewhere", "before".into()).await.unwrap();
+            }
             proxy.cut();
             // A write ends, and nobody says that it happened.
             let ended = tokio::time::timeout(DEADLINE, write(&*far, "/elsewhere", "x".into())).await;
@@ -94,6 +84,7 @@ async fn a_store_that_is_cut_off_comes_back_where_it_was() {
         }
     };
     tokio::join!(futures_util::future::join_all(clients), harm);
+    history.read_at_last(&registers[1], "/cut/").await;
     history.check();
 
     let last = writes_again(&*far, "/cut/last").await;

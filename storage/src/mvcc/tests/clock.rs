@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_tools::eventually;
+
 use super::super::clock::{Clock, wall_ms};
 use super::super::kv_memory::MemoryKv;
 use super::super::{FORMATS, MvccStore};
 use super::faults::{self, Disk, Repaired};
-use crate::conformance::{DEADLINE, Subject};
+use crate::conformance::Subject;
 use crate::{Op, Revision};
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
@@ -30,12 +32,10 @@ async fn put_for(s: &Subject, name: &str, ttl: Duration) -> Revision {
 }
 
 async fn ends(s: &Subject, name: &str) {
-    let gone = async {
-        while s.read(name, None).await.is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, gone).await.expect("it ends");
+    eventually("that it ends", || async {
+        s.read(name, None).await.is_none().then_some(())
+    })
+    .await;
 }
 
 #[track_caller]

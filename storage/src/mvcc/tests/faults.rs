@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
+use test_tools::eventually;
 
 use super::super::MvccStore;
 use super::super::kv::{Kv, Reader, Write};
@@ -210,32 +211,21 @@ async fn writes_come_back_when_there_is_room_again() {
     for _ in 0..2 {
         s.write("a", "x").await;
         free.store(options().min_free_bytes - 1, Ordering::Relaxed);
-        let refused = async {
-            loop {
-                match put().await {
-                    Ok(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-                    Err(StorageError::NoSpace(_)) => return,
-                    Err(error) => panic!("{error:?}"),
-                }
+        eventually("that the lack of room is noticed", || async {
+            match put().await {
+                Ok(_) => None,
+                Err(StorageError::NoSpace(_)) => Some(()),
+                Err(error) => panic!("{error:?}"),
             }
-        };
-        tokio::time::timeout(DEADLINE, refused)
-            .await
-            .expect("it is noticed");
+        })
+        .await;
         // Deletions go through, and existing values can be read.
         assert_eq!(s.read("a", None).await.unwrap().value, "x");
         s.remove("a").await;
         assert!(s.store.status().await.is_ok());
 
         free.store(options().min_free_bytes, Ordering::Relaxed);
-        let taken = async {
-            while put().await.is_err() {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(DEADLINE, taken)
-            .await
-            .expect("it is noticed");
+        eventually("that the room is noticed", || async { put().await.ok() }).await;
     }
     s.finish().await;
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use test_tools::eventually;
 
 use super::super::MvccStore;
 use super::super::kv::{Kv, Write};
@@ -120,14 +121,10 @@ fn put(s: &Subject, name: &str) -> Txn {
 
 /// Writes once there is room: deleted values are swept in the background.
 async fn written_in_time(s: &Subject, name: &str) {
-    let taken = async {
-        while s.store.commit(put(s, name)).await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, taken)
-        .await
-        .expect("there is room");
+    eventually("that there is room", || async {
+        s.store.commit(put(s, name)).await.ok()
+    })
+    .await;
 }
 
 /// Writes until there is no room. Gives the names that were written.

@@ -1,8 +1,10 @@
 //! Clients that race for a few keys see one register each. `STORAGE_LINEAR_OPERATIONS` sets how often each of them asks.
 
+use test_tools::linearizable::History;
+
 use super::on_disk;
 use crate::EngineKind;
-use crate::conformance::{History, Subject};
+use crate::conformance::{Racing, Subject};
 
 const CLIENTS: u64 = 8;
 
@@ -12,13 +14,15 @@ async fn races(s: Subject) {
         .map_or(60, |text| text.parse().unwrap());
     // Short histories, many of them: the check looks at each as a whole.
     let rounds = operations.div_ceil(60);
+    let registers = Racing(s.store.clone());
     let mut all = 0;
     for round in 0..rounds {
         let history = History::default();
         let under = s.key(&format!("{round}/"));
         let clients =
-            (0..CLIENTS).map(|client| history.run(&s.store, &under, client + 1 + CLIENTS * round, 60));
+            (0..CLIENTS).map(|client| history.run(&registers, &under, client + 1 + CLIENTS * round, 60));
         futures_util::future::join_all(clients).await;
+        history.read_at_last(&registers, &under).await;
         let (count, unknown) = history.check();
         assert_eq!(unknown, 0);
         all += count;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use test_tools::eventually;
+
 use super::super::kv::Write;
 use super::super::record::{self, Header};
 use super::{ON_DISK, options, raw, reopen};
@@ -121,14 +123,11 @@ async fn history_outlives_its_window_only_as_long_as_told() {
     let s = Subject::in_process(crate::open(window).unwrap());
     let first = s.write("a", "1").await;
     s.write("a", "2").await;
-    let compacted = async {
-        while s.store.status().await.unwrap().oldest <= first {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    let compacted = || async {
+        let status = s.store.status().await.unwrap();
+        (status.oldest > first).then_some(())
     };
-    tokio::time::timeout(crate::conformance::DEADLINE, compacted)
-        .await
-        .expect("history is compacted in time");
+    eventually("that history is compacted", compacted).await;
     assert_eq!(s.read("a", None).await.unwrap().value, "2");
     s.finish().await;
 }
@@ -213,14 +212,11 @@ async fn keeps_days(engine: EngineKind) {
     let s = Subject::in_process(crate::open(days).unwrap());
     // Three days before the newest is the fifth write; the values it replaced are removed, in the background.
     let oldest = written[4];
-    let compacted = async {
-        while s.store.status().await.unwrap().oldest < oldest {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(crate::conformance::DEADLINE, compacted)
-        .await
-        .expect("history is compacted in time");
+    eventually("that history is compacted", || async {
+        let status = s.store.status().await.unwrap();
+        (status.oldest >= oldest).then_some(())
+    })
+    .await;
     assert_eq!(s.store.status().await.unwrap().oldest, oldest);
     let gone = s.store.get(&s.key("a"), Some(written[3])).await;
     assert!(matches!(gone, Err(StorageError::Compacted { .. })), "{gone:?}");

@@ -6,12 +6,11 @@
 //! respects those that did not overlap and that a register explains. Keys are independent, so each has a check of its own.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-
-use crate::{Guard, KeyValue, Op, Revision, StorageError, Store, Txn};
 
 /// The effect of an operation on an object, as its client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +175,21 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
     }
 }
 
+/// The value of an object and its revision; `None` when there is no object.
+pub type Found = Option<(u64, u64)>;
+
+/// Objects that hold numbers, kept by a store or a server.
+pub trait Registers: fmt::Debug + Sync {
+    /// The newest state of one object; `None` when there is no answer.
+    fn read(&self, key: &str) -> impl Future<Output = Option<Found>> + Send;
+
+    /// The newest state of all objects whose keys begin with `under`, at one moment; `None` when there is no answer.
+    fn read_all(&self, under: &str) -> impl Future<Output = Option<BTreeMap<String, (u64, u64)>>> + Send;
+
+    /// A write of `to` on the condition that nothing has changed since `from` was read; `None` when it certainly did not happen.
+    fn write(&self, key: &str, from: Found, to: Option<u64>) -> impl Future<Output = Option<Outcome>> + Send;
+}
+
 /// The concurrent operations of several clients and their outcomes, key by key.
 #[derive(Debug, Default)]
 pub struct History {
@@ -189,8 +203,8 @@ const KEYS: u64 = 4;
 impl History {
     /// One client: reads, and writes on the condition that nothing has changed since. `client` numbers it, and `under` is what its
     /// keys begin with. A write that certainly did not happen is no operation.
-    pub async fn run(&self, store: &Arc<dyn Store>, under: &str, client: u64, operations: u64) {
-        let mut known: BTreeMap<String, (Option<u64>, Revision)> = BTreeMap::new();
+    pub async fn run(&self, registers: &impl Registers, under: &str, client: u64, operations: u64) {
+        let mut known: BTreeMap<String, Found> = BTreeMap::new();
         // The same on every run, and different for each client.
         let mut chance = client.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for n in 0..operations {
@@ -198,38 +212,64 @@ impl History {
             chance ^= chance >> 7;
             chance ^= chance << 17;
             let key = format!("{under}{}", chance % KEYS);
-            let called = self.moment.fetch_add(1, Ordering::SeqCst);
-            let action = match (known.remove(&key), chance % 11) {
-                (Some((from, revision)), 0..7) => {
+            let called = self.now();
+            match (known.remove(&key), chance % 11) {
+                (Some(from), 0..7) => {
                     let gone = from.is_some() && (chance >> 20).is_multiple_of(5);
                     let to = (!gone).then_some(client << 32 | n);
-                    let guard = Guard {
-                        key: key.clone(),
-                        mod_revision: revision,
+                    let Some(outcome) = registers.write(&key, from, to).await else {
+                        continue;
                     };
-                    let outcome = write(&**store, guard, to).await;
-                    outcome.map(|outcome| Action::Write { from, to, outcome })
+                    let from = from.map(|(value, _)| value);
+                    self.note(key, called, Action::Write { from, to, outcome });
                 }
-                _ => store.get(&key, None).await.ok().map(|(found, _)| {
-                    let found = found.as_ref().map(|found| (number(found), found.mod_revision));
-                    let revision = found.map_or(Revision(0), |(_, revision)| revision);
-                    known.insert(key.clone(), (found.map(|(value, _)| value), revision));
-                    Action::Read(found.map(|(value, revision)| (value, revision.0)))
-                }),
-            };
-            let returned = self.moment.fetch_add(1, Ordering::SeqCst);
-            if let Some(action) = action {
-                let operation = Operation {
-                    called,
-                    returned,
-                    action,
-                };
-                self.operations.lock().entry(key).or_default().push(operation);
+                (_, 7) => {
+                    let Some(all) = registers.read_all(under).await else {
+                        continue;
+                    };
+                    for key in (0..KEYS).map(|key| format!("{under}{key}")) {
+                        let found = all.get(&key).copied();
+                        known.insert(key.clone(), found);
+                        self.note(key, called, Action::Read(found));
+                    }
+                }
+                _ => {
+                    let Some(found) = registers.read(&key).await else {
+                        continue;
+                    };
+                    known.insert(key.clone(), found);
+                    self.note(key, called, Action::Read(found));
+                }
             }
         }
     }
 
-    /// Fails when a key's history is not linearizable. Gives the number of operations, and of those with an unknown outcome.
+    fn now(&self) -> u64 {
+        self.moment.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Notes an operation that has ended now.
+    fn note(&self, key: String, called: u64, action: Action) {
+        let operation = Operation {
+            called,
+            returned: self.now(),
+            action,
+        };
+        self.operations.lock().entry(key).or_default().push(operation);
+    }
+
+    /// Reads every key once, so that the check sees what has become of each write that was acknowledged. Fails where a read has no answer.
+    pub async fn read_at_last(&self, registers: &impl Registers, under: &str) {
+        let called = self.now();
+        let all = registers.read_all(under).await;
+        let all = all.expect("what is there can be read in the end");
+        for key in (0..KEYS).map(|key| format!("{under}{key}")) {
+            let found = all.get(&key).copied();
+            self.note(key, called, Action::Read(found));
+        }
+    }
+
+    /// Fails when a key's history is not linearizable. Gives the number of operations, and of those whose outcome nobody knows.
     pub fn check(&self) -> (usize, usize) {
         let operations = self.operations.lock();
         for (key, history) in &*operations {
@@ -243,35 +283,6 @@ impl History {
             all().count(),
             all().filter(|operation| operation.is_unknown()).count(),
         )
-    }
-}
-
-fn number(found: &KeyValue) -> u64 {
-    let text = std::str::from_utf8(&found.value).unwrap();
-    text.parse().unwrap()
-}
-
-/// `None` when nothing happened.
-async fn write(store: &dyn Store, guard: Guard, to: Option<u64>) -> Option<Outcome> {
-    let key = guard.key.clone();
-    let op = match to {
-        Some(value) => Op::Put {
-            key,
-            value: value.to_string().into(),
-            ttl: None,
-        },
-        None => Op::Delete { key },
-    };
-    let txn = Txn {
-        guards: vec![guard],
-        ops: vec![op],
-    };
-    match store.commit(txn).await {
-        Ok(crate::Outcome::Committed(revision)) => Some(Outcome::Done(Some(revision.0))),
-        Ok(crate::Outcome::Conflict { .. }) => Some(Outcome::Refused),
-        Err(StorageError::Uncertain(_)) => Some(Outcome::Unknown),
-        Err(StorageError::Unavailable { .. }) => None,
-        Err(error) => panic!("{error:?}"),
     }
 }
 
