@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::{free_port, listening, tool};
+use crate::{Proxy, free_port, listening, tool};
 
 /// Members that form a cluster, in a directory of their own. They end when dropped.
 #[derive(Debug)]
@@ -22,10 +23,18 @@ struct Member {
     name: String,
     client: u16,
     peer: u16,
+    /// Before its port for the other members.
+    wire: Option<Proxy>,
     process: Option<Child>,
 }
 
 impl Member {
+    /// Where the other members reach it.
+    fn peer_url(&self) -> String {
+        let port = self.wire.as_ref().map_or(self.peer, Proxy::port);
+        format!("http://127.0.0.1:{port}")
+    }
+
     fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             // It may have ended by itself.
@@ -41,30 +50,50 @@ impl Cluster {
         Self::start_with(members, "http", Vec::new()).await
     }
 
+    /// Starts a cluster whose members can be cut off from each other ([`Cluster::wire`]).
+    pub async fn start_behind_wires(members: usize) -> Option<Cluster> {
+        let mut cluster = Self::new(members, "http", Vec::new())?;
+        let cut = Arc::default();
+        for member in &mut cluster.members {
+            member.wire = Some(Proxy::among(member.peer, Arc::clone(&cut)).await);
+        }
+        cluster.run().await;
+        Some(cluster)
+    }
+
     /// The same with the scheme of client URLs and more flags.
     pub async fn start_with(members: usize, scheme: &'static str, extra: Vec<String>) -> Option<Cluster> {
+        let mut cluster = Self::new(members, scheme, extra)?;
+        cluster.run().await;
+        Some(cluster)
+    }
+
+    fn new(members: usize, scheme: &'static str, extra: Vec<String>) -> Option<Cluster> {
         let named = std::env::var_os("ETCD_BIN").map(PathBuf::from);
         let program = named.or_else(|| tool("etcd"))?;
         let members = (0..members).map(|n| Member {
             name: format!("m{n}"),
             client: free_port(),
             peer: free_port(),
+            wire: None,
             process: None,
         });
-        let mut cluster = Cluster {
+        Some(Cluster {
             dir: tempfile::tempdir().expect("a directory"),
             program,
             members: members.collect(),
             extra,
             scheme,
-        };
-        for n in 0..cluster.members.len() {
-            cluster.start_member(n);
+        })
+    }
+
+    async fn run(&mut self) {
+        for n in 0..self.members.len() {
+            self.start_member(n);
         }
-        for n in 0..cluster.members.len() {
-            cluster.member_listens(n).await;
+        for n in 0..self.members.len() {
+            self.member_listens(n).await;
         }
-        Some(cluster)
     }
 
     /// Kills a member where it stands.
@@ -77,11 +106,11 @@ impl Cluster {
         self.kill(n);
         let initial = self.members.iter();
         let initial: Vec<String> = initial
-            .map(|member| format!("{}=http://127.0.0.1:{}", member.name, member.peer))
+            .map(|member| format!("{}={}", member.name, member.peer_url()))
             .collect();
         let client = self.endpoint(&self.members[n]);
         let member = &mut self.members[n];
-        let peer = format!("http://127.0.0.1:{}", member.peer);
+        let listen = format!("http://127.0.0.1:{}", member.peer);
         let mut command = Command::new(&self.program);
         command
             .args(["--name", &member.name])
@@ -89,8 +118,8 @@ impl Cluster {
             .arg(self.dir.path().join(&member.name))
             .args(["--listen-client-urls", &client])
             .args(["--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer])
-            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--listen-peer-urls", &listen])
+            .args(["--initial-advertise-peer-urls", &member.peer_url()])
             .args(["--initial-cluster", &initial.join(",")])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .args(&self.extra)
@@ -106,6 +135,17 @@ impl Cluster {
 
     fn endpoint(&self, member: &Member) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, member.client)
+    }
+
+    /// The wire between a member and all others, in a cluster that was started behind wires.
+    pub fn wire(&self, n: usize) -> &Proxy {
+        let wire = self.members[n].wire.as_ref();
+        wire.expect("members of this cluster are behind wires")
+    }
+
+    /// A member's port for clients.
+    pub fn port(&self, n: usize) -> u16 {
+        self.members[n].client
     }
 
     /// The members' client URLs.

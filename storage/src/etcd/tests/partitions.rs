@@ -59,7 +59,7 @@ async fn a_store_that_is_cut_off_comes_back_where_it_was() {
 
     let history = History::default();
     let registers = [&near, &far].map(|store| Racing(store.clone()));
-    let clients = (0..8).map(|n| history.run(&registers[n % 2], "/cut/", n as u64 + 1, 40));
+    let clients = (0..8).map(|n| history.run(&registers[n % 2], "/cut/raced", n as u64 + 1, 40));
     let harm = async {
         for _ in 0..3 {
             // The clients go on meanwhile.
@@ -84,7 +84,7 @@ async fn a_store_that_is_cut_off_comes_back_where_it_was() {
         }
     };
     tokio::join!(futures_util::future::join_all(clients), harm);
-    history.read_at_last(&registers[1], "/cut/").await;
+    history.read_at_last(&registers[1], "/cut/raced").await;
     history.check();
 
     let last = writes_again(&*far, "/cut/last").await;
