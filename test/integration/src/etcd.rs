@@ -46,11 +46,11 @@ fn things(scope: &str) -> Value {
 }
 
 /// A replica on an etcd, with a directory of its own.
-async fn replica(etcd: &Etcd) -> (ControlPlane, Client, tempfile::TempDir) {
+pub(crate) async fn replica(etcd: &Etcd) -> (ControlPlane, Client, tempfile::TempDir) {
     replica_with(etcd, |_| {}).await
 }
 
-async fn replica_with(
+pub(crate) async fn replica_with(
     etcd: &Etcd,
     change: impl FnOnce(&mut control_plane::Options),
 ) -> (ControlPlane, Client, tempfile::TempDir) {

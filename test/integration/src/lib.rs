@@ -14,6 +14,7 @@ mod encryption;
 mod etcd;
 mod garbage;
 mod interop;
+mod linearizable;
 mod nodes;
 mod objects;
 mod resource_versions;

@@ -148,7 +148,17 @@ impl Client {
         self.try_raw("POST", path, "application/json", body).await
     }
 
-    async fn try_raw(&self, method: &str, path: &str, media: &str, body: Bytes) -> Result<Answer, String> {
+    /// Sends a request with a body of any media type to a server that may be away.
+    ///
+    /// # Errors
+    /// Why there was no answer, or it did not come to its end.
+    pub async fn try_raw(
+        &self,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: Bytes,
+    ) -> Result<Answer, String> {
         let sent = self.try_send(method, path, media, body).await;
         let (head, body) = sent?.into_parts();
         let body = body

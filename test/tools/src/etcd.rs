@@ -175,6 +175,11 @@ impl Etcd {
         self.0.endpoints().swap_remove(0)
     }
 
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.0.port(0)
+    }
+
     /// Kills it where it stands.
     pub fn kill(&mut self) {
         self.0.kill(0);
