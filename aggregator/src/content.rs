@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_emptied() {
+    fn deletable_resources_are_found() {
         let known = json!({"version": "v1", "resources": [
             {"resource": "a", "scope": "Namespaced", "verbs": ["list", "delete", "deletecollection"]},
             {"resource": "b", "scope": "Namespaced", "verbs": ["list", "delete"]},

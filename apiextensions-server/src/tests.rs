@@ -305,7 +305,7 @@ async fn openapi_is_made_of_pieces() {
 }
 
 #[tokio::test]
-async fn a_change_is_judged_by_what_is_stored() {
+async fn a_change_is_validated_against_the_stored_object() {
     let world = World::new().await;
     world.define(crd("foos", "Foo", schema())).await.expect("valid");
     let foos = world.served("example.com", "v1", "foos").expect("served");
@@ -437,7 +437,7 @@ async fn instances_go_with_their_definition() {
 }
 
 #[tokio::test]
-async fn a_changed_schema_fills_in_what_was_stored_before() {
+async fn a_changed_schema_defaults_stored_objects() {
     let world = World::new().await;
     world.define(crd("foos", "Foo", schema())).await.expect("valid");
     let foos = world.served("example.com", "v1", "foos").expect("served");

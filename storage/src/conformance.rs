@@ -188,11 +188,11 @@ macro_rules! conformance_tests {
             reads_of_the_past
             reads_of_the_future_are_refused
             compacted_reads_are_refused
-            compaction_keeps_what_is_current
+            compaction_keeps_current_values
             keys_with_a_time_to_live_end
             rewriting_sets_the_time_to_live_anew
             watches_see_each_change_once_in_order
-            watches_know_what_was_before
+            watches_carry_previous_values
             watches_replay_the_past
             watches_join_without_a_gap
             watches_see_whole_revisions

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_replaces_what_the_client_said() {
+    fn identity_replaces_headers_of_the_client() {
         let mut headers = HeaderMap::new();
         headers.insert("x-remote-user", HeaderValue::from_static("root"));
         headers.insert("x-remote-extra-a", HeaderValue::from_static("b"));

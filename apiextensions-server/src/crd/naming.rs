@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_conflict_is_told_and_free_names_are_given() {
+    fn the_last_conflict_is_reported_and_free_names_are_accepted() {
         let first = crd("foos", "Foo", &["fo"]);
         let given = decide(&first, &Other(Value::Null));
         assert!(given.is_accepted());

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_upstream_stores_is_read_as_v1() {
+    fn stored_v1beta1_is_read_as_v1() {
         let stored = json!({
             "kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1beta1",
             "metadata": {"name": "things.example.com"},

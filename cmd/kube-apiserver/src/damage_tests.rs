@@ -43,7 +43,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_cluster_begins_with_may_be_damaged() {
+async fn first_objects_may_be_damaged() {
     let dir = tempfile::tempdir().expect("a directory");
     let (plane, client) = start(dir.path()).await;
     for name in ["sound", "hurt"] {
@@ -133,7 +133,7 @@ async fn what_a_cluster_begins_with_may_be_damaged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_decides_and_is_damaged_refuses_until_it_is_gone() {
+async fn damaged_admission_configuration_refuses_writes_until_deleted() {
     let dir = tempfile::tempdir().expect("a directory");
     let (plane, client) = start(dir.path()).await;
     let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "some-hook"}});

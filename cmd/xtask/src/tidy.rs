@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_machines_are_told_from_others() {
+    fn machine_paths_are_distinguished() {
         let work = format!("x = \"{}a\"", concat!("/wo", "rk/"));
         assert!(machine_path(&work).is_some());
         assert!(machine_path("https://e.com/work/a").is_none());

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_go_and_are_told() {
+    fn unknown_fields_are_pruned_and_reported() {
         prunes(
             json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"o": {"type": "object", "properties": {"x": {"type": "string"}}},
                 "l": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string"}}}},

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_told_apart() {
+    fn orders_of_growth_are_distinguished() {
         check_growth(100, |size| move || (0..size).for_each(|_| count(1)));
         let square = || check_growth(100, |size| move || (0..size).for_each(|_| count(size)));
         assert!(std::panic::catch_unwind(square).is_err());

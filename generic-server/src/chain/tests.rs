@@ -263,7 +263,7 @@ async fn panics_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_spare_what_lasts() {
+async fn deadlines_spare_long_running_requests() {
     let f = fixture(|_| {});
     let text = "Timeout: request did not complete within the allotted timeout";
     assert_eq!(

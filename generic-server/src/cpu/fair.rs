@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_all_gets_its_turn_alone() {
+    fn a_request_larger_than_the_whole_runs_alone() {
         let fair = Fair::new(8, 4);
         let mut small = Ticket::new(&fair, 1, 1);
         let mut large = Ticket::new(&fair, 2, 100);

@@ -168,7 +168,7 @@ mod tests {
     use crate::handlers::fixture::fixture;
 
     #[tokio::test]
-    async fn what_is_damaged_is_told() {
+    async fn damage_is_reported() {
         let fixture = fixture(false);
         fixture.put("a", "sound", "x", "n").await;
         let directory = Arc::new(Directory::default());

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_by_what_they_ask() {
+    fn requests_are_counted_by_verb_and_resource() {
         let metrics = Metrics::default();
         count(&metrics, "/api/v1/namespaces/a/pods", 200);
         count(&metrics, "/api/v1/namespaces/b/pods", 200);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_routes_is_no_label() {
+    fn unrouted_paths_are_no_labels() {
         #[track_caller]
         fn check(routed: Routed, path: &str, expected: [&str; 4]) {
             let metrics = Metrics::default();

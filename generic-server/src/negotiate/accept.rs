@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_looked_at_is_bounded() {
+    fn parsed_media_types_are_bounded() {
         let clauses = |count: usize| parse(&vec!["a/b"; count].join(",")).count();
         assert_eq!(clauses(ACCEPT_CLAUSES), ACCEPT_CLAUSES);
         assert_eq!(clauses(ACCEPT_CLAUSES + 1), ACCEPT_CLAUSES);

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_take_over_what_is_shared() {
+    fn directories_take_over_shared_keys() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let names = ServingNames::default();
         // One server was there before.
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_refused() {
+    fn incomplete_material_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::of_directory(dir.path()).unwrap();
         for (field, value) in [

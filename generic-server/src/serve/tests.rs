@@ -184,7 +184,7 @@ async fn in_memory() {
 }
 
 #[tokio::test]
-async fn draining_cuts_what_does_not_end() {
+async fn draining_cuts_endless_requests() {
     let port = port().await;
     // A client that connects and says nothing.
     let _silent = tokio::net::TcpStream::connect(port.address).await.unwrap();

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_blocks_now_and_did_not() {
+    fn newly_blocking_references() {
         let old = json!([{"uid": "a"}, {"uid": "b", "blockOwnerDeletion": true}, {"uid": "c", "blockOwnerDeletion": false}]);
         let new = json!([
             {"uid": "a", "blockOwnerDeletion": true}, {"uid": "b", "blockOwnerDeletion": true}, {"uid": "c"},

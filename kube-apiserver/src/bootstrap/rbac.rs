@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_added_and_what_is_more_stays() {
+    fn missing_rules_are_added_and_extra_ones_stay() {
         let all = wanted();
         let view = all
             .iter()

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_remains_is_told_as_upstream_tells_it() {
+    fn remaining_content_is_reported_as_upstream() {
         let mut remains = Remains::default();
         remains.add(&GroupResource::new("apps", "deployments"), 1);
         remains.add(&GroupResource::new("", "pods"), 2);

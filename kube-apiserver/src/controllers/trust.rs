@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_put_there_stays_until_it_expires() {
+    fn entries_of_others_stay_until_they_expire() {
         let certificate = |name: &str| pki::Authority::generate(name).expect("an authority").certificate;
         let (mine, other) = (certificate("mine"), certificate("other"));
         let own = json!({"client-ca-file": mine, "requestheader-allowed-names": "[\"front\"]", "requestheader-group-headers": "[\"X-G\"]"});

@@ -83,7 +83,7 @@ pub async fn compacted_reads_are_refused(s: &Subject) {
     assert!(matches!(error, StorageError::FutureRevision { .. }), "{error:?}");
 }
 
-pub async fn compaction_keeps_what_is_current(s: &Subject) {
+pub async fn compaction_keeps_current_values(s: &Subject) {
     for round in 0..5 {
         for name in ["a", "b", "c"] {
             s.write(name, format!("{name}{round}")).await;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Recorder, Subject};
 use crate::{Event, EventKind, Revision, StorageError};
 
-fn told(s: &Subject, event: &Event) -> (String, EventKind, Bytes) {
+fn summary(s: &Subject, event: &Event) -> (String, EventKind, Bytes) {
     (s.name(&event.kv), event.kind.clone(), event.kv.value.clone())
 }
 
@@ -22,7 +22,7 @@ pub async fn watches_see_each_change_once_in_order(s: &Subject) {
     let gone = s.remove("b").await;
     seen.reach(gone).await;
     seen.look(|seen| {
-        let events: Vec<_> = seen.events.iter().map(|event| told(s, event)).collect();
+        let events: Vec<_> = seen.events.iter().map(|event| summary(s, event)).collect();
         let put = |name: &str, value: &'static str| (name.to_owned(), EventKind::Put, Bytes::from(value));
         let expected = [
             put("a", "1"),
@@ -41,7 +41,7 @@ pub async fn watches_see_each_change_once_in_order(s: &Subject) {
     });
 }
 
-pub async fn watches_know_what_was_before(s: &Subject) {
+pub async fn watches_carry_previous_values(s: &Subject) {
     let first = s.write("a", "1").await;
     let live = Recorder::new();
     let _watch = s.store.watch(&s.key(""), first, live.clone()).await.unwrap();

@@ -274,7 +274,7 @@ async fn kms_down_and_up_again() {
 }
 
 #[tokio::test]
-async fn kms_refuses_what_is_no_envelope() {
+async fn kms_refuses_invalid_envelopes() {
     let dir = tempfile::tempdir().unwrap();
     let _plugin = Plugin::listen(&dir.path().join("kms.sock"), "key-1").unwrap();
     let ours = kms(&dir);

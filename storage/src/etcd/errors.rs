@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn etcd_errors_are_told_apart() {
+    fn etcd_errors_are_distinguished() {
         #[track_caller]
         fn check(code: Code, message: &str, expected: fn(&StorageError) -> bool) {
             let error = translate(Status::new(code, message), 7, 3, 20);

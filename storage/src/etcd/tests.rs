@@ -132,14 +132,14 @@ async fn a_cluster_goes_on_without_one_member() {
                 seen.events
                     .is_sorted_by(|a, b| a.kv.mod_revision < b.kv.mod_revision)
             );
-            let told: std::collections::HashMap<_, _> = seen
+            let delivered: std::collections::HashMap<_, _> = seen
                 .events
                 .iter()
                 .map(|event| (event.kv.mod_revision, event.kv.value.clone()))
                 .collect();
             for (revision, n) in &acked {
                 assert_eq!(
-                    told.get(revision).map(|value| &value[..]),
+                    delivered.get(revision).map(|value| &value[..]),
                     Some(n.to_string().as_bytes())
                 );
             }

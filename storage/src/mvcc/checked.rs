@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_in_both_copies_is_not_read() {
+    fn records_damaged_in_both_copies_are_not_read() {
         let mut damaged = encode(b"body").to_vec();
         damaged[0] ^= 1;
         damaged[9] ^= 1;

@@ -20,7 +20,7 @@ pub(crate) struct Watcher {
     pub prefix: Box<str>,
     pub sink: Arc<dyn WatchSink>,
     /// The revision up to which the hub has notified the sink.
-    told: AtomicU64,
+    notified: AtomicU64,
 }
 
 impl Watcher {
@@ -28,7 +28,7 @@ impl Watcher {
         Watcher {
             prefix: prefix.into(),
             sink,
-            told: AtomicU64::new(0),
+            notified: AtomicU64::new(0),
         }
     }
 }
@@ -98,7 +98,7 @@ impl HubGuard<'_> {
 
     /// Registers a watch whose sink has received everything up to `revision`.
     pub(crate) fn add(&mut self, watcher: &Arc<Watcher>, revision: Revision) {
-        watcher.told.store(revision.0, Ordering::Relaxed);
+        watcher.notified.store(revision.0, Ordering::Relaxed);
         let inner = &mut *self.0;
         inner.added += 1;
         if inner.added > inner.left + SWEEP_AFTER {
@@ -139,7 +139,7 @@ impl HubGuard<'_> {
                     let make = |index: &usize| made[*index].get_or_insert_with(|| event(*index)).clone();
                     events = indices.iter().map(make).collect();
                 }
-                watcher.told.store(revision.0, Ordering::Relaxed);
+                watcher.notified.store(revision.0, Ordering::Relaxed);
                 watcher.sink.events(revision, &events);
                 true
             });
@@ -149,7 +149,7 @@ impl HubGuard<'_> {
     /// Notifies sinks that are behind of `revision`, the newest that was published.
     pub(crate) fn tell(&self, revision: Revision) {
         for watcher in self.0.by_prefix.values().flatten().filter_map(Weak::upgrade) {
-            if watcher.told.swap(revision.0, Ordering::Relaxed) < revision.0 {
+            if watcher.notified.swap(revision.0, Ordering::Relaxed) < revision.0 {
                 watcher.sink.progress(revision);
             }
         }

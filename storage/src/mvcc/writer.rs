@@ -37,7 +37,7 @@ const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// Expired keys deleted in one round.
 const EXPIRE: usize = 1024;
 /// The interval of warnings that there is more history than may be kept.
-const TELL_CUT_EVERY: Duration = Duration::from_secs(600);
+const WARN_CUT_EVERY: Duration = Duration::from_secs(600);
 
 type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
 type Forked = (Box<dyn Kv>, Index, Bookkeeping);
@@ -74,7 +74,7 @@ pub(super) struct Writer {
     dirty_since: Option<Instant>,
     next_compaction: Instant,
     /// When the last warning was logged that history is shorter than the retention.
-    told_cut: Option<Instant>,
+    warned_cut: Option<Instant>,
     space: Space,
     /// There was no room for a batch: expiry and sweeping wait until then.
     rests_until: Option<Instant>,
@@ -97,7 +97,7 @@ impl Writer {
             options,
             dirty_since: None,
             next_compaction,
-            told_cut: None,
+            warned_cut: None,
             space: Space::default(),
             rests_until: None,
             oldest_unwritten: false,
@@ -425,8 +425,8 @@ impl Writer {
         }
         self.next_compaction = Instant::now() + interval;
         if full && !self.book.garbage.is_empty() {
-            if self.told_cut.is_none_or(|told| told.elapsed() >= TELL_CUT_EVERY) {
-                self.told_cut = Some(Instant::now());
+            if self.warned_cut.is_none_or(|at| at.elapsed() >= WARN_CUT_EVERY) {
+                self.warned_cut = Some(Instant::now());
                 tracing::warn!("the disk is full, the store's history is given up to make room");
             }
             return Some(self.shared.index.read().revision);
@@ -462,8 +462,8 @@ impl Writer {
                 cut = true;
             }
         }
-        if cut && self.told_cut.is_none_or(|told| told.elapsed() >= TELL_CUT_EVERY) {
-            self.told_cut = Some(Instant::now());
+        if cut && self.warned_cut.is_none_or(|at| at.elapsed() >= WARN_CUT_EVERY) {
+            self.warned_cut = Some(Instant::now());
             tracing::warn!(
                 changes = self.options.max_history,
                 bytes = self.options.max_history_bytes,

@@ -54,7 +54,7 @@ async fn credentials_and_heads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_held_before() {
+async fn attacks_that_held_before() {
     play(&["held"]).await;
 }
 
@@ -72,7 +72,7 @@ fn every_attack_is_named_once_and_every_quick_one_is_played() {
 }
 
 #[test]
-fn a_bound_tells_what_lies_outside() {
+fn a_bound_names_violations() {
     #[track_caller]
     fn check(bound: Bound, codes: &[u16], largest: usize, expected: &[&str]) {
         let mut outcome = Outcome::new();

@@ -50,24 +50,24 @@ impl Place {
 
     /// A CRD of about this many bytes, in the shape of those of large operators: half of it is prose.
     fn crd(&self, size: usize) -> Bytes {
-        let told = |what: &str| {
+        let described = |what: &str| {
             format!(
                 "{what} of the widget. When it is not given, the controller chooses one that suits the rest of the \
                  specification; changing it later restarts what depends on it."
             )
         };
         let section = || {
-            json!({"type": "object", "description": told("A section"), "required": ["mode"], "properties": {
-                "mode": {"type": "string", "enum": ["Auto", "Manual", "Off"], "default": "Auto", "description": told("The mode")},
-                "count": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 1000, "description": told("The count")},
-                "name": {"type": "string", "maxLength": 253, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "description": told("The name")},
-                "size": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}], "description": told("The size")},
-                "labels": {"type": "object", "additionalProperties": {"type": "string"}, "description": told("The labels")},
+            json!({"type": "object", "description": described("A section"), "required": ["mode"], "properties": {
+                "mode": {"type": "string", "enum": ["Auto", "Manual", "Off"], "default": "Auto", "description": described("The mode")},
+                "count": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 1000, "description": described("The count")},
+                "name": {"type": "string", "maxLength": 253, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "description": described("The name")},
+                "size": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}], "description": described("The size")},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}, "description": described("The labels")},
                 "ports": {"type": "array", "maxItems": 16, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
-                    "description": told("The list of ports"),
+                    "description": described("The list of ports"),
                     "items": {"type": "object", "required": ["port"], "properties": {
-                        "port": {"type": "integer", "format": "int32", "description": told("The number")},
-                        "protocol": {"type": "string", "default": "TCP", "description": told("The protocol")}}}},
+                        "port": {"type": "integer", "format": "int32", "description": described("The number")},
+                        "protocol": {"type": "string", "default": "TCP", "description": described("The protocol")}}}},
             }})
         };
         let bytes_of_one = section().to_string().len() + 16;
@@ -79,7 +79,7 @@ impl Place {
         for index in 0..size.div_ceil(bytes_of_one).max(1) {
             spec.insert(format!("section{index}"), section());
         }
-        let schema = json!({"type": "object", "description": told("The desired state"), "properties": {
+        let schema = json!({"type": "object", "description": described("The desired state"), "properties": {
             "spec": {"type": "object", "properties": spec,
                 "x-kubernetes-validations": [{"rule": "self.replicas >= 0", "message": "replicas cannot be negative"}]},
             "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});

@@ -9,7 +9,7 @@ use serde_json::json;
 use test_support::{Client, Reply, Webhook, eventually, plane, plane_with};
 
 #[tokio::test]
-async fn strangers_are_told_so() {
+async fn unauthorized_requests_are_refused() {
     let (plane, client) = plane().await;
     let stranger = client.anonymous(plane.ca_certificate());
     let refused = stranger.get("/api/v1/namespaces/default/pods").await.expect(403);
@@ -51,7 +51,7 @@ async fn roles_take_effect_at_once() {
 }
 
 #[tokio::test]
-async fn nobody_grants_what_they_do_not_hold() {
+async fn escalation_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("tokens");
     std::fs::write(&file, "secret,alice,1,\"dev\"\n").expect("a token file");
@@ -196,7 +196,7 @@ async fn keys_of_tokens_are_read_again() {
 }
 
 #[tokio::test]
-async fn a_webhook_says_whose_tokens_are() {
+async fn a_webhook_authenticates_tokens() {
     let overloaded = AtomicBool::new(true);
     let webhook = Webhook::start(move |review| {
         let status = match review["spec"]["token"].as_str() {

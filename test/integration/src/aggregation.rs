@@ -296,7 +296,7 @@ async fn nobody_is_trusted_without_reason() {
 }
 
 #[tokio::test]
-async fn what_is_served_here_is_registered() {
+async fn local_group_versions_are_registered() {
     let (plane, client) = plane().await;
     let paths = client.get("/").await.expect(200)["paths"].clone();
     for path in [

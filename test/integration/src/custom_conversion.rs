@@ -349,11 +349,11 @@ async fn a_slow_webhook_ends_its_own_requests_only() {
     client.get(&format!("{V1}/a")).await.expect(200);
     let answer = slow.await.expect("no panic").expect(500);
     let message = answer["message"].as_str().expect("a message");
-    let told = format!(
+    let expected = format!(
         "failed: Post \"{}?timeout=1s\": context deadline exceeded",
         webhook.url()
     );
-    assert!(message.ends_with(&told), "{message}");
+    assert!(message.ends_with(&expected), "{message}");
     stuck.store(false, Ordering::Relaxed);
     client.get(&format!("{V2}/a")).await.expect(200);
 }
@@ -374,7 +374,10 @@ async fn only_the_bundle_is_trusted() {
             && message.contains("certificate"),
         "{message}"
     );
-    assert!(webhook.questions().is_empty(), "nothing was told to a stranger");
+    assert!(
+        webhook.questions().is_empty(),
+        "an untrusted webhook receives nothing"
+    );
 
     let fixed =
         json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": webhook.ca_bundle()}}}}});

@@ -510,7 +510,7 @@ async fn health_follows_the_store() {
 /// The data of upstream's server in an etcd, in every form it has: built-in kinds as protobuf, also at a version that is no longer
 /// the served one, CRDs at `v1beta1`.
 #[tokio::test]
-async fn what_upstream_stored_is_served() {
+async fn objects_stored_by_upstream_are_served() {
     let Some(etcd) = Etcd::start().await else { return };
     let (before, _, _dir) = replica(&etcd).await;
     let policy = json!({

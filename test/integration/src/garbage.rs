@@ -203,7 +203,7 @@ async fn owners_are_looked_for_where_they_can_be() {
         "metadata": {"name": "stranger", "ownerReferences": [owner(&parent)]}});
     client.post(&maps, &stranger).await.expect(201);
     gone(&client, &format!("{maps}/stranger")).await;
-    eventually("it is told", || async {
+    eventually("the event is recorded", || async {
         let events = client.get("/api/v1/namespaces/elsewhere/events").await.json;
         let events = events["items"].as_array()?.clone();
         events

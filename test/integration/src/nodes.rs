@@ -9,7 +9,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn a_kubelet_reaches_what_its_pods_need() {
+async fn a_kubelet_reads_objects_of_its_pods() {
     let (plane, client) = plane_with(|builder| {
         builder.with(|options| {
             options.authorization_mode = vec![AuthorizationMode::Node, AuthorizationMode::Rbac];

@@ -204,7 +204,7 @@ async fn every_resource_version_is_answered_as_upstream_does() {
 }
 
 #[tokio::test]
-async fn what_has_been_compacted_is_expired() {
+async fn compacted_revisions_are_expired() {
     let (plane, client) = plane().await;
     let story = Story::tell(&client).await;
     plane

@@ -21,7 +21,7 @@ async fn pod(client: &Client, name: &str, account: &str) {
 }
 
 #[tokio::test]
-async fn a_token_is_bound_to_what_its_account_has() {
+async fn a_token_is_bound_to_objects_of_its_account() {
     let (plane, client) = plane().await;
     let uid = account(&client, "own").await;
     account(&client, "other").await;
@@ -126,7 +126,7 @@ async fn bodies_are_read_as_their_kinds() {
 }
 
 #[tokio::test]
-async fn what_a_subresource_makes_is_negotiated() {
+async fn answers_of_subresources_are_negotiated() {
     let (plane, client) = plane().await;
     account(&client, "own").await;
     pod(&client, "p", "own").await;

@@ -70,14 +70,14 @@ async fn fields_are_owned_as_upstream_has_them() {
                 media => media,
             };
             let answer = client.raw(text("method"), text("path"), media, body).await;
-            let told = format!(
+            let label = format!(
                 "{} step {at}: {} {}",
                 sequence["name"],
                 text("method"),
                 text("path")
             );
             if u64::from(answer.status) != step["status"].as_u64().unwrap_or_default() {
-                faults.push(format!("{told}: {} {}", answer.status, answer.json));
+                faults.push(format!("{label}: {} {}", answer.status, answer.json));
                 break;
             }
             if let Some(owned) = step["owned"].as_array() {
@@ -90,7 +90,7 @@ async fn fields_are_owned_as_upstream_has_them() {
                 expected.extend(owned.iter().map(|entry| (key(entry), entry[4].clone())));
                 let found = owners(&answer.json);
                 if found != expected {
-                    faults.push(format!("{told}:\n  wanted {expected:?}\n  found  {found:?}"));
+                    faults.push(format!("{label}:\n  wanted {expected:?}\n  found  {found:?}"));
                     break;
                 }
             }
@@ -98,7 +98,7 @@ async fn fields_are_owned_as_upstream_has_them() {
                 let causes = answer.json["details"]["causes"].as_array();
                 let same = |c: &Value| c["field"] == cause[0] && c["message"] == cause[1];
                 if !causes.into_iter().flatten().any(same) {
-                    faults.push(format!("{told}: no cause {cause} in {}", answer.json));
+                    faults.push(format!("{label}: no cause {cause} in {}", answer.json));
                 }
             }
         }

@@ -61,7 +61,7 @@ mod tests {
     use super::fault;
 
     #[test]
-    fn faults_are_told_as_go_does() {
+    fn errors_have_go_text() {
         let check = |pattern: &str, expected: Option<&str>| assert_eq!(fault(pattern).as_deref(), expected);
         check("^[a-z]+$", None);
         check("", None);

@@ -60,7 +60,7 @@ fn map(name: &str, text: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_sound_store_is_told_of() {
+async fn a_sound_store_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let report = check(options(dir.path())).await.expect("nothing is wrong");
     assert_eq!(report, "there is no store yet; a start makes one");
@@ -189,12 +189,12 @@ async fn encrypted_values_are_looked_at_with_their_keys() {
     let (sound, broken) = (seal(good, &map("good", "x")), seal(bad, b"{\"kind\":"));
     store(dir.path(), &[(good, &sound), (bad, &broken)]).await;
 
-    let told = check(options(dir.path()))
+    let report = check(options(dir.path()))
         .await
         .expect("nothing is known to be wrong");
     assert!(
-        told.contains("2 encrypted values were read and not decrypted"),
-        "{told}"
+        report.contains("2 encrypted values were read and not decrypted"),
+        "{report}"
     );
     let with = |secret: &str| Options {
         encryption_provider_config: encryption(dir.path(), secret),

@@ -59,7 +59,7 @@ fn values_are_stored_as_the_flags_say() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_flag() {
+fn invalid_values_are_refused_with_their_flag() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["--service-account-issuer="],
@@ -144,7 +144,7 @@ fn what_cannot_be_is_refused_with_its_flag() {
 }
 
 #[test]
-fn what_has_no_effect_is_named() {
+fn flags_without_effect_are_named() {
     #[track_caller]
     fn warns(flag: &str, expected: &str) {
         let options = Options::try_parse_from(["kube-apiserver", flag]).expect("it parses");

@@ -56,7 +56,7 @@ async fn replicas_have_one_identity_whoever_is_first() {
 }
 
 #[tokio::test]
-async fn what_is_stored_and_is_none_is_refused() {
+async fn stored_values_that_are_invalid_are_refused() {
     let (engine, stores) = stores();
     let dir = tempfile::tempdir().expect("a directory");
     let ops = vec![Op::Put {

@@ -37,7 +37,7 @@ async fn all(client: &Client) -> (BTreeMap<String, Value>, String) {
 }
 
 #[tokio::test]
-async fn what_is_backed_up_is_restored() {
+async fn a_backup_is_restored() {
     let (dir, new) = (
         tempfile::tempdir().expect("a directory"),
         tempfile::tempdir().expect("a directory"),

@@ -33,7 +33,7 @@ fn creates_and_updates_are_tracked() {
 }
 
 #[test]
-fn what_go_leaves_out_is_not_there() {
+fn members_that_go_omits_are_absent() {
     let created = json!({"metadata": {"name": "a", "labels": {}}, "data": {}, "immutable": false});
     Server::config_map()
         .write("one", created)
@@ -106,7 +106,7 @@ fn conflicts_and_force() {
 }
 
 #[test]
-fn what_is_no_longer_applied_goes_unless_owned() {
+fn fields_no_longer_applied_are_removed_unless_owned() {
     let mut server = Server::config_map();
     server
         .apply("one", cm(json!({"s": "1", "o": "1"})))
@@ -270,7 +270,7 @@ fn tracking_can_be_reset_and_restarts_with_an_apply() {
 }
 
 #[test]
-fn kubectl_takes_over_what_its_annotation_set() {
+fn kubectl_takes_over_fields_of_its_annotation() {
     let last = r#"{"apiVersion":"v1","data":{"j":"1","k":"1"},"kind":"ConfigMap","metadata":{"annotations":{},"name":"a"}}"#;
     let object =
         json!({"metadata": {"name": "a", "annotations": {LAST_APPLIED: last}}, "data": {"k": "1", "j": "1"}});

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_json_form_is_refused() {
+    fn values_without_a_json_form_are_refused() {
         for bytes in [
             b"".as_slice(),
             b"\xa2\x41a\x01\x41a\x02",

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_is_not_rendered() {
+    fn hidden_text_is_not_rendered() {
         let value: serde_json::Value = (0..1_000_000).collect();
         let text = clip(10, &value);
         assert_eq!(text, "[0,1,2,3,4...");

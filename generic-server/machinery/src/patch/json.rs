@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_operations_move_is_counted() {
+    fn moved_values_are_counted() {
         let front = json!({"op": "add", "path": "/list/0", "value": 1});
         let turn = json!({"op": "move", "from": "/list/0", "path": "/list/-"});
         let copy = json!({"op": "copy", "from": "/list", "path": "/copy"});
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_test_is_told_from_other_failures() {
+    fn a_failed_test_differs_from_other_failures() {
         let check = |patch: Value, expected: Option<bool>| {
             let failed = apply_wanted(&json!({"a": 1}), &patch).err();
             assert_eq!(failed.map(|failure| failure.is_test), expected, "{patch}");

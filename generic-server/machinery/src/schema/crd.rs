@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compiled_is_told_with_its_path() {
+    fn schema_errors_carry_their_path() {
         let errors =
             compile(&json!({"properties": {"a": {"pattern": "("}, "b": {"items": [{}]}}})).unwrap_err();
         assert!(errors[0].to_string().starts_with(

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_hold_what_they_say() {
+    fn formats_accept_and_refuse() {
         check("bsonobjectid", &["507f1f77bcf86cd799439011"], &["", "507f"]);
         check(
             "uri",

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_they_mean_in_go() {
+    fn patterns_match_as_in_go() {
         check(r"^\d+$", &["12"], &["\u{664}", "x"]);
         check(r"^[\w.]+$", &["a_1.b"], &["\u{e9}"]);
         check(r"^[^\s]+$", &["a"], &["a b"]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compiled_once_is_remembered() {
+    fn compiled_patterns_are_cached() {
         let text = "^only-in-this-other-test$";
         for _ in 0..2 {
             assert!(super::check(text).is_ok());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_re2_refuses_is_refused() {
+    fn patterns_that_re2_refuses_are_refused() {
         for pattern in ["(", "(?=a)", "[", r"(a)\1", "\\"] {
             assert!(super::check(pattern).is_err(), "{pattern}");
             assert_eq!(Pattern::new(pattern).matches("a"), None);

@@ -48,7 +48,7 @@ fn denied(resource: &str, policy: &str) -> Option<(u16, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_is_being_compiled_holds_up_only_what_it_is_about() {
+async fn a_policy_being_compiled_delays_only_writes_that_match() {
     let (plugin, compiler) = policies();
     plugin.take_policies(&snapshot(&[denies("a", "secrets", 1)]));
     assert_eq!(answer(&plugin, "secrets").await, denied("secrets", "a"));

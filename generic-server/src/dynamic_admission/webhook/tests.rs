@@ -6,7 +6,7 @@ use crate::cpu::Pool;
 use crate::dynamic_admission::tests::{create, entry, not_ready, snapshot};
 
 #[tokio::test(start_paused = true)]
-async fn conditions_that_are_being_compiled_hold_up_only_what_they_are_about() {
+async fn conditions_being_compiled_delay_only_writes_that_match() {
     let compiler = Compiler::of(Pool::new(1));
     let directory = Arc::new(Directory::default());
     let plugin = Webhooks::with(

@@ -98,7 +98,7 @@ fn sending(body: Body, connection: bool, seconds: u64) -> (Body, Arc<ResponseBud
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_taken_is_counted_and_ends_the_making() {
+async fn unread_answers_are_charged_and_stop_encoding() {
     let (mut body, budget, guard) = sending(pieces(10), true, 60);
     let mut untaken = VecDeque::new();
     while let Some(frame) = body.frame().now_or_never() {
@@ -123,7 +123,7 @@ async fn what_is_not_taken_is_counted_and_ends_the_making() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_taken_in_time_is_cut() {
+async fn answers_unread_in_time_are_cut() {
     for body in [pieces(10), pieces(1), full(vec![0; 1 << 20])] {
         let (mut body, budget, guard) = sending(body, true, 5);
         let mut untaken = Vec::new();

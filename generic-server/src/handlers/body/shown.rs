@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_a_body_is_shown() {
+    fn the_beginning_of_a_body_is_shown() {
         #[track_caller]
         fn check(bytes: &[u8], expected: &str) {
             assert_eq!(summary(bytes), expected);

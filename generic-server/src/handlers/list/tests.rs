@@ -84,7 +84,7 @@ async fn yaml_is_as_if_made_at_once() {
 }
 
 #[tokio::test]
-async fn protobuf_says_what_json_says() {
+async fn protobuf_equals_json() {
     use machinery::codec::protobuf::{decode, open};
     for (count, bytes) in [
         (0, 0),

@@ -83,7 +83,7 @@ async fn from_a_version_on() {
 }
 
 #[tokio::test]
-async fn what_comes_into_and_leaves_a_selection() {
+async fn objects_that_enter_and_leave_a_selection() {
     let f = fixture(false);
     for (query, label, node) in [
         ("labelSelector=l%3Dyes", true, false),
@@ -119,7 +119,7 @@ async fn what_comes_into_and_leaves_a_selection() {
 }
 
 #[tokio::test]
-async fn what_is_there_comes_first() {
+async fn existing_objects_come_first() {
     let f = fixture(false);
     f.put("ns", "b", "x", "n1").await;
     let a = f.put("ns", "a", "x", "n1").await;

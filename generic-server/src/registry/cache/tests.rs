@@ -310,7 +310,7 @@ async fn no_event_is_lost_or_doubled() {
 }
 
 #[tokio::test]
-async fn what_the_ring_forgot_comes_from_the_log() {
+async fn events_past_the_ring_come_from_the_log() {
     let engine = engine();
     put(&engine, None, &pod("a", "p0", "n1")).await;
     let cache = start(&engine).await;
@@ -403,7 +403,7 @@ async fn events_are_encoded_once() {
 }
 
 #[tokio::test]
-async fn the_field_index_holds_what_a_scan_finds() {
+async fn the_field_index_equals_a_scan() {
     let engine = engine();
     put(&engine, None, &pod("a", "p0", "n1")).await;
     put(&engine, None, &pod("b", "p0", "")).await;
@@ -515,7 +515,7 @@ async fn exact_reads_reach_as_far_back_as_the_history() {
 }
 
 #[tokio::test]
-async fn what_others_laid_out_otherwise_is_the_same_object() {
+async fn another_layout_is_the_same_object() {
     let engine = engine();
     let key = "/registry/pods/a/one";
     let foreign = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"uid":"u","name":"one","namespace":"a"},"spec":{"b":1,"a":"x"}}"#;

@@ -203,7 +203,7 @@ async fn an_expired_page_offers_to_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_upstream_refuses() {
+async fn options_that_upstream_refuses() {
     let fixture = filled().await;
     let invalid = "ListOptions.meta.k8s.io \"\" is invalid: ";
     for (query, code, text) in [

@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_is_named() {
+    fn forbidden_fields_are_named() {
         let pod = json!({
             "metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/a": "unconfined"}},
             "spec": {

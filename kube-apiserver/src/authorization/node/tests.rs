@@ -133,7 +133,7 @@ fn populated() -> Arc<NodeAuthorizer> {
 }
 
 #[test]
-fn what_pods_refer_to_is_related_to_their_node() {
+fn references_of_pods_relate_to_their_node() {
     let authorizer = populated();
     for secret in ["pull", "from", "env", "volume", "projected", "csi", "share"] {
         reaches(&authorizer, &format!("get ./secrets a/{secret}"));
@@ -315,7 +315,7 @@ fn refusals_are_in_upstreams_words() {
 }
 
 #[test]
-fn what_every_node_may_do() {
+fn permissions_of_every_node() {
     let authorizer = populated();
     for request in [
         "create coordination.k8s.io/leases kube-node-lease/",

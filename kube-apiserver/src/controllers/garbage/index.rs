@@ -220,7 +220,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_owns_nothing_costs_nothing() {
+    fn objects_without_owners_are_not_indexed() {
         let mut index = index(vec![object("o", &[])]);
         assert!(index.nodes.is_empty() && index.owners.is_empty() && index.work.is_empty());
         index.gone(&"o".into());
@@ -228,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_deletion_wakes_the_dependents_and_who_waits() {
+    fn a_deletion_wakes_dependents_and_waiting_owners() {
         let waiting = Node {
             deleting: true,
             foreground: true,

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_say_what_they_are_about_and_compile() {
+    fn policies_need_match_rules_and_compile() {
         let policy = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
         check(
             &mut policy(

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_say_whom_to_call() {
+    fn webhooks_need_a_client_config() {
         let good = json!({"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://x/y"}});
         let with = |key: &str, value: Value| {
             let mut hook = good.clone();

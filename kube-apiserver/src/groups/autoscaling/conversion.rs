@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn v1_keeps_what_v2_says() {
+    fn v1_keeps_fields_of_v2() {
         let mut stored = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "b"},
             "spec": {"maxReplicas": 3, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 5, "selectPolicy": "Max",
                 "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}},

@@ -765,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_does_stays() {
+    fn job_completions_are_immutable() {
         let jobs = kind("jobs.batch");
         jobs.update(
             &with(json!({})),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_passed_over() {
+    fn text_outside_blocks_is_skipped() {
         let good = "-----BEGIN A-----\nYWJj\n-----END A-----\n";
         let one = Some(("A", false, &b"abc"[..]));
         check(&format!("-----BEGIN B-----\n!\n-----END B-----\n{good}"), one);

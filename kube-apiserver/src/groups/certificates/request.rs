@@ -122,7 +122,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn organizations_are_decoded_whatever_their_type() {
+    fn organizations_of_any_string_type_are_decoded() {
         for value in [
             DnValue::Utf8String("a:b".into()),
             DnValue::PrintableString(PrintableString::try_from("a:b").unwrap()),
@@ -136,7 +136,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_requests_are_refused() {
         let kind = Err("PEM block type must be CERTIFICATE REQUEST");
         let good = pem_of(DnValue::Utf8String("o".into()));
         check(&good, Ok("o"));

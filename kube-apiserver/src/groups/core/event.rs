@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn events_with_a_time_say_who_reports_them() {
+    fn events_with_a_time_need_a_reporter() {
         let about = json!({"namespace": "ns"});
         check(
             json!({"involvedObject": about, "eventTime": "2026-01-01T00:00:00.000000Z", "reportingComponent": "example.com/c",

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_keeps_what_it_said_of_the_node() {
+    fn drivers_of_a_node_are_immutable() {
         let nodes = kind("csinodes.storage.k8s.io");
         let with = |id: &str, count: i64| json!({"spec": {"drivers": [{"name": "d", "nodeID": id, "allocatable": {"count": count}}]}});
         nodes.update(&with("n", 1), &with("n", 2), &[]);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_capacity_is_of_stays() {
+    fn capacities_keep_their_topology_and_class() {
         let capacities = kind("csistoragecapacities.storage.k8s.io");
         let old = json!({"storageClassName": "fast", "capacity": "1Gi"});
         capacities.update(&old, &json!({"capacity": "2Gi"}), &[]);

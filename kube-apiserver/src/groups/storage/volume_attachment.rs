@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_stays_what_it_is() {
+    fn attachments_are_immutable() {
         let attachments = kind("volumeattachments.storage.k8s.io");
         let object =
             json!({"spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}});

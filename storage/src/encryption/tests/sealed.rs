@@ -294,7 +294,7 @@ fn files(dir: &Path) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_file_holds_what_was_sealed() {
+async fn no_file_holds_plaintext() {
     const NAMES: [&str; 3] = ["aescbc", "aesgcm", "secretbox"];
     for engine in [EngineKind::Redb, EngineKind::Sled] {
         let dir = tempfile::tempdir().unwrap();

@@ -88,20 +88,20 @@ async fn a_store_that_is_cut_off_comes_back_where_it_was() {
     history.check();
 
     let last = writes_again(&*far, "/cut/last").await;
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     for seen in &seen {
         seen.reach(last).await;
         seen.look(|seen| {
             let events = seen.events.iter();
-            told.push(
+            delivered.push(
                 events
                     .map(|event| (event.kv.mod_revision, event.kv.key.clone()))
                     .collect::<Vec<_>>(),
             );
         });
     }
-    assert!(told[0].is_sorted() && !told[0].is_empty());
-    assert_eq!(told[0], told[1], "both have seen the same, once each");
+    assert!(delivered[0].is_sorted() && !delivered[0].is_empty());
+    assert_eq!(delivered[0], delivered[1], "both have seen the same, once each");
     near.shutdown().await;
     far.shutdown().await;
 }

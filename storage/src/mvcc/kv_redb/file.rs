@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filling_never_touches_what_was_written() {
+    fn filling_never_touches_written_data() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let writes = [

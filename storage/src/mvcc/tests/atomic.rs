@@ -142,7 +142,7 @@ async fn a_backup_is_all_or_nothing() {
 }
 
 #[test]
-fn what_interrupted_backups_left_is_removed() {
+fn leftovers_of_interrupted_backups_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     for name in [".backup-1", ".backup-2.partial", ".backup-3.partial", "other"] {
         std::fs::write(dir.path().join(name), "half").unwrap();
@@ -167,7 +167,7 @@ fn gone(engine: EngineKind, dir: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_gone_is_not_begun_anew() {
+async fn a_store_that_is_gone_is_not_recreated() {
     for engine in ON_DISK {
         let dir = tempfile::tempdir().unwrap();
         let s = Subject::in_process(reopen(engine, dir.path()).unwrap());

@@ -58,11 +58,11 @@ fn header_of(at: Revision) -> Vec<u8> {
 #[track_caller]
 fn only(s: &Subject, name: &str, at: Revision) {
     let damaged = s.store.damaged();
-    let told: Vec<_> = damaged
+    let reported: Vec<_> = damaged
         .iter()
         .map(|damage| (damage.key.as_deref().map(str::to_owned), damage.revision))
         .collect();
-    assert_eq!(told, [(Some(s.key(name)), at)]);
+    assert_eq!(reported, [(Some(s.key(name)), at)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

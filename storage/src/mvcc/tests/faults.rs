@@ -262,7 +262,7 @@ impl Between for Arc<Gate> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_the_disk_shares_the_next_batch() {
+async fn commits_that_wait_for_the_disk_share_the_next_batch() {
     const WAITING: u64 = 100;
     let gate = Arc::<Gate>::default();
     // The store's settings pass.

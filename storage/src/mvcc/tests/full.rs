@@ -189,7 +189,7 @@ async fn redb_deletes_with_no_block_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_deleted_is_room_although_the_disk_is_full() {
+async fn deletions_free_room_on_a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let roomy = options(EngineKind::Redb, dir.path());
     let s = Subject::in_process(crate::open(roomy.clone()).unwrap());

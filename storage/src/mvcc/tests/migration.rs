@@ -165,7 +165,7 @@ fn renamed(dir: &Path) -> Result<(), StorageError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_is_migrated_with_what_is_in_it() {
+async fn a_directory_is_migrated_with_its_content() {
     const NEXT: Formats = Formats {
         directory: &[renamed],
         map: &[FORMATS.map[0], whole_seconds],

@@ -238,7 +238,7 @@ async fn check_watch(random: &mut Random, model: &Model, store: &dyn Store) {
                     None => assert!(event.kv.value.is_empty()),
                 }
             }
-            assert!(expected.is_empty(), "not told of {expected:?}");
+            assert!(expected.is_empty(), "missing events: {expected:?}");
         }
         assert!(events.next().is_none());
     });

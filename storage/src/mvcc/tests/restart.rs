@@ -37,14 +37,14 @@ async fn everything_is_there_after_a_restart() {
         let seen = Recorder::new();
         let _watch = s.store.watch(&s.key(""), first, seen.clone()).await.unwrap();
         seen.look(|seen| {
-            let told: Vec<_> = seen
+            let delivered: Vec<_> = seen
                 .events
                 .iter()
                 .map(|event| (s.name(&event.kv), event.kind.clone()))
                 .collect();
             let put = |name: &str| (name.to_owned(), EventKind::Put);
             assert_eq!(
-                told,
+                delivered,
                 [
                     put("big"),
                     put("a"),
@@ -116,7 +116,7 @@ async fn a_time_to_live_outlives_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn history_outlives_its_window_only_as_long_as_told() {
+async fn history_is_kept_for_the_retention() {
     let dir = tempfile::tempdir().unwrap();
     let mut window = options(EngineKind::Redb, dir.path());
     window.retention = Duration::from_millis(200);
@@ -160,7 +160,7 @@ async fn history_has_a_limit_however_young() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn history_in_memory_is_bounded_by_what_memory_has_room_for() {
+async fn history_in_memory_has_a_lower_bound() {
     let s = Subject::in_process(crate::memory());
     let first = s.write("a", vec![0; 1 << 20]).await;
     let limited = async {
@@ -228,8 +228,8 @@ async fn keeps_days(engine: EngineKind) {
     let seen = Recorder::new();
     let _watch = s.store.watch(&s.key("a"), oldest, seen.clone()).await.unwrap();
     seen.look(|seen| {
-        let told: Vec<_> = seen.events.iter().map(|event| event.kv.mod_revision).collect();
-        assert_eq!(told, written[5..]);
+        let delivered: Vec<_> = seen.events.iter().map(|event| event.kv.mod_revision).collect();
+        assert_eq!(delivered, written[5..]);
     });
     s.finish().await;
 }

@@ -387,7 +387,7 @@ async fn sled_loses_no_more_than_a_node() {
 
 /// Larger damage: a run of zeros, and one of noise. Never a panic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zeroed_run_is_refused_or_told() {
+async fn a_zeroed_run_is_refused_or_reported() {
     let engine = EngineKind::Redb;
     let dir = tempfile::tempdir().unwrap();
     fill(engine, dir.path()).await;

@@ -164,7 +164,7 @@ pub(super) fn put_change(batch: &mut Vec<Write>, change: &Change, now_ms: u64, c
     record::put_record(batch, change.version.at(), &header, &value, chunk_len);
 }
 
-/// A change as watches are told of it.
+/// A change as an event for watches.
 pub(super) fn event(shared: &Shared, reader: Option<&dyn Reader>, change: &Change) -> Event {
     let prev = change.prev.zip(reader).and_then(|(prev, reader)| {
         let loaded = shared.load(reader, &change.key, prev);

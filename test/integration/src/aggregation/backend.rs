@@ -161,7 +161,7 @@ async fn answer(
         .is_some_and(|query| query.contains("watch=1"))
     {
         let lasting = Lasting {
-            told: false,
+            sent: false,
             _waiting: waiting,
         };
         return Response::new(lasting.boxed());
@@ -187,7 +187,7 @@ impl Drop for Waiting {
 
 /// One event, and then nothing.
 struct Lasting {
-    told: bool,
+    sent: bool,
     _waiting: Waiting,
 }
 
@@ -199,7 +199,7 @@ impl Body for Lasting {
         mut self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if std::mem::replace(&mut self.told, true) {
+        if std::mem::replace(&mut self.sent, true) {
             return Poll::Pending;
         }
         let event = json!({"type": "ADDED", "object": {}});
@@ -220,12 +220,12 @@ impl Way {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let dead = watch::Sender::new(false);
-        let told = dead.subscribe();
+        let cut = dead.subscribe();
         let mut relaying = JoinSet::new();
         relaying.spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                open.spawn(relay(near, backend, told.clone()));
+                open.spawn(relay(near, backend, cut.clone()));
             }
         });
         Way {

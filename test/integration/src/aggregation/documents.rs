@@ -236,9 +236,9 @@ async fn documents_are_merged_in_every_form() {
         let asked = format!("application/com.github.proto-openapi.spec.{version}@v1.0+protobuf");
         let protobuf = client.clone().header("Accept", &asked).get(path).await;
         assert_eq!(protobuf.status, 200, "{path}");
-        let told = protobuf.headers["content-type"].to_str().unwrap_or_default();
+        let media = protobuf.headers["content-type"].to_str().unwrap_or_default();
         assert_eq!(
-            told,
+            media,
             format!("application/com.github.proto-openapi.spec.{version}.v1.0+protobuf")
         );
         assert_eq!(first_text(&protobuf.body), (1, text.to_string()), "{path}");

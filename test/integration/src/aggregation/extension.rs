@@ -123,7 +123,7 @@ fn with_authority(kubeconfig: &str, ca: &str) -> String {
 }
 
 #[tokio::test]
-async fn whom_to_trust_is_kept_current() {
+async fn the_trust_configuration_is_kept_current() {
     let (plane, client) = plane().await;
     let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let before = client.get(path).await.expect(200);
@@ -208,7 +208,7 @@ async fn remote_objects_go_with_their_namespace() {
     extension.stop().await;
     reason(&client, "sample.example.com", "FailedDiscoveryCheck").await;
     client.delete(&format!("{namespaces}/lake")).await.expect(200);
-    let message = eventually("it is told", || async {
+    let message = eventually("the condition reports it", || async {
         let namespace = client.get(&format!("{namespaces}/lake")).await.json;
         let conditions = namespace["status"]["conditions"].as_array()?.clone();
         let found = conditions

@@ -233,9 +233,9 @@ async fn the_certificate_that_vouches_is_read_again() {
     register(&client, "vouched", 443, &authority).await;
     let shown = || {
         use rustls::pki_types::pem::PemObject;
-        let told = backend.seen.client.lock().clone();
+        let seen = backend.seen.client.lock().clone();
         move |pem: &str| {
-            told.as_ref()
+            seen.as_ref()
                 == rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes())
                     .ok()
                     .as_ref()

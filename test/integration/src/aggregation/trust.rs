@@ -68,7 +68,7 @@ const OWN: &str = "x-remote-user, x-remote-group, x-remote-uid, x-remote-extra-a
 #[tokio::test]
 async fn no_client_takes_its_identity_away() {
     let (plane, _client, _alice, _backend, _directory) = start().await;
-    let check = |what: &str, told: &str| {
+    let check = |what: &str, received: &str| {
         for wanted in [
             "x-remote-user: kubernetes-admin\r\n",
             "x-remote-group: system:masters\r\n",
@@ -78,10 +78,10 @@ async fn no_client_takes_its_identity_away() {
             "audit-id: ",
             "host: localhost:",
         ] {
-            assert!(told.contains(wanted), "{what}: {wanted} in {told}");
+            assert!(received.contains(wanted), "{what}: {wanted} in {received}");
         }
-        assert!(!told.contains("mallory"), "{what}: {told}");
-        assert_eq!(told.matches("x-remote-user").count(), 1, "{what}: {told}");
+        assert!(!received.contains("mallory"), "{what}: {received}");
+        assert_eq!(received.matches("x-remote-user").count(), 1, "{what}: {received}");
     };
     let lies = "X-Remote-User: mallory\r\nX_Remote_User: mallory\r\nx-remote_extra-a: mallory\r\nImpersonate_User: mallory\r\n";
     for connection in [
@@ -95,8 +95,8 @@ async fn no_client_takes_its_identity_away() {
         let request =
             format!("GET /apis/trust.io/v1/things HTTP/1.1\r\nHost: localhost\r\n{connection}{lies}\r\n");
         let answer = raw(&plane, &request).await;
-        let (_, told) = answer.split_once("get /apis/trust.io").expect(&answer);
-        check(&connection, told);
+        let (_, received) = answer.split_once("get /apis/trust.io").expect(&answer);
+        check(&connection, received);
     }
     // Trailers say nothing, either.
     let request = format!(
@@ -104,17 +104,17 @@ async fn no_client_takes_its_identity_away() {
          Transfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\nX-Remote-User: mallory\r\n\r\n"
     );
     let answer = raw(&plane, &request).await;
-    let (_, told) = answer.split_once("post /apis/trust.io").expect(&answer);
-    check("trailers", told);
+    let (_, received) = answer.split_once("post /apis/trust.io").expect(&answer);
+    check("trailers", received);
     // An upgrade is passed on as one, with the same identity.
     let request = format!(
         "GET /apis/trust.io/v1/things HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, {OWN}\r\nUpgrade: echo\r\n{lies}\r\n"
     );
     let answer = raw(&plane, &request).await;
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
-    let (_, told) = answer.split_once("get /apis/trust.io").expect(&answer);
-    check("upgrade", told);
-    assert!(told.contains("connection: upgrade\r\n"), "{told}");
+    let (_, received) = answer.split_once("get /apis/trust.io").expect(&answer);
+    check("upgrade", received);
+    assert!(received.contains("connection: upgrade\r\n"), "{received}");
     plane.stop().await;
 }
 
@@ -164,10 +164,10 @@ async fn a_list_is_narrowed_for_the_backend_as_it_was_for_authorization() {
         ),
     ] {
         let answer = alice.get(&things(query)).await;
-        let told = String::from_utf8_lossy(&answer.body).into_owned();
-        assert_eq!(answer.status, 200, "{query}: {told}");
+        let received = String::from_utf8_lossy(&answer.body).into_owned();
+        assert_eq!(answer.status, 200, "{query}: {received}");
         let line = format!("get /apis/trust.io/v1/things?{passed_on} http/1.1");
-        assert!(told.starts_with(&line), "{query}: {told}");
+        assert!(received.starts_with(&line), "{query}: {received}");
     }
     for query in [
         "",

@@ -184,7 +184,7 @@ mod tests {
     use super::super::compile;
 
     #[test]
-    fn patterns_mean_what_they_mean_in_go() {
+    fn patterns_match_as_in_go() {
         let check = |pattern: &str, text: &str, want: bool| {
             assert_eq!(
                 compile(pattern).unwrap().is_match(text),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_as_go_tells_them() {
+    fn errors_have_the_text_of_go() {
         let check = |pattern: &str, want: &str| {
             assert_eq!(
                 compile(pattern).unwrap_err().to_string(),

@@ -20,7 +20,7 @@ fn shared(keys: usize, value: &str) -> Value {
 }
 
 #[test]
-fn work_grows_with_the_managers_and_what_they_own() {
+fn work_is_linear_in_managers_and_their_fields() {
     let server = Server::config_map();
     // All keys change, and all managers lose theirs.
     crate::steps::check_growth(100, |size| {
@@ -95,7 +95,7 @@ fn faults_of_a_configuration_are_listed_up_to_a_figure() {
 }
 
 #[test]
-fn paths_are_rendered_only_for_what_is_shown() {
+fn paths_are_rendered_only_when_shown() {
     let server = Server::config_map();
     let config = |count: usize| {
         let long = "k".repeat(1 << 16);

@@ -128,7 +128,7 @@ fn bytes_are_those_of_upstreams_generated_code() {
 }
 
 #[test]
-fn what_upstreams_clients_send_is_brought_into_form() {
+fn values_of_upstreams_clients_are_normalized() {
     // A Go client writes plain zero values, an old one sends unknown fields.
     let message = [
         field(1, &[field(1, b"a"), field(2, b"")].concat()),
@@ -187,7 +187,7 @@ fn malformed_bytes_are_errors() {
 }
 
 #[test]
-fn empty_messages_count_as_what_they_become() {
+fn empty_messages_count_as_their_decoded_form() {
     let schema = kind("v1", "Pod");
     // Field 2 of a pod is its spec, field 2 of that a container: two bytes make a struct with its zero members.
     let pod = |containers: usize| {

@@ -15,7 +15,7 @@ fn prints(value: Value, expected: &str) {
 }
 
 #[test]
-fn plain_scalars_mean_what_yaml_1_1_says() {
+fn plain_scalars_follow_yaml_1_1() {
     reads(
         "[yes, no, on, off, y, n, ~, '', null, 0755, 0o17, 0x10, 0b11, 1_000, 08, 1e2, .5, 1.50, -1, +2, 2024-01-01, 1.2.3, 12:30, 'yes']",
         json!([
@@ -63,7 +63,7 @@ fn documents_aliases_and_merges() {
 }
 
 #[test]
-fn duplicate_keys_are_told_with_their_line() {
+fn duplicate_keys_are_reported_with_their_line() {
     let found =
         decode(b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata:\n  k: '1'\n  k: '2'\n").unwrap();
     assert_eq!(found.value["data"]["k"], "2");
@@ -210,7 +210,7 @@ fn indentation_is_bounded() {
 }
 
 #[test]
-fn keys_whose_order_contradicts_itself_are_printed() {
+fn keys_with_a_contradictory_order_are_printed() {
     let letters = ["", "0", "1", "9", "a", "-", "\u{663}", "z"];
     let three = letters.iter().flat_map(|a| {
         letters

@@ -62,7 +62,7 @@ fn declared(sources: &[String]) -> usize {
 }
 
 #[test]
-fn variables_cost_what_they_name() {
+fn variables_cost_their_dependencies() {
     let chain = |count: usize| -> Vec<String> {
         let link = |index: usize| match index {
             0 => "1".to_string(),

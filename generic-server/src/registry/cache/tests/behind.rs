@@ -66,7 +66,7 @@ async fn writes_do_not_wait_for_a_cache_that_is_behind() {
     let Ok(Written::Stored(first)) = store.insert(&object, None).await else {
         panic!("nothing is there yet")
     };
-    assert!(cache.snapshot().objects.is_empty(), "it has not been told");
+    assert!(cache.snapshot().objects.is_empty(), "the cache has no event yet");
     // The name is taken, and by what.
     match store.insert(&object, None).await {
         Ok(Written::Lost(Some(newest))) => assert_eq!(newest.revision, first.revision),

@@ -283,26 +283,26 @@ impl Store for Cached {
         at: Option<Revision>,
     ) -> Result<(Option<KeyValue>, Revision), StorageError> {
         let snapshot = self.state(at).await?;
-        let (told, revision) = self.engine.get(key, Some(snapshot.revision)).await?;
+        let (stored, revision) = self.engine.get(key, Some(snapshot.revision)).await?;
         let found = snapshot.objects.get(key);
         assert_eq!(
             found.map(|entry| entry.revision),
-            told.as_ref().map(|pair| pair.mod_revision),
+            stored.as_ref().map(|pair| pair.mod_revision),
             "{key} at {revision}"
         );
         let found = found
-            .zip(told)
-            .map(|(entry, told)| pair(entry, told.create_revision));
+            .zip(stored)
+            .map(|(entry, stored)| pair(entry, stored.create_revision));
         Ok((found, revision))
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StorageError> {
         let snapshot = self.state(request.at).await?;
-        let told = RangeRequest {
+        let stored = RangeRequest {
             at: Some(snapshot.revision),
             ..request.clone()
         };
-        let told = self.engine.range(told).await?;
+        let stored = self.engine.range(stored).await?;
         let prefix = request.prefix.as_str();
         let start = request.start.as_deref().map_or(prefix, |start| start.max(prefix));
         let all = snapshot
@@ -320,17 +320,17 @@ impl Store for Cached {
             // The next page asks for it.
             self.cache.retain(&snapshot);
         }
-        let told_of = |pair: &KeyValue| (pair.key.clone(), pair.mod_revision);
+        let pair_of = |pair: &KeyValue| (pair.key.clone(), pair.mod_revision);
         assert_eq!(
             page.iter()
                 .map(|e| (e.key.clone(), e.revision))
                 .collect::<Vec<_>>(),
-            told.kvs.iter().map(told_of).collect::<Vec<_>>(),
+            stored.kvs.iter().map(pair_of).collect::<Vec<_>>(),
             "{request:?} at {}",
             snapshot.revision
         );
-        assert_eq!(all.len() as u64, told.count);
-        let created = told.kvs.iter().map(|pair| pair.create_revision);
+        assert_eq!(all.len() as u64, stored.count);
+        let created = stored.kvs.iter().map(|pair| pair.create_revision);
         Ok(RangeResponse {
             kvs: page
                 .iter()
@@ -383,7 +383,7 @@ impl Store for Cached {
             sink,
             resumes: !self.publishes_before_acknowledging(),
             shut: self.shut.clone(),
-            told: tokio::sync::Mutex::new(after),
+            delivered: tokio::sync::Mutex::new(after),
             reader: Mutex::default(),
         };
         let (pull, handle) = pull.start(after).await?;

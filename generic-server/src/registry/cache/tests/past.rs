@@ -75,7 +75,7 @@ fn check_shared(snapshots: &[Arc<Snapshot>]) {
 }
 
 #[tokio::test]
-async fn past_states_share_what_has_not_changed() {
+async fn past_states_share_unchanged_objects() {
     for from_events in [true, false] {
         let engine = engine();
         let budget = Budget::standard();
@@ -120,7 +120,7 @@ fn held(cache: &ObjectCache) -> usize {
 }
 
 #[tokio::test]
-async fn past_states_are_counted_with_what_only_they_have() {
+async fn past_states_are_charged_for_their_own_objects() {
     let engine = engine();
     let budget = Budget::standard();
     let cache = limited(&engine, &budget).await;
@@ -249,7 +249,7 @@ async fn resources_share_one_budget() {
 }
 
 #[tokio::test]
-async fn what_no_event_tells_is_read_from_the_store() {
+async fn states_without_events_are_read_from_the_store() {
     let engine = engine();
     let budget = Budget::standard();
     let cache = limited(&engine, &budget).await;

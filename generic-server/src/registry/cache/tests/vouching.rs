@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::*;
 
 #[tokio::test]
-async fn a_feed_has_seen_what_it_handed_out() {
+async fn a_feed_has_seen_its_own_events() {
     let engine = engine();
     let cache = start(&engine).await;
     let mut feed = cache.feed(Revision(0), Interest::All).await.expect("feeds");

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_allows_what_its_status_says() {
+    fn a_budget_allows_by_its_status() {
         #[track_caller]
         fn check(status: Value, expected: Option<(u16, &str)>) {
             let budget = json!({"metadata": {"name": "b", "generation": 2}, "status": status});

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deprecated() {
+    fn deprecated_fields_warn() {
         check("", json!({"spec": {}}), &[]);
         check(
             "spec.template",
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_likely_a_mistake() {
+    fn likely_mistakes_warn() {
         check(
             "",
             json!({"spec": {

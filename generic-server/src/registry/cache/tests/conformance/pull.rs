@@ -29,7 +29,7 @@ pub(super) struct Pull {
     pub(super) resumes: bool,
     pub(super) shut: Arc<AtomicBool>,
     /// The revision up to which events were delivered to the sink. Locked during delivery.
-    pub(super) told: tokio::sync::Mutex<Revision>,
+    pub(super) delivered: tokio::sync::Mutex<Revision>,
     /// Gone when the watch is over.
     pub(super) reader: Mutex<Option<Reader>>,
 }
@@ -103,7 +103,7 @@ impl Pull {
 
     /// Delivers pending events to the sink. False when the watch is over.
     pub(super) async fn deliver(&self) -> bool {
-        let mut told = self.told.lock().await;
+        let mut delivered = self.delivered.lock().await;
         loop {
             let (drained, changes) = match &mut *self.reader.lock() {
                 Some(reader) => (
@@ -119,7 +119,7 @@ impl Pull {
                             true => self.sink.progress(reached),
                             false => self.sink.events(reached, &events),
                         }
-                        *told = reached;
+                        *delivered = reached;
                         return true;
                     }
                     Err(error) => error,
@@ -128,7 +128,7 @@ impl Pull {
                     unavailable("the feed has ended")
                 }
                 // Events that were taken but not delivered come again.
-                Err(FeedEnd) => match self.cache.feed(*told, self.interest()).await {
+                Err(FeedEnd) => match self.cache.feed(*delivered, self.interest()).await {
                     Ok(feed) => {
                         if let Some(reader) = &mut *self.reader.lock() {
                             reader.feed = feed;
@@ -136,7 +136,7 @@ impl Pull {
                         }
                         continue;
                     }
-                    Err(error) => failure(&self.cache, &error, *told).await,
+                    Err(error) => failure(&self.cache, &error, *delivered).await,
                 },
             };
             self.reader.lock().take();
@@ -180,13 +180,13 @@ impl Pull {
 
     /// When the incarnation began that an entry was of, at a revision at which it was the newest state.
     async fn created(&self, entry: &Entry, at: u64) -> Result<Revision, StorageError> {
-        let told = self.cache.engine.get(&entry.key, Some(Revision(at))).await;
+        let stored = self.cache.engine.get(&entry.key, Some(Revision(at))).await;
         assert!(
-            !matches!(told, Err(StorageError::Compacted { .. })),
+            !matches!(stored, Err(StorageError::Compacted { .. })),
             "{entry:?} at {at} was to be refused"
         );
-        let told = told?.0.expect("the engine has it, too");
-        assert_eq!(told.mod_revision, entry.revision);
-        Ok(told.create_revision)
+        let stored = stored?.0.expect("the engine has it, too");
+        assert_eq!(stored.mod_revision, entry.revision);
+        Ok(stored.create_revision)
     }
 }
