@@ -1,5 +1,7 @@
 //! Control planes on a real etcd: replicas that share one, upstream's keys and values, what happens when it goes and comes back.
 
+mod cut;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::garbage;
