@@ -172,7 +172,7 @@ async fn clients_of_two_replicas_one_of_which_is_cut_off() {
                 let refused = servers[1].0.post(&path, &map("far")).await;
                 assert_eq!(refused.status, 504, "{}", refused.json);
                 servers[0].0.post(&path, &map("near")).await.expect(201);
-                wire.mend();
+                wire.heal();
                 eventually("that the other replica writes again", || async {
                     let answer = servers[1].0.post(&path, &map("back")).await;
                     matches!(answer.status, 201 | 409).then_some(())

@@ -81,7 +81,7 @@ async fn clients_of_a_replica_that_is_cut_off() {
             on_near.post(MAPS, &map(&name, "1")).await.expect(201);
         }
 
-        wire.mend();
+        wire.heal();
         for path in ["/readyz", "/livez"] {
             eventually("that it is well again", || async {
                 (text(&on_far, path).await.0 == 200).then_some(())
