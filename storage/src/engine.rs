@@ -7,17 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{BackupInfo, Damage, ScrubReport, StorageError};
-
-/// A point in the store's history. Zero is before the first write; as a guard it means "the key is absent".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Revision(pub u64);
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::{Damage, Revision, StorageError};
 
 /// A key with its value at some revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +64,7 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     /// How many pairs match from `start` on, `kvs` included, regardless of the limit.
     pub count: u64,
-    /// The revision that was read (the newest at that moment when none was asked for).
+    /// The state is that of this revision.
     pub revision: Revision,
 }
 
@@ -210,7 +200,7 @@ pub struct CompactionInfo {
 pub struct StoreStatus {
     /// The engine's name: `memory`, `redb`, `sled` or `etcd`.
     pub engine: &'static str,
-    /// The newest revision.
+    /// The state is that of this revision.
     pub revision: Revision,
     /// The oldest readable revision.
     pub oldest: Revision,
@@ -218,6 +208,43 @@ pub struct StoreStatus {
     pub size_bytes: Option<u64>,
     /// Live keys, where known without a scan.
     pub keys: Option<u64>,
+}
+
+/// The content of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// The state is that of this revision.
+    pub revision: Revision,
+    /// When it was taken, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// How many keys it holds.
+    pub keys: u64,
+    /// See `records`.
+    pub bytes: u64,
+    /// How many keys were left out when it was taken since their values are damaged. Not recorded in the file.
+    pub damaged: u64,
+}
+
+/// The result of a scrub.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// How many changes were looked at, and the bytes of their values.
+    pub records: u64,
+    /// See `records`.
+    pub bytes: u64,
+    /// Headers that can be read in one of their two copies only. Nothing is lost; the disk is not what it should be.
+    pub half_headers: u64,
+    /// The changes that cannot be read, in the order of their revisions.
+    pub damaged: Vec<Arc<Damage>>,
+    /// The engine's own report of its structures. Only a scrub of a directory asks for it.
+    pub engine: Option<String>,
+}
+
+impl ScrubReport {
+    /// Whether nothing at all is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.damaged.is_empty() && self.half_headers == 0 && self.engine.is_none()
+    }
 }
 
 /// An engine. All methods may be called from any task, concurrently; dropping a returned future never leaves the store

@@ -38,16 +38,18 @@ mod format;
 mod grpc;
 mod mvcc;
 mod options;
+mod revision;
 
 pub use damage::Damage;
 pub use engine::{
-    CompactionInfo, Event, EventKind, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse, Revision,
-    Store, StoreStatus, Txn, WatchHandle, WatchSink,
+    BackupInfo, CompactionInfo, Event, EventKind, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse,
+    ScrubReport, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 pub use error::StorageError;
 pub use etcd::{EtcdOptions, open_etcd};
 pub use mvcc::{
-    BackupInfo, MvccStore, RestoreOptions, ScrubReport, inspect_backup, memory, open, remove_partial_backups,
-    restore, scrub, scrub_with,
+    MvccStore, RestoreOptions, inspect_backup, memory, open, remove_partial_backups, restore, scrub,
+    scrub_with,
 };
 pub use options::{EngineKind, OpenOptions};
+pub use revision::Revision;

@@ -38,7 +38,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
-pub use self::backup::{BackupInfo, RestoreOptions, inspect_backup, remove_partial_backups, restore};
+pub use self::backup::{RestoreOptions, inspect_backup, remove_partial_backups, restore};
 use self::close::close_kv;
 use self::hub::Hub;
 use self::index::{Index, Pins};
@@ -46,13 +46,13 @@ use self::kv::Kv;
 use self::migrate::{FORMATS, Formats, MapStep};
 use self::queue::{Queue, shut_down};
 use self::scrub::Scrub;
-pub use self::scrub::{ScrubReport, scrub, scrub_with};
+pub use self::scrub::{scrub, scrub_with};
 use self::writer::{Bookkeeping, Request, Writer};
 use crate::damage::Damaged;
 use crate::directory::Directory;
 use crate::{
-    CompactionInfo, Damage, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest, RangeResponse,
-    Revision, StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
+    BackupInfo, CompactionInfo, Damage, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest,
+    RangeResponse, Revision, ScrubReport, StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 
 /// Keys longer than this are refused.

@@ -25,7 +25,7 @@ use super::record::{self, Header, Location};
 use super::{Shared, close_kv, open_kv};
 use crate::directory::{self, Directory};
 use crate::format;
-use crate::{EngineKind, OpenOptions, Revision, StorageError};
+use crate::{BackupInfo, EngineKind, OpenOptions, Revision, StorageError};
 
 const MAGIC: &[u8; 20] = b"kube-storage-backup\n";
 const FORMAT: u32 = 1;
@@ -39,21 +39,6 @@ const KEYS_PER_READER: usize = 512;
 const BATCH_BYTES: usize = 8 << 20;
 /// Larger keys or values than a store takes are damage.
 const MAX_LEN: u32 = 1 << 30;
-
-/// The content of a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BackupInfo {
-    /// The state is that of this revision.
-    pub revision: Revision,
-    /// When it was taken, in milliseconds since 1970.
-    pub time_ms: u64,
-    /// How many keys it holds.
-    pub keys: u64,
-    /// The length of its file.
-    pub bytes: u64,
-    /// How many keys were left out when it was taken since their values are damaged. Not recorded in the file.
-    pub damaged: u64,
-}
 
 /// How to make a store from a snapshot.
 #[derive(Debug, Clone)]

@@ -9,32 +9,10 @@ use super::kv::{Kv, Reader};
 use super::record::{self, Header};
 use super::{Shared, checked, open_kv};
 use crate::directory::Directory;
-use crate::{Damage, OpenOptions, Revision, StorageError};
+use crate::{Damage, OpenOptions, Revision, ScrubReport, StorageError};
 
 /// Records looked at with one reader: a long one would keep redb from reusing pages.
 const RECORDS_PER_READER: u64 = 128;
-
-/// The result of a scrub.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ScrubReport {
-    /// How many changes were looked at, and the bytes of their values.
-    pub records: u64,
-    /// See `records`.
-    pub bytes: u64,
-    /// Headers that can be read in one of their two copies only. Nothing is lost; the disk is not what it should be.
-    pub half_headers: u64,
-    /// The changes that cannot be read, in the order of their revisions.
-    pub damaged: Vec<Arc<Damage>>,
-    /// The engine's own report of its structures. Only a scrub of a directory asks for it.
-    pub engine: Option<String>,
-}
-
-impl ScrubReport {
-    /// Whether nothing at all is wrong.
-    pub fn is_clean(&self) -> bool {
-        self.damaged.is_empty() && self.half_headers == 0 && self.engine.is_none()
-    }
-}
 
 /// Sees every sound change in the order of revisions: its key, and its value where it is not a deletion.
 type Visit<'v> = dyn FnMut(&str, Option<&Bytes>) + 'v;
