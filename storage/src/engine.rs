@@ -64,7 +64,7 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     /// How many pairs match from `start` on, `kvs` included, regardless of the limit.
     pub count: u64,
-    /// The state is that of this revision.
+    /// The revision that was read (the newest at that moment when none was asked for).
     pub revision: Revision,
 }
 
@@ -200,7 +200,7 @@ pub struct CompactionInfo {
 pub struct StoreStatus {
     /// The engine's name: `memory`, `redb`, `sled` or `etcd`.
     pub engine: &'static str,
-    /// The state is that of this revision.
+    /// The newest revision.
     pub revision: Revision,
     /// The oldest readable revision.
     pub oldest: Revision,
@@ -219,7 +219,7 @@ pub struct BackupInfo {
     pub time_ms: u64,
     /// How many keys it holds.
     pub keys: u64,
-    /// See `records`.
+    /// The length of its file.
     pub bytes: u64,
     /// How many keys were left out when it was taken since their values are damaged. Not recorded in the file.
     pub damaged: u64,
