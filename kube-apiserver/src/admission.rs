@@ -13,16 +13,20 @@ use crate::deps::Deps;
 
 mod certificates;
 mod chain;
+mod config;
 mod constant;
 mod defaults;
+mod event_rate_limit;
 mod external_ips;
 mod images;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod namespaces;
 mod node_restriction;
+mod node_selector;
 mod nodes;
 mod owners;
+mod pod_resize;
 mod pod_security;
 mod priority;
 mod privileged;
@@ -30,13 +34,15 @@ mod quota;
 mod scheduling;
 mod selection;
 mod service_account;
+mod toleration_restriction;
 mod volume_resize;
 
 pub use chain::{AdmissionOptions, admission_chain};
+pub use config::PluginConfigs;
 pub use selection::PluginSelection;
 
 /// The plugins that are built in. [`PluginSelection::choose`] puts them in order, together with webhooks and policies.
-fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
+fn admission_plugins(deps: &Deps, configs: &PluginConfigs) -> Vec<Arc<dyn AdmissionPlugin>> {
     let client = Client::new(deps.directory.clone());
     vec![
         Arc::new(constant::AlwaysAdmit),
@@ -45,7 +51,16 @@ fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
         Arc::new(namespaces::NamespaceExists(client.clone())),
         Arc::new(scheduling::LimitPodHardAntiAffinityTopology),
         Arc::new(scheduling::ExtendedResourceToleration),
-        Arc::new(scheduling::PodNodeSelector(client.clone())),
+        Arc::new(node_selector::PodNodeSelector {
+            client: client.clone(),
+            cluster: configs.node_selectors.clone(),
+        }),
+        Arc::new(toleration_restriction::PodTolerationRestriction {
+            client: client.clone(),
+            cluster: configs.tolerations.clone(),
+        }),
+        Arc::new(event_rate_limit::EventRateLimit::new(&configs.events)),
+        Arc::new(pod_resize::PodResizeValidator(client.clone())),
         Arc::new(scheduling::PodTopologyLabels(client.clone())),
         Arc::new(images::AlwaysPullImages),
         Arc::new(external_ips::DenyServiceExternalIps),
@@ -61,7 +76,10 @@ fn admission_plugins(deps: &Deps) -> Vec<Arc<dyn AdmissionPlugin>> {
             authorizer: deps.authorizer.clone(),
         }),
         Arc::new(nodes::TaintNodesByCondition),
-        Arc::new(pod_security::PodSecurity(client.clone())),
+        Arc::new(pod_security::PodSecurity {
+            client: client.clone(),
+            config: configs.pod_security.clone(),
+        }),
         Arc::new(priority::Priority(client.clone())),
         Arc::new(nodes::DefaultTolerationSeconds),
         Arc::new(defaults::DefaultStorageClass(client.clone())),

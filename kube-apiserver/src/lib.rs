@@ -22,12 +22,13 @@ mod resources;
 mod rules;
 mod table;
 pub mod tokens;
+mod tolerations;
 mod unique;
 
 pub use access::{
     Access, AccessError, AccessOptions, AuthorizationMode, TokenOptions, TokenWebhookOptions, follow_rbac,
 };
-pub use admission::{AdmissionOptions, PluginSelection, admission_chain};
+pub use admission::{AdmissionOptions, PluginConfigs, PluginSelection, admission_chain};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};

@@ -300,6 +300,9 @@ pub struct Options {
     /// Admission plugins to turn off, by upstream's names.
     #[arg(long, value_delimiter = ',', help_heading = ADMISSION, value_name = "LIST")]
     pub disable_admission_plugins: Vec<String>,
+    /// An AdmissionConfiguration (apiserver.config.k8s.io/v1): the configuration of admission plugins that have one.
+    #[arg(long, help_heading = ADMISSION, value_name = "FILE")]
+    pub admission_control_config_file: Option<PathBuf>,
 
     /// The log level: a number as upstream's (0 to 10), or a filter such as info or debug,hyper=warn.
     #[arg(long, short = 'v', default_value = "0", help_heading = LOGS, value_name = "LEVEL")]

@@ -7,7 +7,7 @@ use generic_server::admission::{AdmissionChain, AdmissionPlugin};
 use generic_server::dynamic_admission::{policy, webhook};
 use generic_server::spawn::Tasks;
 
-use super::{PluginSelection, admission_plugins, privileged};
+use super::{PluginConfigs, PluginSelection, admission_plugins, privileged};
 use crate::deps::Deps;
 use crate::rbac::{Escalation, Rbac};
 
@@ -25,6 +25,8 @@ const BEFORE_WEBHOOKS: [&str; 5] = [
 pub struct AdmissionOptions<'a> {
     /// The plugins that are on.
     pub plugins: &'a PluginSelection,
+    /// Their configuration.
+    pub configs: &'a PluginConfigs,
     /// Containers may be privileged (`--allow-privileged`).
     pub allow_privileged: bool,
     /// The roles, where RBAC authorizes: writes of roles and bindings may not give more than their writer has.
@@ -33,7 +35,7 @@ pub struct AdmissionOptions<'a> {
 
 /// The admission chain. Configuration that users change while the server runs is read by `tasks`; until then it lets no write pass.
 pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Tasks) -> AdmissionChain {
-    let mut plugins = admission_plugins(deps);
+    let mut plugins = admission_plugins(deps, options.configs);
     plugins.extend(configured_plugins(deps, options.plugins, tasks));
     let mut plugins = options.plugins.choose(plugins);
     // Upstream checks these where it stores objects, before webhooks see them.

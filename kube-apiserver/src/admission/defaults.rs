@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{forbidden, is};
 use crate::client::{At, Client};
 use crate::json::{Json, same};
+use crate::tolerations;
 
 /// Whether an annotation says `true`.
 fn marked(object: &Value, keys: &[&str]) -> bool {
@@ -190,15 +191,11 @@ impl AdmissionPlugin for RuntimeClass {
             }
             selector.put(key, value.clone());
         }
-        let more = scheduling.list("tolerations");
-        if !more.is_empty() {
-            let spec = pod.ensure("spec");
-            let mut list = spec.list("tolerations").to_vec();
-            let new = more
-                .iter()
-                .filter(|t| !spec.list("tolerations").iter().any(|have| same(have, t)));
-            list.extend(new.cloned());
-            spec.put("tolerations", list);
+        if scheduling.is_object() {
+            let all = tolerations::merged(pod.list("spec.tolerations"), scheduling.list("tolerations"));
+            if !all.is_empty() {
+                pod.ensure("spec").put("tolerations", all);
+            }
         }
         Ok(())
     }

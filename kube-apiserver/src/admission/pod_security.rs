@@ -1,7 +1,9 @@
 //! PodSecurity: the Pod Security Standards (KEP-2579), as the labels of namespaces ask for them. Pods are refused, audited or warned
-//! of; of objects that hold a pod's template there are audit annotations and warnings alone. There are no exemptions.
+//! of; of objects that hold a pod's template there are audit annotations and warnings alone. The
+//! configuration says what holds for namespaces without labels, and which users, namespaces and runtime classes are exempt.
 
 mod checks;
+mod config;
 mod policy;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,6 +15,7 @@ use machinery::{GroupVersionResource, meta};
 use serde_json::Value;
 
 use self::checks::{Violation, in_detail, in_short, violations};
+pub(super) use self::config::{PodSecurityConfig, PodSecurityFile};
 use self::policy::{Level, LevelVersion, PREFIX, Policy};
 use super::is;
 use crate::client::Client;
@@ -33,7 +36,10 @@ const IGNORED: [&str; 8] = [
 ];
 
 #[derive(Debug)]
-pub(super) struct PodSecurity(pub(super) Client);
+pub(super) struct PodSecurity {
+    pub(super) client: Client,
+    pub(super) config: PodSecurityConfig,
+}
 
 /// The relation of a resource to pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +92,7 @@ impl AdmissionPlugin for PodSecurity {
         };
         match role {
             Role::Namespace => self.validate_namespace(attributes, object).await,
+            Role::Pod | Role::Template(_) if self.is_exempt(attributes) => Ok(()),
             Role::Pod => {
                 let Some(namespace) = self.namespace(attributes).await? else {
                     let why = format!("failed to lookup namespace \"{}\"", attributes.namespace);
@@ -97,13 +104,13 @@ impl AdmissionPlugin for PodSecurity {
                 if old.is_some_and(|old| !matters(object, old)) {
                     return Ok(());
                 }
-                evaluate(attributes, &namespace, object, true)
+                self.evaluate(attributes, &namespace, object, true)
             }
             Role::Template(path) => {
                 let template = object.dig(path);
                 match self.namespace(attributes).await? {
                     Some(namespace) if template.is_object() => {
-                        evaluate(attributes, &namespace, template, false)
+                        self.evaluate(attributes, &namespace, template, false)
                     }
                     _ => Ok(()),
                 }
@@ -132,60 +139,79 @@ fn matters(pod: &Value, old: &Value) -> bool {
     new.iter().any(|container| !before.contains(container))
 }
 
-/// Refuses, annotates and warns as the policy of the namespace has it.
-fn evaluate(
-    attributes: &Attributes<'_>,
-    namespace: &Value,
-    pod: &Value,
-    enforce: bool,
-) -> Result<(), ApiError> {
-    let (policy, errors) = Policy::of(namespace);
-    let audited = [policy.audit, policy.warn];
-    let nothing = match enforce {
-        true => policy.is_privileged(),
-        false => audited.iter().all(|one| one.level == Level::Privileged),
-    };
-    if nothing && errors.is_empty() {
-        return Ok(());
-    }
-    let context = attributes.authorized.context();
-    let annotate = |key: &str, value: String| context.annotate(&format!("{PREFIX}{key}"), value);
-    if !errors.is_empty() {
-        let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let all = go::aggregate(&all);
-        annotate("error", format!("Failed to parse policy: {all}"));
-    }
-    let mut known: HashMap<LevelVersion, Vec<Violation>> = HashMap::new();
-    let mut found = |asked: LevelVersion| {
-        let found = known.entry(asked).or_insert_with(|| violations(asked, pod));
-        (!found.is_empty()).then(|| in_detail(found))
-    };
-    let mut refused = None;
-    if enforce {
-        annotate("enforce-policy", policy.enforce.to_string());
-        refused = found(policy.enforce);
-    }
-    if let Some(why) = found(policy.audit) {
-        let asked = policy.audit;
-        annotate(
-            "audit-violations",
-            format!("would violate PodSecurity \"{asked}\": {why}"),
-        );
-    }
-    if let Some(why) = refused {
-        let why = format!("violates PodSecurity \"{}\": {why}", policy.enforce);
-        let resource = attributes.gvr.group_resource();
-        return Err(ApiError::forbidden(&resource, attributes.name, why));
-    }
-    if let Some(why) = found(policy.warn) {
-        context.warn(format!("would violate PodSecurity \"{}\": {why}", policy.warn));
-    }
-    Ok(())
-}
-
 impl PodSecurity {
+    /// Whether the namespace or the user of a request is exempt, which is recorded.
+    fn is_exempt(&self, attributes: &Attributes<'_>) -> bool {
+        let exempt = match () {
+            () if self.config.namespaces.contains(attributes.namespace) => "namespace",
+            () if self.config.users.contains(&*attributes.authorized.user().name) => "user",
+            () => return false,
+        };
+        let context = attributes.authorized.context();
+        context.annotate(&format!("{PREFIX}exempt"), exempt);
+        true
+    }
+
+    /// Refuses, annotates and warns as the policy of the namespace has it.
+    fn evaluate(
+        &self,
+        attributes: &Attributes<'_>,
+        namespace: &Value,
+        pod: &Value,
+        enforce: bool,
+    ) -> Result<(), ApiError> {
+        let context = attributes.authorized.context();
+        let (policy, errors) = Policy::of(namespace, self.config.defaults);
+        let audited = [policy.audit, policy.warn];
+        let nothing = match enforce {
+            true => policy.is_privileged(),
+            false => audited.iter().all(|one| one.level == Level::Privileged),
+        };
+        if nothing && errors.is_empty() {
+            return Ok(());
+        }
+        if self.config.exempts_class(pod) {
+            context.annotate(&format!("{PREFIX}exempt"), "runtimeClass");
+            return Ok(());
+        }
+        let annotate = |key: &str, value: String| context.annotate(&format!("{PREFIX}{key}"), value);
+        if !errors.is_empty() {
+            let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let all = go::aggregate(&all);
+            annotate("error", format!("Failed to parse policy: {all}"));
+        }
+        let mut known: HashMap<LevelVersion, Vec<Violation>> = HashMap::new();
+        let mut found = |asked: LevelVersion| {
+            let found = known.entry(asked).or_insert_with(|| violations(asked, pod));
+            (!found.is_empty()).then(|| in_detail(found))
+        };
+        let mut refused = None;
+        if enforce {
+            annotate("enforce-policy", policy.enforce.to_string());
+            refused = found(policy.enforce);
+        }
+        if let Some(why) = found(policy.audit) {
+            let asked = policy.audit;
+            annotate(
+                "audit-violations",
+                format!("would violate PodSecurity \"{asked}\": {why}"),
+            );
+        }
+        if let Some(why) = refused {
+            let why = format!("violates PodSecurity \"{}\": {why}", policy.enforce);
+            let resource = attributes.gvr.group_resource();
+            return Err(ApiError::forbidden(&resource, attributes.name, why));
+        }
+        if let Some(why) = found(policy.warn) {
+            context.warn(format!("would violate PodSecurity \"{}\": {why}", policy.warn));
+        }
+        Ok(())
+    }
+
     async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Option<Value>, ApiError> {
-        self.0.find(("", "namespaces"), "", attributes.namespace).await
+        self.client
+            .find(("", "namespaces"), "", attributes.namespace)
+            .await
     }
 
     async fn validate_namespace(
@@ -193,11 +219,12 @@ impl PodSecurity {
         attributes: &Attributes<'_>,
         namespace: &Value,
     ) -> Result<(), ApiError> {
-        let (policy, errors) = Policy::of(namespace);
+        let of = |namespace: &Value| Policy::of(namespace, self.config.defaults);
+        let (policy, errors) = of(namespace);
         let before = attributes
             .old
             .filter(|_| attributes.operation == Operation::Update);
-        let before = before.map(Policy::of);
+        let before = before.map(of);
         let known = before
             .as_ref()
             .map(|(_, errors)| errors.as_slice())
@@ -209,7 +236,17 @@ impl PodSecurity {
             let kind = attributes.gvk.group_kind();
             return Err(ApiError::invalid(&kind, attributes.name, &errors));
         }
+        let context = attributes.authorized.context();
+        let is_exempt = self.config.namespaces.contains(meta::name(namespace));
+        let warn_of_exemption = || {
+            if let Some(warning) = self.config.exempt_warning(namespace, &policy) {
+                context.warn(warning);
+            }
+        };
         let Some((before, _)) = before else {
+            if is_exempt {
+                warn_of_exemption();
+            }
             return Ok(());
         };
         let (new, old) = (policy.enforce, before.enforce);
@@ -217,7 +254,10 @@ impl PodSecurity {
         if new == old || new.level == Level::Privileged || relaxed {
             return Ok(());
         }
-        let context = attributes.authorized.context();
+        if is_exempt {
+            warn_of_exemption();
+            return Ok(());
+        }
         for warning in self.of_pods(meta::name(namespace), new).await {
             context.warn(warning);
         }
@@ -226,13 +266,17 @@ impl PodSecurity {
 
     /// The violations of the pods of a namespace, those of the same controller last.
     async fn of_pods(&self, namespace: &str, asked: LevelVersion) -> Vec<String> {
-        let Ok(entries) = self.0.list(("", "pods"), namespace).await else {
+        let Ok(entries) = self.client.list(("", "pods"), namespace).await else {
             return vec!["failed to list pods while checking new PodSecurity enforce level".into()];
         };
-        let mut controllers = HashSet::new();
+        let (mut controllers, mut exempt) = (HashSet::new(), 0);
         let (mut first, mut rest) = (Vec::new(), Vec::new());
         for entry in &entries {
             let pod = entry.value();
+            if self.config.exempts_class(&pod) {
+                exempt += 1;
+                continue;
+            }
             let owners = meta::owner_references(&pod).iter();
             let mut controller = owners.filter(|o| o.flag("controller"));
             let uid = controller.next().map(|o| o.text("uid").to_string());
@@ -265,11 +309,12 @@ impl PodSecurity {
             *count += 1;
         }
         let mut warnings = Vec::new();
-        if first.len() < entries.len() {
+        let total = entries.len() - exempt;
+        if first.len() < total {
             warnings.push(format!(
                 "new PodSecurity enforce level only checked against the first {} of {} existing pods",
                 first.len(),
-                entries.len()
+                total
             ));
         }
         if !found.is_empty() {

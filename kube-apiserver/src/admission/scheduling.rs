@@ -1,22 +1,20 @@
-//! Plugins that decide where pods may go: LimitPodHardAntiAffinityTopology, ExtendedResourceToleration, PodNodeSelector and
+//! Plugins that decide where pods may go: LimitPodHardAntiAffinityTopology, ExtendedResourceToleration and
 //! PodTopologyLabels.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use machinery::{GroupVersionResource, meta};
 use serde_json::{Value, json};
 
-use super::{forbidden, is};
+use super::is;
 use crate::client::Client;
 use crate::json::{Json, same};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The node labels that pods are given.
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
-/// The annotation of a namespace with the node selector of its pods.
-const NODE_SELECTOR: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
 /// Whether a write is of a pod itself.
 fn writes_pod(operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
@@ -151,80 +149,6 @@ impl AdmissionPlugin for PodTopologyLabels {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct PodNodeSelector(pub(super) Client);
-
-type Labels = BTreeMap<String, String>;
-
-#[async_trait::async_trait]
-impl AdmissionPlugin for PodNodeSelector {
-    fn name(&self) -> &'static str {
-        "PodNodeSelector"
-    }
-
-    fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
-        operation == Operation::Create && subresource.is_empty() && is(gvr, "", "pods")
-    }
-
-    async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Value>) -> Result<(), ApiError> {
-        let Some(pod) = object else { return Ok(()) };
-        let wanted = self.selector(attributes).await?;
-        refuse_conflict(attributes, pod, &wanted)?;
-        for (key, value) in wanted {
-            pod.ensure("spec").ensure("nodeSelector").fill(&key, value);
-        }
-        Ok(())
-    }
-
-    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
-        match object {
-            Some(pod) => refuse_conflict(attributes, pod, &self.selector(attributes).await?),
-            None => Ok(()),
-        }
-    }
-}
-
-impl PodNodeSelector {
-    /// The node selector that the pod's namespace asks for.
-    async fn selector(&self, attributes: &Attributes<'_>) -> Result<Labels, ApiError> {
-        let name = attributes.namespace;
-        let Some(namespace) = self.0.find(("", "namespaces"), "", name).await? else {
-            return Err(ApiError::internal(format!("namespace {name} does not exist")));
-        };
-        let text = meta::annotations(&namespace).and_then(|all| all.get(NODE_SELECTOR));
-        let text = text.and_then(Value::as_str).unwrap_or_default();
-        labels_of(text).map_err(ApiError::raw_internal)
-    }
-}
-
-fn refuse_conflict(attributes: &Attributes<'_>, pod: &Value, wanted: &Labels) -> Result<(), ApiError> {
-    let own = pod.dig("spec.nodeSelector");
-    let conflict = wanted
-        .iter()
-        .any(|(key, value)| own.get(key).is_some_and(|own| own.as_str() != Some(value)));
-    match conflict {
-        false => Ok(()),
-        true => Err(forbidden(
-            attributes,
-            Some(pod),
-            "pod node label selector conflicts with its namespace node label selector",
-        )),
-    }
-}
-
-/// Reads `a=b,c=d`.
-fn labels_of(text: &str) -> Result<Labels, String> {
-    if text.is_empty() {
-        return Ok(Labels::new());
-    }
-    text.split(',')
-        .map(|pair| match pair.split('=').collect::<Vec<_>>().as_slice() {
-            [key, value] => Ok((key.trim().to_string(), value.trim().to_string())),
-            parts => Err(format!("invalid selector: [{}]", parts.join(" "))),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,25 +174,5 @@ mod tests {
                 ])
             );
         }
-    }
-
-    #[test]
-    fn node_selectors_of_namespaces() {
-        let check = |text: &str, expected: Result<&[(&str, &str)], &str>| {
-            let expected = expected
-                .map(|pairs| {
-                    pairs
-                        .iter()
-                        .map(|(k, v)| (k.to_string(), v.to_string()))
-                        .collect()
-                })
-                .map_err(str::to_string);
-            assert_eq!(labels_of(text), expected, "{text}");
-        };
-        check("", Ok(&[]));
-        check("a=b, c = d", Ok(&[("a", "b"), ("c", "d")]));
-        check("a=", Ok(&[("a", "")]));
-        check("a", Err("invalid selector: [a]"));
-        check("a=b=c", Err("invalid selector: [a b c]"));
     }
 }

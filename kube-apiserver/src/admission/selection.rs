@@ -38,8 +38,8 @@ const PLUGINS: [(&str, Status); 41] = [
     ("PodNodeSelector", Off),
     ("Priority", On),
     ("DefaultTolerationSeconds", On),
-    ("PodTolerationRestriction", Absent),
-    ("EventRateLimit", Absent),
+    ("PodTolerationRestriction", Off),
+    ("EventRateLimit", Off),
     ("ExtendedResourceToleration", Off),
     ("DefaultStorageClass", On),
     ("StorageObjectInUseProtection", On),
@@ -57,7 +57,7 @@ const PLUGINS: [(&str, Status); 41] = [
     ("PodGroupWorkloadExists", AbsentByDefault),
     ("NodeDeclaredFeatureValidator", AbsentByDefault),
     ("JobValidation", AbsentByDefault),
-    ("PodResizeValidator", AbsentByDefault),
+    ("PodResizeValidator", On),
     ("MutatingAdmissionPolicy", On),
     ("MutatingAdmissionWebhook", On),
     ("ValidatingAdmissionPolicy", On),
@@ -136,6 +136,11 @@ impl PluginSelection {
         }
     }
 
+    /// Whether upstream has a plugin of this name.
+    pub(super) fn is_known(name: &str) -> bool {
+        rank(name).is_some()
+    }
+
     /// Whether a plugin is on.
     pub fn has(&self, name: &str) -> bool {
         let off = rank(name).is_some_and(|at| PLUGINS[at].1 == Off);
@@ -198,10 +203,10 @@ mod tests {
             ]),
         );
         check(
-            &["EventRateLimit", "Bogus", "Priority"],
+            &["ImagePolicyWebhook", "Bogus", "Priority"],
             &["bogus", "Priority", "LimitRanger"],
             Err(&[
-                "--enable-admission-plugins: plugin \"EventRateLimit\" does not exist in this server: remove it from the flag",
+                "--enable-admission-plugins: plugin \"ImagePolicyWebhook\" does not exist in this server: remove it from the flag",
                 "enable-admission-plugins plugin \"Bogus\" is unknown",
                 "disable-admission-plugins plugin \"bogus\" is unknown",
                 "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",

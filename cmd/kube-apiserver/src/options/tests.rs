@@ -121,8 +121,8 @@ fn invalid_values_are_refused_with_their_flag() {
             "enable-admission-plugins plugin \"Bogus\" is unknown",
         ),
         (
-            &["--enable-admission-plugins=EventRateLimit"],
-            "--enable-admission-plugins: plugin \"EventRateLimit\" does not exist in this server: remove it from the flag",
+            &["--enable-admission-plugins=ImagePolicyWebhook"],
+            "--enable-admission-plugins: plugin \"ImagePolicyWebhook\" does not exist in this server: remove it from the flag",
         ),
     ];
     for (flags, fault) in cases {
@@ -307,6 +307,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--runtime-config=apps/v1=true"],
     &["--enable-admission-plugins=JobValidation"],
     &["--disable-admission-plugins=LimitRanger"],
+    &["--admission-control-config-file=/a"],
     &["-v=nothing"],
     &["--service-account-signing-key-file=key"],
     &["--proxy-client-cert-file=crt", "--proxy-client-key-file=key"],

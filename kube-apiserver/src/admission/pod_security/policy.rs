@@ -26,6 +26,13 @@ pub(super) struct LevelVersion {
     pub(super) version: Version,
 }
 
+impl LevelVersion {
+    /// Whether both ask for the same: versions do not matter where nothing is asked for.
+    fn is_equivalent(self, other: Self) -> bool {
+        self == other || (self.level == Level::Privileged && other.level == Level::Privileged)
+    }
+}
+
 impl fmt::Display for LevelVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = match self.level {
@@ -48,7 +55,7 @@ pub(super) struct Policy {
     pub(super) warn: LevelVersion,
 }
 
-fn level(text: &str) -> Result<Level, String> {
+pub(super) fn level(text: &str) -> Result<Level, String> {
     match text {
         "privileged" => Ok(Level::Privileged),
         "baseline" => Ok(Level::Baseline),
@@ -57,7 +64,7 @@ fn level(text: &str) -> Result<Level, String> {
     }
 }
 
-fn version(text: &str) -> Result<Version, String> {
+pub(super) fn version(text: &str) -> Result<Version, String> {
     if text == "latest" {
         return Ok(None);
     }
@@ -100,7 +107,7 @@ impl<'a> Labels<'a> {
 
 impl Policy {
     /// Nothing is asked for.
-    const NONE: Policy = {
+    pub(super) const NONE: Policy = {
         let privileged = LevelVersion {
             level: Level::Privileged,
             version: None,
@@ -114,25 +121,34 @@ impl Policy {
 
     /// The policy of a namespace, and the errors of its labels: an invalid level is enforced as the strictest and neither audited
     /// nor warned of.
-    pub(super) fn of(namespace: &Value) -> (Policy, Vec<FieldError>) {
-        let mut policy = Policy::NONE;
+    pub(super) fn of(namespace: &Value, defaults: Policy) -> (Policy, Vec<FieldError>) {
+        let mut policy = defaults;
         let mut labels = Labels {
             object: namespace,
             errors: Vec::new(),
         };
         let enforce = labels.read("enforce", level, Level::Restricted);
         let enforced = enforce.is_some_and(|(_, valid)| valid);
-        policy.enforce.level = enforce.map_or(Level::Privileged, |(level, _)| level);
-        let read = labels.read("enforce-version", version, None);
-        policy.enforce.version = read.and_then(|(version, _)| version);
-        let audit = labels.read("audit", level, Level::Privileged);
-        policy.audit.level = audit.map_or(Level::Privileged, |(level, _)| level);
-        let read = labels.read("audit-version", version, None);
-        policy.audit.version = read.and_then(|(version, _)| version);
+        if let Some((level, _)) = enforce {
+            policy.enforce.level = level;
+        }
+        if let Some((version, _)) = labels.read("enforce-version", version, None) {
+            policy.enforce.version = version;
+        }
+        if let Some((level, _)) = labels.read("audit", level, Level::Privileged) {
+            policy.audit.level = level;
+        }
+        if let Some((version, _)) = labels.read("audit-version", version, None) {
+            policy.audit.version = version;
+        }
         let warn = labels.read("warn", level, Level::Privileged);
-        policy.warn.level = warn.map_or(Level::Privileged, |(level, _)| level);
+        if let Some((level, _)) = warn {
+            policy.warn.level = level;
+        }
         let read = labels.read("warn-version", version, None);
-        policy.warn.version = read.and_then(|(version, _)| version);
+        if let Some((version, _)) = read {
+            policy.warn.version = version;
+        }
         // The enforced level is also the level of warnings, unless a label sets another.
         if warn.is_none() && enforced && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
@@ -141,6 +157,13 @@ impl Policy {
             }
         }
         (policy, labels.errors)
+    }
+
+    /// Whether both ask for the same.
+    pub(super) fn is_equivalent(&self, other: &Policy) -> bool {
+        self.enforce.is_equivalent(other.enforce)
+            && self.audit.is_equivalent(other.audit)
+            && self.warn.is_equivalent(other.warn)
     }
 
     /// Nothing is asked for.
@@ -164,7 +187,7 @@ mod tests {
             .flatten()
             .map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()))
             .collect();
-        let (policy, errors) = Policy::of(&json!({"metadata": {"labels": labels}}));
+        let (policy, errors) = Policy::of(&json!({"metadata": {"labels": labels}}), Policy::NONE);
         let actual = [policy.enforce, policy.audit, policy.warn].map(|one| one.to_string());
         assert_eq!(actual, expected);
         assert_eq!(errors.len(), count);

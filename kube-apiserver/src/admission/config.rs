@@ -1,0 +1,364 @@
+//! The file of `--admission-control-config-file`: `AdmissionConfiguration`, read strictly, with the configuration of each plugin in it or in
+//! a file that it names.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use machinery::codec::{strict_message, yaml};
+use machinery::go;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::event_rate_limit::EventLimits;
+use super::node_selector::ClusterSelectors;
+use super::pod_security::{PodSecurityConfig, PodSecurityFile};
+use super::selection::PluginSelection;
+use super::toleration_restriction::ClusterTolerations;
+
+const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+const POD_SECURITY_VERSIONS: [&str; 3] = [
+    "pod-security.admission.config.k8s.io/v1",
+    "pod-security.admission.config.k8s.io/v1beta1",
+    "pod-security.admission.config.k8s.io/v1alpha1",
+];
+/// Plugins that upstream takes a configuration of and this server does not.
+const NOT_CONFIGURABLE: [&str; 4] = [
+    "ImagePolicyWebhook",
+    "MutatingAdmissionWebhook",
+    "ResourceQuota",
+    "ValidatingAdmissionWebhook",
+];
+
+/// The configuration of the plugins that have one.
+#[derive(Debug, Clone, Default)]
+pub struct PluginConfigs {
+    pub(super) events: EventLimits,
+    pub(super) node_selectors: ClusterSelectors,
+    pub(super) pod_security: PodSecurityConfig,
+    pub(super) tolerations: ClusterTolerations,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdmissionConfiguration {
+    #[serde(default)]
+    plugins: Option<Vec<PluginEntry>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PluginEntry {
+    name: String,
+    #[serde(default)]
+    path: Option<String>,
+    #[serde(default)]
+    configuration: Option<Value>,
+}
+
+impl PluginConfigs {
+    /// Reads the file, if there is one, for the plugins that are on. Gives warnings, too: of entries that have no effect.
+    ///
+    /// # Errors
+    /// The file and those that it names cannot be read, are not what they should be, or a plugin that is on needs a configuration that is
+    /// not there. The text begins with the flag.
+    pub fn read(file: Option<&Path>, plugins: &PluginSelection) -> Result<(Self, Vec<String>), String> {
+        let mut configs = PluginConfigs::default();
+        let mut warnings = Vec::new();
+        if let Some(file) = file {
+            let data = read(file)
+                .map_err(|why| format!("unable to read admission control configuration from {why}"))
+                .map_err(flagged)?;
+            let base = file.parent().unwrap_or(Path::new(""));
+            warnings = configs.add(&data, base, plugins).map_err(flagged)?;
+        }
+        let faults = configs.events.faults();
+        if plugins.has("EventRateLimit") && !faults.is_empty() {
+            let why = go::aggregate(&faults);
+            return Err(flagged(format!(
+                "couldn't init admission plugin \"EventRateLimit\": {why}"
+            )));
+        }
+        Ok((configs, warnings))
+    }
+
+    fn add(&mut self, data: &[u8], base: &Path, plugins: &PluginSelection) -> Result<Vec<String>, String> {
+        let value = document(data)?;
+        if value.get("kind").is_none() && value.get("podNodeSelectorPluginConfig").is_some() {
+            // The file of before there was a common one.
+            self.node_selectors = typed(value)?;
+            return Ok(self.node_selectors.faults()).and_then(none_of);
+        }
+        let config: AdmissionConfiguration = of_kind(value, &VERSIONS, "AdmissionConfiguration")?;
+        let mut warnings = Vec::new();
+        let mut seen = BTreeSet::new();
+        for entry in config.plugins.unwrap_or_default() {
+            let name = entry.name.as_str();
+            if !PluginSelection::is_known(name) {
+                warnings.push(flagged(format!(
+                    "plugin \"{name}\" is unknown, its entry has no effect"
+                )));
+                continue;
+            }
+            if !seen.insert(name.to_string()) {
+                warnings.push(flagged(format!(
+                    "plugin \"{name}\" is there more than once: only its first entry has an effect"
+                )));
+                continue;
+            }
+            let Some(value) = entry.value(base)? else {
+                continue;
+            };
+            if !plugins.has(name) {
+                warnings.push(flagged(format!(
+                    "plugin \"{name}\" is off, its entry has no effect"
+                )));
+                continue;
+            }
+            let faults = self
+                .configure(name, value)
+                .map_err(|why| format!("couldn't init admission plugin \"{name}\": {why}"))?;
+            warnings.extend(faults);
+        }
+        Ok(warnings)
+    }
+
+    /// Sets the configuration of one plugin. Gives a warning where it takes none.
+    fn configure(&mut self, name: &str, value: Value) -> Result<Option<String>, String> {
+        let faults = match name {
+            "EventRateLimit" => {
+                let versions = ["eventratelimit.admission.k8s.io/v1alpha1"];
+                self.events = of_kind(value, &versions, "Configuration")?;
+                self.events.faults()
+            }
+            "PodNodeSelector" => {
+                self.node_selectors = typed(value)?;
+                self.node_selectors.faults()
+            }
+            "PodSecurity" => {
+                let file: PodSecurityFile =
+                    of_kind(value, &POD_SECURITY_VERSIONS, "PodSecurityConfiguration")?;
+                match PodSecurityConfig::new(file) {
+                    Ok(config) => {
+                        self.pod_security = config;
+                        Vec::new()
+                    }
+                    Err(faults) => faults,
+                }
+            }
+            "PodTolerationRestriction" => {
+                let versions = ["podtolerationrestriction.admission.k8s.io/v1alpha1"];
+                self.tolerations = of_kind(value, &versions, "Configuration")?;
+                self.tolerations.faults()
+            }
+            name if NOT_CONFIGURABLE.contains(&name) => {
+                return Err("this server takes no configuration of this plugin: remove its entry".into());
+            }
+            _ => {
+                return Ok(Some(flagged(format!(
+                    "plugin \"{name}\" takes no configuration, its entry has no effect"
+                ))));
+            }
+        };
+        none_of(faults).map(|_| None)
+    }
+}
+
+impl PluginEntry {
+    /// The configuration itself: what is embedded, or else the content of the file, which is relative to the one that names it.
+    fn value(&self, base: &Path) -> Result<Option<Value>, String> {
+        match (&self.configuration, self.path.as_deref()) {
+            (Some(value), _) => Ok(Some(value.clone())),
+            (None, Some(path)) if !path.is_empty() => {
+                let path = base.join(path);
+                let data = read(&path)
+                    .map_err(|why| format!("couldn't open admission plugin configuration {why}"))?;
+                let within = |why| format!("\"{}\": {why}", path.display());
+                document(&data).map(Some).map_err(within)
+            }
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+fn flagged(why: String) -> String {
+    format!("--admission-control-config-file: {why}")
+}
+
+fn none_of(faults: Vec<String>) -> Result<Vec<String>, String> {
+    match faults.is_empty() {
+        true => Ok(Vec::new()),
+        false => Err(go::aggregate(&faults).into_owned()),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("\"{}\": {error}", path.display()))
+}
+
+fn document(data: &[u8]) -> Result<Value, String> {
+    let decoded = yaml::decode(data).map_err(|error| error.to_string())?;
+    match decoded.strict.is_empty() {
+        true => Ok(decoded.value),
+        false => Err(strict_message(&decoded.strict)),
+    }
+}
+
+/// An object of a kind, in one of its versions.
+fn of_kind<T: DeserializeOwned>(mut value: Value, versions: &[&str], kind: &str) -> Result<T, String> {
+    let mut take = |key: &str| {
+        let member = value.as_object_mut().and_then(|object| object.remove(key));
+        member
+            .as_ref()
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_string()
+    };
+    let (version, found) = (take("apiVersion"), take("kind"));
+    for (text, name) in [(&found, "Kind"), (&version, "apiVersion")] {
+        if text.is_empty() {
+            return Err(format!("Object '{name}' is missing"));
+        }
+    }
+    if found != kind || !versions.contains(&version.as_str()) {
+        return Err(format!(
+            "no kind \"{found}\" is registered for version \"{version}\""
+        ));
+    }
+    typed(value)
+}
+
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| format!("strict decoding error: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(enable: &[&str]) -> PluginSelection {
+        let enable: Vec<String> = enable.iter().map(|name| name.to_string()).collect();
+        PluginSelection::new(&enable, &[]).expect("a selection").0
+    }
+
+    #[track_caller]
+    fn check(text: &str, enable: &[&str], expected: Result<&[&str], &str>) {
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = folder.path().join("admission.yaml");
+        std::fs::write(&file, text).expect("it is written");
+        let nested = "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\n";
+        std::fs::write(folder.path().join("nested.yaml"), nested).expect("it is written");
+        let read = PluginConfigs::read(Some(&file), &selection(enable));
+        let outcome = read.map(|(_, warnings)| warnings);
+        let expected = expected.map(|warnings| warnings.iter().map(|text| text.to_string()).collect());
+        let expected: Result<Vec<String>, String> = expected.map_err(str::to_string);
+        assert_eq!(outcome, expected, "{text}");
+    }
+
+    fn plugins(entries: &str) -> String {
+        format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: {entries}\n")
+    }
+
+    #[test]
+    fn files_without_faults() {
+        check(&plugins("[]"), &[], Ok(&[]));
+        check(&plugins("[{name: PodSecurity, path: nested.yaml}]"), &[], Ok(&[]));
+        check(&plugins("[{name: LimitRanger, path: ''}]"), &[], Ok(&[]));
+        check(
+            "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b, one: c=d}\n",
+            &["PodNodeSelector"],
+            Ok(&[]),
+        );
+        let events = "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}";
+        check(
+            &plugins(&format!("[{{name: EventRateLimit, configuration: {events}}}]")),
+            &["EventRateLimit"],
+            Ok(&[]),
+        );
+    }
+
+    #[test]
+    fn entries_without_effect_are_named() {
+        check(
+            &plugins(
+                "[{name: Bogus}, {name: PodNodeSelector, configuration: {}}, {name: LimitRanger, configuration: {}}, \
+                 {name: PodSecurity, path: nested.yaml}, {name: PodSecurity, path: gone.yaml}]",
+            ),
+            &[],
+            Ok(&[
+                "--admission-control-config-file: plugin \"Bogus\" is unknown, its entry has no effect",
+                "--admission-control-config-file: plugin \"PodNodeSelector\" is off, its entry has no effect",
+                "--admission-control-config-file: plugin \"LimitRanger\" takes no configuration, its entry has no effect",
+                "--admission-control-config-file: plugin \"PodSecurity\" is there more than once: only its first entry has an effect",
+            ]),
+        );
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let refused = |text: &str, enable: &[&str], expected: &str| {
+            check(
+                text,
+                enable,
+                Err(&format!("--admission-control-config-file: {expected}")),
+            );
+        };
+        refused("", &[], "Object 'Kind' is missing");
+        refused(
+            "kind: AdmissionConfiguration",
+            &[],
+            "Object 'apiVersion' is missing",
+        );
+        refused(
+            "kind: AdmissionConfiguration\napiVersion: v1",
+            &[],
+            "no kind \"AdmissionConfiguration\" is registered for version \"v1\"",
+        );
+        refused(
+            &plugins("[{name: PodSecurity, file: x}]"),
+            &[],
+            "strict decoding error: unknown field `file`, expected one of `name`, `path`, `configuration`",
+        );
+        refused(
+            &plugins("[{name: ValidatingAdmissionWebhook, configuration: {}}]"),
+            &[],
+            "couldn't init admission plugin \"ValidatingAdmissionWebhook\": this server takes no configuration of this plugin: remove its entry",
+        );
+        refused(
+            &plugins("[]"),
+            &["EventRateLimit"],
+            "couldn't init admission plugin \"EventRateLimit\": limits: Invalid value: null: must not be empty",
+        );
+        let security = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, \
+                        defaults: {enforce: x, warn-version: v2}, exemptions: {usernames: [''], namespaces: [a, a], runtimeClasses: [A]}}";
+        refused(
+            &plugins(&format!("[{{name: PodSecurity, configuration: {security}}}]")),
+            &[],
+            "couldn't init admission plugin \"PodSecurity\": [defaults.enforce: Invalid value: \"x\": must be one of privileged, baseline, restricted, \
+             defaults.warn-version: Invalid value: \"v2\": must be \"latest\" or \"v1.x\", \
+             exemptions.namespaces[1]: Duplicate value: \"a\", \
+             exemptions.runtimeClasses[0]: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
+             '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'), \
+             exemptions.usernames[0]: Invalid value: \"\": username must not be empty]",
+        );
+        refused(
+            "podNodeSelectorPluginConfig: {one: a}\n",
+            &["PodNodeSelector"],
+            "one: invalid selector: [a]",
+        );
+    }
+
+    #[test]
+    fn files_that_are_not_there_are_named() {
+        let outcome = PluginConfigs::read(Some(Path::new("/nowhere/a.yaml")), &selection(&[]));
+        let why = outcome.expect_err("it is not there");
+        assert!(
+            why.starts_with(
+                "--admission-control-config-file: unable to read admission control configuration from \"/nowhere/a.yaml\": "
+            ),
+            "{why}"
+        );
+        assert!(PluginConfigs::read(None, &selection(&["EventRateLimit"])).is_err());
+    }
+}
