@@ -190,7 +190,7 @@ macro_rules! conformance_tests {
             compacted_reads_are_refused
             compaction_keeps_current_values
             keys_with_a_time_to_live_end
-            rewriting_sets_the_time_to_live_anew
+            rewriting_resets_the_time_to_live
             watches_see_each_change_once_in_order
             watches_carry_previous_values
             watches_replay_the_past

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_holds_up_nobody() {
+    fn a_waiter_that_leaves_blocks_no_other() {
         let fair = Fair::new(2, 2);
         let mut held = Ticket::new(&fair, 1, 1);
         assert!(has(&mut held));

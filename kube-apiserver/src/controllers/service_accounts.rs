@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_overwritten_again_and_again_yields() {
+    fn a_replica_that_is_overwritten_repeatedly_yields() {
         let quarrel = Quarrel::default();
         let (theirs, other) = (json!({"ca.crt": "theirs"}), json!({"ca.crt": "other"}));
         // A new certificate is found wanting in every namespace once.

@@ -140,7 +140,7 @@ pub async fn keys_with_a_time_to_live_end(s: &Subject) {
     });
 }
 
-pub async fn rewriting_sets_the_time_to_live_anew(s: &Subject) {
+pub async fn rewriting_resets_the_time_to_live(s: &Subject) {
     let short = Some(Duration::from_secs(1));
     put_for(s, "for-ever", short).await;
     put_for(s, "longer", short).await;

@@ -231,7 +231,7 @@ async fn an_extension_server_comes_goes_and_comes_back() {
 }
 
 #[tokio::test]
-async fn nobody_is_trusted_without_reason() {
+async fn untrusted_backends_are_refused() {
     let (plane, client) = plane().await;
     let site = Site::new(&plane.kubeconfig(), "fish");
     let extension = site.start(0).await;

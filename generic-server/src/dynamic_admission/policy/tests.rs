@@ -72,7 +72,7 @@ async fn a_policy_being_compiled_delays_only_writes_that_match() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_is_compiled_anew_when_it_says_something_else() {
+async fn a_changed_policy_is_compiled_again() {
     let (plugin, compiler) = policies();
     plugin.take_policies(&snapshot(&[denies("a", "secrets", 1)]));
     assert_eq!(answer(&plugin, "secrets").await, denied("secrets", "a"));

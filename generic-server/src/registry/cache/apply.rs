@@ -52,7 +52,7 @@ impl ObjectCache {
             waiting.push(revision, events);
             if waiting.bytes > WAITING_BYTES || waiting.batches.len() > WAITING_BATCHES {
                 drop(feeding);
-                self.start_anew();
+                self.begin_restart();
             }
             return;
         }
@@ -276,6 +276,6 @@ impl WatchSink for Sink {
             return;
         }
         tracing::info!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache restarts");
-        cache.start_anew();
+        cache.begin_restart();
     }
 }

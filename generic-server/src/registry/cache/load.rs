@@ -101,7 +101,7 @@ impl ObjectCache {
     }
 
     /// Ends the engine's watch and reads everything again.
-    pub(super) fn start_anew(self: &Arc<Self>) {
+    pub(super) fn begin_restart(self: &Arc<Self>) {
         let mut feeding = self.feeding.lock();
         self.following.send_replace(false);
         feeding.life += 1;

@@ -96,7 +96,7 @@ impl ObjectCache {
         let Some(kv) = found else { return Ok(Ok(None)) };
         Ok(match self.decode(&kv).await {
             Ok(entry) => {
-                self.start_anew();
+                self.begin_restart();
                 Ok(Some(entry))
             }
             // The log has it from when it was found: a client that reads in a loop does not fill it.

@@ -234,7 +234,7 @@ async fn closing_waits_for_no_silent_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_makes_room_is_gone_at_once() {
+async fn an_evicted_connection_is_closed_at_once() {
     let limits = ConnectionLimits {
         connections: 2,
         ..ConnectionLimits::default()

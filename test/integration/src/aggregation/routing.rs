@@ -165,7 +165,7 @@ async fn a_connection_that_goes_dead_is_found() {
 }
 
 #[tokio::test]
-async fn who_gives_up_is_not_waited_for_and_watches_hold_no_seats() {
+async fn cancelled_requests_and_watches_hold_no_seats() {
     let (plane, client) = by_endpoints().await;
     let authority = Authority::generate("test").expect("an authority");
     for (name, speaks) in [("first", Speaks::Http1), ("second", Speaks::Http2)] {

@@ -364,7 +364,7 @@ impl Store for Cached {
         // One restart at a time: each that disturbs another makes the cache pause longer.
         let third = self.commits.fetch_add(1, Ordering::Relaxed) % 3 == 2;
         if self.life == Life::Hard && third && *self.cache.following.borrow() {
-            self.cache.start_anew();
+            self.cache.begin_restart();
         }
         self.deliver().await;
         Ok(Outcome::Committed(revision))

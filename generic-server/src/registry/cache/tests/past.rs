@@ -273,7 +273,7 @@ async fn states_without_events_are_read_from_the_store() {
 }
 
 #[tokio::test]
-async fn a_cache_that_starts_anew_keeps_its_objects() {
+async fn a_cache_that_restarts_keeps_its_objects() {
     let engine = engine();
     let budget = Budget::standard();
     let cache = limited(&engine, &budget).await;
