@@ -183,7 +183,7 @@ impl AutoRegister {
             }
         };
         match outcome {
-            // Somebody was faster: their write is looked at next.
+            // Another writer was faster: its write is read next.
             Err(error)
                 if matches!(
                     error.reason(),

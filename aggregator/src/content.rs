@@ -1,5 +1,5 @@
 //! The objects of remote servers, for the controllers that work across resources, through [`RemoteResources`]: deleted with its namespace, or
-//! with its owners. A server that is away holds up what it keeps, and nothing else.
+//! with its owners. An unreachable server blocks only its own content.
 //!
 //! Mirrors the remote part of upstream's `pkg/controller/namespace/deletion` and `pkg/controller/garbagecollector`, which find the
 //! resources by discovery.

@@ -25,7 +25,7 @@ pub(crate) struct Published {
     /// The aggregator's own resources.
     own: Arc<VersionDiscovery>,
     pub(crate) local: Vec<Arc<dyn DiscoverySource>>,
-    /// Absent until the APIServices have been read: until then nobody knows which groups are remote.
+    /// Absent until the APIServices have been read: until then the remote groups are unknown.
     pub(crate) routes: Synced<Routes>,
     proxy_key: ProxyKey,
     /// Of what has no APIService yet.
@@ -158,7 +158,7 @@ impl DiscoverySource for Published {
             let versions = groups.entry(group.into()).or_default();
             let known = versions.iter().position(|v| *v.version == *version);
             let published = match &route.remote {
-                // Nothing is known to be there, but somebody says that it is served here.
+                // No local version is known, but an APIService names one.
                 None if known.is_none() => Arc::new(VersionDiscovery {
                     version: version.into(),
                     resource_list: bytes::Bytes::new(),

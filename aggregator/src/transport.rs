@@ -35,7 +35,7 @@ const IDLE_PER_ENDPOINT: usize = 64;
 /// The bytes of one answer that may be buffered before the client has read them.
 const WINDOW: u32 = 256 * 1024;
 /// Requests in flight on one connection, as many as any server allows. Its window holds all of theirs, so that clients that do not
-/// read hold up nobody else.
+/// read block no others.
 const LANE: usize = 100;
 /// Connections per endpoint.
 const MOST_LANES: usize = 64;

@@ -170,7 +170,7 @@ impl ApiExtensions {
         Ok(())
     }
 
-    /// Stores a CRD as it was read, but for what this server says of it. `None` when somebody else was faster.
+    /// Stores a CRD as it was read, with this server's status. `None` when another writer was faster.
     /// `old_status` is what was read.
     async fn write_status(
         &self,

@@ -33,7 +33,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Of a CRD that is in use; `None` for those that nobody has used yet.
+    /// Of a CRD that is in use; `None` for those without any use yet.
     fn of(definition: &Definition) -> Option<Cost> {
         let usage = &definition.usage;
         let (conversions, failures) = usage.conversions();

@@ -201,7 +201,7 @@ pub(crate) fn compile(
     Ok(resource)
 }
 
-/// Only the name: for resources that nobody looks at as a table.
+/// Only the name: for resources without table output.
 #[derive(Debug)]
 struct NameColumn;
 

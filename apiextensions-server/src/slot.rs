@@ -47,7 +47,7 @@ impl<T> Slot<T> {
         self.value.load_full()
     }
 
-    /// Drops the value unless it was used since the last call. Who holds it keeps it.
+    /// Drops the value unless it was used since the last call. Existing references stay valid.
     pub(crate) fn drop_idle(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {
             return false;

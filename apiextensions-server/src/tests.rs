@@ -237,7 +237,7 @@ async fn an_empty_resource_is_read_without_its_schema() {
         .await
         .expect("valid");
     assert!(serving("list").await.schema().is_some());
-    // Nobody uses it: at the second look it goes.
+    // It is unused: the second sweep drops it.
     for _ in 0..2 {
         crate::controllers::drop_idle(&world.server);
     }

@@ -61,7 +61,7 @@ pub enum Decision {
     Allow(String),
     /// No, and no other authorizer is asked.
     Deny(String),
-    /// Somebody else may know.
+    /// Another authorizer may decide.
     NoOpinion(String),
 }
 

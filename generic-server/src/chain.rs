@@ -266,7 +266,7 @@ impl Chain {
         large: &mut Option<Large>,
     ) -> Response {
         let (mut head, body) = request.into_parts();
-        // 11. Authentication: everything below is about somebody.
+        // 11. Authentication: everything below has a user.
         let user = match self.config.authenticator.authenticate(&head).await {
             Verdict::User(user) => user,
             refused => {

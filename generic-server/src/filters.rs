@@ -31,7 +31,7 @@ pub fn text_error(code: StatusCode, text: &str) -> Response {
     response
 }
 
-/// The answer for a path that nobody serves.
+/// The answer for an unknown path.
 pub fn not_found() -> Response {
     text_error(StatusCode::NOT_FOUND, "404 page not found")
 }

@@ -80,12 +80,12 @@ impl Lifecycle {
         self.0.ready.cancelled().await;
     }
 
-    /// Whether somebody asked it to end.
+    /// Whether a stop was requested.
     pub fn shutdown_asked(&self) -> bool {
         self.0.asked.is_cancelled()
     }
 
-    /// Fires when somebody asks it to end.
+    /// Fires when a stop is requested.
     pub fn asked(&self) -> &CancellationToken {
         &self.0.asked
     }

@@ -70,7 +70,7 @@ pub struct OpenApi {
     kept: Arc<Mutex<HashMap<(String, Form), Kept>>>,
     /// One is made at a time: other requests for it wait meanwhile.
     swagger: Arc<tokio::sync::Mutex<KeptSwagger>>,
-    /// Somebody drops what nobody asks for any more.
+    /// A task that drops unused documents is running.
     swept: Arc<AtomicBool>,
 }
 
@@ -82,7 +82,7 @@ struct Kept {
     asked: Instant,
 }
 
-/// Documents that nobody has asked for in this time are dropped; to make them again costs less than to keep them.
+/// Documents without a request in this time are dropped; rebuilding them costs less than keeping them.
 const IDLE: Duration = Duration::from_secs(300);
 
 /// The v2 document and what it was made of.

@@ -1,5 +1,5 @@
 //! The last stages of a server's start, the same for the control plane and for extension servers: a [`Prepared`] server has all
-//! its parts and listens, but serves nobody; [`Prepared::run`] makes it a [`Running`] one. The stages before these differ: the
+//! its parts and listens, but serves no requests; [`Prepared::run`] makes it a [`Running`] one. The stages before these differ: the
 //! configuration, the stores and the groups of a server are its own.
 
 use std::net::SocketAddr;

@@ -40,7 +40,7 @@ pub enum AuthorizationMode {
     Rbac,
     /// Everybody may do everything.
     AlwaysAllow,
-    /// Nobody may do anything.
+    /// Nobody is authorized.
     AlwaysDeny,
 }
 

@@ -136,7 +136,7 @@ async fn write_missing(facts: &Facts) -> Result<(), ApiError> {
     ensure_all(&facts.directory, &all).await
 }
 
-/// The addresses of the servers. A store without room for the key of this one says so in the way of every other write.
+/// The addresses of the servers. A store without room for the key of this one fails like every other write.
 async fn addresses(facts: &Facts) -> Result<Vec<IpAddr>, ApiError> {
     let endpoints = GroupResource::new("", "endpoints");
     let found = facts.masters.addresses().await;
@@ -336,7 +336,7 @@ fn authentication_facts(facts: &Facts) -> Wanted {
     wanted("", "configmaps", config, Existing::Keep)
 }
 
-/// The ConfigMap that says so.
+/// The ConfigMap with the trust of extension servers.
 pub(crate) fn authentication_config(authorities: &ClusterAuthorities, front_proxy_names: &[String]) -> Value {
     let names = json!(front_proxy_names).to_string();
     json!({

@@ -174,7 +174,7 @@ impl Client {
             .await
     }
 
-    /// Deletes a pod that is evicted, and says so in its conditions when it stays for its grace.
+    /// Deletes a pod that is evicted, and sets its condition when it stays for its grace period.
     pub(crate) async fn disrupt(
         &self,
         namespace: &str,

@@ -3,7 +3,7 @@
 //! - `commit_bench ENGINE DIR [SECONDS]`: durable commits for 1, 32 and 256 clients, which each write 2 KiB values to keys of
 //!   their own, one commit after the other.
 //! - `commit_bench reopen ENGINE DIR [OBJECTS]`: a process writes that many objects (50,000) of 2 KiB twice and is killed, once
-//!   after writes have paused and once amid lone writes; then the store is opened.
+//!   after writes have paused and once during single writes; then the store is opened.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};

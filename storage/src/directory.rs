@@ -272,7 +272,7 @@ pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// The content of `FORMAT`: `format 1 engine redb`, or `format 1 becoming 2 engine redb` amid a step.
+/// The content of `FORMAT`: `format 1 engine redb`, or `format 1 becoming 2 engine redb` during a step.
 fn format_line(noted: Noted, engine: EngineKind) -> String {
     let becoming = noted
         .becoming
@@ -382,7 +382,8 @@ fn sync_tree(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Opens a file to be written from its beginning that nobody else is writing. Leftovers of an interrupted writer are overwritten.
+/// Opens a file to be written from its beginning that no other process is writing. Leftovers of an interrupted writer are
+/// overwritten.
 pub(crate) fn claim_file(path: &Path) -> std::io::Result<File> {
     let file = File::options()
         .write(true)

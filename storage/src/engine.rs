@@ -258,7 +258,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         at: Option<Revision>,
     ) -> Result<(Option<KeyValue>, Revision), StorageError>;
 
-    /// Keys in order, at one revision. One whose value is damaged is among them, and says so.
+    /// Keys in order, at one revision. A key with a damaged value is among them, marked as damaged.
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StorageError>;
 
     /// Applies a transaction durably, or says which guard failed.

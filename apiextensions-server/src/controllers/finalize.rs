@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(1);
 enum Step {
     /// It is gone, or another CRD has its name.
     Gone,
-    /// Somebody wrote the CRD in between: look again.
+    /// The CRD was written in between: read it again.
     Again,
 }
 

@@ -13,7 +13,7 @@ use super::cache::{Kept, Key};
 
 /// The answers to one question, by object.
 pub(super) type Answered = Result<Arc<HashMap<Key, Bytes>>, ApiError>;
-/// A question under way. It goes on as long as somebody waits for it.
+/// A conversion request in flight. It runs as long as a caller waits for it.
 pub(super) type Flight = Shared<BoxFuture<'static, Answered>>;
 
 /// The answers of a webhook and the calls under way.
@@ -92,7 +92,7 @@ impl State {
     }
 }
 
-/// Takes a question off the list when it is answered, or when nobody waits for it any more.
+/// Removes a request from the list when it is answered, or when no caller waits for it any more.
 struct Landing {
     answers: Weak<Answers>,
     about: Vec<Key>,

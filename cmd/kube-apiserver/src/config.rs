@@ -1,6 +1,6 @@
-//! The configuration: options, checked and typed. Every option is taken apart once, in [`Config::new`], which names each field: an option that nobody
-//! takes does not compile, and a field of [`Config`] that nobody reads is a warning, which the gate refuses. All faults that can
-//! be found without opening anything are collected there, each with its flag.
+//! The configuration: options, checked and typed. Every option is taken apart once, in [`Config::new`], which names each field: an
+//! unread option does not compile, and an unread field of [`Config`] is a warning, which the gate refuses. All faults that can be
+//! found without opening anything are collected there, each with its flag.
 
 mod features;
 mod requests;
@@ -87,7 +87,7 @@ impl Options {
 }
 
 impl Config {
-    /// Checks the options and turns them into what they mean.
+    /// Validates the options and converts them.
     ///
     /// # Errors
     /// Every fault that can be found without opening anything, one line each.

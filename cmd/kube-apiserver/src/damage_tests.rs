@@ -145,7 +145,7 @@ async fn damaged_admission_configuration_refuses_writes_until_deleted() {
     client.get("/livez").await.expect(200);
     client.get("/readyz").await.expect(500);
     client.get(MAPS).await.expect(200);
-    // Nobody knows what it would have said.
+    // Its decision is unknown.
     let refused = client.post(MAPS, &map("new")).await.expect(403);
     let message = refused["message"].as_str().unwrap_or_default();
     assert!(message.contains("not yet ready to handle request"), "{refused}");

@@ -77,7 +77,7 @@ impl ControlPlane {
     }
 
     /// A kubeconfig for the administrator, with everything embedded. Its certificates are of the server's own CA: with a serving
-    /// certificate or a client CA of somebody else's it does not work.
+    /// certificate or client CA given by a flag it does not work.
     pub fn kubeconfig(&self) -> String {
         self.pki.kubeconfig(&self.url())
     }

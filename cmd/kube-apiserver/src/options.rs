@@ -56,13 +56,13 @@ pub enum AuthorizationMode {
     /// Kubelets may do what the pods of their nodes need.
     #[value(name = "Node")]
     Node,
-    /// Roles and bindings decide.
+    /// By roles and bindings.
     #[value(name = "RBAC")]
     Rbac,
-    /// Everybody may do everything.
+    /// Everybody is authorized.
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
-    /// Nobody may do anything.
+    /// Nobody is authorized.
     #[value(name = "AlwaysDeny")]
     AlwaysDeny,
 }
@@ -189,7 +189,7 @@ pub struct Options {
     /// Accepted without effect: reads are always answered from a cache.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = ETCD, value_name = "BOOL", hide_possible_values = true)]
     pub watch_cache: bool,
-    /// Accepted without effect: caches hold what there is, and recent events by age and bytes.
+    /// Accepted without effect: caches hold all objects, and recent events by age and bytes.
     #[arg(long, default_value_t = 100, allow_negative_numbers = true, help_heading = ETCD, value_name = "NUMBER")]
     pub default_watch_cache_size: i64,
     /// Checked, without effect: resource[.group]#size, comma separated.
@@ -217,13 +217,13 @@ pub struct Options {
     /// Memory that past states for exact and paged lists and recent events for watches may take, of all resources, in MiB.
     #[arg(long, default_value_t = 128, help_heading = STORE, value_name = "NUMBER")]
     pub watch_cache_history_mib: u64,
-    /// How often an embedded store is read through in the background, slowly, to find what is damaged; 0 never.
+    /// How often an embedded store is read through in the background, slowly, to find damage; 0 never.
     #[arg(long, default_value = "24h", value_parser = duration, help_heading = STORE, value_name = "DURATION")]
     pub scrub_interval: Duration,
     /// Free disk space below which writes are refused, in MiB.
     #[arg(long, default_value_t = 64, help_heading = STORE, value_name = "NUMBER")]
     pub min_free_disk_mib: u64,
-    /// Begins an empty store where the data directory says that there was one; without it such a start is refused.
+    /// Creates an empty store where the data directory records one that is gone; without it such a start is refused.
     #[arg(long, help_heading = STORE)]
     pub allow_empty: bool,
 
@@ -249,7 +249,7 @@ pub struct Options {
     /// A kubeconfig of the webhook that authenticates tokens: https, with a certificate authority.
     #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
-    /// The version of the TokenReviews that the webhook takes and gives.
+    /// The version of TokenReviews sent to and expected from the webhook.
     #[arg(long, value_enum, default_value = "v1beta1", help_heading = AUTHENTICATION, value_name = "VERSION")]
     pub authentication_token_webhook_version: TokenReviewVersion,
     /// How long answers of the webhook are kept.
@@ -286,7 +286,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "X-Remote-Extra-", help_heading = AUTHENTICATION, value_name = "LIST")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Authorizers in order: RBAC, AlwaysAllow, AlwaysDeny.
+    /// Authorizers in order: Node, RBAC, AlwaysAllow, AlwaysDeny.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "RBAC", help_heading = AUTHORIZATION, value_name = "LIST", hide_possible_values = true)]
     pub authorization_mode: Vec<AuthorizationMode>,
 
@@ -335,11 +335,11 @@ pub struct Options {
     /// Containers may be privileged. Upstream: false; here PodSecurity decides unless this is false.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub allow_privileged: bool,
-    /// Controllers that run in the server: * all, -name not that one, -* none (beside a controller manager).
+    /// Controllers to run in the server: * is all, -name turns one off, -* turns off all (beside a controller manager).
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = MISC, value_name = "LIST")]
     pub controllers: Vec<String>,
 
-    /// The limits of custom resources. No flag: upstream has none, and tests want shorter times.
+    /// The limits of custom resources. No flag: upstream has none, and tests need shorter times.
     #[arg(skip)]
     pub custom_resource_limits: apiextensions_server::Limits,
 }

@@ -285,7 +285,7 @@ fn record(
     }
 }
 
-/// The fields that are nobody's to own.
+/// The fields that no manager can own.
 static STRIPPED: LazyLock<Set<'static>> = LazyLock::new(|| {
     Set::of_fields(&[
         &["apiVersion"],
@@ -679,7 +679,7 @@ impl<'a> Applying<'a> {
         Ok((changed.then_some(merged), entries))
     }
 
-    /// Takes out what the manager applied before, does not apply now, and nobody else owns.
+    /// Takes out what the manager applied before, does not apply now, and no other manager owns.
     fn prune(&self, merged: Value, previous: &Entry<'_>, entries: &[Entry<'_>]) -> Result<Value, String> {
         let last_version = &*previous.api_version;
         let kept = |own: &Entry<'_>| own.api_version == last_version && previous.set.is_subset(&own.set);
@@ -725,7 +725,7 @@ impl<'a> Applying<'a> {
             let gone = all.difference(&left).difference(&owned);
             pruned = merge::remove(ty, &current, &gone);
         }
-        // Fields that nobody owned were taken only because of what they hang from: they come back too.
+        // Fields without an owner were removed only with their parents: they are restored too.
         let pruned = at(&pruned, last_version)?;
         let left = fields::with_named_fields(&fields::field_set(ty, &pruned), Some(ty));
         let all = fields::with_named_fields(&fields::field_set(ty, &whole), Some(ty));

@@ -198,8 +198,8 @@ pub const RESPONSE_BYTES_PER_USER: usize = 128 << 20;
 // Past states.
 
 /// Bytes that snapshots for exact and paged lists and the recent events of all resources may take, unless a flag says otherwise
-/// (`--watch-cache-history-mib`). Upstream has no bound. Past it: the costliest that nobody asked for longest goes, and is recreated
-/// of the store's history when it is asked for.
+/// (`--watch-cache-history-mib`). Upstream has no bound. Past it: the one with the largest size times idle time is dropped, and is
+/// rebuilt of the store's history when it is asked for.
 pub const PAST_BYTES: usize = 128 << 20;
 
 /// The snapshots of one resource may take one part in so many of [`PAST_BYTES`], its recent events one in

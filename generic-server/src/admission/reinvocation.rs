@@ -78,7 +78,7 @@ impl Reinvocation {
         own.invoked.insert(hook.to_string());
     }
 
-    /// A plugin that has called somebody leaves the object.
+    /// The object leaves a plugin that has called a webhook or policy.
     pub(crate) fn leave(&self, plugin: &'static str, object: Option<&Value>) {
         let mut state = self.0.lock();
         state.plugins.entry(plugin).or_default().output = object.cloned();

@@ -5,7 +5,7 @@ use http::request::Parts;
 use super::{Authenticator, Verdict};
 use crate::request::User;
 
-/// The name of nobody in particular.
+/// The user name of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of users without credentials.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";

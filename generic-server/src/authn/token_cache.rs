@@ -1,7 +1,7 @@
 //! Remembers for a moment which tokens were good, so that a busy client costs one verification per ten seconds.
 //!
-//! Tokens are kept as keyed hashes only. Failures are not remembered; that a token is unknown is where that is asked for. What was remembered before an object went that tokens depend
-//! on does not count any more.
+//! Tokens are kept as keyed hashes only. Failures are not remembered; unknown tokens are, where the caller asks for it. Entries
+//! from before the deletion of an object that tokens depend on does not count any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct Remembered {
     until: Instant,
     /// The count of `gone` before the token was verified.
     gone: u64,
-    /// `None`: nobody's.
+    /// `None`: the token is unknown.
     user: Option<(User, Vec<String>)>,
 }
 
@@ -69,7 +69,7 @@ impl TokenCache {
         }))
     }
 
-    /// A cache before what is asked over the network: of users, and of tokens that are nobody's, for `lifetime`.
+    /// A cache before an authenticator on the network: of users, and of unknown tokens, for `lifetime`.
     ///
     /// # Errors
     /// When the system gives no randomness.

@@ -49,7 +49,7 @@ impl ClientAuthorities {
         Ok(authorities)
     }
 
-    /// Replaces the bundle; an empty one vouches for nobody. Fail-closed: when it cannot be used the old one stays.
+    /// Replaces the bundle; an empty one verifies no certificate. Fail-closed: when it cannot be used the old one stays.
     ///
     /// # Errors
     /// When a certificate cannot be a trust anchor.

@@ -67,10 +67,10 @@ pub enum Whom<'a> {
     Anyone,
 }
 
-/// TLS settings that trust them, and nobody else.
+/// TLS settings that trust these peers alone.
 ///
 /// # Errors
-/// Why a bundle cannot be read, as upstream says it. Nobody is trusted then.
+/// Why a bundle cannot be read, in upstream's words. No peer is trusted then.
 pub fn settings(whom: Whom<'_>) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Verifier {

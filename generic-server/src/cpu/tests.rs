@@ -5,7 +5,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 
-/// Holds up threads until it is opened.
+/// Blocks threads until it is opened.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(Mutex<bool>, Condvar);
 

@@ -72,7 +72,7 @@ pub(super) fn strings(list: Option<&Value>) -> Vec<String> {
 pub struct FrontProxy {
     /// Authorities of client certificates, PEM; may be empty.
     pub client_ca: String,
-    /// Authorities of the front proxy, PEM; empty when nobody may vouch for others.
+    /// Authorities of the front proxy, PEM; empty when there are no front proxies.
     pub proxy_ca: String,
     /// Names and headers.
     pub options: RequestHeaderOptions,

@@ -160,7 +160,7 @@ mod tests {
                 "without {missing}"
             );
         }
-        // Never verified less, or asked as somebody else, than the file says.
+        // Verification and identity are never weaker than in the file.
         for (before, unsupported) in [
             ("server:", "insecure-skip-tls-verify: true, server:"),
             ("server:", "tls-server-name: h, server:"),

@@ -36,7 +36,7 @@ impl Integrity {
         })
     }
 
-    /// How many objects are there and cannot be read, by resource, of the resources that somebody has used.
+    /// The number of unreadable objects by resource, of the resources in use.
     fn objects(&self) -> Vec<(GroupResource, usize)> {
         let mut all = Vec::new();
         for (resource, registered) in self.directory.all().iter() {

@@ -1,5 +1,5 @@
 //! How the stores are: whether an engine can serve, how many objects each resource has, how large the engines' files are.
-//! And the letting go of caches that nobody needs.
+//! And the release of unused caches.
 //!
 //! All of it is looked up in the background, so that health checks and `/metrics` read what is known.
 
@@ -185,7 +185,7 @@ impl Collect for StoreMetrics {
     }
 }
 
-/// Lets go of caches that hold nothing and that nobody uses, until dropped. They come back on their next use.
+/// Releases caches that are empty and unused, until dropped. They are recreated on their next use.
 pub async fn drop_idle_caches(directory: Arc<Directory>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;

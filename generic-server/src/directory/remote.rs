@@ -51,8 +51,8 @@ pub enum RemoteAsk {
     Delete(Value),
 }
 
-/// A list and the events after it, of metadata alone: each item is a watch event, `{"type": ..., "object": ...}`. What is there
-/// comes as `ADDED`, then one `BOOKMARK` when all of it has come, then changes. Ends when it has to be restarted.
+/// A list and the events after it, of metadata alone: each item is a watch event, `{"type": ..., "object": ...}`. Existing
+/// objects come as `ADDED`, then one `BOOKMARK` when all of it has come, then changes. Ends when it has to be restarted.
 pub type RemoteLines = BoxStream<'static, Result<Value, String>>;
 
 /// The content of other servers for the same clients.

@@ -161,7 +161,7 @@ fn string(map: &Map<String, Value>, key: &str, path: &str) -> Result<String, Str
     match map.get(key) {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
-        // Never with its value: it may be a key that somebody forgot to quote.
+        // Never with its value: it may be an unquoted key.
         Some(other) => Err(mismatch(other, &format!("{path}.{key}"), "string")),
     }
 }

@@ -1,4 +1,4 @@
-//! Acting as somebody else: the `Impersonate-*` headers.
+//! Impersonation of other users: the `Impersonate-*` headers.
 //!
 //! Constrained modes (KEP-5284) are asked first: the user needs `impersonate-on:MODE:VERB` for the request and `impersonate:MODE`
 //! for the identity. The legacy `impersonate` verb is the last mode. The mode that worked last for a user is tried first, so that

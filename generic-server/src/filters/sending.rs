@@ -79,7 +79,7 @@ impl ResponseBudget {
     /// Whether a user may be answered this many bytes more. Administrators always get an answer.
     pub(crate) fn admits(&self, user: &User, bytes: usize) -> bool {
         let total = self.bytes();
-        // While all users together stay below the bound of one, nobody's account has to be looked at.
+        // While all users together stay below the bound of one, no user's account has to be checked.
         if total.saturating_add(bytes) <= self.most_per_user.min(self.most) || user.in_group("system:masters")
         {
             return true;

@@ -276,7 +276,7 @@ mod tests {
                 "after {days} days"
             );
         }
-        // Nobody was there for years.
+        // No replica ran for years.
         assert!(shared.rotate_at(now + Duration::days(20_000)).unwrap());
         assert_eq!((shared.ca.len(), shared.front_proxy_ca.len()), (1, 1));
     }

@@ -37,7 +37,7 @@ pub struct Budget {
     undone: AtomicU64,
     read: AtomicU64,
     holders: Mutex<Vec<Weak<dyn Holder>>>,
-    /// Somebody has undertaken to make room.
+    /// A task is scheduled to make room.
     due: AtomicBool,
     reclaiming: Mutex<()>,
 }

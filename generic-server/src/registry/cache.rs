@@ -102,7 +102,7 @@ pub struct ObjectCache {
     interests: Interests,
     /// Writes of this process under way, by key.
     expected: Mutex<HashMap<Arc<str>, Vec<Arc<Expected>>>>,
-    /// Snapshots that somebody will ask for again.
+    /// Snapshots for further pages and exact lists.
     kept: Kept,
     /// Held while a state of the past is made.
     making: tokio::sync::Mutex<()>,
@@ -115,7 +115,7 @@ pub struct ObjectCache {
     following: tokio::sync::watch::Sender<bool>,
     /// A sweep is under way.
     sweeping: AtomicBool,
-    /// Objects that have gone, or that may have while nobody looked.
+    /// Deletions seen, and those possible during gaps.
     deletions: AtomicU64,
     /// Where restarts and sweeps run: engines call from threads of their own.
     runtime: tokio::runtime::Handle,
@@ -293,7 +293,7 @@ impl ObjectCache {
         }
     }
 
-    /// Nobody watches it and it holds nothing: it can go, and come back on next use.
+    /// It has no watchers and no objects: it can be dropped, and recreated on next use.
     pub fn idle(&self) -> bool {
         let newest = self.newest.load();
         newest.objects.is_empty() && newest.unreadable.is_empty() && self.interests.is_empty()

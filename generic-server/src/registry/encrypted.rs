@@ -11,7 +11,7 @@ use storage::encryption::{Identity, TransformError, Transformer};
 use super::cache::{StorageCodec, ValueError};
 use crate::encryption::Encryption;
 
-/// Encrypts what the codec within makes, and the reverse. Without a configuration it only sees that nobody takes encrypted
+/// Encrypts what the codec within makes, and the reverse. Without a configuration it only ensures that no reader takes encrypted
 /// bytes for an object.
 #[derive(Debug)]
 pub(super) struct EncryptedCodec {

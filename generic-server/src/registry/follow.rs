@@ -1,7 +1,7 @@
 //! Keeping what is made of a resource's objects in step with them: indexes and compiled configuration that requests read.
 //!
 //! Requests read a [`Synced`] value: there is nothing to read before the objects have been read once, so that nothing is
-//! decided on a list that is empty because nobody has looked. A store that cannot be read, or that holds an object that cannot be
+//! decided on a list that is empty because it was never read. A store that cannot be read, or that holds an object that cannot be
 //! decoded, leaves the last state in place, as an upstream informer does.
 
 use std::sync::Arc;

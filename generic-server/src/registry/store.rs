@@ -51,7 +51,7 @@ pub struct ObjectStore {
     cache: ArcSwapOption<ObjectCache>,
     /// Held while a cache is started.
     starting: tokio::sync::Mutex<()>,
-    /// The cache was used since somebody last looked.
+    /// The cache was used since the last check.
     used: AtomicBool,
     /// Deletions that caches have seen that are no longer here.
     earlier_deletions: AtomicU64,
@@ -62,7 +62,7 @@ pub struct ObjectStore {
 pub enum Written {
     /// It is stored; the object as readers see it now.
     Stored(Arc<Entry>),
-    /// Somebody else was first; the newest state of the object, if there is one.
+    /// Another writer was first; the newest state of the object, if there is one.
     Lost(Option<Arc<Entry>>),
 }
 
@@ -122,7 +122,7 @@ impl ObjectStore {
         }
     }
 
-    /// The cache, started on first use. Who holds it can go on using it, also when the store lets go of it meanwhile.
+    /// The cache, started on first use. A reference stays usable after the store has dropped it.
     pub(super) async fn cache(&self) -> Result<Arc<ObjectCache>, ApiError> {
         if let Some(cache) = self.use_cache() {
             return Ok(cache);
@@ -154,8 +154,8 @@ impl ObjectStore {
         cache
     }
 
-    /// Lets go of a cache that is empty, has no watchers and was not used since the last call. It ends once nobody holds it; the
-    /// next use starts another. True when it did.
+    /// Lets go of a cache that is empty, has no watchers and was not used since the last call. It ends once its last reference
+    /// is dropped; the next use starts another. True when it did.
     pub fn drop_idle_cache(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {
             return false;
@@ -320,7 +320,7 @@ impl ObjectStore {
         match self.engine.commit(txn).await.map_err(failed)? {
             Outcome::Committed(_) => Ok(true),
             Outcome::Conflict { current: None, .. } => Ok(false),
-            // Somebody has stored it again: it may be a sound object now.
+            // It was written again: it may be readable now.
             Outcome::Conflict { .. } => Err(ApiError::modified(&self.config.resource, key)),
         }
     }

@@ -90,7 +90,7 @@ pub type NameRule = fn(&str, bool) -> Vec<String>;
 pub enum Grace {
     /// At once.
     Immediate,
-    /// The object is marked with this many seconds and deleted by somebody else (the kubelet), or shortened later.
+    /// The object is marked with this many seconds and deleted by another component (the kubelet), or shortened later.
     Seconds(i64),
 }
 
@@ -205,7 +205,7 @@ pub trait Strategy: Send + Sync + Debug {
     }
 
     /// A kind that is taken apart before it goes marks the object here when its deletion is first asked for (deletion
-    /// timestamp, a finalizer, a condition) and answers true: it is stored like that, and somebody removes it later.
+    /// timestamp, a finalizer, a condition) and answers true: it is stored like that, and another component removes it later.
     fn mark_for_deletion(&self, _object: &mut Value) -> bool {
         false
     }

@@ -42,7 +42,7 @@ impl<'a> View<'a> {
         self.0.engine()
     }
 
-    /// The cache, started on first use. Who holds it can go on using it, also when the store lets go of it meanwhile.
+    /// The cache, started on first use. A reference stays usable after the store has dropped it.
     ///
     /// # Errors
     /// When the engine does not answer.
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
     /// Removes an object if it [is damaged](View::is_damaged), for callers that can make it again. True when it was there.
     ///
     /// # Errors
-    /// When the engine does not answer, and 409 when somebody has stored it again meanwhile.
+    /// When the engine does not answer, and 409 when it was written meanwhile.
     pub async fn remove_damaged(self, namespace: &str, name: &str) -> Result<bool, ApiError> {
         self.0.remove_damaged(namespace, name).await
     }

@@ -1,6 +1,6 @@
 //! Queries as Go's `net/url` reads them: one parser for deciding on a request, for serving it and for passing it on.
 //!
-//! A pair with a semicolon or with a malformed escape does not exist, for nobody. Were it there for authorization and gone for
+//! A pair with a semicolon or with a malformed escape does not exist for any layer. Were it there for authorization and gone for
 //! the server behind, a request could be allowed for what it does not ask for.
 
 use std::borrow::Cow;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::registry::Place;
 
-/// A stream whose first bytes may be looked at before somebody else reads them.
+/// A stream whose first bytes may be peeked at before they are read.
 #[derive(Debug)]
 pub(super) struct Prefixed<S> {
     /// Bytes that were peeked and not read yet.

@@ -142,7 +142,7 @@ async fn client_certificates_over_tls() {
         );
     }
 
-    // A stranger's certificate is a 401, not a broken handshake and not anonymous.
+    // A certificate of an unknown authority is a 401, not a broken handshake and not anonymous.
     let stranger = Authority::generate("kubernetes")
         .unwrap()
         .client("mallory", "system:masters")

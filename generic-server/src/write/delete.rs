@@ -154,7 +154,7 @@ async fn attempt(
     if waits_for_finalizers || graceful.is_some_and(|seconds| seconds > 0) {
         return mark_in_store(call, entry, object).await;
     }
-    // At once. A grace of zero passes through the marked state upstream, which nobody can observe but through the answer.
+    // At once. A grace of zero passes through the marked state upstream, which is observable only in the answer.
     if call.dry_run {
         return Ok(Step::Done(Deleted {
             object: if graceful.is_some() { object } else { live },

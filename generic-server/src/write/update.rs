@@ -1,4 +1,4 @@
-//! PUT, PATCH and apply: read, transform, admit, check, commit against what was read; again when somebody was faster.
+//! PUT, PATCH and apply: read, transform, admit, check, commit against what was read; again when another writer was faster.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub async fn update(
                     return Err(ApiError::not_found(&resource, name));
                 }
                 match create_from(call, name, rules, transform).await {
-                    // Somebody else created it meanwhile: it is an update after all.
+                    // It was created meanwhile: the write is an update after all.
                     Err(error) if error.reason() == Reason::AlreadyExists => {
                         current = store.find(call.namespace, name).await?;
                         continue;

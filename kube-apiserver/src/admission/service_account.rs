@@ -128,7 +128,7 @@ impl ServiceAccount {
     }
 }
 
-/// The secrets that containers refer to, with what says so.
+/// The secrets that containers refer to, with the referring field.
 fn secrets_of_containers(pod: &Value) -> Vec<(String, String)> {
     let mut out = Vec::new();
     for (list, what) in [("initContainers", "init container"), ("containers", "container")] {

@@ -216,7 +216,7 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             return remains;
         }
     }
-    // Aggregated servers, after all that is kept here: one that is away holds up what it keeps and nothing else.
+    // Aggregated servers come after local resources: an unreachable one blocks only its own content.
     if let Some(elsewhere) = client.directory().remote_resources() {
         let left = elsewhere.empty(namespace).await;
         remains.undiscovered = left.undiscovered;

@@ -188,7 +188,7 @@ mod tests {
         for n in 0..1_000 {
             assert!(!quarrel.yields("kube-root-ca.crt", &format!("ns{n}"), &theirs));
         }
-        // Somebody tries.
+        // A person edits it.
         for _ in 0..QUARREL_TIMES {
             assert!(!quarrel.yields("kube-root-ca.crt", "a", &theirs));
         }

@@ -1,4 +1,4 @@
-//! Nobody may grant what they do not hold: the checks on writes of roles and bindings, in upstream's words.
+//! Escalation checks on writes of roles and bindings: users may grant only permissions that they hold, in upstream's words.
 //!
 //! Called by the admission of the RBAC kinds. Mirrors upstream's `policybased` storages.
 

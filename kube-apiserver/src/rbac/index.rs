@@ -329,7 +329,7 @@ impl Binding {
 }
 
 impl Subject {
-    /// `None` for kinds that name nobody, and for a service account without a namespace in a cluster-wide binding.
+    /// `None` for unknown kinds of subjects, and for a service account without a namespace in a cluster-wide binding.
     fn read(subject: &Value, namespace: &str) -> Option<Self> {
         let kind = meta::dig_str(subject, &["kind"]);
         let name = meta::dig_str(subject, &["name"]);

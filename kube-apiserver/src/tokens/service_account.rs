@@ -1,6 +1,6 @@
 //! Service account tokens: made and checked here, bound to objects that must still be there.
 //!
-//! Mirrors upstream's `pkg/serviceaccount`. Who asks for a token (TokenRequest) and which objects it may be bound to is the
+//! Mirrors upstream's `pkg/serviceaccount`. The requester of a token (TokenRequest) and the objects it may be bound to are the
 //! service account resource's business.
 
 mod keys;

@@ -1,4 +1,4 @@
-//! AES in CBC mode, which hides, and in GCM mode, which also proves that nobody changed or moved the value.
+//! AES in CBC mode, which hides, and in GCM mode, which also detects changed or moved values.
 
 use std::fmt;
 

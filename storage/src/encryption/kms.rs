@@ -224,7 +224,7 @@ impl Kms {
         })
     }
 
-    /// Asks the plugin from time to time, until nobody uses it any more.
+    /// Asks the plugin from time to time, until it is no longer used.
     pub async fn follow(kms: Weak<Self>) {
         loop {
             let pause = match kms.upgrade() {

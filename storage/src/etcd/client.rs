@@ -32,7 +32,7 @@ pub(super) struct Client {
     compacted: AtomicU64,
 }
 
-/// Whether a call may be repeated when nobody knows whether it was done.
+/// Whether a call may be repeated when its outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
     Freely,
@@ -207,7 +207,7 @@ impl Client {
         .inspect_err(|_| self.turn_from(member))
     }
 
-    /// Prefers the next member, unless somebody has turned away already.
+    /// Prefers the next member, unless another caller has done so already.
     pub(super) fn turn_from(&self, member: usize) {
         let next = (member + 1) % self.members.len();
         let _ = self

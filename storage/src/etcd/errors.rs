@@ -9,7 +9,7 @@ use crate::{Revision, StorageError};
 pub(super) enum Sent {
     /// It never reached a member, or the member did not take it.
     No,
-    /// Nobody knows.
+    /// Unknown.
     Perhaps,
 }
 

@@ -29,7 +29,7 @@ impl Fresh {
             !std::mem::replace(&mut asking.running, true)
         };
         if begin {
-            // On a task of its own: others wait for it even if this caller goes away. It ends when nobody waits.
+            // On a task of its own: others wait for it even if this caller goes away. It ends when no caller waits.
             tokio::spawn(self.clone().ask(client.clone()));
         }
         let unavailable = |message| StorageError::Unavailable {

@@ -24,7 +24,7 @@ use super::messages::{
 use super::{keys, shut_down};
 use crate::{Event, EventKind, Revision, StorageError, WatchHandle, WatchSink};
 
-/// How often progress is asked for while somebody waits for it, as upstream's cacher.
+/// How often progress is requested while a caller waits for it, as upstream's cacher.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// However many wait, it is not asked for more often than this.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(5);
@@ -50,7 +50,7 @@ pub(super) struct Watch {
     sink: Arc<dyn WatchSink>,
     /// Everything up to here has been delivered.
     delivered: u64,
-    /// Somebody waits for the sink to get here.
+    /// A caller waits for the sink to reach this revision.
     wanted: u64,
     created: bool,
     checking: bool,
@@ -104,7 +104,7 @@ struct Check {
 
 /// The state of the one stream.
 enum Stream {
-    /// Nobody watches.
+    /// There are no watches.
     Idle,
     /// The last one broke; the next is opened then.
     Broken(Instant),
@@ -396,7 +396,7 @@ impl Mux {
         }
     }
 
-    /// While somebody waits for a sink: asks the member, or where its answer cannot be trusted, looks at the keys.
+    /// While a caller waits for a sink: requests progress, or where the member's answer cannot be trusted, checks the keys.
     fn ask_for_progress(&mut self) {
         let now = Instant::now();
         if now < self.next_progress || !matches!(self.stream, Stream::Open(..)) {

@@ -187,7 +187,7 @@ pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, Stor
 }
 
 /// Removes what interrupted backups left in a directory: files whose names begin with `prefix`, and those that were not yet whole
-/// (`.partial`), unless somebody is writing them. Gives how many. For callers that make backups under names of their own, when they
+/// (`.partial`), unless they are being written. Gives how many. For callers that make backups under names of their own, when they
 /// start.
 ///
 /// # Errors

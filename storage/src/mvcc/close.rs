@@ -1,4 +1,4 @@
-//! Giving an engine up without waiting for it for ever.
+//! Closing an engine with a bounded wait.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) fn close_kv(kv: Box<dyn Kv>, healthy: bool) -> bool {
                 drop(kv);
                 Ok(())
             });
-            // Nobody listens once the patience is at its end.
+            // The receiver is gone after the timeout.
             let _ = done.send(result);
         });
     if let Err(error) = thread {

@@ -110,7 +110,7 @@ impl HubGuard<'_> {
     }
 
     /// Delivers changes of these keys to the sinks that watch them, in whole revisions up to `revision`.
-    /// `event` builds the event of a changed key; it is called only for keys that somebody watches.
+    /// `event` builds the event of a changed key; it is called only for keys with a watch.
     pub(crate) fn publish(&mut self, revision: Revision, keys: &[Arc<str>], event: impl Fn(usize) -> Event) {
         let inner = &mut *self.0;
         // By prefix, the keys under it.
@@ -197,7 +197,7 @@ mod tests {
                 assert_eq!(keys, under, "under {:?}", watcher.prefix);
             });
         }
-        // Those without events learn of the revision when somebody asks.
+        // Those without events are notified of the revision on request.
         watches[7].1.look(|seen| assert_eq!(seen.revision, Revision(0)));
         hub.lock().tell(Revision(2));
         for (_, seen) in &watches {

@@ -101,7 +101,7 @@ impl<T> Queue<T> {
         self.arrived.notify_all();
     }
 
-    /// Closes, and drops what waits: nobody will take it any more.
+    /// Closes, and drops waiting items, which no consumer will take any more.
     pub(crate) fn abandon(&self) {
         self.close();
         let waiting = std::mem::take(&mut self.inner.lock().waiting);

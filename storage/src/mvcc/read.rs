@@ -26,8 +26,8 @@ const SCAN_FROM: usize = 32;
 const REPLAY_ROUNDS: usize = 4;
 
 impl Shared {
-    /// Runs `read` on the ordered-key store, which stays open for that long. What the index said before is there, what it
-    /// says later need not be: a reader may be a snapshot.
+    /// Runs `read` on the ordered-key store, which stays open for that long. Entries that the index had before are there,
+    /// those that it says later need not be: a reader may be a snapshot.
     pub(super) fn with_reader<T>(
         &self,
         read: impl FnOnce(&dyn Reader) -> Result<T, StorageError>,
@@ -37,7 +37,7 @@ impl Shared {
         read(&*reader)
     }
 
-    /// A key with its value. Fails when the engine does; a value that is damaged says so itself.
+    /// A key with its value. Fails when the engine does; a damaged value is marked as such.
     pub(super) fn load(
         &self,
         reader: &dyn Reader,

@@ -103,7 +103,7 @@ impl Shared {
     }
 }
 
-/// Reads all of a store that nobody has open, the engine's own structures, too, and says what is damaged. Of a store of an older
+/// Reads all of a store that no process has open, the engine's own structures, too, and reports the damage. Of a store of an older
 /// format only those are looked at.
 ///
 /// # Errors

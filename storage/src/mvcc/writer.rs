@@ -1,8 +1,8 @@
 //! The thread that owns the store: group commit, revisions, expiry, compaction.
 //!
 //! A round takes all waiting requests, plans them one after the other on the index plus what this round has planned so
-//! far, writes one durable batch, and only then changes the index, notifies the watches and answers. So nobody ever sees
-//! what might still be lost, and the answer to a conflict never leaks a write that is not durable yet.
+//! far, writes one durable batch, and only then changes the index, notifies the watches and answers. So no reader ever
+//! sees a write that might still be lost, and the answer to a conflict never leaks a write that is not durable yet.
 
 mod book;
 mod failure;
@@ -104,7 +104,7 @@ impl Writer {
         }
     }
 
-    /// Whether what nobody asked for has to wait for room.
+    /// Whether background writes have to wait for space.
     fn rests(&self) -> bool {
         self.rests_until.is_some_and(|until| Instant::now() < until)
     }
@@ -126,7 +126,7 @@ impl Writer {
         self.shared.pins.oldest().map_or(oldest, |pin| pin.min(oldest))
     }
 
-    /// When there is something to do even if nobody asks.
+    /// When background work is due.
     fn wake_at(&self) -> Option<Instant> {
         if self.has_failed() {
             return None;
@@ -252,7 +252,7 @@ impl Writer {
             put_change(&mut batch, change, now_ms, shared.chunk_len);
         }
         if let Some(to) = compact_to {
-            // Refused from now on, so that nobody begins to read what goes in this very batch.
+            // Refused from now on, so that no reader starts on records that this batch removes.
             shared.index.write().oldest = to;
             self.oldest_unwritten = true;
         }
@@ -391,7 +391,7 @@ impl Writer {
         }
     }
 
-    /// Takes superseded changes that nobody can read any more off the books.
+    /// Removes superseded changes that can no longer be read from the bookkeeping.
     fn sweep(&mut self, most: usize) -> Vec<Garbage> {
         let limit = self.sweep_limit();
         let mut swept = Vec::new();

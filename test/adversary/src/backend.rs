@@ -45,7 +45,7 @@ impl Drop for Backend {
 const KEPT: usize = 1_000;
 
 impl Backend {
-    /// Starts one on a free port, with a certificate that nobody has to trust.
+    /// Starts one on a free port, with a certificate that need not be trusted.
     pub(crate) async fn start() -> Result<Self, Error> {
         let issued = Authority::generate("adversary")?.server("localhost", &["localhost".to_string()])?;
         let chain =

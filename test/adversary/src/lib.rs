@@ -87,7 +87,7 @@ pub struct Outcome {
 }
 
 impl Bound {
-    /// Any answer of the client's fault or none, a small one, in little memory; nobody else waits for more than a second.
+    /// Any answer of the client's fault or none, a small one, in little memory; no other user waits for more than a second.
     pub const DEFAULT: Bound = Bound {
         codes: &[],
         answer: 512 * 1024,

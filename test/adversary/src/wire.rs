@@ -100,7 +100,7 @@ impl Shot {
         Self::of("PATCH", path).body(&format!("application/{kind}"), body)
     }
 
-    /// The same on behalf of somebody.
+    /// The same on behalf of a user.
     #[must_use]
     pub fn by(mut self, credential: &Credential) -> Self {
         self.credential = credential.clone();
@@ -196,7 +196,7 @@ impl Target {
     /// A connection without TLS.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When nothing listens.
     pub async fn tcp(&self) -> Result<TcpStream, Error> {
         let stream = TcpStream::connect(&self.authority).await?;
         stream.set_nodelay(true)?;

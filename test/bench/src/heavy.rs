@@ -1,7 +1,7 @@
 //! Requests that cost as much as one may, all the time, and how others fare beside them.
 //!
-//! Each is just within the server's bounds (`machinery::limits`), so that it is worked through and not refused at the door. What would be
-//! stored is tried only (`dryRun=All`), so that the server's state stays small.
+//! Each is just within the server's bounds (`machinery::limits`), so that it is worked through and not refused at the door.
+//! Requests that would be stored is tried only (`dryRun=All`), so that the server's state stays small.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ async fn probe(target: &Target, base: &str, duration: Duration) -> Result<Value,
     let client = loop {
         match tokio::time::timeout(PATIENCE, target.connect()).await {
             Ok(client) => break client?,
-            // A server that lets nobody in at all is no reason to wait for longer.
+            // A server that refuses all requests is no reason to wait longer.
             Err(_) if begun.elapsed() > duration => {
                 return Err("no connection while heavy requests are under way".into());
             }

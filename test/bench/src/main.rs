@@ -120,7 +120,7 @@ pub(crate) enum Phase {
     },
     /// Registers an aggregated server on this machine, and measures until it is served.
     Register(aggregation::Registration),
-    /// Starts a registered backend, kills it and starts it again, and measures how soon a path says so.
+    /// Starts a registered backend, kills it and starts it again, and measures how soon a path reflects it.
     Outage {
         /// The path.
         #[arg(long)]

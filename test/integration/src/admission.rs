@@ -41,7 +41,7 @@ fn hook(name: &str, webhook: &Webhook, operations: &[&str]) -> Value {
 #[tokio::test]
 async fn webhooks_change_and_refuse() {
     let (plane, client) = plane().await;
-    // Adds a counter of how often it was asked about an object, and a note when somebody else was here.
+    // Adds a counter of how often it was asked about an object, and a note when another webhook was called before.
     let mutating = Webhook::start(|question| {
         let object = &question["request"]["object"];
         let rounds = object["data"]["rounds"].as_str().map_or(0, str::len);
@@ -189,7 +189,7 @@ async fn webhooks_that_fail_are_named() {
         assert!(message.contains(text), "{name}: {message}");
     }
     client.post(MAPS, &map("good", &json!({}))).await.expect(201);
-    // Nobody trusts its certificate without the bundle, and that is ignored.
+    // Its certificate is not trusted without the bundle, and the failure is ignored.
     client
         .put(&format!("{MAPS}/good"), &map("good", &json!({"a": "b"})))
         .await

@@ -61,7 +61,7 @@ pub(crate) async fn replica_with(
         builder.data_dir(dir.path()).with(|options| {
             options.storage_backend = None;
             options.etcd_servers = vec![etcd.url()];
-            // A replica's CA is its own here, and nobody else's controllers are to disturb what is watched.
+            // A replica's CA is its own here, and no other controllers may disturb the watches.
             options.controllers = vec!["-*".into()];
             change(options);
         })

@@ -244,7 +244,7 @@ fn crd() -> Value {
 #[tokio::test]
 async fn custom_objects_are_owners_and_dependents() {
     let (plane, client) = plane().await;
-    // Nobody knows whether an owner of an unknown kind is there.
+    // Whether an owner of an unknown kind exists cannot be known.
     let unknown =
         json!({"apiVersion": "garbage.example.com/v1", "kind": "Thing", "name": "absent", "uid": "absent"});
     map(&client, "waiting", &[unknown]).await;

@@ -261,7 +261,7 @@ async fn compacted_revisions_are_expired() {
             )
         );
     }
-    // Nobody has asked for these before, so there are no recent events of theirs.
+    // These are requested for the first time, so there are no recent events of theirs.
     let elsewhere = "/api/v1/namespaces/default/podtemplates?watch=1&resourceVersion=1";
     let mut watch = client.watch(elsewhere).await;
     let event = watch.next().await.expect("an event");

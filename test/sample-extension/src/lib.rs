@@ -83,7 +83,7 @@ impl Options {
 /// Why it cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Nobody can listen there.
+    /// The address cannot be listened on.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, std::io::Error),
     /// The serving certificate cannot be used.

@@ -86,7 +86,8 @@ pub fn skipped(why: &str) {
     written.expect("the list of skipped tests can be written");
 }
 
-/// A port for a program, below those that the system gives out by itself, so that nobody else takes it before the program does.
+/// A port for a program, below those that the system gives out by itself, so that no other process takes it before the program
+/// does.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -35,7 +35,7 @@ pub enum Outcome {
     Done(Option<u64>),
     /// The condition did not hold.
     Refused,
-    /// Nobody knows: there was no answer, or one that leaves it open. It may take effect at any later time, or never.
+    /// Unknown: there was no answer, or one that leaves it open. It may take effect at any later time, or never.
     Unknown,
 }
 

@@ -207,7 +207,7 @@ async fn encrypted_values_are_looked_at_with_their_keys() {
         found[0].starts_with(bad) && found[0].contains("its JSON cannot be read"),
         "{found:?}"
     );
-    // Another key reads neither, and says so of each.
+    // Another key reads neither, and reports each.
     let found = faults(check(with("ZmVkY2JhOTg3NjU0MzIxMA==")).await);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(

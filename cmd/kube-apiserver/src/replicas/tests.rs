@@ -117,7 +117,7 @@ async fn two_commands_make_a_pair() {
         .await
         .expect(201);
     assert_eq!(reviewed["status"]["authenticated"], true, "{reviewed}");
-    // Nobody writes the certificate that the other has written.
+    // Neither rewrites the certificate of the other.
     let map = eventually("the certificate is published", || async {
         let answer = client.get(ROOT_CA).await;
         (answer.status == 200).then_some(answer.json)

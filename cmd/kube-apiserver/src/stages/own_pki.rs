@@ -1,5 +1,5 @@
-//! The authorities, certificates and keys that the server has of its own: opened at start, renewed and rotated while it runs. What uses
-//! them follows their files.
+//! The authorities, certificates and keys that the server has of its own: opened at start, renewed and rotated while it runs. Code
+//! that uses them follows their files.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -186,7 +186,7 @@ pub(super) fn decode(entries: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
     Ok(out)
 }
 
-/// Writes `managedFields`; `None` when nobody manages anything.
+/// Writes `managedFields`; `None` when there are no managers.
 pub(super) fn encode(mut entries: Vec<Entry<'_>>) -> Option<Value> {
     if entries.is_empty() {
         return None;

@@ -30,7 +30,7 @@ fn replicas() -> [PathElement<'static>; 2] {
     [PathElement::field("spec"), PathElement::field("replicas")]
 }
 
-/// The `managedFields` of the `Scale` of an object with these. `None` when nobody owns the replicas.
+/// The `managedFields` of the `Scale` of an object with these. `None` when the replicas have no owner.
 ///
 /// # Errors
 /// When the parent's entries are malformed.

@@ -25,7 +25,7 @@ type Compiled = OnceLock<Option<Regex>>;
 static SHARED: Mutex<BTreeMap<Arc<str>, Weak<Compiled>>> = Mutex::new(BTreeMap::new());
 
 impl Pattern {
-    /// A pattern as written; one that does not compile matches nothing, and says so.
+    /// A pattern as written; one that does not compile matches nothing, and reports that.
     pub fn new(text: &str) -> Self {
         let mut shared = SHARED.lock();
         if let Some((text, known)) = shared.get_key_value(text)

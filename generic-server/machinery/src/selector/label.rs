@@ -377,7 +377,7 @@ fn key_error(key: &str, path: &FieldPath<'_>) -> Option<FieldError> {
 pub struct SelectorChecks {
     /// Values that are no label values (kept on update for old objects).
     pub allow_invalid_values: bool,
-    /// Operators that nobody knows (in access reviews).
+    /// Unknown operators (in access reviews).
     pub allow_unknown_operator: bool,
 }
 

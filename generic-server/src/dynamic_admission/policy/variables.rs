@@ -157,7 +157,7 @@ impl LazyObject for Lazy<'_> {
             && matches!(value, Val::Null | Val::Bool(_) | Val::Int(_) | Val::String(_))
             && let Ok(json) = value.to_json()
         {
-            // Somebody else may have been first, with the same.
+            // Another thread may have been first, with the same value.
             let _ = self.known[index].set(json);
         }
         Some(result)

@@ -204,7 +204,7 @@ async fn ask(http2: bool, seconds: u64, read: bool) -> (Result<usize, String>, u
     };
     let body = response.into_body();
     if !read {
-        // The seat is given back although nobody reads.
+        // The seat is released although the client does not read.
         let given_back = async {
             while Arc::strong_count(&guard) > 2 {
                 tokio::task::yield_now().await;

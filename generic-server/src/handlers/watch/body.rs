@@ -188,7 +188,7 @@ impl WatchBody {
         Ok(alone.or_else(|| (!joined.is_empty()).then(|| joined.into())))
     }
 
-    /// Takes everything there is up to now, to be followed by a bookmark that says so.
+    /// Takes the initial events, to be followed by a bookmark that marks their end.
     fn begin_bookmark(&mut self) {
         let Ok(revision) = self.feed.drain(&mut self.scratch) else {
             self.ended = true;

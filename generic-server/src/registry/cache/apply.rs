@@ -251,7 +251,7 @@ pub(super) fn advance(now: &mut Revision, to: Revision) -> bool {
     newer
 }
 
-/// Where the engine delivers. Knows the cache weakly: a cache that nobody uses ends its watch by being dropped.
+/// Where the engine delivers. Knows the cache weakly: an unused cache ends its watch by being dropped.
 pub(super) struct Sink {
     pub(super) cache: Weak<ObjectCache>,
     pub(super) life: u64,

@@ -58,7 +58,7 @@ impl Bell {
 #[derive(Debug, Default)]
 struct State {
     next_id: u64,
-    /// How many field interests there are per field index: fields that nobody asks about are not looked at.
+    /// How many field interests there are per field index: fields without interests are not looked at.
     fields: Vec<usize>,
     bells: HashMap<Interest, HashMap<u64, Arc<Bell>>>,
 }

@@ -153,7 +153,7 @@ impl ObjectCache {
     async fn restart(cache: Weak<Self>) {
         let mut pause = Duration::from_millis(100);
         loop {
-            // Only held while it is used: a cache that nobody needs any more ends this.
+            // Only held while it is used: dropping an unused cache ends this.
             let Some(strong) = cache.upgrade() else { return };
             match strong.load().await {
                 Ok(()) => return,

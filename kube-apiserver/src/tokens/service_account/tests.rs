@@ -154,7 +154,7 @@ async fn bad_tokens() {
         "invalid signature, no keys found"
     );
 
-    // The same claims with somebody else's payload, without a signature, and with `none`.
+    // The same claims with the payload of another user, without a signature, and with `none`.
     let parts: Vec<&str> = token.split('.').collect();
     let payload = BASE64_URL_SAFE_NO_PAD.encode(json!({"iss": ISSUER, "sub": "system:admin"}).to_string());
     let forged = format!("{}.{payload}.{}", parts[0], parts[2]);

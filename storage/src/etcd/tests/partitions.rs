@@ -67,7 +67,7 @@ async fn a_store_that_is_cut_off_comes_back_where_it_was() {
                 write(&*far, "/elsewhere", "before".into()).await.unwrap();
             }
             proxy.cut();
-            // A write ends, and nobody says that it happened.
+            // A write ends without an acknowledgement.
             let ended = tokio::time::timeout(DEADLINE, write(&*far, "/elsewhere", "x".into())).await;
             let error = ended.expect("within its time").unwrap_err();
             assert!(

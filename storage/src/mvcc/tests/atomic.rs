@@ -125,7 +125,7 @@ async fn a_backup_is_all_or_nothing() {
             if file.exists() {
                 inspect_backup(&file).unwrap();
             } else {
-                // Leftovers of a killed process are in nobody's way.
+                // Leftovers of a killed process do no harm.
                 std::fs::write(dir.path().join(".backup-1.partial"), "half").unwrap();
                 s.store.backup(&file).await.unwrap();
             }

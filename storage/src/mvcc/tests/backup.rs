@@ -80,7 +80,7 @@ async fn a_backup_is_one_moment_and_comes_back_whole() {
         );
         assert_eq!((a.value, a.mod_revision), (b.value, b.mod_revision));
 
-        // Nobody resumes from a time that is lost.
+        // No watch resumes from a lost revision.
         for after in [info.revision, lost] {
             let refused = r.store.watch(&r.key(""), after, Recorder::new()).await;
             assert!(

@@ -75,7 +75,7 @@ async fn writer_process() {
 enum Kill {
     /// So long after its first acknowledged write.
     Writing(Duration),
-    /// So long after it was started: amid the recovery from the kill before, most likely.
+    /// The delay after its start: most likely during recovery from the kill before.
     Starting(Duration),
 }
 

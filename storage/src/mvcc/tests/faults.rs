@@ -189,7 +189,7 @@ async fn a_conflict_in_a_group_hurts_nobody_else() {
     s.finish().await;
 }
 
-/// A disk on which somebody else's files leave more or less room.
+/// A disk on which other files leave more or less room.
 #[derive(Debug)]
 struct Shared(Arc<AtomicU64>);
 

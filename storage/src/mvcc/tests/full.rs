@@ -156,7 +156,7 @@ async fn redb_goes_on_where_there_was_no_room_for_a_write() {
         assert_eq!(s.list("", None).await.len(), written.len());
         assert!(s.store.status().await.is_ok());
     }
-    // Room that somebody else has made is used at once.
+    // Space freed by others is used at once.
     disk.leave(100);
     s.write("more", "x").await;
     s.finish().await;
@@ -207,7 +207,7 @@ async fn deletions_free_room_on_a_full_disk() {
     for name in &names {
         s.remove(name).await;
     }
-    // Nobody waits for the retention: history goes first.
+    // The retention does not count: history is dropped first.
     written_in_time(&s, "again").await;
     s.finish().await;
 }

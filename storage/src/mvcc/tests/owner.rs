@@ -67,7 +67,7 @@ async fn a_second_engine_does_not_begin_beside_the_first() {
         reopen(first, &its).unwrap().shutdown().await;
         names_both(reopen(second, &other));
         assert!(!other.exists());
-        // In the same directory, also without the file that says so.
+        // In the same directory, also without the lock file.
         names_both(reopen(second, &its));
         std::fs::remove_file(its.join("FORMAT")).unwrap();
         names_both(reopen(second, &its));

@@ -17,7 +17,7 @@ use crate::{Damage, StorageError};
 /// The distance of the moments noted when a log is read back.
 pub(super) const LOAD_SAMPLE_MS: u64 = 100;
 
-/// A change nobody can read once everything up to `since` is compacted.
+/// A change that can no longer be read once everything up to `since` is compacted.
 #[derive(Debug, Clone)]
 pub(super) struct Garbage {
     pub(super) since: u64,

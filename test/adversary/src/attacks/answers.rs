@@ -1,4 +1,4 @@
-//! Answers that nobody reads, and answers far larger than their questions.
+//! Unread answers, and answers far larger than their requests.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ async fn held(arena: &Arena, shot: impl Fn() -> Shot) -> Result<Outcome, Error> 
             Err(_) => *outcome.codes.entry(503).or_default() += 1,
         }
     }
-    // Only the server is measured here, while nobody reads.
+    // Only the server is measured here, while no client reads.
     tokio::time::sleep(PAUSE).await;
     drop(open);
     Ok(outcome)

@@ -1,4 +1,4 @@
-//! Rights that nobody gave: certificate requests, tokens, bindings, backups.
+//! Privilege escalation: certificate requests, tokens, bindings, backups.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -21,7 +21,7 @@ const YAML_CLIENTS: usize = 8;
 const BESIDE: Duration = Duration::from_secs(10);
 const LARGE_REQUEST: Duration = Duration::from_secs(3);
 
-/// Answers of 4 MB that nobody reads.
+/// Unread answers of 4 MB.
 const UNREAD: usize = 2_000;
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 250;

@@ -18,7 +18,7 @@ const RESTARTS: usize = 4;
 const CLIENTS: usize = 8;
 /// For how long creates go on after `/readyz` says ok.
 const AFTER_READY: Duration = Duration::from_secs(3);
-/// How long a server with wrong flags may take to say so.
+/// How long a server with wrong flags may take to fail.
 const REFUSAL: Duration = Duration::from_secs(10);
 
 const OWN: Bound = Bound::DEFAULT.seconds(240);

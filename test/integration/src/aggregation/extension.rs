@@ -204,7 +204,7 @@ async fn remote_objects_go_with_their_namespace() {
     client.delete(&format!("{namespaces}/pond")).await.expect(200);
     gone("pond").await;
 
-    // A server that is away holds up what it keeps, and nothing else.
+    // An unreachable server blocks only its own content.
     extension.stop().await;
     reason(&client, "sample.example.com", "FailedDiscoveryCheck").await;
     client.delete(&format!("{namespaces}/lake")).await.expect(200);
@@ -310,7 +310,7 @@ async fn remote_objects_own_and_are_owned() {
     let left = client.get(&format!("{maps}/remora")).await.expect(200);
     assert_eq!(left["metadata"]["ownerReferences"], Value::Null);
 
-    // A server that is away holds up what it may own, and nothing else.
+    // An unreachable server blocks only objects that it may own.
     extension.stop().await;
     reason(&client, "sample.example.com", "FailedDiscoveryCheck").await;
     map(&client, "waiting", &[absent]).await;

@@ -76,7 +76,7 @@ async fn upgraded(plane: &control_plane::ControlPlane, path: &str) -> String {
     String::from_utf8_lossy(&got).into_owned()
 }
 
-/// A certificate of nobody but itself.
+/// A self-signed certificate.
 fn self_signed(service: &str, change: impl FnOnce(&mut rcgen::CertificateParams)) -> (String, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new([format!("{service}.default.svc")]).expect("parameters");

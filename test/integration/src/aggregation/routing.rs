@@ -121,7 +121,7 @@ async fn endpoints_share_the_requests_and_stand_in_for_each_other() {
     for _ in 0..10 {
         let answer = client.get("/apis/two.io/v1/things").await.expect(200);
         assert_eq!(answer["address"], other.address.to_string());
-        // A request that cannot have arrived may be retried, too: nobody accepts connections there.
+        // A request that cannot have arrived may be retried, too: nothing accepts connections there.
         client.post("/apis/two.io/v1/things", &thing).await.expect(200);
     }
     // It is replaced by one elsewhere, and that is asked without anybody saying so.

@@ -184,7 +184,7 @@ mod tests {
             "RequireDualStack",
             &["IPv6", "IPv4"],
         );
-        // Without addresses and selector nobody needs to have the second family.
+        // Without addresses and selector no cluster needs to have the second family.
         check(
             &[V4],
             json!({"clusterIP": "None", "clusterIPs": ["None"]}),
