@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use generic_server::registry::StorageFactory;
-use generic_server::registry::store::StoreConfig;
+use generic_server::registry::config::StoreConfig;
 use generic_server::registry::strategy::{NameRule, Strategy, WriteContext};
 use generic_server::resource::{
     ALL_VERBS, Backend, Column, Decoding, Names, Scope, ServedResource, Subresource, TableConvertor,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use generic_server::registry::ObjectStore;
-use generic_server::registry::store::StoreConfig;
+use generic_server::registry::config::StoreConfig;
 use generic_server::registry::strategy::{FieldValue, SelectableField};
 use generic_server::resource::{
     ALL_VERBS, Backend, Column, Conversion as Convert, Decoding, Scope, ServedResource, Subresource,

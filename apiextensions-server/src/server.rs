@@ -16,7 +16,7 @@ use generic_server::delegate::{Delegate, Handled};
 use generic_server::discovery::{DiscoverySource, GroupDiscovery};
 use generic_server::handlers;
 use generic_server::registry::ObjectStore;
-use generic_server::registry::store::StoreConfig;
+use generic_server::registry::config::StoreConfig;
 use generic_server::request::{Authorized, Request};
 use generic_server::resource::{ALL_VERBS, Backend, Decoding, Names, Scope, ServedResource, Subresource};
 use generic_server::server::{ApiServer, GroupSpec};

@@ -4,6 +4,7 @@
 
 mod budget;
 pub mod cache;
+pub mod config;
 mod encrypted;
 mod errors;
 pub mod factory;

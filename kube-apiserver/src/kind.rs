@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use generic_server::registry::ObjectStore;
 use generic_server::registry::cache::{BuiltinCodec, JsonCodec};
-use generic_server::registry::store::StoreConfig;
+use generic_server::registry::config::StoreConfig;
 use generic_server::registry::strategy::Strategy;
 use generic_server::resource::{
     ALL_VERBS, Backend, Conversion, Converter, Decoding, NamedCreate, Names, ScalePaths, Scope,

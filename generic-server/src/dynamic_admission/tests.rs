@@ -7,7 +7,7 @@ use crate::admission::{AdmissionChain, AdmissionPlugin, Operation};
 use crate::authz::AlwaysAllow;
 use crate::directory::Directory;
 use crate::registry::cache::{JsonCodec, Prepared, Snapshot};
-use crate::registry::store::StoreConfig;
+use crate::registry::config::StoreConfig;
 use crate::registry::{Entry, ObjectStore};
 use crate::request::Authorized;
 
@@ -59,7 +59,7 @@ pub(super) fn entry(mut object: Value, revision: u64) -> Arc<Entry> {
     object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
     object["kind"] = "Configuration".into();
     let store = ObjectStore::new(MvccStore::memory(), config);
-    let prepared = Prepared::from_value(&store, &object, &JsonCodec).expect("it can be laid out");
+    let prepared = Prepared::from_value(store.config(), &object, &JsonCodec).expect("it can be laid out");
     Arc::new(prepared.finish(Revision(revision)))
 }
 

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use storage::MvccStore;
 
 use crate::registry::ObjectStore;
-use crate::registry::store::{StoreConfig, Written};
+use crate::registry::config::StoreConfig;
+use crate::registry::store::Written;
 use crate::registry::strategy::{SelectableField, Strategy};
 use crate::request::{Authorized, RequestContext, RequestInfo, Response, User};
 use crate::resource::{ALL_VERBS, Backend, Column, Decoding, Names, Scope, ServedResource, TableConvertor};

@@ -54,8 +54,8 @@ pub use prepare::Prepared;
 pub use unreadable::Unreadable;
 
 use crate::registry::budget::Budget;
+use crate::registry::config::StoreConfig;
 use crate::registry::errors::{from_storage, too_large};
-use crate::registry::store::StoreConfig;
 use apply::Feeding;
 use interest::Interests;
 use kept::Kept;

@@ -1,17 +1,10 @@
 //! The one translation from storage errors to API errors. Internal detail goes to the log.
 
-use std::sync::Arc;
-
-use machinery::status::Details;
 use machinery::{ApiError, Cause, GroupResource, Reason};
 use storage::StorageError;
 
-use crate::registry::cache::{Unreadable, ValueError};
-
 /// The cause that clients look for.
 const TOO_LARGE: &str = "ResourceVersionTooLarge";
-/// Objects that a failed list names at most.
-const NAMED: usize = 100;
 
 /// A storage failure as the client sees it. `verb` is what was being done: `get`, `list`, `create`...
 pub fn from_storage(error: &StorageError, resource: &GroupResource, verb: &str) -> ApiError {
@@ -42,64 +35,6 @@ pub fn from_storage(error: &StorageError, resource: &GroupResource, verb: &str) 
             ApiError::internal("the storage operation failed")
         }
     }
-}
-
-/// 500 for an object that is there and cannot be read. `detailed`: in the words of upstream's handling of corrupt objects.
-pub(crate) fn unreadable(object: &Unreadable, detailed: bool) -> ApiError {
-    if detailed {
-        // Upstream prints the key without the prefix of the whole store here.
-        let key = object
-            .key
-            .get(1..)
-            .and_then(|key| Some(&object.key[key.find('/')? + 1..]));
-        return ApiError::internal(object.corruption(key.unwrap_or(&object.key)));
-    }
-    match &object.error {
-        ValueError::Untransformable(why) => ApiError::internal(why),
-        ValueError::Undecodable(why) => ApiError::raw_internal(why.clone()),
-    }
-}
-
-/// 500 for a list with objects that cannot be read; with `detailed` it names them.
-pub(crate) fn unreadable_list(
-    objects: &[Arc<Unreadable>],
-    resource: &GroupResource,
-    detailed: bool,
-) -> ApiError {
-    let Some(first) = objects.first() else {
-        return ApiError::internal("the list cannot be read");
-    };
-    if !detailed {
-        return match &first.error {
-            ValueError::Untransformable(why) => {
-                ApiError::internal(format_args!("unable to transform key \"{}\": {why}", first.key))
-            }
-            ValueError::Undecodable(why) => ApiError::raw_internal(why.clone()),
-        };
-    }
-    let message = format!("failed to read one or more {resource} from the storage");
-    let details = Details {
-        group: resource.group.to_string(),
-        kind: resource.resource.to_string(),
-        name: "list".into(),
-        ..Details::default()
-    };
-    let mut error = ApiError::new(500, Reason::StorageReadError, message).with_details(details);
-    for object in objects.iter().take(NAMED) {
-        error = error.with_cause(Cause {
-            reason: "UnexpectedServerResponse".into(),
-            message: object.corruption(&object.key),
-            field: object.key.to_string(),
-        });
-    }
-    if objects.len() > NAMED {
-        error = error.with_cause(Cause {
-            reason: "FieldValueTooMany".into(),
-            message: "too many errors, the list is truncated".into(),
-            field: String::new(),
-        });
-    }
-    error
 }
 
 /// Whether this is [`too_large`]: the cache does not reach a revision in time.

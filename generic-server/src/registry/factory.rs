@@ -10,8 +10,9 @@ use storage::Store;
 use crate::encryption::Encryption;
 use crate::registry::budget::Budget;
 use crate::registry::cache::{JsonCodec, StorageCodec};
+use crate::registry::config::StoreConfig;
 use crate::registry::encrypted::EncryptedCodec;
-use crate::registry::store::{ObjectStore, StoreConfig};
+use crate::registry::store::ObjectStore;
 
 /// The parts that stores are opened with. Clones are the same.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use machinery::{ApiError, GroupKind, GroupResource};
+use machinery::ApiError;
 use serde_json::Value;
 use storage::{Guard, KeyValue, Op, Outcome, Revision, StorageError, Store, Txn};
 
@@ -17,25 +17,8 @@ use crate::registry::budget::Budget;
 use crate::registry::cache::{
     Entry, JsonCodec, ObjectCache, Prepared, Snapshot, StorageCodec, Unreadable, ValueError,
 };
+use crate::registry::config::StoreConfig;
 use crate::registry::errors::{self, from_storage};
-use crate::registry::strategy::SelectableField;
-
-/// The configuration of an object store.
-#[derive(Debug, Clone)]
-pub struct StoreConfig {
-    /// The resource.
-    pub resource: GroupResource,
-    /// Its kind.
-    pub kind: GroupKind,
-    /// Where its keys begin, without a final slash: `/registry/pods`.
-    pub prefix: String,
-    /// Keys are `prefix/namespace/name` rather than `prefix/name`.
-    pub namespaced: bool,
-    /// The selectable fields, besides name and namespace.
-    pub fields: Vec<SelectableField>,
-    /// Objects of this resource go after this long (events), unless a write says otherwise.
-    pub ttl: Option<Duration>,
-}
 
 /// One resource's objects.
 #[derive(Debug)]
@@ -114,12 +97,7 @@ impl ObjectStore {
 
     /// The storage key of an object.
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        let prefix = &self.config.prefix;
-        if self.config.namespaced {
-            format!("{prefix}/{namespace}/{name}")
-        } else {
-            format!("{prefix}/{name}")
-        }
+        self.config.key(namespace, name)
     }
 
     /// The cache, started on first use. A reference stays usable after the store has dropped it.
@@ -212,7 +190,7 @@ impl ObjectStore {
             Some((kv, Ok(prepared))) => Ok(Some(Arc::new(prepared.finish(kv.mod_revision)))),
             Some((kv, Err(error))) => {
                 let unreadable = Unreadable::new(&kv, error);
-                Err(errors::unreadable(&unreadable, self.unsafe_deletion))
+                Err(unreadable.refusal(self.unsafe_deletion))
             }
         }
     }
@@ -260,7 +238,7 @@ impl ObjectStore {
         }
         match self.cache().await?.reread(key).await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(unreadable)) => Err(errors::unreadable(&unreadable, self.unsafe_deletion)),
+            Ok(Err(unreadable)) => Err(unreadable.refusal(self.unsafe_deletion)),
             Err(error) => Err(from_storage(&error, &self.config.resource, verb)),
         }
     }
@@ -285,7 +263,7 @@ impl ObjectStore {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => {
                     let resource = &self.config.resource;
-                    return Ok(Some(errors::unreadable_list(
+                    return Ok(Some(Unreadable::list_refusal(
                         unreadable,
                         resource,
                         self.unsafe_deletion,
@@ -356,7 +334,8 @@ impl ObjectStore {
         verb: &str,
     ) -> Result<Written, ApiError> {
         let cache = self.cache().await?;
-        let prepared = Prepared::from_value(self, object, &*self.codec).map_err(ApiError::internal)?;
+        let prepared =
+            Prepared::from_value(&self.config, object, &*self.codec).map_err(ApiError::internal)?;
         if let Some(previous) = previous
             && previous.is(&prepared.finish(previous.revision))
         {

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use generic_server::registry::store::{ObjectStore, StoreConfig};
+use generic_server::registry::config::StoreConfig;
+use generic_server::registry::store::ObjectStore;
 use generic_server::registry::strategy::{SelectableField, Strategy, WriteContext};
 use generic_server::resource::{
     ALL_VERBS, Backend, Column, Conversion, Converter, Decoding, Names, Scope, ServedResource, Subresource,

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Entry;
-use crate::registry::store::StoreConfig;
+use crate::registry::config::StoreConfig;
 
 /// The indexed field, in the kinds that have it.
 const INDEXED: &str = "spec.nodeName";

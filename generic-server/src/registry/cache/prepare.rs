@@ -16,7 +16,7 @@ use storage::Revision;
 
 use super::codec::{StorageCodec, ValueError};
 use super::entry::{Entry, Facts, Packed, offset};
-use crate::registry::store::{ObjectStore, StoreConfig};
+use crate::registry::config::StoreConfig;
 use crate::registry::strategy::FieldValue;
 
 /// An object ready to be stored, with all that its entry needs but the revision.
@@ -40,13 +40,13 @@ impl Prepared {
     /// Lays out an object of the stored version; its resourceVersion, if any, is left out. Fails when it is no object, has
     /// no name, or the codec does not take it.
     pub fn from_value(
-        store: &ObjectStore,
+        config: &StoreConfig,
         object: &Value,
         codec: &dyn StorageCodec,
     ) -> Result<Self, ValueError> {
         let namespace = machinery::meta::namespace(object);
-        let key = store.key(namespace, machinery::meta::name(object));
-        let mut prepared = Self::lay_out(store.config(), key.into(), object)?;
+        let key = config.key(namespace, machinery::meta::name(object));
+        let mut prepared = Self::lay_out(config, key.into(), object)?;
         prepared.stored = codec.encode(&prepared.key, object, &prepared.json)?;
         Ok(prepared)
     }

@@ -43,7 +43,7 @@ fn pod(namespace: &str, name: &str, node: &str) -> Value {
 
 async fn put(engine: &Arc<MvccStore>, cache: Option<&Arc<ObjectCache>>, object: &Value) -> Revision {
     let store = ObjectStore::new(engine.clone(), config());
-    let prepared = Prepared::from_value(&store, object, &JsonCodec).expect("a pod can be laid out");
+    let prepared = Prepared::from_value(store.config(), object, &JsonCodec).expect("a pod can be laid out");
     let (key, value) = (prepared.key().to_string(), prepared.stored().clone());
     let pending = cache.map(|cache| cache.expect(prepared));
     let ops = vec![Op::Put {

@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
+use machinery::status::Details;
+use machinery::{ApiError, Cause, GroupResource, Reason};
 use storage::{KeyValue, Revision, StorageError};
 
 use super::{Entry, ObjectCache, Prepared, StorageCodec, ValueError};
-use crate::registry::store::StoreConfig;
+use crate::registry::config::StoreConfig;
+
+/// Objects that a failed list names at most.
+const NAMED: usize = 100;
 
 /// An object that is there and cannot be read.
 #[derive(Debug)]
@@ -42,6 +47,66 @@ impl Unreadable {
         format!(
             "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
         )
+    }
+}
+
+impl Unreadable {
+    /// 500 for an object that is there and cannot be read. `detailed`: in the words of upstream's handling of corrupt objects.
+    pub(crate) fn refusal(&self, detailed: bool) -> ApiError {
+        if detailed {
+            // Upstream's key lacks the prefix of the whole store here.
+            let key = self
+                .key
+                .get(1..)
+                .and_then(|key| Some(&self.key[key.find('/')? + 1..]));
+            return ApiError::internal(self.corruption(key.unwrap_or(&self.key)));
+        }
+        match &self.error {
+            ValueError::Untransformable(why) => ApiError::internal(why),
+            ValueError::Undecodable(why) => ApiError::raw_internal(why.clone()),
+        }
+    }
+
+    /// 500 for a list with objects that cannot be read; with `detailed` it names them.
+    pub(crate) fn list_refusal(
+        objects: &[Arc<Unreadable>],
+        resource: &GroupResource,
+        detailed: bool,
+    ) -> ApiError {
+        let Some(first) = objects.first() else {
+            return ApiError::internal("the list cannot be read");
+        };
+        if !detailed {
+            return match &first.error {
+                ValueError::Untransformable(why) => {
+                    ApiError::internal(format_args!("unable to transform key \"{}\": {why}", first.key))
+                }
+                ValueError::Undecodable(why) => ApiError::raw_internal(why.clone()),
+            };
+        }
+        let message = format!("failed to read one or more {resource} from the storage");
+        let details = Details {
+            group: resource.group.to_string(),
+            kind: resource.resource.to_string(),
+            name: "list".into(),
+            ..Details::default()
+        };
+        let mut error = ApiError::new(500, Reason::StorageReadError, message).with_details(details);
+        for object in objects.iter().take(NAMED) {
+            error = error.with_cause(Cause {
+                reason: "UnexpectedServerResponse".into(),
+                message: object.corruption(&object.key),
+                field: object.key.to_string(),
+            });
+        }
+        if objects.len() > NAMED {
+            error = error.with_cause(Cause {
+                reason: "FieldValueTooMany".into(),
+                message: "too many errors, the list is truncated".into(),
+                field: String::new(),
+            });
+        }
+        error
     }
 }
 

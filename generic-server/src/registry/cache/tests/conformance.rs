@@ -178,7 +178,7 @@ impl Cached {
             "" => &self.flat,
             _ => &self.deep,
         };
-        let prepared = Prepared::from_value(store, &object, &Raw).expect("it can be laid out");
+        let prepared = Prepared::from_value(store.config(), &object, &Raw).expect("it can be laid out");
         assert_eq!((&**prepared.key(), prepared.stored()), (key, value));
         self.cache.expect(prepared)
     }
