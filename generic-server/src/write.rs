@@ -8,6 +8,7 @@ mod collection;
 mod create;
 mod delete;
 pub(crate) mod managed;
+mod metadata;
 mod update;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub use collection::delete_collection;
 pub use create::create;
 pub(crate) use delete::IGNORE_READ_ERROR;
 pub use delete::{DeleteOptions, Deleted, delete, delete_unread};
+pub(crate) use metadata::wipe_system_fields;
 pub use update::{Preconditions, Transform, UpdateRules, update};
 
 /// A write of one resource: user, resource, name and options. Cheap to copy.
@@ -202,19 +204,6 @@ pub fn record_own_write(call: &WriteCall<'_>, live: &Value, object: &mut Value) 
         named: "kube-apiserver",
     };
     writer.record_ownership(Some(live), object);
-}
-
-/// Drops what only the server may say of a new object.
-pub(crate) fn wipe_system_fields(object: &mut Value) {
-    for key in [
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "uid",
-        "selfLink",
-    ] {
-        meta::set(object, key, Value::Null);
-    }
 }
 
 /// The stored form of an object: without the fields that the store itself adds.

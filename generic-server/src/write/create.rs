@@ -4,7 +4,7 @@ use machinery::{ApiError, GroupResource, Reason, meta};
 use rand::Rng;
 use serde_json::Value;
 
-use super::{Stored, WriteCall, match_namespace, now, sent_version, without_version};
+use super::{Stored, WriteCall, match_namespace, metadata, sent_version, without_version};
 use crate::admission::Operation;
 use crate::cpu;
 use crate::registry::store::Written;
@@ -70,7 +70,7 @@ async fn create_named(
         let name = generate(meta::generate_name(&object));
         meta::set(&mut object, "name", name);
     }
-    fill_system_fields(&mut object);
+    metadata::fill_system_fields(&mut object);
     let finisher = prepare(call, &mut object).await?;
     cpu::slice().await;
     let name = meta::name(&object).to_string();
@@ -130,13 +130,6 @@ fn exists(resource: &GroupResource, name: &str, prefix: &str, existing: &Value) 
     error
 }
 
-/// Fields of a new object that only the server sets.
-pub(super) fn fill_system_fields(object: &mut Value) {
-    super::wipe_system_fields(object);
-    meta::set(object, "creationTimestamp", now());
-    meta::set(object, "uid", uuid::Uuid::new_v4().to_string());
-}
-
 /// Upstream's `BeforeCreate`: hooks, strategy, validation, warnings, canonical form.
 pub(super) async fn prepare(
     call: &WriteCall<'_>,
@@ -150,7 +143,7 @@ pub(super) async fn prepare(
         None => None,
     };
     cpu::slice().await;
-    let mut errors = super::update::metadata_errors(call, object);
+    let mut errors = metadata::create_errors(call, object);
     errors.extend(call.strategy.validate_create(&context, object));
     if !errors.is_empty() {
         return Err(call.invalid(object, &errors));
