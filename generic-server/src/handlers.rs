@@ -11,6 +11,7 @@ mod options;
 pub(crate) mod output;
 mod patch;
 mod scale;
+mod served;
 mod subresource;
 mod table;
 mod update;

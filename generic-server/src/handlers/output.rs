@@ -12,9 +12,8 @@ use std::sync::Arc;
 use http::StatusCode;
 use machinery::ApiError;
 use serde_json::Value;
-use storage::Revision;
 
-use super::table;
+use super::{served, table};
 use crate::cpu;
 use crate::negotiate::{Media, MetaVersion, Negotiated, View};
 use crate::registry::cache::Entry;
@@ -40,59 +39,6 @@ impl From<Arc<Entry>> for Source {
     }
 }
 
-/// Whether the JSON of entries is what is served, but for the `apiVersion`.
-pub(crate) fn plain(resource: &ServedResource) -> bool {
-    resource.served_as_stored() && resource.strategy.decorate().is_none()
-}
-
-/// The same of an object written at a revision, which may be as decoration would have it already.
-pub(crate) fn plain_at(resource: &ServedResource, revision: Revision) -> bool {
-    let strategy = &resource.strategy;
-    resource.served_as_stored()
-        && (strategy.decorate().is_none()
-            || strategy.decorated_since().is_some_and(|since| revision >= since))
-}
-
-/// `{"kind":K,"apiVersion":V,`: the text before an entry's untyped JSON in the served version.
-pub(crate) fn typed_head(resource: &ServedResource) -> Vec<u8> {
-    json::type_head(&resource.gvk.kind, &resource.gvk.api_version())
-}
-
-/// An entry's object as it is served, parsed. Fails for resources whose converter has to be asked: [`converted`] asks.
-pub(crate) fn served(resource: &ServedResource, entry: &Entry) -> Result<Value, ApiError> {
-    if resource.remote().is_some() {
-        return Err(ApiError::internal("the object has not been converted"));
-    }
-    let mut object = entry.value();
-    if let Some(converter) = resource.rule() {
-        object = converter.from_stored(object)?;
-    }
-    decorate(resource, &mut object);
-    Ok(object)
-}
-
-fn decorate(resource: &ServedResource, object: &mut Value) {
-    if let Some(decorate) = resource.strategy.decorate() {
-        decorate(object);
-    }
-}
-
-/// The answer of a remote converter about an object, as it is served.
-pub(crate) fn answered(resource: &ServedResource, json: &[u8]) -> Result<Value, ApiError> {
-    let mut object = machinery::codec::json::value(json).map_err(ApiError::internal)?;
-    decorate(resource, &mut object);
-    Ok(object)
-}
-
-/// An entry's object as it is served, parsed, converted by a rule or by a webhook.
-async fn converted(resource: &ServedResource, entry: &Arc<Entry>) -> Result<Value, ApiError> {
-    let Some(remote) = resource.remote() else {
-        return served(resource, entry);
-    };
-    let json = remote.from_stored(std::slice::from_ref(entry)).await?;
-    answered(resource, json.first().map(|b| &b[..]).unwrap_or_default())
-}
-
 /// Answers one object. 406 for views that are of lists.
 pub(crate) async fn object(
     resource: &ServedResource,
@@ -101,14 +47,17 @@ pub(crate) async fn object(
     code: StatusCode,
 ) -> Result<Response, ApiError> {
     if let Source::Stored(Stored::Entry(entry)) = &source
-        && (negotiated.media != Media::Json || negotiated.gzip || negotiated.pretty || !plain(resource))
+        && (negotiated.media != Media::Json
+            || negotiated.gzip
+            || negotiated.pretty
+            || !served::plain(resource))
     {
         cpu::heavy_answer(entry.json.len()).await;
     }
     let text = match negotiated.view {
         View::Object => match source {
-            Source::Stored(Stored::Entry(entry)) if plain_at(resource, entry.revision) => {
-                let head = typed_head(resource);
+            Source::Stored(Stored::Entry(entry)) if served::plain_at(resource, entry.revision) => {
+                let head = served::typed_head(resource);
                 let untyped = entry.untyped();
                 let mut out = Vec::with_capacity(head.len() + untyped.len() + 1);
                 out.extend_from_slice(&head);
@@ -125,7 +74,7 @@ pub(crate) async fn object(
                 Source::Stored(_) | Source::Value(_) => None,
             };
             let row = match source {
-                Source::Stored(Stored::Entry(entry)) if plain_at(resource, entry.revision) => {
+                Source::Stored(Stored::Entry(entry)) if served::plain_at(resource, entry.revision) => {
                     table::RowOf::Entry(entry)
                 }
                 source => table::RowOf::Value(value(resource, source).await?),
@@ -161,9 +110,9 @@ pub(crate) fn not_acceptable(message: String) -> ApiError {
 
 async fn value(resource: &ServedResource, source: Source) -> Result<Value, ApiError> {
     match source {
-        Source::Stored(Stored::Entry(entry)) => converted(resource, &entry).await,
+        Source::Stored(Stored::Entry(entry)) => served::converted(resource, &entry).await,
         Source::Stored(Stored::Value(mut value)) => {
-            decorate(resource, &mut value);
+            served::decorate(resource, &mut value);
             Ok(value)
         }
         Source::Value(value) | Source::Other(value) => Ok(value),
@@ -177,7 +126,7 @@ async fn partial(
 ) -> Result<Vec<u8>, ApiError> {
     let mut out = Vec::with_capacity(512);
     match source {
-        Source::Stored(Stored::Entry(entry)) if plain_at(resource, entry.revision) => {
+        Source::Stored(Stored::Entry(entry)) if served::plain_at(resource, entry.revision) => {
             json::partial(&mut out, version, entry.metadata());
         }
         source => json::partial_of(&mut out, version, &value(resource, source).await?),

@@ -7,7 +7,7 @@ use machinery::time::Timestamp;
 use machinery::{ApiError, meta};
 use serde_json::{Value, json};
 
-use super::output;
+use super::served;
 use crate::negotiate::{IncludeObject, MetaVersion};
 use crate::registry::cache::Entry;
 use crate::resource::{Column, ServedResource, TableConvertor};
@@ -132,7 +132,7 @@ pub(crate) fn row(
     let parsed;
     let object = match of {
         RowOf::Entry(entry) => {
-            parsed = output::served(resource, entry)?;
+            parsed = served::parsed(resource, entry)?;
             &parsed
         }
         RowOf::Value(value) => value,
@@ -145,7 +145,7 @@ pub(crate) fn row(
         (IncludeObject::Metadata, RowOf::Entry(entry)) => json::partial(out, version, entry.metadata()),
         (IncludeObject::Metadata, RowOf::Value(value)) => json::partial_of(out, version, value),
         (IncludeObject::Object, RowOf::Entry(entry)) => {
-            out.extend_from_slice(&output::typed_head(resource));
+            out.extend_from_slice(&served::typed_head(resource));
             out.extend_from_slice(entry.untyped());
         }
         (IncludeObject::Object, RowOf::Value(value)) => json::write_object(out, value),

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::rows::Rows;
 use super::{ListMeta, is_a_list};
 use crate::cpu;
-use crate::handlers::output;
 use crate::handlers::output::stream::{Fill, Filled};
+use crate::handlers::served;
 use crate::handlers::table::RowOf;
 use crate::negotiate::View;
 use crate::resource::ServedResource;
@@ -40,7 +40,7 @@ impl Layout {
                 let metadata = [b"{", entry.metadata(), b"}"].concat();
                 serde_json::from_slice(&metadata).map_err(ApiError::internal)?
             }
-            RowOf::Entry(entry) => output::served(&self.resource, &entry)?,
+            RowOf::Entry(entry) => served::parsed(&self.resource, &entry)?,
             RowOf::Value(value) => value,
         };
         Ok(protobuf::encode_message(schema.root(), &self.typed(object)))

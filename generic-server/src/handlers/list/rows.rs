@@ -7,7 +7,7 @@ use bytes::Bytes;
 use machinery::ApiError;
 use serde_json::Value;
 
-use crate::handlers::output;
+use crate::handlers::served;
 use crate::handlers::table::RowOf;
 use crate::registry::cache::Entry;
 use crate::resource::ServedResource;
@@ -88,17 +88,17 @@ impl Rows {
 
     /// Whether all items are slices of what is cached.
     pub(super) fn are_plain(&self) -> bool {
-        matches!(self.source, Source::Entries(_)) && output::plain(&self.resource)
+        matches!(self.source, Source::Entries(_)) && served::plain(&self.resource)
     }
 }
 
 fn cached(resource: &ServedResource, entry: Arc<Entry>) -> Result<RowOf, ApiError> {
-    match output::plain_at(resource, entry.revision) {
+    match served::plain_at(resource, entry.revision) {
         true => Ok(RowOf::Entry(entry)),
-        false => output::served(resource, &entry).map(RowOf::Value),
+        false => served::parsed(resource, &entry).map(RowOf::Value),
     }
 }
 
 fn converted(resource: &ServedResource, answer: &[u8]) -> (Result<RowOf, ApiError>, usize) {
-    (output::answered(resource, answer).map(RowOf::Value), answer.len())
+    (served::answered(resource, answer).map(RowOf::Value), answer.len())
 }

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::rows::Rows;
 use super::{ListMeta, is_a_list};
-use crate::handlers::output;
 use crate::handlers::output::stream::{Fill, Filled};
+use crate::handlers::served;
 use crate::handlers::table::{self, RowOf};
 use crate::negotiate::View;
 use crate::resource::ServedResource;
@@ -39,7 +39,7 @@ impl Layout {
                 ));
                 open(&mut head, &content);
                 item_head = match resource.custom {
-                    true => output::typed_head(resource),
+                    true => served::typed_head(resource),
                     false => b"{".to_vec(),
                 };
             }

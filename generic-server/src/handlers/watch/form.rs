@@ -8,7 +8,7 @@ use machinery::ApiError;
 use serde_json::{Value, json};
 use storage::Revision;
 
-use crate::handlers::output;
+use crate::handlers::served;
 use crate::handlers::table::{self, RowOf};
 use crate::negotiate::{IncludeObject, Media, Negotiated, View};
 use crate::registry::cache::{Change, ChangeKind, Entry};
@@ -47,12 +47,12 @@ impl Form {
         };
         let mut hasher = DefaultHasher::new();
         (&resource.gvk, view, negotiated.media).hash(&mut hasher);
-        if !output::plain(&resource) || matches!(view, View::Table(..)) {
+        if !served::plain(&resource) || matches!(view, View::Table(..)) {
             // The output of a converter may change with its definition: frames of another definition cannot be reused.
             Arc::as_ptr(&resource).hash(&mut hasher);
         }
         Form {
-            head: output::typed_head(&resource),
+            head: served::typed_head(&resource),
             id: hasher.finish(),
             resource,
             view,
@@ -98,13 +98,13 @@ impl Form {
                     true => entry.clone(),
                     false => Arc::new(entry.at_revision(*revision)),
                 };
-                match output::plain_at(&self.resource, entry.revision) {
+                match served::plain_at(&self.resource, entry.revision) {
                     true => Ok(RowOf::Entry(shown)),
-                    false => output::served(&self.resource, &shown).map(RowOf::Value),
+                    false => served::parsed(&self.resource, &shown).map(RowOf::Value),
                 }
             }
             Subject::Converted(json, revision) => {
-                let mut object = output::answered(&self.resource, json)?;
+                let mut object = served::answered(&self.resource, json)?;
                 machinery::meta::set(&mut object, "resourceVersion", revision.to_string());
                 Ok(RowOf::Value(object))
             }
@@ -195,7 +195,7 @@ impl Form {
     pub(super) fn encodes(&self) -> bool {
         self.media == Media::Protobuf
             || matches!(self.view, View::Table(..))
-            || !output::plain(&self.resource)
+            || !served::plain(&self.resource)
     }
 
     /// Whether the first event differs from the later ones.
