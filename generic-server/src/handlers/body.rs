@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use super::Call;
 use super::options::{FieldValidation, WriteOptions};
-use super::patch::Patch;
 use crate::cpu;
 use crate::decoding::{Decoding, shape};
 use shown::summary;
@@ -296,7 +295,7 @@ pub(super) fn warn(call: &Call<'_>, error: &str) {
 const YAML_ERRORS: &str = "yaml: unmarshal errors:\n";
 
 /// Strict faults: an error, warnings or nothing, as the client asked.
-fn report(
+pub(super) fn report(
     call: &Call<'_>,
     validation: FieldValidation,
     strict: &[StrictError],
@@ -362,7 +361,11 @@ fn other_kind(call: &Call<'_>, object: &Value, wanted: &str) -> ApiError {
 }
 
 /// The fields of a custom object that says it is of another version: there is no schema that knows them.
-fn fields_of_another_version(object: &Value, schema: Option<&KindSchema>, own: &str) -> Vec<StrictError> {
+pub(super) fn fields_of_another_version(
+    object: &Value,
+    schema: Option<&KindSchema>,
+    own: &str,
+) -> Vec<StrictError> {
     let sent = meta::api_version(object);
     if schema.is_none() || sent.is_empty() || sent == own {
         return Vec::new();
@@ -372,92 +375,6 @@ fn fields_of_another_version(object: &Value, schema: Option<&KindSchema>, own: &
         .filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata"))
         .map(|key| StrictError::Unknown(key.clone()))
         .take(limits::STRICT_ERRORS)
-        .collect()
-}
-
-/// The object that a patch made, read back as the resource's kind.
-pub(super) fn patched(
-    call: &Call<'_>,
-    patched: Value,
-    patch: &Patch,
-    options: &WriteOptions,
-) -> Result<Value, ApiError> {
-    match &call.resource.decoding {
-        Decoding::Builtin(schema) => {
-            let gvk = &call.resource.gvk;
-            patched_as(
-                call,
-                patched,
-                (&gvk.api_version(), &gvk.kind),
-                Some(schema),
-                patch,
-                options,
-            )
-        }
-        Decoding::Custom(_) | Decoding::Unstructured => {
-            let before = patched.clone();
-            let mut strict = duplicates(patch);
-            let schema = call.resource.schema();
-            let own = call.resource.gvk.api_version();
-            strict.extend(fields_of_another_version(&patched, schema, &own));
-            let mut decoded = Decoded {
-                value: patched,
-                strict,
-            };
-            shape(schema, &mut decoded).map_err(|error| patch.invalid(&before, &error.to_string()))?;
-            report(call, options.validation, &decoded.strict, |text| {
-                patch.invalid(&before, text)
-            })?;
-            Ok(decoded.value)
-        }
-    }
-}
-
-/// The object that a patch made, read back as a built-in type of this version and kind.
-pub(super) fn patched_as(
-    call: &Call<'_>,
-    patched: Value,
-    (api_version, kind): (&str, &str),
-    schema: Option<&KindSchema>,
-    patch: &Patch,
-    options: &WriteOptions,
-) -> Result<Value, ApiError> {
-    let Some(schema) = schema else {
-        return Err(ApiError::internal("no schema for the patched kind"));
-    };
-    let shown = || patched.clone();
-    let mut decoded = codec::typed::decode_builtin(schema.root(), patched.clone())
-        .map_err(|error| patch.invalid(&shown(), &error.to_string()))?;
-    // A strategic patch is merged into the type itself, so what it says of the kind means nothing.
-    if !patch.is_strategic() {
-        let (sent_version, sent_kind) = (meta::api_version(&patched), meta::kind(&patched));
-        let other = |sent: &str, own: &str| !sent.is_empty() && sent != own;
-        if other(sent_version, api_version) || other(sent_kind, kind) {
-            let error = format!(
-                "no kind {} is registered for version {}",
-                go::quote(sent_kind),
-                go::quote(sent_version)
-            );
-            return Err(patch.invalid(&shown(), &error));
-        }
-    }
-    if let Some(map) = decoded.value.as_object_mut() {
-        map.insert("apiVersion".into(), api_version.into());
-        map.insert("kind".into(), kind.into());
-    }
-    let mut strict = duplicates(patch);
-    strict.append(&mut decoded.strict);
-    report(call, options.validation, &strict, |text| {
-        patch.invalid(&shown(), text)
-    })?;
-    Ok(decoded.value)
-}
-
-fn duplicates(patch: &Patch) -> Vec<StrictError> {
-    patch
-        .strict
-        .iter()
-        .map(|text| StrictError::Other(text.clone()))
         .collect()
 }
 

@@ -3,6 +3,8 @@
 //! A patch is applied to the live object as it is served, read back through the kind's decoder, and then goes the way of
 //! an update. When the patch names no resourceVersion it is applied again to the object of the faster writer.
 
+pub(super) mod patched;
+
 use bytes::Bytes;
 use http::{StatusCode, header};
 use machinery::field::clip;
@@ -113,7 +115,7 @@ pub(super) async fn handle(
             live => {
                 let live = live.unwrap_or(&Value::Null);
                 let patched = patch.apply(live, call.resource.schema().map(|s| s.root()))?;
-                let mut object = body::patched(call, patched, &patch, &options)?;
+                let mut object = patched::object(call, patched, &patch, &options)?;
                 strategy.default(&mut object);
                 call.writer(strategy, subresource, &options)
                     .record_ownership(Some(live), &mut object);

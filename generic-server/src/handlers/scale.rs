@@ -8,7 +8,7 @@ use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta};
 use serde_json::{Map, Value, json};
 
 use super::options::WriteOptions;
-use super::patch::{Patch, PatchType};
+use super::patch::{Patch, PatchType, patched};
 use super::{Call, body, output};
 use crate::request::Response;
 use crate::resource::{ScalePaths, ServedResource};
@@ -117,7 +117,7 @@ pub(super) async fn patch(call: &Call<'_>, paths: &ScalePaths) -> Result<Respons
     }
     let mut make = |scale: &Value, call: &Call<'_>| {
         let patched = patch.apply(scale, schema)?;
-        body::patched_as(
+        patched::object_as(
             call,
             patched,
             ("autoscaling/v1", "Scale"),
