@@ -3,7 +3,7 @@
 //! | file | what it says |
 //! |---|---|
 //! | `LOCK` | held for as long as the store is open; names the owner. The data has a lock of its own, so that removing this file opens no door |
-//! | `FORMAT` | the engine and the format version: there has been a store here |
+//! | `FORMAT`, `FORMAT.copy` | the engine and the format version: there has been a store here ([`Note`]) |
 //! | `REVISION` | how far the store was when it was last opened or closed ([`Mark`]) |
 //! | `RESTORING` | a restore has begun and has not ended |
 //!
@@ -11,12 +11,14 @@
 //! whole, and what it leaves is removed by the next start. `FORMAT` follows the data.
 
 mod mark;
+mod note;
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use self::note::Note;
 use crate::crash;
 use crate::format::{self, Noted};
 use crate::{EngineKind, StorageError};
@@ -190,7 +192,11 @@ impl Directory {
     }
 
     fn note(&self, noted: Noted) -> Result<(), StorageError> {
-        write_durably(&self.join("FORMAT"), &format_line(noted, self.engine))
+        let note = Note {
+            noted,
+            engine: self.engine.name().to_owned(),
+        };
+        note.write(&self.path)
     }
 
     fn remove_leftovers(&self) -> Result<(), StorageError> {
@@ -205,22 +211,19 @@ impl Directory {
     }
 
     fn check_format(&mut self, steps: &[DirectoryStep]) -> Result<(), StorageError> {
-        let path = self.join("FORMAT");
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(failed("cannot read", &path, error)),
+        let Some(note) = Note::read(&self.path)? else {
+            return Ok(());
         };
-        let text = String::from_utf8_lossy(&text);
-        let (noted, found) = parse_format_line(&text)
-            .ok_or_else(|| StorageError::Corrupt(format!("`{}` is not a format file", path.display())))?;
-        let pending = format::pending(noted, steps)?;
+        let pending = format::pending(note.noted, steps)?;
+        let found = &note.engine;
         if found != self.engine.name() {
             let known = found.parse::<EngineKind>().map_err(|_| {
-                StorageError::Corrupt(format!("`{}` names the unknown engine `{found}`", path.display()))
+                let path = self.path.display();
+                StorageError::Corrupt(format!("`{path}` is of the unknown engine `{found}`"))
             })?;
             return Err(other_engine(&self.path, known, self.engine));
         }
+        note.repair(&self.path);
         self.noted = true;
         for (to, step) in pending {
             tracing::info!(directory = %self.path.display(), to, "migrating the data directory");
@@ -241,12 +244,12 @@ impl Directory {
 /// Where directories are named by their engines, one beside another: a store is not begun with a second engine in the belief that it
 /// is the first. One that exists already may be opened.
 fn refuse_neighbour(path: &Path, engine: EngineKind) -> Result<(), StorageError> {
-    if path.file_name().is_none_or(|name| name != engine.name()) || path.join("FORMAT").exists() {
+    if path.file_name().is_none_or(|name| name != engine.name()) || Note::exists(path) {
         return Ok(());
     }
     for other in [EngineKind::Redb, EngineKind::Sled] {
         let neighbour = path.with_file_name(other.name());
-        if other != engine && neighbour.join("FORMAT").exists() {
+        if other != engine && Note::exists(&neighbour) {
             return Err(other_engine(&neighbour, other, engine));
         }
     }
@@ -270,29 +273,6 @@ pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     let stat = rustix::fs::statvfs(path)
         .map_err(|error| failed("cannot ask for the free space of", path, error.into()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-/// The content of `FORMAT`: `format 1 engine redb`, or `format 1 becoming 2 engine redb` during a step.
-fn format_line(noted: Noted, engine: EngineKind) -> String {
-    let becoming = noted
-        .becoming
-        .map_or(String::new(), |to| format!(" becoming {to}"));
-    format!("format {}{becoming} engine {}\n", noted.version, engine.name())
-}
-
-fn parse_format_line(line: &str) -> Option<(Noted, &str)> {
-    let (versions, engine) = line.trim_end().strip_prefix("format ")?.split_once(" engine ")?;
-    let noted = match versions.split_once(" becoming ") {
-        Some((version, to)) => Noted {
-            version: version.parse().ok()?,
-            becoming: Some(to.parse().ok()?),
-        },
-        None => Noted {
-            version: versions.parse().ok()?,
-            becoming: None,
-        },
-    };
-    Some((noted, engine))
 }
 
 impl Drop for Directory {

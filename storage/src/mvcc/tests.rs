@@ -43,6 +43,11 @@ fn reopen(engine: EngineKind, dir: &Path) -> Result<Arc<dyn Store>, StorageError
     crate::open(options(engine, dir))
 }
 
+/// A line of `FORMAT`.
+fn format_line(text: &str) -> String {
+    format!("{text} sum {:08x}\n", crc32fast::hash(text.as_bytes()))
+}
+
 /// The ordered map of a store that is closed.
 fn raw(engine: EngineKind, dir: &Path) -> Box<dyn Kv> {
     match engine {

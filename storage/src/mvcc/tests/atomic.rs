@@ -28,7 +28,7 @@ fn tidy(engine: EngineKind, dir: &Path) {
         EngineKind::Sled => "sled",
         _ => "store.redb",
     };
-    let expected = ["FORMAT", "LOCK", "REVISION", data].map(str::to_owned);
+    let expected = ["FORMAT", "FORMAT.copy", "LOCK", "REVISION", data].map(str::to_owned);
     assert_eq!(names(dir), BTreeSet::from(expected), "no litter");
 }
 

@@ -9,7 +9,7 @@ use super::super::kv_memory::MemoryKv;
 use super::super::record::{self, Header, Location};
 use super::super::{FORMATS, MvccStore};
 use super::faults::{self, Disk, Repaired};
-use super::{ON_DISK, options, raw, reopen};
+use super::{ON_DISK, format_line, options, raw, reopen};
 use crate::conformance::{Recorder, Subject};
 use crate::{
     EngineKind, Guard, KeyValue, Op, Outcome, RangeRequest, RestoreOptions, Revision, StorageError, Store,
@@ -313,6 +313,10 @@ async fn a_store_without_checksums_is_given_them() {
             let damaged = s.store.damaged();
             assert_eq!((damaged.len(), damaged[0].revision), (1, Revision(9)));
             s.finish().await;
+            for name in ["FORMAT", "FORMAT.copy"] {
+                let line = std::fs::read_to_string(dir.path().join(name)).unwrap();
+                assert_eq!(line, format_line(&format!("format 2 engine {}", engine.name())));
+            }
         }
         let kv = raw(engine, dir.path());
         let reader = kv.reader().unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::super::record;
-use super::{ON_DISK, options, raw, reopen};
+use super::{ON_DISK, format_line, options, raw, reopen};
 use crate::conformance::Subject;
 use crate::{EngineKind, OpenOptions, StorageError};
 
@@ -69,18 +69,19 @@ async fn dropping_the_handle_gives_the_directory_up() {
 #[tokio::test]
 async fn newer_formats_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("FORMAT"), "format 2 engine redb\n").unwrap();
+    let note = |text: &str| std::fs::write(dir.path().join("FORMAT"), format_line(text)).unwrap();
+    note("format 3 engine redb");
     let newer = |error: &StorageError| {
         matches!(
             error,
             StorageError::NewerFormat {
-                found: 2,
-                supported: 1
+                found: 3,
+                supported: 2
             }
         )
     };
     refused(options(EngineKind::Redb, dir.path()), newer);
-    std::fs::write(dir.path().join("FORMAT"), "format 1 becoming 2 engine redb\n").unwrap();
+    note("format 2 becoming 3 engine redb");
     refused(options(EngineKind::Redb, dir.path()), newer);
 
     for engine in ON_DISK {
@@ -99,6 +100,91 @@ async fn newer_formats_are_refused() {
                     }
                 )
             });
+        }
+    }
+}
+
+/// Each bit of either copy in turn, then both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_copy_of_the_format_is_written_again() {
+    const COPIES: [&str; 2] = ["FORMAT", "FORMAT.copy"];
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        s.write("a", "1").await;
+        s.finish().await;
+        let line = format_line(&format!("format 2 engine {}", engine.name()));
+        let damaged = |at: usize| {
+            let mut bytes = line.clone().into_bytes();
+            bytes[at] ^= 1 << (at % 8);
+            bytes
+        };
+        let is_whole = || {
+            for name in COPIES {
+                assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), line.as_bytes());
+            }
+        };
+        is_whole();
+        for name in COPIES {
+            let path = dir.path().join(name);
+            for at in (0..line.len()).step_by(5) {
+                std::fs::write(&path, damaged(at)).unwrap();
+                let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+                assert_eq!(s.read("a", None).await.unwrap().value, "1");
+                s.finish().await;
+                is_whole();
+            }
+            std::fs::remove_file(&path).unwrap();
+            reopen(engine, dir.path()).unwrap().shutdown().await;
+            is_whole();
+        }
+        // The other engine is refused by what is left.
+        let other = ON_DISK.into_iter().find(|other| *other != engine).unwrap();
+        std::fs::write(dir.path().join("FORMAT"), "").unwrap();
+        refused(options(other, dir.path()), |error| {
+            error.to_string().contains("was written by the engine")
+        });
+        for name in COPIES {
+            std::fs::write(dir.path().join(name), damaged(3)).unwrap();
+        }
+        refused(
+            options(engine, dir.path()),
+            |error| matches!(error, StorageError::Corrupt(why) if COPIES.iter().all(|name| why.contains(name))),
+        );
+    }
+}
+
+/// A directory as a program of version 1 left it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_format_without_a_copy_is_given_one() {
+    for engine in ON_DISK {
+        let dir = tempfile::tempdir().unwrap();
+        let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+        s.write("a", "1").await;
+        s.finish().await;
+        let line = format_line(&format!("format 2 engine {}", engine.name()));
+        let old = format!("format 1 engine {}\n", engine.name());
+        let becoming = format_line(&format!("format 1 becoming 2 engine {}", engine.name()));
+        // Also where a crash came between any two of its writes.
+        for [first, second] in [
+            [Some(&old), None],
+            [Some(&becoming), None],
+            [Some(&becoming), Some(&becoming)],
+            [Some(&line), Some(&becoming)],
+        ] {
+            for (name, text) in [("FORMAT", first), ("FORMAT.copy", second)] {
+                let path = dir.path().join(name);
+                match text {
+                    Some(text) => std::fs::write(path, text).unwrap(),
+                    None => std::fs::remove_file(path).unwrap(),
+                }
+            }
+            let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+            assert_eq!(s.read("a", None).await.unwrap().value, "1");
+            s.finish().await;
+            for name in ["FORMAT", "FORMAT.copy"] {
+                assert_eq!(std::fs::read_to_string(dir.path().join(name)).unwrap(), line);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use super::super::migrate::{Formats, MapStep};
 use super::super::record::{self, Header, Location};
 use super::super::{FORMATS, MvccStore};
 use super::faults::{self, Disk, Failing, Repaired};
-use super::{ON_DISK, options, reopen};
+use super::{ON_DISK, format_line, options, reopen};
 use crate::conformance::Subject;
 use crate::{KeyValue, RangeRequest, Revision, StorageError, Store};
 
@@ -88,17 +88,11 @@ fn copy(disk: &MemoryKv) -> Arc<MemoryKv> {
 }
 
 #[track_caller]
-fn newer<T: std::fmt::Debug>(opened: Result<T, StorageError>) {
-    assert!(
-        matches!(
-            opened,
-            Err(StorageError::NewerFormat {
-                found: 2,
-                supported: 1
-            })
-        ),
-        "{opened:?}"
-    );
+fn newer<T: std::fmt::Debug>(opened: Result<T, StorageError>, known: u32) {
+    let Err(StorageError::NewerFormat { found, supported }) = opened else {
+        panic!("{opened:?}");
+    };
+    assert_eq!((found, supported), (known + 1, known));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,7 +123,7 @@ async fn a_migration_that_is_cut_short_begins_again() {
         let old = || open(Disk::new(&disk, Repaired), &[]);
         if left > 0 || then_writes {
             // Half of it is of a version that it does not know.
-            newer(old());
+            newer(old(), 1);
         } else {
             assert_eq!(states(&*old().unwrap()).await, expected);
         }
@@ -145,7 +139,7 @@ async fn a_migration_that_is_cut_short_begins_again() {
         assert_eq!(noted, Some(changes as u64));
         assert_eq!(reader.get(record::META_BECOMING).unwrap(), None);
         drop(reader);
-        newer(old());
+        newer(old(), 1);
 
         // From now on that step is done with, and the next one follows.
         let store = open(Disk::new(&disk, Repaired), &[never, nothing]).unwrap();
@@ -167,13 +161,18 @@ fn renamed(dir: &Path) -> Result<(), StorageError> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_is_migrated_with_its_content() {
     const NEXT: Formats = Formats {
-        directory: &[renamed],
+        directory: &[FORMATS.directory[0], renamed],
         map: &[FORMATS.map[0], whole_seconds],
     };
     for engine in ON_DISK {
         let dir = tempfile::tempdir().unwrap();
         let as_next = || MvccStore::open_as(options(engine, dir.path()), NEXT);
-        let format = || std::fs::read_to_string(dir.path().join("FORMAT")).unwrap();
+        let is_noted = |text: &str| {
+            for name in ["FORMAT", "FORMAT.copy"] {
+                let line = std::fs::read_to_string(dir.path().join(name)).unwrap();
+                assert_eq!(line, format_line(&format!("{text} engine {}", engine.name())));
+            }
+        };
         let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
         fill(&s).await;
         let expected = states(&*s.store).await;
@@ -181,11 +180,8 @@ async fn a_directory_is_migrated_with_its_content() {
 
         let failed = as_next().unwrap_err();
         assert!(failed.to_string().contains("cannot rename"), "{failed:?}");
-        assert_eq!(
-            format(),
-            format!("format 1 becoming 2 engine {}\n", engine.name())
-        );
-        newer(reopen(engine, dir.path()));
+        is_noted("format 2 becoming 3");
+        newer(reopen(engine, dir.path()), 2);
 
         std::fs::write(dir.path().join("old"), "").unwrap();
         for _ in 0..2 {
@@ -193,9 +189,9 @@ async fn a_directory_is_migrated_with_its_content() {
             assert_eq!(states(&*store).await, expected);
             store.shutdown().await;
             assert!(dir.path().join("new").exists());
-            assert_eq!(format(), format!("format 2 engine {}\n", engine.name()));
+            is_noted("format 3");
         }
-        newer(reopen(engine, dir.path()));
+        newer(reopen(engine, dir.path()), 2);
         // The map alone would do for a refusal, too.
         let directory_alone = Formats {
             directory: NEXT.directory,
@@ -217,16 +213,16 @@ async fn a_directory_is_migrated_with_its_content() {
 
 #[tokio::test]
 async fn a_new_store_is_of_the_newest_version() {
+    const NEWEST: Formats = Formats {
+        directory: &[FORMATS.directory[0], renamed],
+        map: &[never],
+    };
     for engine in ON_DISK {
         let dir = tempfile::tempdir().unwrap();
-        let newest = Formats {
-            directory: &[renamed],
-            map: &[never],
-        };
         for _ in 0..2 {
-            let store = MvccStore::open_as(options(engine, dir.path()), newest).unwrap();
+            let store = MvccStore::open_as(options(engine, dir.path()), NEWEST).unwrap();
             store.shutdown().await;
         }
-        newer(reopen(engine, dir.path()));
+        newer(reopen(engine, dir.path()), 2);
     }
 }

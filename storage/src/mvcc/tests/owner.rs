@@ -67,9 +67,11 @@ async fn a_second_engine_does_not_begin_beside_the_first() {
         reopen(first, &its).unwrap().shutdown().await;
         names_both(reopen(second, &other));
         assert!(!other.exists());
-        // In the same directory, also without the lock file.
+        // In the same directory, also without the files that say so.
         names_both(reopen(second, &its));
-        std::fs::remove_file(its.join("FORMAT")).unwrap();
+        for name in ["FORMAT", "FORMAT.copy"] {
+            std::fs::remove_file(its.join(name)).unwrap();
+        }
         names_both(reopen(second, &its));
         reopen(first, &its).unwrap().shutdown().await;
     }
