@@ -8,6 +8,7 @@ use crate::kind::Builder;
 use crate::table;
 
 mod conversion;
+mod defaults;
 mod horizontal_pod_autoscaler;
 
 pub(crate) fn v2(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {

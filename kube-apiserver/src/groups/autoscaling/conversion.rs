@@ -5,7 +5,7 @@ use generic_server::resource::Converter;
 use machinery::meta;
 use serde_json::{Map, Value, json};
 
-use super::horizontal_pod_autoscaler;
+use super::defaults;
 use crate::json::Json;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -219,7 +219,7 @@ impl Converter for V1 {
         }
         set_annotations(&mut object, annotations);
         // An object of the stored version is one with its defaults.
-        horizontal_pod_autoscaler::default(&mut object);
+        defaults::default(&mut object);
         Ok(object)
     }
 }
@@ -372,7 +372,7 @@ mod tests {
                 "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "500Mi"}}},
                     {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}]},
             "status": {"currentMetrics": null, "desiredReplicas": 0}});
-        horizontal_pod_autoscaler::default(&mut stored);
+        defaults::default(&mut stored);
         let v1 = V1.from_stored(stored.clone()).expect("converts");
         assert_eq!(v1.int("spec.targetCPUUtilizationPercentage"), Some(70));
         let annotations = v1.dig("metadata.annotations");

@@ -4,9 +4,10 @@ use generic_server::registry::strategy::OtherVersion;
 use generic_server::resource::Converter;
 use machinery::names::path_segment_name;
 use machinery::{FieldError, FieldPath};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::conversion::V1;
+use super::defaults::default;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;
@@ -49,39 +50,6 @@ pub(crate) static RULES_V1: Rules = Rules {
     }],
     ..Rules::PLAIN
 };
-
-pub(super) fn default(object: &mut Value) {
-    let spec = object.ensure("spec");
-    spec.fill("minReplicas", 1);
-    if spec.list("metrics").is_empty() {
-        spec.put(
-            "metrics",
-            json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
-        );
-    }
-    if spec.has("behavior") {
-        let behavior = spec.ensure("behavior");
-        let up = behavior.ensure("scaleUp");
-        up.fill("stabilizationWindowSeconds", 0);
-        up.fill("selectPolicy", "Max");
-        up.fill(
-            "policies",
-            json!([{"type": "Pods", "value": 4, "periodSeconds": 15}, {"type": "Percent", "value": 100, "periodSeconds": 15}]),
-        );
-        let down = behavior.ensure("scaleDown");
-        down.fill("selectPolicy", "Max");
-        down.fill(
-            "policies",
-            json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]),
-        );
-    }
-    // Upstream's type always writes the list.
-    let status = object.ensure("status");
-    if !status.has("currentMetrics") {
-        status.put("currentMetrics", Value::Null);
-    }
-    status.fill("desiredReplicas", 0);
-}
 
 fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
