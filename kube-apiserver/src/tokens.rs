@@ -1,6 +1,7 @@
 //! Bearer tokens that objects of the built-in kinds stand behind: service account tokens and bootstrap tokens.
 
 pub mod bootstrap_token;
+mod secret;
 pub mod service_account;
 
 /// The kind of object that a token depends on.

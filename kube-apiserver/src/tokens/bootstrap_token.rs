@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use generic_server::User;
 use generic_server::authn::{TokenAuthenticator, TokenVerdict, server_audiences};
 use machinery::meta;
@@ -12,6 +10,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::secret::{data, same};
 use super::{TokenObjectKind, TokenObjects};
 
 /// Authenticates users by bootstrap tokens.
@@ -62,13 +61,6 @@ fn parse(token: &str) -> Option<(&str, &str)> {
     (id.len() == 6 && secret.len() == 16 && plain(id) && plain(secret)).then_some((id, secret))
 }
 
-/// A value of a secret's `data`.
-pub(super) fn data(secret: &Value, key: &str) -> Option<Vec<u8>> {
-    BASE64_STANDARD
-        .decode(secret.get("data")?.get(key)?.as_str()?)
-        .ok()
-}
-
 fn judge(object: &Value, id: &str, secret: &str) -> Result<User, &'static str> {
     let text = |key: &str| {
         data(object, key)
@@ -81,7 +73,7 @@ fn judge(object: &Value, id: &str, secret: &str) -> Result<User, &'static str> {
     if meta::dig_str(object, &["type"]) != "bootstrap.kubernetes.io/token" {
         return Err("has an invalid type");
     }
-    if !super::service_account::same(text("token-secret").as_bytes(), secret.as_bytes()) {
+    if !same(text("token-secret").as_bytes(), secret.as_bytes()) {
         return Err("has an invalid value for key token-secret");
     }
     if text("token-id") != id {
@@ -119,6 +111,8 @@ fn judge(object: &Value, id: &str, secret: &str) -> Result<User, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
     use serde_json::json;
 
     use super::*;

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::bootstrap_token::data;
+use super::secret::{data, same};
 use super::{TokenObjectKind, TokenObjects};
 
 pub use keys::{KeyError, PublicKeys, SigningKey};
@@ -162,11 +162,6 @@ impl TokenIssuer {
 /// The user name of a service account.
 pub fn user_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
-}
-
-/// Compares in a time that does not reveal where texts differ.
-pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (x, y)| all | (x ^ y)) == 0
 }
 
 /// Checks tokens.
