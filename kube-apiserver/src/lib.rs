@@ -18,6 +18,7 @@ mod kind;
 mod net;
 mod quantity;
 pub mod rbac;
+mod replicas;
 mod resources;
 mod rules;
 mod table;

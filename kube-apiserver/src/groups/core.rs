@@ -10,6 +10,7 @@ use crate::rules::{Kind, Rules};
 use crate::table;
 
 mod bindings;
+pub(crate) mod claim_spec;
 mod component_status;
 mod config_map;
 mod endpoints;
@@ -23,6 +24,7 @@ pub(crate) mod pod;
 pub(crate) mod pod_spec;
 pub(crate) mod pod_template;
 mod replication_controller;
+mod resource_names;
 mod resource_quota;
 mod secret;
 pub(crate) mod service;

@@ -4,12 +4,13 @@ use machinery::FieldPath;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
 
-use super::{int_or_percent, not_above_hundred, not_decremented, selector_stays, size};
+use super::selector_stays;
 use crate::errors::Errors;
 use crate::groups::core::pod_template::{
     always_running, default_template, parse, selected, validate_template, workload_warnings,
 };
 use crate::json::{Json, same};
+use crate::replicas::{int_or_percent, not_above_hundred, not_decremented, size};
 use crate::rules::Rules;
 
 /// Where v1 keeps the internal count of template changes.

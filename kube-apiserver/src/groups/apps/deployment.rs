@@ -3,12 +3,13 @@
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use super::{counts, int_or_percent, not_above_hundred, not_decremented, selector_stays, size};
+use super::selector_stays;
 use crate::errors::Errors;
 use crate::groups::core::pod_template::{
     always_running, default_template, selected, selector, validate_template, workload_warnings,
 };
 use crate::json::Json;
+use crate::replicas::{counts, int_or_percent, not_above_hundred, not_decremented, size};
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {

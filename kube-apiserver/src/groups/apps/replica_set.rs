@@ -5,10 +5,11 @@ use machinery::FieldPath;
 use serde_json::Value;
 
 use super::deployment::replicated_template;
-use super::{replica_counts, selector_stays};
+use super::selector_stays;
 use crate::errors::Errors;
 use crate::groups::core::pod_template::{default_template, workload_warnings};
 use crate::json::Json;
+use crate::replicas::replica_counts;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {

@@ -4,13 +4,13 @@ use machinery::names::dns1123_label;
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use super::{counts, int_or_percent, not_above_hundred, not_decremented, size};
 use crate::errors::Errors;
-use crate::groups::core::persistent_volume_claim;
 use crate::groups::core::pod_template::{
     always_running, default_template, selected, selector, validate_template, workload_warnings,
 };
+use crate::groups::core::{claim_spec, persistent_volume_claim};
 use crate::json::{Json, same};
+use crate::replicas::{counts, int_or_percent, not_above_hundred, not_decremented, size};
 use crate::rules::Rules;
 use crate::unique::Seen;
 
@@ -110,7 +110,7 @@ fn validate(errors: &mut Errors, object: &Value, new: bool) {
     if new {
         for (index, claim) in spec.list("volumeClaimTemplates").iter().enumerate() {
             let at = claims.index(index);
-            persistent_volume_claim::validate_spec(errors, &at.child("spec"), claim.dig("spec"));
+            claim_spec::validate(errors, &at.child("spec"), claim.dig("spec"));
         }
     }
     errors.non_negative(&path.child("replicas"), spec.int("replicas"));

@@ -7,7 +7,7 @@ use machinery::names::qualified_name;
 use machinery::quantity::Quantity;
 use serde_json::Value;
 
-use super::pod_spec::{STANDARD, overcommit_allowed, resource_name};
+use super::resource_names::{STANDARD, overcommit_allowed, resource_name};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;

@@ -7,7 +7,8 @@ use machinery::names::object_meta::validate_label_name;
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::pod_spec::{quantity_value, taint_effect};
+use super::pod_spec::taint_effect;
+use super::resource_names::quantity_value;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;

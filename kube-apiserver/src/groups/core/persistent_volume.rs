@@ -1,10 +1,11 @@
 //! PersistentVolume.
 
-use machinery::names::{dns1123_subdomain, name_is_dns_subdomain};
+use machinery::names::dns1123_subdomain;
 use machinery::time::Timestamp;
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
+use super::claim_spec::{access_modes, class, positive, volume_mode};
 use super::pod_spec::{csi_driver, no_backsteps, node_selector, volume_source};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
@@ -56,14 +57,6 @@ pub(crate) static RULES: Rules = Rules {
 
 const RECYCLE: &str = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
 
-/// How volumes may be mounted.
-const ACCESS_MODES: [&str; 4] = [
-    "ReadOnlyMany",
-    "ReadWriteMany",
-    "ReadWriteOnce",
-    "ReadWriteOncePod",
-];
-
 /// The keys that say where a volume is, in the order they are looked at.
 const SOURCES: &[&str] = &[
     "hostPath",
@@ -89,48 +82,6 @@ const SOURCES: &[&str] = &[
     "storageos",
     "csi",
 ];
-
-/// Checks the access modes of a volume or claim.
-pub(super) fn access_modes(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
-    let path = path.child("accessModes");
-    let (mut alone, mut others) = (false, false);
-    for mode in spec.strings("accessModes") {
-        let known = errors.one_of(&path, mode, &ACCESS_MODES);
-        match mode {
-            "ReadWriteOncePod" => alone = true,
-            _ => others |= known,
-        }
-    }
-    if alone && others {
-        errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
-    }
-}
-
-/// Checks `volumeMode`, when it is there.
-pub(super) fn volume_mode(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
-    if spec.has("volumeMode") {
-        let modes = ["Block", "Filesystem"];
-        errors.one_of(&path.child("volumeMode"), spec.text("volumeMode"), &modes);
-    }
-}
-
-/// Checks the name of a class, when it is there.
-pub(super) fn class(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, key: &str) {
-    let name = spec.text(key);
-    if !name.is_empty() {
-        let texts = name_is_dns_subdomain(name, false);
-        errors.text(&path.child(key), name, texts);
-    }
-}
-
-/// An amount above zero.
-pub(super) fn positive(errors: &mut Errors, path: &FieldPath<'_>, raw: &Value) -> bool {
-    let Some(quantity) = amount(raw) else { return true };
-    if quantity.signum() <= 0 {
-        errors.invalid(path, quantity.to_string(), "must be greater than zero");
-    }
-    quantity.signum() > 0
-}
 
 fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     if spec.list("accessModes").is_empty() {

@@ -1,12 +1,10 @@
 //! PersistentVolumeClaim.
 
 use machinery::FieldPath;
-use machinery::names::{dns1123_subdomain, name_is_dns_label, qualified_name};
-use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use machinery::names::qualified_name;
 use serde_json::{Value, json};
 
-use super::persistent_volume::{access_modes, class, positive, volume_mode};
-use super::pod_spec::quantity_value;
+use super::claim_spec;
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::quantity::amount;
@@ -36,85 +34,11 @@ pub(crate) static RULES: Rules = Rules {
             spec.put("dataSource", source);
         }
     },
-    validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
+    validate: |errors, object| claim_spec::validate(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update,
     validate_status,
     ..Rules::PLAIN
 };
-
-/// Checks the specification of a claim or of a template of one.
-pub(crate) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
-    if spec.list("accessModes").is_empty() {
-        let text = "at least 1 access mode is required";
-        errors.required(&path.child("accessModes"), text);
-    }
-    if spec.has("selector") {
-        let at = path.child("selector");
-        for error in validate_label_selector(spec.dig("selector"), SelectorChecks::default(), &at) {
-            errors.push(error);
-        }
-    }
-    access_modes(errors, path, spec);
-    let resources = path.child("resources");
-    let at = resources.key("storage");
-    match spec.dig("resources.requests.storage") {
-        Value::Null => errors.required(&at, ""),
-        raw => {
-            if positive(errors, &at, raw) {
-                quantity_value(errors, &at, "storage", raw);
-            }
-        }
-    }
-    class(errors, path, spec, "storageClassName");
-    volume_mode(errors, path, spec);
-    for key in ["dataSource", "dataSourceRef"] {
-        if spec.has(key) {
-            data_source(errors, &path.child(key), spec.dig(key));
-        }
-    }
-    sources_agree(errors, path, spec);
-    class(errors, path, spec, "volumeAttributesClassName");
-}
-
-fn data_source(errors: &mut Errors, path: &FieldPath<'_>, source: &Value) {
-    for key in ["name", "kind"] {
-        errors.need(&path.child(key), source.text(key));
-    }
-    let (group, kind) = (source.text("apiGroup"), source.text("kind"));
-    if group.is_empty() {
-        if kind != "PersistentVolumeClaim" {
-            let text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            errors.invalid(path, kind, text);
-        }
-    } else {
-        errors.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
-    }
-    let namespace = source.text("namespace");
-    if !namespace.is_empty() {
-        let texts = name_is_dns_label(namespace, false);
-        errors.text(&path.child("namespace"), namespace, texts);
-    }
-}
-
-fn sources_agree(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
-    let (old_way, new_way) = (spec.dig("dataSource"), spec.dig("dataSourceRef"));
-    if old_way.is_null() || new_way.is_null() {
-        return;
-    }
-    let shown = path.child("dataSource").to_string();
-    if !new_way.text("namespace").is_empty() {
-        errors.invalid(
-            path,
-            shown,
-            "may not be specified when dataSourceRef.namespace is specified",
-        );
-    } else if ["apiGroup", "kind", "name"]
-        .iter()
-        .any(|key| old_way.dig(key) != new_way.dig(key))
-    {
-        errors.invalid(path, shown, "must match dataSourceRef");
-    }
-}
 
 /// A claim's specification with its mutable fields taken from the old one, to compare the immutable rest.
 fn fixed_part(object: &Value, old: &Value) -> Value {
@@ -137,7 +61,7 @@ fn fixed_part(object: &Value, old: &Value) -> Value {
 }
 
 fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
-    validate_spec(errors, &FieldPath::new("spec"), object.dig("spec"));
+    claim_spec::validate(errors, &FieldPath::new("spec"), object.dig("spec"));
     let path = FieldPath::new("spec");
     if !same(&fixed_part(object, old), old.dig("spec")) {
         let text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";

@@ -14,6 +14,8 @@ mod containers;
 mod defaults;
 mod env;
 mod mounts;
+mod paths;
+mod pod_context;
 mod probes;
 mod resources;
 mod scheduling;
@@ -21,9 +23,10 @@ mod volumes;
 mod warnings;
 
 pub(crate) use defaults::{default_pod, default_spec};
-pub(crate) use resources::{Claims, STANDARD, overcommit_allowed, quantity_value, resource_name, resources};
+pub(crate) use paths::no_backsteps;
+pub(crate) use resources::{Claims, resources};
 pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
-pub(crate) use volumes::{csi_driver, expiration, no_backsteps, one as volume_source};
+pub(crate) use volumes::{csi_driver, expiration, one as volume_source};
 pub(crate) use warnings::warnings;
 
 /// The object that a pod specification belongs to.
@@ -353,7 +356,7 @@ fn profiles(errors: &mut Errors, path: &FieldPath<'_>, context: &Value) {
                 },
             ),
             (true, Some(file)) if key == "seccompProfile" => {
-                volumes::local_descending_path(errors, &local_path, file);
+                paths::local_descending_path(errors, &local_path, file);
             }
             (true, Some(file)) if file.trim().is_empty() => {
                 errors.required(&local_path, "must be set when AppArmor type is Localhost")

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::pod_template::{always_running, default_template, selected, validate_template, workload_warnings};
 use crate::errors::Errors;
-use crate::groups::apps::replica_counts;
 use crate::json::Json;
+use crate::replicas::replica_counts;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {

@@ -6,7 +6,7 @@ use machinery::FieldPath;
 use serde_json::Value;
 
 use super::limit_range::standard_name;
-use super::pod_spec::{STANDARD, quantity_value};
+use super::resource_names::{STANDARD, quantity_value};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::Json;
 use crate::rules::Rules;

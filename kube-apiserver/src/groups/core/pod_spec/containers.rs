@@ -6,22 +6,14 @@ use serde_json::Value;
 
 use super::env::{env, env_from};
 use super::mounts::{devices, mounts};
+use super::pod_context::Pod;
 use super::probes::{lifecycle, probes};
-use super::resources::{Claims, resize_policy, resources};
+use super::resources::{Claims, resources};
 use super::volumes::Volumes;
 use super::{label, profiles};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::{Seen, texts};
-
-/// The parts of the pod that the checks of a container need.
-pub(super) struct Pod<'a> {
-    pub(super) spec: &'a Value,
-    pub(super) volumes: &'a Volumes<'a>,
-    pub(super) claims: &'a Claims<'a>,
-    pub(super) grace: Option<i64>,
-    pub(super) host_users: bool,
-}
 
 pub(super) fn validate(
     errors: &mut Errors,
@@ -205,6 +197,25 @@ fn common(errors: &mut Errors, path: &FieldPath<'_>, container: &Value, pod: &Po
         pod,
     );
     security_context(errors, &path.child("securityContext"), container, pod);
+}
+
+fn resize_policy(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value], pod: &Pod<'_>) {
+    let mut seen = Seen::default();
+    for (index, policy) in list.iter().enumerate() {
+        let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
+        if seen.again(resource) {
+            errors.duplicate(&path.index(index), resource);
+        }
+        errors.required_one_of(path, resource, &["cpu", "memory"]);
+        errors.required_one_of(path, restart, &["NotRequired", "RestartContainer"]);
+        if pod.spec.text("restartPolicy") == "Never" && restart != "NotRequired" {
+            errors.invalid(
+                path,
+                restart,
+                "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
+            );
+        }
+    }
 }
 
 fn ports(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {

@@ -4,7 +4,7 @@ use machinery::FieldPath;
 use machinery::names::{config_map_key, dns1123_label, dns1123_subdomain, env_var_name, qualified_name};
 use serde_json::Value;
 
-use super::volumes::no_backsteps;
+use super::paths::no_backsteps;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;

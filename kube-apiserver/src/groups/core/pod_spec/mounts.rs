@@ -3,8 +3,8 @@
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::containers::Pod;
-use super::volumes::local_descending_path;
+use super::paths::local_descending_path;
+use super::pod_context::Pod;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::{Seen, texts};

@@ -4,7 +4,7 @@ use machinery::FieldPath;
 use machinery::names::{http_header_name, port_name, port_number};
 use serde_json::Value;
 
-use super::containers::Pod;
+use super::pod_context::Pod;
 use crate::errors::Errors;
 use crate::json::Json;
 

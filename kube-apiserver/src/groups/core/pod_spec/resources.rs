@@ -1,11 +1,10 @@
 //! Requests, limits and claims of containers, and their resize policies.
 
-use machinery::names::qualified_name;
 use machinery::{FieldError, FieldErrorKind, FieldPath, limits};
 use serde_json::Value;
 
-use super::containers::Pod;
-use crate::errors::{Errors, NEGATIVE};
+use crate::errors::Errors;
+use crate::groups::core::resource_names::{overcommit_allowed, quantity_value, resource_name};
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::unique::Seen;
@@ -112,102 +111,6 @@ pub(crate) fn resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value
             debug_assert_eq!(error.kind, FieldErrorKind::NotFound);
             error.detail = detail;
             errors.push(error);
-        }
-    }
-}
-
-/// An amount of a resource: not negative, and whole where parts make no sense.
-pub(crate) fn quantity_value(errors: &mut Errors, path: &FieldPath<'_>, name: &str, raw: &Value) {
-    let Some(quantity) = amount(raw) else { return };
-    if quantity.signum() < 0 {
-        errors.invalid(path, quantity.to_string(), NEGATIVE);
-    }
-    let whole = name.starts_with("hugepages-")
-        || (name.contains('/') && !name.starts_with("kubernetes.io/"))
-        || matches!(
-            name,
-            "pods"
-                | "services"
-                | "replicationcontrollers"
-                | "resourcequotas"
-                | "secrets"
-                | "configmaps"
-                | "persistentvolumeclaims"
-                | "services.nodeports"
-                | "services.loadbalancers"
-        );
-    if whole && quantity.milli_value() % 1000 != 0 {
-        errors.invalid(path, quantity.to_string(), "must be an integer");
-    }
-}
-
-/// Whether more of a resource may be promised than there is.
-pub(crate) fn overcommit_allowed(name: &str) -> bool {
-    let native = !name.contains('/') || name.contains("kubernetes.io/");
-    native && !name.starts_with("hugepages-")
-}
-
-/// Resource names that need no prefix.
-pub(crate) const STANDARD: &[&str] = &[
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "storage",
-    "requests.storage",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-
-/// The name of a resource of containers.
-pub(crate) fn resource_name(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
-    let texts = qualified_name(name);
-    if !texts.is_empty() {
-        return errors.text(path, name, texts);
-    }
-    let huge = name.starts_with("hugepages-");
-    if !name.contains('/') {
-        if !STANDARD.contains(&name) && !huge {
-            errors.invalid(path, name, "must be a standard resource type or fully qualified");
-        }
-        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !huge {
-            errors.invalid(path, name, "must be a standard resource for containers");
-        }
-    } else if !name.contains("kubernetes.io/") {
-        let quota_form = format!("requests.{name}");
-        if name.starts_with("requests.") || !qualified_name(&quota_form).is_empty() {
-            errors.invalid(path, name, "doesn't follow extended resource name standard");
-        }
-    }
-}
-
-pub(super) fn resize_policy(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value], pod: &Pod<'_>) {
-    let mut seen = Seen::default();
-    for (index, policy) in list.iter().enumerate() {
-        let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
-        if seen.again(resource) {
-            errors.duplicate(&path.index(index), resource);
-        }
-        errors.required_one_of(path, resource, &["cpu", "memory"]);
-        errors.required_one_of(path, restart, &["NotRequired", "RestartContainer"]);
-        if pod.spec.text("restartPolicy") == "Never" && restart != "NotRequired" {
-            errors.invalid(
-                path,
-                restart,
-                "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
-            );
         }
     }
 }

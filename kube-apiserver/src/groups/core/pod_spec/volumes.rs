@@ -7,8 +7,10 @@ use machinery::names::dns1123_subdomain;
 use serde_json::Value;
 
 use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
+use super::paths::{local_non_reserved_path, no_backsteps};
 use super::{Whose, label};
 use crate::errors::Errors;
+use crate::groups::core::claim_spec;
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::unique::Seen;
@@ -199,7 +201,7 @@ pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: 
                 errors.required(&at, "");
             } else {
                 let spec = value.dig("volumeClaimTemplate.spec");
-                super::super::persistent_volume_claim::validate_spec(errors, &at.child("spec"), spec);
+                claim_spec::validate(errors, &at.child("spec"), spec);
             }
         }
         "image" => {
@@ -378,29 +380,6 @@ fn take<'a>(
     }
     if taken.again(file) {
         errors.invalid(path, shown, "conflicting duplicate paths");
-    }
-}
-
-/// A relative path without `..`.
-pub(crate) fn local_descending_path(errors: &mut Errors, path: &FieldPath<'_>, file: &str) {
-    if file.starts_with('/') {
-        errors.invalid(path, file, "must be a relative path");
-    }
-    no_backsteps(errors, path, file);
-}
-
-/// A path without `..` as one of its parts.
-pub(crate) fn no_backsteps(errors: &mut Errors, path: &FieldPath<'_>, file: &str) {
-    if file.split('/').any(|part| part == "..") {
-        errors.invalid(path, file, "must not contain '..'");
-    }
-}
-
-/// A relative path without `..` that does not begin with it either.
-pub(crate) fn local_non_reserved_path(errors: &mut Errors, path: &FieldPath<'_>, file: &str) {
-    local_descending_path(errors, path, file);
-    if file.starts_with("..") && !file.starts_with("../") {
-        errors.invalid(path, file, "must not start with '..'");
     }
 }
 

@@ -1,0 +1,136 @@
+//! The specification of a claim to storage, as PersistentVolumeClaims, their templates and ephemeral volumes have it, and what it
+//! shares with that of a PersistentVolume.
+
+use machinery::FieldPath;
+use machinery::names::{dns1123_subdomain, name_is_dns_label, name_is_dns_subdomain};
+use machinery::selector::label::{SelectorChecks, validate_label_selector};
+use serde_json::Value;
+
+use super::resource_names::quantity_value;
+use crate::errors::Errors;
+use crate::json::Json;
+use crate::quantity::amount;
+
+/// How volumes may be mounted.
+const ACCESS_MODES: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
+
+/// Checks the specification of a claim or of a template of one.
+pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
+    if spec.list("accessModes").is_empty() {
+        let text = "at least 1 access mode is required";
+        errors.required(&path.child("accessModes"), text);
+    }
+    if spec.has("selector") {
+        let at = path.child("selector");
+        for error in validate_label_selector(spec.dig("selector"), SelectorChecks::default(), &at) {
+            errors.push(error);
+        }
+    }
+    access_modes(errors, path, spec);
+    let resources = path.child("resources");
+    let at = resources.key("storage");
+    match spec.dig("resources.requests.storage") {
+        Value::Null => errors.required(&at, ""),
+        raw => {
+            if positive(errors, &at, raw) {
+                quantity_value(errors, &at, "storage", raw);
+            }
+        }
+    }
+    class(errors, path, spec, "storageClassName");
+    volume_mode(errors, path, spec);
+    for key in ["dataSource", "dataSourceRef"] {
+        if spec.has(key) {
+            data_source(errors, &path.child(key), spec.dig(key));
+        }
+    }
+    sources_agree(errors, path, spec);
+    class(errors, path, spec, "volumeAttributesClassName");
+}
+
+fn data_source(errors: &mut Errors, path: &FieldPath<'_>, source: &Value) {
+    for key in ["name", "kind"] {
+        errors.need(&path.child(key), source.text(key));
+    }
+    let (group, kind) = (source.text("apiGroup"), source.text("kind"));
+    if group.is_empty() {
+        if kind != "PersistentVolumeClaim" {
+            let text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            errors.invalid(path, kind, text);
+        }
+    } else {
+        errors.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
+    }
+    let namespace = source.text("namespace");
+    if !namespace.is_empty() {
+        let texts = name_is_dns_label(namespace, false);
+        errors.text(&path.child("namespace"), namespace, texts);
+    }
+}
+
+fn sources_agree(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
+    let (old_way, new_way) = (spec.dig("dataSource"), spec.dig("dataSourceRef"));
+    if old_way.is_null() || new_way.is_null() {
+        return;
+    }
+    let shown = path.child("dataSource").to_string();
+    if !new_way.text("namespace").is_empty() {
+        errors.invalid(
+            path,
+            shown,
+            "may not be specified when dataSourceRef.namespace is specified",
+        );
+    } else if ["apiGroup", "kind", "name"]
+        .iter()
+        .any(|key| old_way.dig(key) != new_way.dig(key))
+    {
+        errors.invalid(path, shown, "must match dataSourceRef");
+    }
+}
+
+/// Checks the access modes of a volume or claim.
+pub(super) fn access_modes(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
+    let path = path.child("accessModes");
+    let (mut alone, mut others) = (false, false);
+    for mode in spec.strings("accessModes") {
+        let known = errors.one_of(&path, mode, &ACCESS_MODES);
+        match mode {
+            "ReadWriteOncePod" => alone = true,
+            _ => others |= known,
+        }
+    }
+    if alone && others {
+        errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+/// Checks `volumeMode`, when it is there.
+pub(super) fn volume_mode(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
+    if spec.has("volumeMode") {
+        let modes = ["Block", "Filesystem"];
+        errors.one_of(&path.child("volumeMode"), spec.text("volumeMode"), &modes);
+    }
+}
+
+/// Checks the name of a class, when it is there.
+pub(super) fn class(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, key: &str) {
+    let name = spec.text(key);
+    if !name.is_empty() {
+        let texts = name_is_dns_subdomain(name, false);
+        errors.text(&path.child(key), name, texts);
+    }
+}
+
+/// An amount above zero.
+pub(super) fn positive(errors: &mut Errors, path: &FieldPath<'_>, raw: &Value) -> bool {
+    let Some(quantity) = amount(raw) else { return true };
+    if quantity.signum() <= 0 {
+        errors.invalid(path, quantity.to_string(), "must be greater than zero");
+    }
+    quantity.signum() > 0
+}
