@@ -17,6 +17,7 @@ use machinery::{codec, meta};
 use serde_json::{Value, json};
 
 use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
+use crate::errors::Errors;
 use crate::json::Json;
 
 #[derive(Debug)]
@@ -130,6 +131,25 @@ pub(crate) fn pod_of(container: &Value) -> Value {
     let mut whole = json!({"name": "c", "image": "i"});
     lay_over(&mut whole, container);
     pod(&json!({"containers": [whole]}))
+}
+
+/// Checks the errors of a pod of one container, with these fields of its specification.
+#[track_caller]
+pub(crate) fn check_pod(spec: &Value, expected: &[&str]) {
+    kind("pods").create(&pod(spec), expected);
+}
+
+/// Checks the errors of a pod whose one container has these fields.
+#[track_caller]
+pub(crate) fn check_container(container: &Value, expected: &[&str]) {
+    kind("pods").create(&pod_of(container), expected);
+}
+
+/// Checks the errors that a shared part of validation finds.
+#[track_caller]
+pub(crate) fn check_errors(find: impl FnOnce(&mut Errors), expected: &[&str]) {
+    let found: Vec<String> = Errors::collect(find).iter().map(ToString::to_string).collect();
+    assert_eq!(found, expected);
 }
 
 impl Kind {

@@ -37,3 +37,37 @@ pub(super) fn default(object: &mut Value) {
     }
     status.fill("desiredReplicas", 0);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::default;
+
+    #[test]
+    fn autoscalers_have_defaults() {
+        #[track_caller]
+        fn check(spec: serde_json::Value, expected: serde_json::Value) {
+            let mut object = json!({"spec": spec});
+            default(&mut object);
+            let status = json!({"currentMetrics": null, "desiredReplicas": 0});
+            assert_eq!(object, json!({"spec": expected, "status": status}));
+        }
+        let cpu = json!([{"type": "Resource",
+            "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]);
+        check(json!({}), json!({"minReplicas": 1, "metrics": cpu}));
+        let pods = json!([{"type": "Pods"}]);
+        check(
+            json!({"minReplicas": 2, "metrics": pods}),
+            json!({"minReplicas": 2, "metrics": pods}),
+        );
+        let halve = json!([{"type": "Percent", "value": 50, "periodSeconds": 60}]);
+        check(
+            json!({"metrics": pods, "behavior": {"scaleDown": {"policies": halve}}}),
+            json!({"minReplicas": 1, "metrics": pods, "behavior": {
+                "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [
+                    {"type": "Pods", "value": 4, "periodSeconds": 15}, {"type": "Percent", "value": 100, "periodSeconds": 15}]},
+                "scaleDown": {"selectPolicy": "Max", "policies": halve}}}),
+        );
+    }
+}

@@ -347,13 +347,4 @@ mod tests {
             ],
         );
     }
-
-    #[test]
-    fn autoscalers_have_defaults() {
-        kind("horizontalpodautoscalers.autoscaling").defaults(
-            &with(json!({})),
-            &json!({"spec": {"minReplicas": 1, "metrics": [{"type": "Resource",
-                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]}}),
-        );
-    }
 }

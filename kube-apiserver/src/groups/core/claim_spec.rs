@@ -134,3 +134,51 @@ pub(super) fn positive(errors: &mut Errors, path: &FieldPath<'_>, raw: &Value) -
     }
     quantity.signum() > 0
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::groups::check::{kind, with_spec};
+
+    fn with(spec: Value) -> Value {
+        let base = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        with_spec(base, &spec)
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[&str]) {
+        kind("persistentvolumeclaims").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn claims_are_validated() {
+        check(json!({}), &[]);
+        check(
+            json!({"accessModes": []}),
+            &["spec.accessModes: Required value: at least 1 access mode is required"],
+        );
+        check(
+            json!({"accessModes": ["ReadWriteOncePod", "ReadWriteOnce"]}),
+            &["spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes"],
+        );
+        check(
+            json!({"resources": {}}),
+            &["spec.resources[storage]: Required value"],
+        );
+        check(
+            json!({"resources": {"requests": {"storage": "0"}}}),
+            &[r#"spec.resources[storage]: Invalid value: "0": must be greater than zero"#],
+        );
+        check(
+            json!({"volumeMode": "Tape"}),
+            &[r#"spec.volumeMode: Unsupported value: "Tape": supported values: "Block", "Filesystem""#],
+        );
+        check(
+            json!({"dataSource": {"kind": "Pod", "name": "p"}}),
+            &[
+                r#"spec.dataSource: Invalid value: "Pod": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,
+            ],
+        );
+    }
+}

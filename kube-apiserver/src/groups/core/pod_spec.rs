@@ -440,12 +440,7 @@ fn operating_system(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::{kind, pod};
-
-    #[track_caller]
-    fn check(spec: &Value, expected: &[&str]) {
-        kind("pods").create(&pod(spec), expected);
-    }
+    use crate::groups::check::{check_pod as check, kind, pod};
 
     #[test]
     fn names_and_numbers() {

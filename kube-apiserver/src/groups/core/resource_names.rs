@@ -83,3 +83,83 @@ pub(crate) fn resource_name(errors: &mut Errors, path: &FieldPath<'_>, name: &st
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::groups::check::check_errors;
+
+    #[test]
+    fn names() {
+        #[track_caller]
+        fn check(name: &str, expected: &[&str]) {
+            let path = FieldPath::new("r");
+            check_errors(|errors| resource_name(errors, &path, name), expected);
+        }
+        for good in [
+            "cpu",
+            "memory",
+            "ephemeral-storage",
+            "hugepages-2Mi",
+            "example.com/gpu",
+            "kubernetes.io/x",
+        ] {
+            check(good, &[]);
+        }
+        check(
+            "pods",
+            &[r#"r: Invalid value: "pods": must be a standard resource for containers"#],
+        );
+        check(
+            "disk",
+            &[
+                r#"r: Invalid value: "disk": must be a standard resource type or fully qualified"#,
+                r#"r: Invalid value: "disk": must be a standard resource for containers"#,
+            ],
+        );
+        check(
+            "requests.example.com/gpu",
+            &[
+                r#"r: Invalid value: "requests.example.com/gpu": doesn't follow extended resource name standard"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn amounts() {
+        #[track_caller]
+        fn check(name: &str, amount: Value, expected: &[&str]) {
+            let path = FieldPath::new("r");
+            check_errors(|errors| quantity_value(errors, &path, name, &amount), expected);
+        }
+        check("cpu", json!("500m"), &[]);
+        check("cpu", json!("many"), &[]);
+        check(
+            "cpu",
+            json!("-1"),
+            &[r#"r: Invalid value: "-1": must be greater than or equal to 0"#],
+        );
+        for whole in ["pods", "hugepages-2Mi", "example.com/gpu"] {
+            check(whole, json!("2"), &[]);
+            check(
+                whole,
+                json!("500m"),
+                &[r#"r: Invalid value: "500m": must be an integer"#],
+            );
+        }
+    }
+
+    #[test]
+    fn overcommitment() {
+        for (name, expected) in [
+            ("cpu", true),
+            ("kubernetes.io/x", true),
+            ("hugepages-2Mi", false),
+            ("example.com/gpu", false),
+        ] {
+            assert_eq!(overcommit_allowed(name), expected, "{name}");
+        }
+    }
+}

@@ -360,12 +360,7 @@ fn restart_policy(errors: &mut Errors, path: &FieldPath<'_>, container: &Value) 
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::{kind, pod};
-
-    #[track_caller]
-    fn check(spec: &Value, expected: &[&str]) {
-        kind("pods").create(&pod(spec), expected);
-    }
+    use crate::groups::check::check_pod as check;
 
     #[test]
     fn names_are_of_one_pod() {

@@ -248,12 +248,7 @@ pub(super) fn env_from(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::{kind, pod_of};
-
-    #[track_caller]
-    fn check(container: &Value, expected: &[&str]) {
-        kind("pods").create(&pod_of(container), expected);
-    }
+    use crate::groups::check::check_container as check;
 
     fn from(source: Value) -> Value {
         json!({"env": [{"name": "A", "valueFrom": source}]})

@@ -137,12 +137,7 @@ fn port_number_or_name(errors: &mut Errors, path: &FieldPath<'_>, port: &Value) 
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::{kind, pod_of};
-
-    #[track_caller]
-    fn check(container: &Value, expected: &[&str]) {
-        kind("pods").create(&pod_of(container), expected);
-    }
+    use crate::groups::check::check_container as check;
 
     #[test]
     fn handlers() {

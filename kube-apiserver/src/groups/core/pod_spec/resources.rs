@@ -119,12 +119,7 @@ pub(crate) fn resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::{kind, pod_of};
-
-    #[track_caller]
-    fn check(container: &Value, expected: &[&str]) {
-        kind("pods").create(&pod_of(container), expected);
-    }
+    use crate::groups::check::{check_container as check, kind};
 
     #[test]
     fn requests_and_limits() {

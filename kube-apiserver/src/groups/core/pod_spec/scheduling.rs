@@ -341,12 +341,7 @@ pub(super) fn spread(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) 
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::{kind, pod};
-
-    #[track_caller]
-    fn check(spec: &Value, expected: &[&str]) {
-        kind("pods").create(&pod(spec), expected);
-    }
+    use crate::groups::check::check_pod as check;
 
     #[test]
     fn tolerations() {

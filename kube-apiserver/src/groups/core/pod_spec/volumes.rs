@@ -387,12 +387,7 @@ fn take<'a>(
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::groups::check::{kind, pod};
-
-    #[track_caller]
-    fn check(spec: &Value, expected: &[&str]) {
-        kind("pods").create(&pod(spec), expected);
-    }
+    use crate::groups::check::check_pod as check;
 
     fn volume(source: Value) -> Value {
         let mut volume = source;
