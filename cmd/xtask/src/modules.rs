@@ -1,13 +1,25 @@
-//! The arrows between modules: which top-level modules of a crate use which, and the circles among them.
+//! The arrows between modules: which modules of a crate use which, and the circles among them.
 //!
-//! A crate's modules are layers as its crates are: shared modules lie below their users. Tests may reach anywhere. Items that a
-//! crate re-exports at its root are not followed.
+//! A crate's modules are layers as its crates are: shared modules lie below their users. This holds among the children of every module:
+//! where `a::c` names an item of `a::b`, or of a module within, there is an arrow from `c` to `b`, and the children of `a` must not reach
+//! each other in a circle. A name leads to the module that defines it, through every `use` on the way: where `a` has `use b::X`,
+//! `super::X` in `a::c` is an arrow from `c` to `b` too.
+//!
+//! Between a module and its own children there are no arrows: parents are composed of their children, and children may use what
+//! their parent's file defines for all of them. Tests may reach anywhere.
+
+mod source;
+mod tokens;
+mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Which modules each module uses.
-type Uses<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+use source::{Source, source};
+use tree::Tree;
+
+/// Which modules each module uses, among the children of one module, and where.
+type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, String>>;
 
 /// Checks every crate among the tracked files.
 pub(crate) fn check(root: &Path, tracked: &[String], faults: &mut Vec<String>) {
@@ -23,124 +35,65 @@ pub(crate) fn check(root: &Path, tracked: &[String], faults: &mut Vec<String>) {
         }
     }
     for (folder, files) in &crates {
-        for circle in circles(&uses(files)) {
-            let circle = circle.join(", ");
-            faults.push(format!("{folder}: modules use each other in a circle: {circle}"));
+        for (parent, circle, arrows) in circles_of(files) {
+            let within = if parent.is_empty() {
+                String::new()
+            } else {
+                format!(" of `{parent}`")
+            };
+            let (circle, arrows) = (circle.join(", "), arrows.join("\n    "));
+            faults.push(format!(
+                "{folder}: modules{within} use each other in a circle: {circle}\n    {arrows}"
+            ));
         }
     }
 }
 
-/// The imports between modules of a crate. Files are named from its `src` on.
-fn uses<'a>(files: &'a [(&'a str, String)]) -> Uses<'a> {
-    let modules: BTreeSet<&str> = files
+/// The circles in a crate: the parent of the modules, the modules, and the arrows among them with a place of each. Files are named from its
+/// `src` on.
+fn circles_of(files: &[(&str, String)]) -> Vec<(String, Vec<String>, Vec<String>)> {
+    let sources: Vec<(&str, Source<'_>)> = files
         .iter()
-        .map(|(file, _)| top(file))
-        .filter(|module| !matches!(*module, "lib" | "main" | "bin"))
+        .filter_map(|(file, text)| Some((*file, source(text)?)))
         .collect();
-    let tests: BTreeSet<String> = files
-        .iter()
-        .flat_map(|(file, text)| test_modules(file, text))
-        .collect();
-    let mut uses = Uses::new();
-    for (file, text) in files {
-        let own = top(file);
-        let path = file.trim_end_matches(".rs");
-        let is_test = tests.iter().any(|test| {
-            path.strip_prefix(test.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        });
-        if is_test || !modules.contains(own) {
-            continue;
+    let tree = Tree::new(sources);
+    let found = tree.uses();
+    let mut levels: BTreeMap<&[&str], Uses<'_>> = BTreeMap::new();
+    for found in &found {
+        let shared = found
+            .from
+            .iter()
+            .zip(&found.to)
+            .take_while(|(a, b)| a == b)
+            .count();
+        if let (Some(from), Some(to)) = (found.from.get(shared), found.to.get(shared)) {
+            let place = || format!("{}: {}", found.file, found.path.join("::"));
+            let uses = levels.entry(&found.from[..shared]).or_default();
+            uses.entry(from).or_default().entry(to).or_insert_with(place);
         }
-        for name in names(&code(text), path.split('/').count()) {
-            if let Some(other) = modules.get(name.as_str()).filter(|other| **other != own) {
-                uses.entry(own).or_default().insert(*other);
+    }
+    let mut all = Vec::new();
+    for (parent, uses) in levels {
+        for circle in circles(&uses) {
+            let mut arrows = Vec::new();
+            for from in &circle {
+                for (to, place) in uses
+                    .get(from)
+                    .into_iter()
+                    .flatten()
+                    .filter(|(to, _)| circle.contains(to))
+                {
+                    arrows.push(format!("{from} -> {to}, {place}"));
+                }
             }
+            all.push((
+                parent.join("::"),
+                circle.iter().map(ToString::to_string).collect(),
+                arrows,
+            ));
         }
     }
-    uses
-}
-
-/// The top-level module that a file belongs to.
-fn top(file: &str) -> &str {
-    let first = file.split('/').next().unwrap_or_default();
-    first.trim_end_matches(".rs")
-}
-
-/// The modules in files of their own that a file declares for tests, as paths without `.rs`.
-fn test_modules(file: &str, text: &str) -> Vec<String> {
-    let within = match file.trim_end_matches(".rs") {
-        "lib" | "main" => String::new(),
-        module => format!("{module}/"),
-    };
-    let mut found = Vec::new();
-    let mut lines = text.lines().map(str::trim);
-    while let Some(line) = lines.next() {
-        if line != "#[cfg(test)]" {
-            continue;
-        }
-        let declared = lines
-            .next()
-            .and_then(|line| line.strip_suffix(';'))
-            .unwrap_or_default();
-        if let Some(("" | "pub(crate)" | "pub(super)" | "pub", name)) = declared
-            .rsplit_once("mod ")
-            .map(|(before, name)| (before.trim(), name))
-        {
-            found.push(format!("{within}{name}"));
-        }
-    }
-    found
-}
-
-/// A file without comments and without its tests.
-fn code(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let lines = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default());
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-/// The names that code takes from the root of its crate: by `crate::`, or by as many `super::` as the file is deep.
-fn names(code: &str, depth: usize) -> Vec<String> {
-    let mut found = Vec::new();
-    for (root, repeated) in [("crate::", 1), ("super::", depth)] {
-        let root = root.repeat(repeated);
-        for (at, _) in code.match_indices(&root) {
-            let before = code[..at].chars().next_back();
-            if before.is_some_and(|c| c == ':' || c == '$' || c.is_alphanumeric() || c == '_') {
-                continue;
-            }
-            found.extend(heads(&code[at + root.len()..]));
-        }
-    }
-    found
-}
-
-/// The first names of a path, or of each path in braces.
-fn heads(rest: &str) -> Vec<String> {
-    let ident = |text: &str| -> String {
-        let text = text.trim_start();
-        text.chars()
-            .take_while(|c| c.is_alphanumeric() || *c == '_')
-            .collect()
-    };
-    let Some(list) = rest.strip_prefix('{') else {
-        return vec![ident(rest)];
-    };
-    let mut found = vec![ident(list)];
-    let mut depth = 0;
-    for (at, c) in list.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => found.push(ident(&list[at + 1..])),
-            _ => {}
-        }
-    }
-    found
+    all
 }
 
 /// Modules that reach each other, sorted.
@@ -149,7 +102,7 @@ fn circles<'a>(uses: &Uses<'a>) -> Vec<Vec<&'a str>> {
         let mut seen = BTreeSet::new();
         let mut open = vec![from];
         while let Some(module) = open.pop() {
-            for next in uses.get(module).into_iter().flatten() {
+            for next in uses.get(module).into_iter().flat_map(BTreeMap::keys) {
                 if seen.insert(*next) {
                     open.push(next);
                 }
@@ -175,15 +128,28 @@ fn circles<'a>(uses: &Uses<'a>) -> Vec<Vec<&'a str>> {
 mod tests {
     use super::*;
 
+    /// Checks the circles of a crate. Its root declares the modules that have files, unless it is among them.
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: &[&str]) {
-        let files: Vec<(&str, String)> = files
+        let mut files: Vec<(&str, String)> = files
             .iter()
             .map(|(file, text)| (*file, (*text).to_string()))
             .collect();
-        let found: Vec<String> = circles(&uses(&files))
+        if !files.iter().any(|(file, _)| *file == "lib.rs") {
+            let declared = files
+                .iter()
+                .filter_map(|(file, _)| file.strip_suffix(".rs"))
+                .filter(|module| !module.contains('/'))
+                .map(|module| format!("mod {module};"))
+                .collect();
+            files.push(("lib.rs", declared));
+        }
+        let found: Vec<String> = circles_of(&files)
             .iter()
-            .map(|circle| circle.join(" "))
+            .map(|(parent, circle, _)| match parent.as_str() {
+                "" => circle.join(" "),
+                parent => format!("{parent}: {}", circle.join(" ")),
+            })
             .collect();
         assert_eq!(found, expected);
     }
@@ -200,6 +166,7 @@ mod tests {
                 ("lib.rs", "mod a;\nmod b;\nmod c;\nuse crate::a;"),
                 ("a.rs", "use crate::{\n    b::{X, Y},\n    c,\n};"),
                 ("b.rs", "pub(crate) use crate::c::Z;"),
+                ("c.rs", "mod deep;"),
                 ("c/deep.rs", "type T = crate::a::X;"),
             ],
             &["a b c"],
@@ -209,6 +176,7 @@ mod tests {
                 ("a.rs", "use crate::b::X;"),
                 ("b.rs", "use crate::a::X;"),
                 ("c.rs", "use crate::{d, a};"),
+                ("d.rs", "mod e;"),
                 ("d/e.rs", "use crate::c;"),
             ],
             &["a b", "c d"],
@@ -218,10 +186,133 @@ mod tests {
     #[test]
     fn the_root_is_reached_by_super_too() {
         check(&[("a.rs", "use super::b;"), ("b.rs", "use crate::a;")], &["a b"]);
-        check(&[("a/x.rs", "use super::b;"), ("b.rs", "use crate::a;")], &[]);
+        let (parent, other) = (("a.rs", "mod x;"), ("b.rs", "use crate::a;"));
+        check(&[parent, ("a/x.rs", "use super::b;"), other], &[]);
+        check(&[parent, ("a/x.rs", "use super::super::b;"), other], &["a b"]);
+        check(&[("a.rs", "mod x { use super::super::b; }"), other], &["a b"]);
+        check(&[("a.rs", "fn f() { super::b::g() }"), other], &["a b"]);
+    }
+
+    #[test]
+    fn names_lead_through_the_root() {
+        let root = (
+            "lib.rs",
+            "mod a; mod b; pub use a::X; pub use b::{Y as Z, W}; struct V;",
+        );
         check(
-            &[("a/x.rs", "use super::super::b;"), ("b.rs", "use crate::a;")],
+            &[root, ("a.rs", "use crate::Z;"), ("b.rs", "use crate::X;")],
             &["a b"],
+        );
+        check(
+            &[
+                root,
+                ("a.rs", "type T = crate::Z;"),
+                ("b.rs", "fn f() { super::X::new() }"),
+            ],
+            &["a b"],
+        );
+        check(
+            &[root, ("a.rs", "use crate::{W};"), ("b.rs", "use crate::Y;")],
+            &[],
+        );
+        check(&[root, ("a.rs", "use crate::W;"), ("b.rs", "use crate::V;")], &[]);
+        // The root's private import is seen by its modules.
+        check(
+            &[
+                ("lib.rs", "mod a; mod b; use b::g;"),
+                ("a.rs", "use super::g;"),
+                ("b.rs", "use crate::a;"),
+            ],
+            &["a b"],
+        );
+        // Through another module, which is used as well.
+        check(
+            &[
+                ("a.rs", "pub use crate::c::X;"),
+                ("b.rs", "use crate::a::X;"),
+                ("c.rs", "use crate::b;"),
+            ],
+            &["a b c"],
+        );
+    }
+
+    #[test]
+    fn names_lead_through_globs() {
+        let root = ("lib.rs", "mod a; mod b; pub use b::*;");
+        let parent = ("b.rs", "mod c; pub use c::*; use super::*;");
+        let child = ("b/c.rs", "pub struct X; fn f() { crate::a::g() }");
+        check(&[root, ("a.rs", "use crate::X;"), parent, child], &["a b"]);
+        check(
+            &[root, ("a.rs", "use crate::*; type T = X;"), parent, child],
+            &["a b"],
+        );
+        check(&[root, ("a.rs", "use crate::*; type T = Y;"), parent, child], &[]);
+        check(&[root, ("a.rs", "use crate::Y;"), parent, child], &[]);
+        check(
+            &[root, ("a.rs", "use other_crate::*; type T = X;"), parent, child],
+            &[],
+        );
+    }
+
+    #[test]
+    fn circles_are_found_at_every_level() {
+        let parent = "mod b; mod c; pub use b::X; fn shared() { c::f() }";
+        check(
+            &[
+                ("a.rs", parent),
+                ("a/b.rs", "use super::c::f;"),
+                ("a/c.rs", "use super::X;"),
+            ],
+            &["a: b c"],
+        );
+        check(
+            &[
+                ("a.rs", parent),
+                ("a/b.rs", "use crate::a::c;"),
+                ("a/c.rs", "mod d;"),
+                ("a/c/d.rs", "fn f() { super::super::b::g() }"),
+            ],
+            &["a: b c"],
+        );
+        check(
+            &[("a.rs", "mod b { use super::c; } mod c { use super::b; }")],
+            &["a: b c"],
+        );
+        // An import of a module brings its names.
+        check(
+            &[
+                ("a.rs", parent),
+                ("a/b.rs", "use crate::a; fn g() { a::c::f() }"),
+                ("a/c.rs", "use super::b;"),
+            ],
+            &["a: b c"],
+        );
+        // A parent is composed of its children, which use what it defines.
+        check(
+            &[
+                ("a.rs", parent),
+                ("a/b.rs", "use super::shared;"),
+                ("a/c.rs", "use crate::a::shared; use super::X;"),
+            ],
+            &[],
+        );
+    }
+
+    #[test]
+    fn modules_and_items_of_one_name() {
+        let root = ("lib.rs", "mod a; mod b; pub use a::a; pub use b::b;");
+        check(
+            &[root, ("a.rs", "use crate::b;"), ("b.rs", "use crate::a::a;")],
+            &["a b"],
+        );
+        check(&[root, ("a.rs", "use b::b;"), ("b.rs", "use crate::a::a;")], &[]);
+        check(
+            &[
+                root,
+                ("a.rs", "fn f(b: B) { b.a::<b>() }"),
+                ("b.rs", "use crate::a;"),
+            ],
+            &[],
         );
     }
 
@@ -232,6 +323,8 @@ mod tests {
             "// crate::b\n//! [`crate::b`]",
             "use other_crate::b; use $crate::b;",
             "#[cfg(test)]\nmod tests {\n    use crate::b;\n}",
+            "const TEXT: &str = \"crate::b\";",
+            "#![cfg(test)]\nuse crate::b;",
         ] {
             check(&[("a.rs", text), other], &[]);
         }
@@ -243,12 +336,32 @@ mod tests {
         check(
             &[
                 ("a.rs", "#[cfg(test)]\npub(crate) mod fixture;"),
-                ("a/fixture.rs", tests),
+                ("a/fixture.rs", "mod deep;"),
+                ("a/fixture/deep.rs", tests),
                 other,
             ],
             &[],
         );
-        check(&[("lib.rs", "#[cfg(test)]\nmod a;"), ("a.rs", tests), other], &[]);
+        check(
+            &[("lib.rs", "#[cfg(test)]\nmod a; mod b;"), ("a.rs", tests), other],
+            &[],
+        );
         check(&[("a.rs", "mod tests;"), ("a/tests.rs", tests), other], &["a b"]);
+        check(
+            &[("a.rs", "#[cfg(any(test, x))] mod y;"), ("a/y.rs", tests), other],
+            &["a b"],
+        );
+    }
+
+    #[test]
+    fn imports_in_a_circle_end() {
+        check(
+            &[
+                ("lib.rs", "mod a; mod b; use a::X; pub use b::*;"),
+                ("a.rs", "pub use super::X; pub use crate::b::*; type T = Q;"),
+                ("b.rs", "pub use crate::a::*; pub use super::*; type T = Q;"),
+            ],
+            &["a b"],
+        );
     }
 }
