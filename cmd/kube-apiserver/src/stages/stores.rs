@@ -134,8 +134,14 @@ async fn open_pki(
     storage: &StorageFactory,
     encryption: Option<&Encryption>,
 ) -> Result<(Pki, Option<OwnPki>), StartError> {
+    let mut extra = vec![advertise.to_string(), host_name()];
+    // The kubeconfig names the address that the server listens on, so its certificate has to as well.
+    let bound = config.listen.ip();
+    if !bound.is_unspecified() {
+        extra.push(bound.to_string());
+    }
     let names = ServingNames {
-        extra: vec![advertise.to_string(), host_name()],
+        extra,
         service_ips: config.service_cidrs.iter().map(|cidr| cidr.nth(1)).collect(),
         ..ServingNames::default()
     };

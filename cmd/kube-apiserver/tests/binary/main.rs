@@ -1,6 +1,7 @@
 //! The real binary, as a process: its greeting and exit codes, what it keeps over `kill -9`, and an unmodified kubectl.
 
 mod backup;
+mod effects;
 mod flags;
 mod kube_rs;
 mod readiness;

@@ -96,7 +96,7 @@ async fn prepare(admin: &Client, ca: &str) -> Vec<Probe> {
     for (path, object) in policy("no", "!object.metadata.name.startsWith('policy-')") {
         admin.post(&path, &object).await.expect(201);
     }
-    // Nobody listens there: the failure policy decides.
+    // Nothing listens there: the failure policy decides.
     let hook = json!({"name": "away.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": rules(), "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "failurePolicy": "Fail", "objectSelector": {"matchLabels": {"hook": "yes"}}});
     let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",

@@ -14,12 +14,15 @@ use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::ServerName;
+use serde_json::json;
 use test_support::{Client, PATIENCE, eventually, plane_with};
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
-/// A connection of somebody without a client certificate, with this protocol.
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A connection without a client certificate, with this protocol.
 async fn connection(plane: &ControlPlane, protocol: &str) -> TlsIo {
     let settings = settings(Whom::Anyone).expect("settings");
     let mut tls = settings.with_no_client_auth();
@@ -120,22 +123,7 @@ async fn a_server_that_stops_says_when_to_come_again() {
     .await;
     let address = plane.address();
     // A request in flight, whose body does not end: the server waits for it.
-    let io = connection(&plane, "http/1.1").await;
-    let (mut send, busy) = hyper::client::conn::http1::handshake(io).await.expect("HTTP/1.1");
-    tokio::spawn(busy);
-    let (bytes, body) = tokio::sync::mpsc::channel::<Bytes>(1);
-    let frames = futures_util::stream::unfold(body, |mut body| async {
-        let bytes = body.recv().await?;
-        Some((Ok::<_, std::convert::Infallible>(Frame::data(bytes)), body))
-    });
-    let request = http::Request::post("/api/v1/namespaces/default/configmaps")
-        .header("host", "localhost")
-        .header("authorization", &token)
-        .header("content-type", "application/json")
-        .body(StreamBody::new(Box::pin(frames)))
-        .expect("a request");
-    let waiting = tokio::spawn(send.send_request(request));
-    bytes.send("{".into()).await.expect("it is read");
+    let (bytes, waiting) = endless_post(&plane, &token).await;
     let lifecycle = plane.chain().lifecycle().clone();
     eventually("the request is in flight", || async {
         (lifecycle.running() > 0).then_some(())
@@ -169,6 +157,103 @@ async fn a_server_that_stops_says_when_to_come_again() {
         .expect("a task");
     let gone = tokio::net::TcpStream::connect(address).await;
     assert!(gone.is_err(), "nothing listens any more");
+}
+
+/// The end of a body that has only begun, and the answer to its request.
+type Endless = (
+    tokio::sync::mpsc::Sender<Bytes>,
+    tokio::task::JoinHandle<hyper::Result<http::Response<hyper::body::Incoming>>>,
+);
+
+/// Posts a body that does not end before the sender is dropped.
+async fn endless_post(plane: &ControlPlane, token: &str) -> Endless {
+    let io = connection(plane, "http/1.1").await;
+    let (mut send, busy) = hyper::client::conn::http1::handshake(io).await.expect("HTTP/1.1");
+    tokio::spawn(busy);
+    let (bytes, body) = tokio::sync::mpsc::channel::<Bytes>(1);
+    let frames = futures_util::stream::unfold(body, |mut body| async {
+        let bytes = body.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(Frame::data(bytes)), body))
+    });
+    let request = http::Request::post(MAPS)
+        .header("host", "localhost")
+        .header("authorization", token)
+        .header("content-type", "application/json")
+        .body(StreamBody::new(Box::pin(frames)))
+        .expect("a request");
+    let waiting = tokio::spawn(send.send_request(request));
+    bytes.send("{".into()).await.expect("it is read");
+    (bytes, waiting)
+}
+
+#[tokio::test]
+async fn a_request_ends_with_its_timeout() {
+    let (plane, _, token) = with_token(|options| options.request_timeout = Duration::from_secs(1)).await;
+    let (_body, answer) = endless_post(&plane, &token).await;
+    // The default is a minute.
+    let ended = tokio::time::timeout(Duration::from_secs(30), answer).await;
+    let answer = ended.expect("it ends").expect("a task");
+    assert!(answer.is_err() || answer.is_ok_and(|answer| !answer.status().is_success()));
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn seats_are_bounded_by_flags() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tokens.csv");
+    // Members of system:masters need no seat.
+    std::fs::write(&file, "one,first,u1\ntwo,second,u2\n").expect("a file");
+    let (plane, admin) = plane_with(|builder| {
+        builder.with(|options| {
+            options.token_auth_file = Some(file);
+            options.authorization_mode = vec![control_plane::AuthorizationMode::AlwaysAllow];
+            options.max_requests_inflight = 1;
+            options.max_mutating_requests_inflight = 1;
+        })
+    })
+    .await;
+    let token = "Bearer one".to_string();
+    let client = admin
+        .anonymous(plane.ca_certificate())
+        .header("authorization", "Bearer two");
+    for name in ["a", "b", "c", "d"] {
+        let map = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(900_000)}});
+        admin.post(MAPS, &map).await.expect(201);
+    }
+    let small = json!({"metadata": {"name": "small"}});
+
+    let (body, answer) = endless_post(&plane, &token).await;
+    eventually("the seat of writes is taken", || async {
+        (client.post(MAPS, &small).await.status == 429).then_some(())
+    })
+    .await;
+    client.get(&format!("{MAPS}/a")).await.expect(200);
+    drop(body);
+    let _ = answer.await.expect("a task");
+    eventually("the seat of writes is free", || async {
+        (client.post(MAPS, &small).await.status != 429).then_some(())
+    })
+    .await;
+
+    // A list that is larger than what is sent ahead of a client holds its seat until it has been read.
+    let io = connection(&plane, "h2").await;
+    let (mut send, open) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(1024)
+        .handshake(io)
+        .await
+        .expect("HTTP/2");
+    tokio::spawn(open);
+    let request = http::Request::get(format!("https://localhost{MAPS}")).header("authorization", &token);
+    let request = request.body(Empty::<Bytes>::new()).expect("a request");
+    let unread = send.send_request(request).await.expect("an answer");
+    assert_eq!(unread.status(), StatusCode::OK);
+    assert_eq!(client.get(&format!("{MAPS}/a")).await.status, 429);
+    drop(unread);
+    eventually("the seat of reads is free", || async {
+        (client.get(&format!("{MAPS}/a")).await.status == 200).then_some(())
+    })
+    .await;
+    plane.stop().await;
 }
 
 /// A control plane that knows one token, a client of its administrator, and the header with the token.

@@ -1,0 +1,271 @@
+//! Which test shows the effect of which flag.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use clap::CommandFactory;
+use control_plane::Options;
+
+const HERE: &str = "cmd/kube-apiserver/tests/binary/effects.rs";
+const USERS: &str = "cmd/kube-apiserver/tests/binary/effects/users.rs";
+const ON_ETCD: &str = "cmd/kube-apiserver/tests/binary/effects/etcd.rs";
+const FLAGS: &str = "cmd/kube-apiserver/tests/binary/flags.rs";
+const MAIN: &str = "cmd/kube-apiserver/tests/binary/main.rs";
+const SERVING: &str = "cmd/kube-apiserver/tests/binary/serving.rs";
+const ACCESS: &str = "test/integration/src/access.rs";
+const ENCRYPTION: &str = "test/integration/src/encryption.rs";
+const NODES: &str = "test/integration/src/nodes.rs";
+const ROUTING: &str = "test/integration/src/aggregation/routing.rs";
+
+/// Each flag, and the test that shows its effect in a running server: its file and name. The test or a function of the file that it
+/// calls mentions the flag.
+const SHOWN: &[(&str, &str, &str)] = &[
+    ("advertise-address", HERE, "networks_and_services"),
+    (
+        "allow-empty",
+        HERE,
+        "a_lost_store_is_refused_unless_it_may_be_empty",
+    ),
+    (
+        "allow-privileged",
+        FLAGS,
+        "privileged_containers_are_forbidden_by_flag",
+    ),
+    ("anonymous-auth", USERS, "anonymous_requests_and_audiences"),
+    ("api-audiences", USERS, "anonymous_requests_and_audiences"),
+    (
+        "authentication-token-webhook-cache-ttl",
+        USERS,
+        "answers_of_a_token_webhook_expire",
+    ),
+    (
+        "authentication-token-webhook-config-file",
+        USERS,
+        "answers_of_a_token_webhook_expire",
+    ),
+    (
+        "authentication-token-webhook-version",
+        ACCESS,
+        "a_webhook_authenticates_tokens",
+    ),
+    ("authorization-mode", NODES, "a_kubelet_reads_objects_of_its_pods"),
+    ("bind-address", HERE, "the_address_that_it_listens_on"),
+    ("client-ca-file", FLAGS, "given_authorities_are_the_only_ones"),
+    ("controllers", HERE, "networks_and_services"),
+    ("cors-allowed-origins", HERE, "networks_and_services"),
+    ("data-dir", MAIN, "every_acknowledged_write_survives_kill_9"),
+    ("default-watch-cache-size", HERE, "logs_and_warnings"),
+    (
+        "disable-admission-plugins",
+        FLAGS,
+        "admission_plugins_are_turned_off",
+    ),
+    (
+        "enable-admission-plugins",
+        NODES,
+        "a_kubelet_reads_objects_of_its_pods",
+    ),
+    (
+        "enable-aggregator-routing",
+        ROUTING,
+        "endpoints_share_the_requests_and_stand_in_for_each_other",
+    ),
+    (
+        "encryption-provider-config",
+        ENCRYPTION,
+        "values_are_hidden_and_keys_rotate",
+    ),
+    (
+        "encryption-provider-config-automatic-reload",
+        ENCRYPTION,
+        "values_are_hidden_and_keys_rotate",
+    ),
+    ("etcd-cafile", ON_ETCD, "tls_and_health"),
+    ("etcd-certfile", ON_ETCD, "tls_and_health"),
+    ("etcd-compaction-interval", ON_ETCD, "leases_and_compaction"),
+    (
+        "etcd-count-metric-poll-period",
+        HERE,
+        "keys_and_values_of_the_store",
+    ),
+    (
+        "etcd-db-metric-poll-interval",
+        HERE,
+        "keys_and_values_of_the_store",
+    ),
+    ("etcd-healthcheck-timeout", ON_ETCD, "tls_and_health"),
+    ("etcd-keyfile", ON_ETCD, "tls_and_health"),
+    ("etcd-prefix", HERE, "keys_and_values_of_the_store"),
+    ("etcd-readycheck-timeout", ON_ETCD, "tls_and_health"),
+    ("etcd-servers", ON_ETCD, "tls_and_health"),
+    (
+        "etcd-servers-overrides",
+        "test/integration/src/etcd.rs",
+        "resources_may_have_a_prefix_and_an_etcd_of_their_own",
+    ),
+    ("event-ttl", HERE, "networks_and_services"),
+    (
+        "feature-gates",
+        "test/integration/src/custom_migration.rs",
+        "objects_move_to_the_new_storage_version",
+    ),
+    (
+        "goaway-chance",
+        SERVING,
+        "connections_are_asked_to_go_now_and_then",
+    ),
+    ("help", HERE, "help_and_version"),
+    ("history-max-changes", HERE, "history_is_cut_by_changes"),
+    ("history-max-mib", HERE, "history_is_cut_by_bytes"),
+    ("history-retention", HERE, "history_is_cut_by_age"),
+    ("lease-reuse-duration-seconds", ON_ETCD, "leases_and_compaction"),
+    ("logging-format", HERE, "logs_and_warnings"),
+    (
+        "max-mutating-requests-inflight",
+        SERVING,
+        "seats_are_bounded_by_flags",
+    ),
+    ("max-requests-inflight", SERVING, "seats_are_bounded_by_flags"),
+    ("min-free-disk-mib", HERE, "a_first_start_needs_free_space"),
+    ("min-request-timeout", HERE, "networks_and_services"),
+    (
+        "proxy-client-cert-file",
+        ROUTING,
+        "the_certificate_that_vouches_is_read_again",
+    ),
+    (
+        "proxy-client-key-file",
+        ROUTING,
+        "the_certificate_that_vouches_is_read_again",
+    ),
+    ("request-timeout", SERVING, "a_request_ends_with_its_timeout"),
+    (
+        "requestheader-allowed-names",
+        FLAGS,
+        "given_authorities_are_the_only_ones",
+    ),
+    (
+        "requestheader-client-ca-file",
+        FLAGS,
+        "given_authorities_are_the_only_ones",
+    ),
+    (
+        "requestheader-extra-headers-prefix",
+        USERS,
+        "headers_of_front_proxies",
+    ),
+    ("requestheader-group-headers", USERS, "headers_of_front_proxies"),
+    ("requestheader-uid-headers", USERS, "headers_of_front_proxies"),
+    (
+        "requestheader-username-headers",
+        FLAGS,
+        "given_authorities_are_the_only_ones",
+    ),
+    (
+        "runtime-config",
+        "test/integration/src/custom_migration.rs",
+        "objects_move_to_the_new_storage_version",
+    ),
+    ("scrub-interval", HERE, "keys_and_values_of_the_store"),
+    ("secure-port", MAIN, "faults_at_start_are_one_line_and_a_code"),
+    (
+        "service-account-issuer",
+        FLAGS,
+        "the_first_issuer_issues_and_all_are_accepted",
+    ),
+    (
+        "service-account-key-file",
+        ACCESS,
+        "keys_of_tokens_are_read_again",
+    ),
+    (
+        "service-account-signing-key-file",
+        ACCESS,
+        "keys_of_tokens_are_read_again",
+    ),
+    ("service-cluster-ip-range", HERE, "networks_and_services"),
+    ("service-node-port-range", HERE, "networks_and_services"),
+    ("shutdown-delay-duration", MAIN, "a_second_signal_ends_it_at_once"),
+    (
+        "shutdown-send-retry-after",
+        SERVING,
+        "a_server_that_stops_says_when_to_come_again",
+    ),
+    ("storage-backend", HERE, "keys_and_values_of_the_store"),
+    ("storage-media-type", HERE, "keys_and_values_of_the_store"),
+    (
+        "strict-transport-security-directives",
+        FLAGS,
+        "transport_security_is_announced",
+    ),
+    (
+        "tls-cert-file",
+        ACCESS,
+        "certificates_and_authorities_are_read_again",
+    ),
+    (
+        "tls-private-key-file",
+        ACCESS,
+        "certificates_and_authorities_are_read_again",
+    ),
+    ("token-auth-file", ACCESS, "escalation_is_refused"),
+    ("v", HERE, "logs_and_warnings"),
+    ("version", HERE, "help_and_version"),
+    ("watch-cache", HERE, "logs_and_warnings"),
+    ("watch-cache-history-mib", HERE, "networks_and_services"),
+    ("watch-cache-sizes", HERE, "logs_and_warnings"),
+];
+
+/// The functions of a file by name, each with its text to the line that closes it.
+fn functions(source: &str) -> BTreeMap<&str, &str> {
+    let starts = source.match_indices("fn ").filter_map(|(at, _)| {
+        let text = &source[at + 3..];
+        let name = &text[..text.find(['(', '<'])?];
+        Some((name, &text[..text.find("\n}\n").unwrap_or(text.len())]))
+    });
+    starts.collect()
+}
+
+/// Whether a function, or one of the file that it calls, contains a text.
+fn mentions<'s>(
+    functions: &BTreeMap<&'s str, &'s str>,
+    name: &'s str,
+    text: &dyn Fn(&str) -> bool,
+    seen: &mut BTreeSet<&'s str>,
+) -> bool {
+    let Some(body) = functions.get(name).filter(|_| seen.insert(name)) else {
+        return false;
+    };
+    let calls = |callee: &str| body.contains(&format!("{callee}("));
+    text(body) || (functions.keys()).any(|callee| calls(callee) && mentions(functions, callee, text, seen))
+}
+
+#[test]
+fn every_flag_shows_its_effect() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Options::command();
+    command.build();
+    let flags: Vec<&str> = command
+        .get_arguments()
+        .filter_map(|flag| flag.get_long())
+        .collect();
+    for flag in &flags {
+        let row = SHOWN.iter().find(|(name, ..)| name == flag);
+        let Some((_, file, test)) = row else {
+            panic!("--{flag}: write a test of its effect in a running server and name it in SHOWN");
+        };
+        let source = std::fs::read_to_string(root.join(file)).expect("a source file");
+        let functions = functions(&source);
+        assert!(functions.contains_key(test), "--{flag}: no `{test}` in {file}");
+        let (long, field) = (
+            format!("\"--{flag}"),
+            format!("options.{}", flag.replace('-', "_")),
+        );
+        let names = |body: &str| body.contains(&long) || body.contains(&field);
+        let found = mentions(&functions, test, &names, &mut BTreeSet::new());
+        assert!(found, "--{flag} does not occur in `{test}` of {file}");
+    }
+    for (name, ..) in SHOWN {
+        assert!(flags.contains(name), "--{name} is no flag");
+    }
+}
