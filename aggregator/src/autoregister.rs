@@ -35,7 +35,7 @@ pub(crate) struct AutoRegister {
     quiet: Mutex<Quiet>,
 }
 
-/// APIServices about which nothing was to be done: at which revision, and what was wanted of them.
+/// APIServices without a difference: the compared revision, and the wanted spec.
 type Quiet = HashMap<String, (u64, Option<LocalVersion>)>;
 
 /// An APIService that is there.
@@ -248,7 +248,7 @@ impl<'a> Plan<'a> {
         let name = live.name.to_string();
         let desired = self.missing.remove(&name);
         let state = (live.revision, desired.cloned());
-        // One that was fine is not read again until it, or what is wanted of it, changes.
+        // One without a difference is not read again until it, or its wanted spec, changes.
         if self.quiet.0.get(live.name) == Some(&state) {
             self.quiet.1.insert(name, state);
             return;
@@ -279,7 +279,7 @@ impl<'a> Plan<'a> {
         step.or_else(confirm)
     }
 
-    /// The steps, with those for what is missing.
+    /// The steps, with those for missing APIServices.
     fn finish(mut self) -> Vec<(String, Step)> {
         for (name, version) in self.missing {
             let how = if version.custom { "true" } else { "onstart" };

@@ -1,4 +1,4 @@
-//! Watches over remote servers: whether they can be reached, as the Available condition, and what they serve.
+//! Watches over remote servers: whether they can be reached, as the Available condition, and their documents.
 //!
 //! One task per backend. It looks when the APIService, its Service or its endpoints change, when requests begin to fail, and
 //! now and then. Mirrors upstream's `remote_available_controller.go`, with its reasons and messages.

@@ -28,7 +28,7 @@ pub(crate) struct Published {
     /// Absent until the APIServices have been read: until then the remote groups are unknown.
     pub(crate) routes: Synced<Routes>,
     proxy_key: ProxyKey,
-    /// Of what has no APIService yet.
+    /// Of group versions without an APIService yet.
     priorities: Priorities,
     pub(crate) changes: tokio::sync::watch::Sender<u64>,
 }
@@ -138,7 +138,7 @@ impl OpenApiSource for Published {
 
 impl DiscoverySource for Published {
     fn groups(&self) -> Arc<Vec<Arc<GroupDiscovery>>> {
-        // Before they have been read there is only what is served here.
+        // Before they have been read there are only local group versions.
         let routes = self.routes.get().unwrap_or_default();
         let mut groups: BTreeMap<Arc<str>, Vec<Arc<VersionDiscovery>>> = BTreeMap::new();
         for source in &self.local {

@@ -109,7 +109,7 @@ impl Routes {
         self.iter().filter_map(|(_, _, route)| route.remote.as_ref())
     }
 
-    /// The priorities of a group version: its APIService's, else what it is registered with.
+    /// The priorities of a group version: its APIService's, else those of its registration.
     pub(crate) fn priority(&self, group: &str, version: &str, builtin: Priorities) -> (i32, i32) {
         match self.get(group, version) {
             Some(route) => (route.group_priority, route.version_priority),

@@ -48,7 +48,7 @@ pub struct Deps {
     pub next: Arc<dyn Delegate>,
     /// Their discovery documents.
     pub local: Vec<Arc<dyn DiscoverySource>>,
-    /// The priorities of what they publish.
+    /// The priorities of the published group versions.
     pub priorities: Priorities,
     /// Their OpenAPI documents.
     pub openapi: Vec<Arc<dyn OpenApiSource>>,
@@ -140,7 +140,7 @@ impl Aggregator {
         self.published.clone()
     }
 
-    /// Reads the APIServices, registers what is served here, and follows both from then on.
+    /// Reads the APIServices, registers the local group versions, and follows both from then on.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -189,7 +189,7 @@ impl Aggregator {
         }
     }
 
-    /// Keeps the APIServices of what is served here, as either changes.
+    /// Maintains the APIServices of local group versions, as either changes.
     async fn register(self: Arc<Self>) {
         let Some(store) = self.resource.store() else {
             return;

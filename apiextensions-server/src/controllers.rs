@@ -74,7 +74,7 @@ async fn follow(
                     return Err(error);
                 }
                 events.clear();
-                // The index finds by itself what has changed.
+                // The index finds the changes itself.
                 server.index();
             }
             () = server.wake.notified() => {
@@ -142,7 +142,7 @@ impl ApiExtensions {
         self.look_again(waiting.map(|d| d.name.clone()));
     }
 
-    /// Writes down what has been decided about a CRD.
+    /// Writes the decisions about a CRD to its status.
     async fn reconcile(&self, definition: &Arc<Definition>) -> Result<(), ApiError> {
         let reconciled = &definition.serving.reconciled;
         // With its names it depends on no other CRD.
@@ -171,7 +171,7 @@ impl ApiExtensions {
     }
 
     /// Stores a CRD as it was read, with this server's status. `None` when another writer was faster.
-    /// `old_status` is what was read.
+    /// `old_status` is the one that was read.
     async fn write_status(
         &self,
         read: &Arc<Entry>,

@@ -218,7 +218,7 @@ fn default_warning(spec: &Spec<'_>, version: &str, kind: &str) -> String {
 }
 
 impl Definition {
-    /// From a stored CRD. `claims` are the names of the other CRDs in its group; `old` is what was known of it before.
+    /// From a stored CRD. `claims` are the names of the other CRDs in its group; `old` is its previous definition.
     pub(crate) fn new(entry: &Arc<Entry>, claims: &dyn Claims, old: Option<&Definition>) -> Definition {
         let crd = entry.value_without(&HEAVY);
         let spec = Spec::of(&crd);

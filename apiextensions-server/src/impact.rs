@@ -186,7 +186,7 @@ pub(crate) async fn judge(
     }))
 }
 
-/// Paths of what is there now and was not before. As deep as the objects are, which the decoder bounds.
+/// Paths of added fields. As deep as the objects are, which the decoder bounds.
 fn differences(before: &Value, after: &Value, path: &str, out: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(old), Value::Object(new)) => {

@@ -119,7 +119,7 @@ impl Group {
 }
 
 impl Index {
-    /// A CRD by what it defines.
+    /// A CRD by group and plural.
     pub(crate) fn find(&self, group: &str, plural: &str) -> Option<&Arc<Definition>> {
         self.groups.get(group)?.crds.get(plural)
     }
@@ -201,7 +201,7 @@ impl Index {
         Changed { old, new: Some(new) }
     }
 
-    /// A group to be changed: without what was derived from it.
+    /// A group to be changed: without its derived documents.
     fn group(&self, name: &str) -> Group {
         let mut group = self.groups.get(name).map(|g| Group::clone(g)).unwrap_or_default();
         group.discovery = OnceLock::new();

@@ -1,6 +1,6 @@
 //! `x-kubernetes-validations`: from rules as written to compiled programs, typed by the schema they stand in.
 //!
-//! [`judge`] is for CRD admission: whether rules compile and what they may cost. [`RuleTree`] is for objects: every rule of a
+//! [`judge`] is for CRD admission: whether rules compile, and their estimated cost. [`RuleTree`] is for objects: every rule of a
 //! schema, compiled once with it. Mirrors `pkg/apiserver/schema/cel/{compilation,validation}.go`.
 
 mod decl;

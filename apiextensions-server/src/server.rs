@@ -37,7 +37,7 @@ use crate::resource;
 /// Groups as discovery publishes them.
 type Groups = Arc<Vec<Arc<GroupDiscovery>>>;
 
-/// Serves CustomResourceDefinitions and what they define.
+/// Serves CustomResourceDefinitions and the resources that they define.
 pub struct ApiExtensions {
     pub(crate) deps: Deps,
     pub(crate) crds: Arc<ServedResource>,

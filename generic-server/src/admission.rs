@@ -113,7 +113,7 @@ pub trait AdmissionPlugin: Send + Sync + std::fmt::Debug {
     /// and waits in its phase.
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool;
 
-    /// Whether it has read what it decides on. Readiness waits for it.
+    /// Whether it has read its configuration. Readiness waits for it.
     fn is_synced(&self) -> bool {
         true
     }
@@ -146,13 +146,13 @@ impl AdmissionChain {
         }
     }
 
-    /// The plugins that have not read what they decide on.
+    /// The plugins that have not read their configuration.
     pub fn unsynced(&self) -> Vec<&'static str> {
         let unsynced = self.plugins.iter().filter(|plugin| !plugin.is_synced());
         unsynced.map(|plugin| plugin.name()).collect()
     }
 
-    /// Waits until all plugins have read what they decide on, no longer than `patience`.
+    /// Waits until all plugins have read their configuration, no longer than `patience`.
     pub async fn wait_until_synced(&self, patience: Duration) {
         futures_util::future::join_all(
             self.plugins

@@ -15,7 +15,7 @@ pub mod x509;
 pub enum Verdict {
     /// The request carries nothing for this authenticator.
     NotRequested,
-    /// It carries a credential that does not hold: 401, unless another authenticator accepts the request. The text is for the log.
+    /// It carries an invalid credential: 401, unless another authenticator accepts the request. The text is for the log.
     Failed(String),
     /// It is this user.
     User(User),
@@ -40,7 +40,7 @@ pub trait TokenAuthenticator: Send + Sync + std::fmt::Debug {
 pub enum TokenVerdict {
     /// Not of this authenticator's kind.
     NotMine,
-    /// Of its kind, but it does not hold; for the log and TokenReview's `status.error`.
+    /// Of its kind, but invalid; for the log and TokenReview's `status.error`.
     Failed(String),
     /// It is this user, for these audiences.
     User(User, Vec<String>),

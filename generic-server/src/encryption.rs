@@ -2,7 +2,7 @@
 //! changes. Mirrors upstream's `server/options/encryptionconfig`; the transformers are [`storage::encryption`].
 //!
 //! A store looks up its transformer for each value, so that a changed file counts for the next read and write. A file that
-//! does not hold is logged and counted, and the one before stays in force.
+//! is invalid is logged and counted, and the previous one stays in use.
 
 mod config;
 mod metrics;
@@ -29,7 +29,7 @@ use crate::spawn::Tasks;
 use config::{Key, Provider};
 use metrics::Figures;
 
-/// How long new KMS plugins may take to be well before a changed file is given up for the time being.
+/// How long new KMS plugins may take to be healthy before a changed file is rejected for now.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -62,12 +62,12 @@ impl Encryption {
     /// the server calls [`Encryption::look`] from time to time.
     ///
     /// # Errors
-    /// When the file cannot be read or does not hold.
+    /// When the file cannot be read or is invalid.
     pub async fn load(file: &Path, automatic: bool, tasks: &Tasks) -> Result<Arc<Self>, EncryptionError> {
         let loaded = Loaded::read(file, automatic)?;
         for kms in &loaded.kms {
             if let Err(error) = kms.check().await {
-                tracing::warn!(provider.name = kms.name(), %error, "the KMS plugin is not well yet");
+                tracing::warn!(provider.name = kms.name(), %error, "the KMS plugin is unhealthy yet");
             }
         }
         let encryption = Arc::new(Encryption {
@@ -93,7 +93,7 @@ impl Encryption {
         while resources.iter().any(lacks_key) && tokio::time::Instant::now() < deadline {
             if !logged {
                 tracing::warn!(
-                    "the server's own objects are encrypted with a KMS plugin that is not well, the start waits for it"
+                    "the server's own objects are encrypted with a KMS plugin that is unhealthy, the start waits for it"
                 );
                 logged = true;
             }
@@ -108,7 +108,7 @@ impl Encryption {
     /// Looks at the file once: true when it had changed and counts from now on.
     ///
     /// # Errors
-    /// When it does not hold, or a KMS plugin that it names is not well. The one before goes on.
+    /// When it is invalid, or a KMS plugin that it names is unhealthy. The previous one stays in use.
     pub async fn look(&self) -> Result<bool, EncryptionError> {
         let outcome = self.look_quietly().await;
         match &outcome {
@@ -119,7 +119,7 @@ impl Encryption {
             Ok(false) => {}
             Err(error) => {
                 self.figures.reloaded(false);
-                tracing::error!(%error, "the changed encryption configuration cannot be used, the one before goes on");
+                tracing::error!(%error, "the changed encryption configuration is invalid; the previous one stays in use");
             }
         }
         outcome

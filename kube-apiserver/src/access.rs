@@ -128,7 +128,7 @@ impl Access {
     /// Reads the files that the options name and has `reload` follow them.
     ///
     /// # Errors
-    /// A file that cannot be read or does not hold what it should.
+    /// A file that cannot be read or has invalid content.
     pub fn new(
         options: &AccessOptions,
         pki: &Pki,

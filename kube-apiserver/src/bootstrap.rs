@@ -89,7 +89,7 @@ fn wanted(group: &str, resource: &str, object: Value, existing: Existing) -> Wan
 pub async fn bootstrap(facts: &Facts) -> Result<bool, ApiError> {
     match write_missing(facts).await {
         Err(error) if error.code() == INSUFFICIENT_STORAGE && has_begun(&facts.directory).await? => {
-            tracing::warn!(%error, "the first objects of the cluster cannot be completed yet");
+            tracing::warn!(%error, "the initial objects of the cluster cannot be completed yet");
             Ok(false)
         }
         done => done.map(|()| true),
@@ -103,7 +103,7 @@ pub async fn bootstrap_later(facts: Facts) {
         match bootstrap(&facts).await {
             Ok(true) => return,
             Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "the first objects of the cluster cannot be completed"),
+            Err(error) => tracing::warn!(%error, "the initial objects of the cluster cannot be completed"),
         }
     }
 }
@@ -177,7 +177,7 @@ async fn ensure(
         // It is an error for clients that need this object, and no reason not to start. Its content is unknown, so it is not made
         // again either: after it has been removed, the next start writes it as for a new cluster.
         Err(error) if registered.store.as_system().is_damaged(namespace, name).await? => {
-            tracing::error!(resource.gvr = %wanted.resource, object.namespace = namespace, object.name = name, %error, "an object that a cluster begins with is damaged, and is left as it is");
+            tracing::error!(resource.gvr = %wanted.resource, object.namespace = namespace, object.name = name, %error, "an initial object of the cluster is damaged and is left as it is");
             return Ok(());
         }
         found => found?,

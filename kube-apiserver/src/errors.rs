@@ -20,7 +20,7 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    /// Runs a validation and gives what it found.
+    /// Runs a validation and returns its errors.
     pub(crate) fn collect(check: impl FnOnce(&mut Errors)) -> Vec<FieldError> {
         let mut errors = Errors::default();
         check(&mut errors);

@@ -33,7 +33,7 @@ pub(crate) trait Json {
     fn ensure(&mut self, key: &str) -> &mut Value;
     /// Sets a key of this object.
     fn put(&mut self, key: &str, value: impl Into<Value>);
-    /// Removes a key of this object and gives what was there.
+    /// Removes a key of this object and returns its value.
     fn take_key(&mut self, key: &str) -> Option<Value>;
     /// Sets a key that is absent or null.
     fn fill(&mut self, key: &str, value: impl Into<Value>);

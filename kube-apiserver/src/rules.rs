@@ -34,7 +34,7 @@ pub(crate) struct Rules {
     /// Before the common part of an update's preparation.
     pub(crate) prepare_update: fn(&WriteContext<'_>, &mut Value, &Value),
     pub(crate) validate: fn(&mut Errors, &Value),
-    /// Also given what was there; `validate` is not called for updates.
+    /// Also given the old object; `validate` is not called for updates.
     pub(crate) validate_update: fn(&mut Errors, &Value, &Value),
     /// Before the common part of a status write's preparation.
     pub(crate) prepare_status: fn(&mut Value, &Value),

@@ -109,7 +109,7 @@ impl Subject {
         }
     }
 
-    /// Commits what has to succeed.
+    /// Commits a transaction that has to succeed.
     pub async fn commit(&self, guards: Vec<Guard>, ops: Vec<Op>) -> Revision {
         match self.store.commit(Txn { guards, ops }).await.unwrap() {
             Outcome::Committed(revision) => revision,

@@ -8,7 +8,7 @@
 //! | `RESTORING` | a restore has begun and has not ended |
 //!
 //! New data is made under a name that ends in `.new`, synced, and renamed: at any moment of a crash, the data is absent or
-//! whole, and what it leaves is removed by the next start. `FORMAT` follows the data.
+//! whole, and leftovers are removed by the next start. `FORMAT` follows the data.
 
 mod mark;
 mod note;
@@ -334,7 +334,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Removes a file or a directory with what is in it, if it is there.
+/// Removes a file or a directory with its content, if it exists.
 fn remove(path: &Path) -> Result<(), StorageError> {
     let removed = match path
         .symlink_metadata()
@@ -352,7 +352,7 @@ fn remove(path: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// Makes a file, or a directory with what is in it, durable.
+/// Makes a file, or a directory with its content, durable.
 fn sync_tree(path: &Path) -> std::io::Result<()> {
     if path.is_dir() {
         for entry in std::fs::read_dir(path)? {

@@ -32,13 +32,13 @@ pub use secretbox::Secretbox;
 /// [`Transformer::prepare`] beforehand.
 #[async_trait::async_trait]
 pub trait Transformer: Send + Sync + fmt::Debug {
-    /// From what is stored. `context` is the key that it is stored under.
+    /// From the stored form. `context` is the key that it is stored under.
     ///
     /// # Errors
     /// `KeyNeeded` when `prepare` has to be called first, else why it cannot be read. Never contains secrets.
     fn read(&self, stored: &Bytes, context: &[u8]) -> Result<Plain, TransformError>;
 
-    /// To what is stored under the key `context`.
+    /// To the stored form under the key `context`.
     ///
     /// # Errors
     /// When there is no key to write with.

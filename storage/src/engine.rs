@@ -33,7 +33,7 @@ impl KeyValue {
     /// The value, or why it cannot be read.
     ///
     /// # Errors
-    /// When what is stored fails its checksum or is missing.
+    /// When the stored value fails its checksum or is missing.
     pub fn readable(&self) -> Result<&Bytes, &Damage> {
         match &self.damage {
             None => Ok(&self.value),
@@ -130,7 +130,7 @@ pub enum EventKind {
     Delete,
 }
 
-/// One change, with what was there before.
+/// One change, with the previous value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Put or delete.

@@ -3,7 +3,7 @@
 //! The names and contents of keys are the caller's; keys and values pass through as they are, so a cluster can be shared
 //! with, taken over from and handed back to upstream's API server. Revisions are etcd's own.
 //!
-//! - Guards become comparisons of mod revisions in one transaction; the other branch fetches what was there instead.
+//! - Guards become comparisons of mod revisions in one transaction; the other branch fetches the existing values.
 //! - All watches share one stream ([`watch`]), which resumes without loss or repeats.
 //! - Keys with a time to live share leases ([`lease`]).
 //! - [`Store::fresh`] is one linearizable read for all callers of a moment, and progress requested on the watch stream. Members

@@ -1,4 +1,4 @@
-//! Versions of what is on disk: newer ones are refused, older ones migrated, one step after the other.
+//! Versions of the formats on disk: newer ones are refused, older ones migrated, one step after the other.
 //!
 //! There are two, of the directory's layout (its file `FORMAT`) and of the ordered map within (`m/format`). Each begins at 1, and
 //! the newest that a program knows is one more than it has steps. Before a step begins, it is noted which version it leads to;

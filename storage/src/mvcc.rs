@@ -90,7 +90,7 @@ struct Shared {
     hub: Hub,
     queue: Queue<Request>,
     published: AtomicU64,
-    /// Why no more writes are taken: a batch failed, and what is on disk is not known.
+    /// Why no more writes are taken: a batch failed, and the state on disk is unknown.
     failed: Mutex<Option<String>>,
     damaged: Damaged,
 }
@@ -263,7 +263,7 @@ impl MvccStore {
             .map_err(aborted)?
     }
 
-    /// Refuses what is too large before it gets in anybody's way. Gives the bytes of the transaction's values.
+    /// Refuses a transaction that is too large before it is queued. Gives the bytes of the transaction's values.
     fn check_size(&self, txn: &Txn) -> Result<usize, StorageError> {
         let mut total = 0usize;
         for op in &txn.ops {

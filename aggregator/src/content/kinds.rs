@@ -1,4 +1,4 @@
-//! The kinds of remote servers that are available, read from what they last said of themselves, once per change of it.
+//! The kinds of remote servers that are available, read from their last discovery document, once per change of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

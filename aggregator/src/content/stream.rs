@@ -18,7 +18,7 @@ use crate::backend::Backend;
 use crate::proxy;
 use crate::remote_discovery::{self, Ask};
 
-/// Follows what is at a path.
+/// Follows the collection at a path.
 pub(super) fn follow(backend: Option<Arc<Backend>>, path: String, headers: HeaderMap) -> RemoteLines {
     let Some(backend) = backend else {
         return stream::iter([Err("its server is away".to_string())]).boxed();

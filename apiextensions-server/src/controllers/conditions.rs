@@ -1,4 +1,4 @@
-//! The conditions of a CRD, from what it holds and which names are free.
+//! The conditions of a CRD, from its spec and the names that are free.
 
 use generic_server::write::now;
 use machinery::FieldPath;

@@ -12,7 +12,7 @@ const OVERHEAD: usize = 200;
 /// The uid and the resourceVersion of an object, and the version that it was converted to.
 pub(super) type Key = (String, u64, String);
 
-/// Two generations: when the newer one is full it becomes the older, and what was in that is forgotten.
+/// Two generations: when the newer one is full it becomes the older, and the entries of that are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     newer: HashMap<Key, Bytes>,

@@ -36,7 +36,7 @@ impl WebhookClient {
         }
     }
 
-    /// Asks for objects in another version; answers what it said, or why there is nothing to go by.
+    /// Requests objects in another version; returns the answer, or why there is no usable one.
     pub(crate) async fn ask(&self, objects: &[&Value], version: &str) -> Result<Vec<Value>, String> {
         let uid = uuid::Uuid::new_v4().to_string();
         let (review_version, question) = review::request(&self.versions, &uid, objects, version)?;

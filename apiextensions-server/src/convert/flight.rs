@@ -25,7 +25,7 @@ pub(crate) struct Answers {
 #[derive(Debug, Default)]
 struct State {
     kept: Kept,
-    /// By what is asked about.
+    /// By the objects of the request.
     flights: HashMap<Key, WeakShared<BoxFuture<'static, Answered>>>,
 }
 

@@ -34,7 +34,7 @@ pub(super) fn request(
     Ok((version.clone(), review))
 }
 
-/// The converted objects of an answer, or what is wrong with it.
+/// The converted objects of an answer, or its error.
 pub(super) fn response(version: &str, uid: &str, review: Value) -> Result<Vec<Value>, String> {
     let quote = machinery::go::quote;
     if version == "v1" {

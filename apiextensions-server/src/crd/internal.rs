@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::props::Props;
 
-/// A version of the CRD, with what is not hoisted.
+/// A version of the CRD, with the fields that are not hoisted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Version<'a> {
     pub(crate) name: &'a str,

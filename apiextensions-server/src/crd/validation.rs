@@ -1,7 +1,7 @@
 //! Validation of CustomResourceDefinitions. Mirrors `pkg/apis/apiextensions/validation/validation.go`.
 //!
 //! Called by the strategy with whole objects of `apiextensions.k8s.io/v1`; object metadata has been judged before. Updates do
-//! not tighten what is stored already: [`Options`] says what the old object earns.
+//! not be stricter for stored objects: [`Options`] has the exemptions that the old object earns.
 
 mod conversion;
 mod defaults;
@@ -50,7 +50,7 @@ pub(crate) struct Options<'a> {
     require_atomic_sets: bool,
     require_map_list_keys: bool,
     allow_invalid_ca_bundle: bool,
-    /// This version's schema is as it was, so its rules may cost what they cost.
+    /// This version's schema is as it was, so its rules are exempt from the cost limit.
     suppress_cost: bool,
     old: Option<&'a Spec<'a>>,
 }

@@ -65,7 +65,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// From JSON in which [`Slot::mark`]s stand for what is to be filled in.
+    /// From JSON in which [`Slot::mark`]s stand for the parts to be filled in.
     pub(super) fn of(value: &Value) -> Self {
         Self::parse(&value.to_string(), WRITTEN_MARK)
     }

@@ -55,7 +55,7 @@ pub(crate) struct Outcome {
     pub(crate) warnings: Vec<String>,
 }
 
-/// The nearest value that is in the old object too, with what it was there.
+/// The nearest value that is in the old object too, with its old value.
 type Pair<'v> = (&'v Value, &'v Value);
 
 /// No rule is looked at any more: the budget is spent.
@@ -95,7 +95,8 @@ impl RuleTree {
         run.outcome.errors
     }
 
-    /// Evaluates the rules over an object. `old` is what it was; `ratchet` says that failures of unchanged values are warnings.
+    /// Evaluates the rules over an object. `old` is the previous object; `ratchet` says that failures of unchanged values are
+    /// warnings.
     pub(crate) fn evaluate(
         &self,
         path: &FieldPath<'_>,
@@ -328,7 +329,7 @@ impl RuleTree {
         Ok(())
     }
 
-    /// The error of a rule that does not hold, and whether building its message has spent the budget.
+    /// The error of a failed rule, and whether building its message has spent the budget.
     fn failure(
         &self,
         rule: &Rule,

@@ -45,7 +45,7 @@ impl ScrubCommand {
     }
 }
 
-/// Says whether a server could start with these options: the flags, the files that they name, and what is stored. All faults at
+/// Says whether a server could start with these options: the flags, the files that they name, and the stored objects. All faults at
 /// once.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use storage::StorageError;
 /// Why a control plane did not start. Display says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A flag's value, or a file that a flag names, does not hold.
+    /// A flag's value, or a file that a flag names, is invalid.
     #[error("{0}")]
     Option(String),
     /// The store cannot be opened.
@@ -34,7 +34,7 @@ pub enum StartError {
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] generic_server::serve::TlsError),
     /// The first objects of a cluster cannot be written.
-    #[error("cannot write the objects that a cluster begins with: {0}")]
+    #[error("cannot write the initial objects of the cluster: {0}")]
     Bootstrap(generic_server::ApiError),
     /// The process cannot listen to signals.
     #[error("cannot listen to signals: {0}")]

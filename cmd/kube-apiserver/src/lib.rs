@@ -57,11 +57,11 @@ impl ControlPlane {
         Builder::default()
     }
 
-    /// Opens the store, makes what is missing, listens, and is ready when it returns.
+    /// Opens the store, creates missing keys and objects, listens, and is ready when it returns.
     ///
     /// # Errors
     /// With what to do about it: a data directory that is locked, read-only, full or of a newer version, a port in use, a
-    /// file that does not hold what it should.
+    /// file that has invalid content.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         stages::start(options, OuterLayers::default()).await
     }
@@ -102,7 +102,7 @@ impl ControlPlane {
         &self.directory
     }
 
-    /// The engine below (of what has none of its own).
+    /// The engine below (of resources without one of their own).
     pub fn engine(&self) -> &Arc<dyn Store> {
         &self.running.engines()[0]
     }

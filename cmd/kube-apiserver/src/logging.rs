@@ -41,7 +41,7 @@ pub(crate) fn filter(v: &str) -> Result<EnvFilter, String> {
 /// Installs a subscriber with the filter of `-v` and this format. Only a process does this: a library user has its own.
 ///
 /// # Errors
-/// When `-v` does not hold, or there is a subscriber already.
+/// When `-v` is invalid, or there is a subscriber already.
 pub fn init(v: &str, format: LogFormat) -> Result<(), String> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(v)?)

@@ -123,7 +123,7 @@ async fn attempt(stores: &StorageFactory, prefix: &str, directory: &Path) -> Res
         if shared.write(directory)? {
             tracing::warn!(
                 directory = %directory.display(),
-                "the store says other authorities than this server had; its own are kept beside, in files that end in .replaced"
+                "the store holds other authorities than this server had; its own files are kept with the suffix .replaced"
             );
         }
         return Ok(());
@@ -169,7 +169,7 @@ fn verifies(config: &Config, pki: &Pki) -> Result<String, StartError> {
     known.extend(clients.as_deref());
     Ok(pki::issuer_among(&chain, &known).map_or_else(
         || {
-            tracing::warn!("nothing says which authority --tls-cert-file is of: kube-root-ca.crt holds the certificate itself; name the chain up to its authority there");
+            tracing::warn!("the authority of --tls-cert-file is unknown: kube-root-ca.crt holds the certificate itself; append the chain up to its authority to the file");
             chain.clone()
         },
         str::to_string,

@@ -193,7 +193,7 @@ impl Program {
         }
     }
 
-    /// Evaluates and says what it cost.
+    /// Evaluates and returns the cost.
     pub fn eval_counted<'a>(&self, bindings: &Bindings<'a>) -> (Result<Val<'a>, EvalError>, u64) {
         let vars: Vec<Option<Val<'a>>> = self
             .names

@@ -1,7 +1,7 @@
 //! Server-side apply and the bookkeeping of field ownership for every other write.
 //!
 //! [`update`] records a write that is already merged; [`apply`] merges a configuration into an object and refuses to take
-//! over what others own. Both keep `metadata.managedFields` as upstream does, including its habits: `before-first-apply`,
+//! over fields of other managers. Both keep `metadata.managedFields` as upstream does, including its habits: `before-first-apply`,
 //! `ancient-changes`, resets by an empty list, and the upgrade from kubectl's last-applied annotation. Mirrors
 //! `k8s.io/apimachinery/pkg/util/managedfields` and `sigs.k8s.io/structured-merge-diff`.
 //!
@@ -39,7 +39,7 @@ use crate::schema::SchemaRef;
 use crate::status::{Cause, Details, Reason};
 use crate::{ApiError, GroupVersion, GroupVersionKind, limits, meta};
 
-/// The manager that owns what was there before anybody applied.
+/// The manager that owns the fields from before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// The manager that follows kubectl's annotation.
 const KUBECTL: &str = "kubectl";
@@ -795,7 +795,7 @@ fn refuse(refusal: Refusal) -> ApiError {
     })
 }
 
-/// Keeps kubectl's annotation, where there is one, at what was applied last.
+/// Keeps kubectl's annotation, where there is one, at the last applied configuration.
 fn follow_annotation(object: &mut Value, patch: &Value) {
     let present = meta::annotations(object)
         .and_then(|a| a.get(LAST_APPLIED))

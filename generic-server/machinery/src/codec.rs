@@ -81,7 +81,7 @@ pub fn strict_message(errors: &[StrictError]) -> String {
     out
 }
 
-/// A decoded document and what was odd about it, in the order of the document.
+/// A decoded document and its warnings, in the order of the document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
     /// The document.

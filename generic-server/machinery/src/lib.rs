@@ -1,4 +1,4 @@
-//! The IO-free vocabulary of Kubernetes: names, objects, errors, selectors, schemas and what is done to objects by schema.
+//! The IO-free vocabulary of Kubernetes: names, objects, errors, selectors, schemas and passes over objects by schema.
 //!
 //! Nothing here opens a socket, reads a file or knows which kinds exist. Objects are [`serde_json::Value`]s; a kind's
 //! shape is a [`schema::Schema`], and every pass over objects (strict decoding, pruning, defaulting, validation, patches,

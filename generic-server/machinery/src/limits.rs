@@ -1,4 +1,4 @@
-//! The bounds on what one request, one object and one client may cost, in one place.
+//! The bounds on the cost of one request, one object and one client, in one place.
 //!
 //! Each constant says what it counts, upstream's figure where upstream has one, and what happens to a request that passes it.
 //! Together with one rule they keep the server responsive: a pass over a client's bytes costs at most n log n of their number.

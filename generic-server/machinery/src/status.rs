@@ -326,7 +326,7 @@ impl ApiError {
         Self::new(405, Reason::MethodNotAllowed, message).with_details(Details::default())
     }
 
-    /// 406, listing what is on offer.
+    /// 406, listing the media types on offer.
     pub fn not_acceptable(offers: &[&str]) -> Self {
         let message = format!(
             "only the following media types are accepted: {}",
@@ -335,7 +335,7 @@ impl ApiError {
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 415, listing what is taken.
+    /// 415, listing the accepted media types.
     pub fn unsupported_media_type(offers: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",

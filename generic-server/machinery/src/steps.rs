@@ -27,7 +27,7 @@ pub(crate) fn of<T>(work: impl FnOnce() -> T) -> usize {
 }
 
 /// Checks that a pass over an input of twice the size takes about twice the steps: at most what n log n allows. `work` prepares
-/// an input of a size, and gives what is to be measured.
+/// an input of a size, and returns the code to be measured.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn check_growth<W: FnOnce()>(size: usize, work: impl Fn(usize) -> W) {

@@ -88,7 +88,7 @@ fn from_subprotocol(head: &Parts) -> Result<Option<String>, &'static str> {
 /// Judges a token for a TokenReview: the user with the standard group and the audiences that hold, or `status.error`.
 ///
 /// # Errors
-/// Upstream's text for a token that does not hold.
+/// Upstream's text for an invalid token.
 pub async fn review(
     tokens: &dyn TokenAuthenticator,
     token: &str,

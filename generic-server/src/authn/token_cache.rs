@@ -1,7 +1,7 @@
 //! Remembers for a moment which tokens were good, so that a busy client costs one verification per ten seconds.
 //!
 //! Tokens are kept as keyed hashes only. Failures are not remembered; unknown tokens are, where the caller asks for it. Entries
-//! from before the deletion of an object that tokens depend on does not count any more.
+//! from before the deletion of an object that tokens depend on do not count any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -98,7 +98,10 @@ impl TokenFile {
                 ..User::default()
             };
             if tokens.insert(token.clone(), user).is_some() {
-                tracing::warn!(path, "a token is twice in the token file: the last one counts");
+                tracing::warn!(
+                    path,
+                    "a token occurs twice in the token file: the last one is used"
+                );
             }
         }
         Ok(TokenFile { tokens, audiences })

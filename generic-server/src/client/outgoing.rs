@@ -106,7 +106,7 @@ fn not_permitted(host: &str) -> Fault {
     ))
 }
 
-/// Resolves names to what is permitted of their addresses. Connections go to what it has judged.
+/// Resolves names to their permitted addresses. Connections go to the addresses that it has checked.
 struct Judge(Addresses);
 
 impl Resolve for Judge {

@@ -124,7 +124,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Of what is known now.
+    /// Of the current configuration.
     ///
     /// # Errors
     /// When a bundle cannot be used.
@@ -149,7 +149,7 @@ impl Trust {
         &self.front_proxies
     }
 
-    /// Replaces what is known.
+    /// Replaces the configuration.
     ///
     /// # Errors
     /// When a bundle cannot be used: then the old one stays.

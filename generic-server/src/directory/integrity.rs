@@ -95,7 +95,7 @@ impl Integrity {
                 half_headers = report.half_headers,
                 "the store was read through and is damaged"
             ),
-            Err(error) => tracing::warn!(%error, "the store cannot be read through"),
+            Err(error) => tracing::warn!(%error, "the store cannot be scrubbed"),
         }
         if outcome.is_ok() {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! How the stores are: whether an engine can serve, how many objects each resource has, how large the engines' files are.
 //! And the release of unused caches.
 //!
-//! All of it is looked up in the background, so that health checks and `/metrics` read what is known.
+//! All of it is looked up in the background, so that health checks and `/metrics` read the results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

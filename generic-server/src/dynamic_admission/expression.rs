@@ -210,7 +210,7 @@ impl Expression {
     }
 }
 
-/// Something that evaluates on demand and knows what it cost.
+/// Something that evaluates on demand and records its cost.
 pub(super) trait Metered {
     /// The cost since the last call.
     fn take(&self) -> u64;

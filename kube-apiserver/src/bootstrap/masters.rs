@@ -116,7 +116,7 @@ pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send)
             Err(error) => Err(ApiError::internal(error)),
         };
         if let Err(error) = done {
-            tracing::warn!(%error, "the endpoints of the kubernetes service cannot be kept");
+            tracing::warn!(%error, "cannot maintain the endpoints of the kubernetes service");
         }
     }
     match facts.masters.leave().await {
@@ -127,6 +127,6 @@ pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send)
             }
         }
         Ok(_) => {}
-        Err(error) => tracing::info!(%error, "this server's key will end by itself"),
+        Err(error) => tracing::info!(%error, "the endpoint lease of this server could not be removed; it expires"),
     }
 }

@@ -14,7 +14,7 @@ use crate::unique::Seen;
 
 const ROLES: At<'static> = ("rbac.authorization.k8s.io", "clusterroles");
 
-/// Keeps aggregated roles what they should be.
+/// Maintains the rules of aggregated roles.
 pub(super) async fn run(client: Client) {
     let store = loop {
         match client.resource(ROLES) {

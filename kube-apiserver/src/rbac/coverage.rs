@@ -1,4 +1,4 @@
-//! Whether the rules that a user holds cover the rules that they want to grant, and what is missing.
+//! Whether the rules that a user holds cover the rules that they want to grant, and the missing ones.
 //!
 //! A wanted rule is a product: API groups times resources times names times verbs. The product is never written out. The held rules
 //! are indexed once; values of a wanted rule that the same held rules match form a class, and one look decides for a whole class.

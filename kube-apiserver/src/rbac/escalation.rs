@@ -17,7 +17,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// Whether a user may grant these rules in a namespace; else why not.
 ///
 /// # Errors
-/// Upstream's text, which names what is missing.
+/// Upstream's text, which names the missing permissions.
 pub fn confirm(rbac: &Rbac, user: &User, namespace: &str, rules: &[PolicyRule]) -> Result<(), String> {
     let index = rbac.index();
     let (held, errors) = index.rules_for(user, namespace);
@@ -44,7 +44,7 @@ pub fn confirm(rbac: &Rbac, user: &User, namespace: &str, rules: &[PolicyRule]) 
     Err(text)
 }
 
-/// A write of a `Role` (with a namespace) or `ClusterRole`. `old` is what it replaces.
+/// A write of a `Role` (with a namespace) or `ClusterRole`. `old` is the object that it replaces.
 ///
 /// # Errors
 /// 403 when it would grant more than the user holds.

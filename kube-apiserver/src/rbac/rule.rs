@@ -14,7 +14,7 @@ pub struct PolicyRule {
     pub resources: Vec<String>,
     /// Names; empty for all.
     pub resource_names: Vec<String>,
-    /// Paths, with `*` at the end for what is below.
+    /// Paths, with `*` at the end for all paths below.
     pub non_resource_urls: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl PolicyRule {
         rules.into_iter().flatten().map(PolicyRule::read).collect()
     }
 
-    /// Whether it allows what is asked. Allocates nothing.
+    /// Whether it allows the request. Allocates nothing.
     pub fn allows(&self, a: &Attributes<'_>) -> bool {
         let verb = self.verbs.iter().any(|verb| verb == "*" || verb == a.verb);
         if !verb {

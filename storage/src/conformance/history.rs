@@ -76,7 +76,7 @@ pub async fn compacted_reads_are_refused(s: &Subject) {
     assert!(matches!(error, StorageError::Compacted { .. }), "{error:?}");
     assert_eq!(s.read("a", Some(second)).await.unwrap().value, "2");
     assert_eq!(s.read("a", Some(third)).await.unwrap().value, "3");
-    // Compacting less than what is compacted changes nothing.
+    // Compacting to an older revision changes nothing.
     s.store.compact(first).await.unwrap();
     assert_eq!(s.read("a", Some(second)).await.unwrap().value, "2");
     let error = s.store.compact(Revision(third.0 + 100_000)).await.unwrap_err();

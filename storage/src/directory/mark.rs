@@ -64,7 +64,7 @@ impl Mark {
 }
 
 impl Directory {
-    /// Compares the store with what is noted of it, and notes that it is open. Fails with `Gone` when it has lost what it had.
+    /// Compares the store with its mark, and marks it as open. Fails with `Gone` when it has lost data.
     pub(crate) fn opened(&self, revision: u64, records: u64, allow_empty: bool) -> Result<(), StorageError> {
         let path = self.join(NAME);
         let noted = std::fs::read_to_string(&path).ok();
@@ -72,7 +72,7 @@ impl Directory {
         match before {
             Some(before) if !allow_empty => before.check(revision, records)?,
             None if noted.is_some() => {
-                tracing::warn!(path = %path.display(), "the note of the store's revision is damaged");
+                tracing::warn!(path = %path.display(), "the REVISION file of the store is damaged");
             }
             _ => {}
         }

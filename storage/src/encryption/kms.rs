@@ -87,7 +87,7 @@ impl Kms {
     /// How the plugin was when it was last asked.
     ///
     /// # Errors
-    /// Why it is not well.
+    /// Why it is unhealthy.
     pub fn health(&self) -> Result<(), String> {
         self.health.lock().clone()
     }
@@ -237,10 +237,10 @@ impl Kms {
             let was_well = kms.health().is_ok();
             match kms.check().await {
                 Ok(()) if !was_well => {
-                    tracing::info!(provider.name = kms.name, "the KMS plugin is well again")
+                    tracing::info!(provider.name = kms.name, "the KMS plugin is healthy again")
                 }
                 Err(error) if was_well => {
-                    tracing::warn!(provider.name = kms.name, %error, "the KMS plugin is not well")
+                    tracing::warn!(provider.name = kms.name, %error, "the KMS plugin is unhealthy")
                 }
                 _ => {}
             }

@@ -10,7 +10,7 @@ use super::{Plain, TransformError, Transformer};
 /// The common prefix of encrypted values of all providers.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
-/// Values as they are. Refuses to read what was encrypted.
+/// Values as they are. Refuses to read encrypted values.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Identity;
 
@@ -66,7 +66,7 @@ pub struct PrefixedTransformers {
 }
 
 impl PrefixedTransformers {
-    /// In order. `unmatched` is what is said of values that none of the prefixes fits.
+    /// In order. `unmatched` is the error for values that match no prefix.
     pub fn new(unmatched: &'static str, all: Vec<Prefixed>) -> Self {
         PrefixedTransformers { all, unmatched }
     }

@@ -1,7 +1,7 @@
 //! All watches of a store on one gRPC stream.
 //!
 //! One task owns the stream and the watches on it. When the stream breaks it opens another, on the next member if need be,
-//! and asks for each watch from the revision after the last one delivered: nothing is lost, and what comes twice is dropped.
+//! and asks for each watch from the revision after the last one delivered: nothing is lost, and duplicates are dropped.
 //! One progress request on the one stream brings every sink up to date.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -304,7 +304,7 @@ impl Pins {
     }
 }
 
-/// Holds back the removal of what was current at a revision.
+/// Prevents the removal of records that were current at a revision.
 #[derive(Debug)]
 pub(crate) struct Pin {
     pins: Arc<Pins>,

@@ -80,7 +80,7 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
     /// Sets some of the disk aside, while there is room, for the deletions that are to make room once there is none.
     fn keep_reserve(&self) {}
 
-    /// Gives up what was set aside. False when there is nothing.
+    /// Releases the reserved space. False when there is nothing.
     fn release_reserve(&self) -> bool {
         false
     }

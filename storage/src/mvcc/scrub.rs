@@ -34,7 +34,7 @@ impl Scrub {
         }
     }
 
-    /// Looks at some more records. Gives what it read in bytes, `None` when there are no more.
+    /// Looks at some more records. Returns the bytes that it read, `None` when there are no more.
     pub(super) fn step(
         &mut self,
         reader: &dyn Reader,
@@ -113,7 +113,7 @@ pub fn scrub(options: &OpenOptions) -> Result<ScrubReport, StorageError> {
 }
 
 /// The same, and shows every sound change to `visit`, in the order of revisions: its key, and its value where it is not a deletion.
-/// The last of a key says what is there now.
+/// The last record of a key is its current state.
 ///
 /// # Errors
 /// As [`scrub`].

@@ -1,4 +1,4 @@
-//! Tests of the embedded engines: the conformance suite and what is theirs alone.
+//! Tests of the embedded engines: the conformance suite and tests of their own.
 
 mod atomic;
 mod backup;

@@ -427,7 +427,7 @@ impl Writer {
         if full && !self.book.garbage.is_empty() {
             if self.warned_cut.is_none_or(|at| at.elapsed() >= WARN_CUT_EVERY) {
                 self.warned_cut = Some(Instant::now());
-                tracing::warn!("the disk is full, the store's history is given up to make room");
+                tracing::warn!("the disk is full: the store's history is dropped to free space");
             }
             return Some(self.shared.index.read().revision);
         }

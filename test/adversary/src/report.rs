@@ -1,4 +1,4 @@
-//! Plays attacks, and what is said about them: a line of JSON each, and tables of such lines.
+//! Plays attacks, and reports them: a line of JSON each, and tables of such lines.
 
 use std::fmt::Write as _;
 use std::path::Path;

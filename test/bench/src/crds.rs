@@ -1,4 +1,4 @@
-//! The phase `crds`: many large CustomResourceDefinitions, and what they cost.
+//! The phase `crds`: the cost of many large CustomResourceDefinitions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -132,7 +132,7 @@ pub(crate) enum Phase {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Creates large CustomResourceDefinitions until the last is served, and measures what they cost.
+    /// Creates large CustomResourceDefinitions until the last is served, and measures their cost.
     Crds(CrdLoad),
     /// Deletes an owner of many ConfigMaps and measures until they are gone.
     Gc {

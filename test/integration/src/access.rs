@@ -340,7 +340,7 @@ async fn own_keys_and_authorities_are_rotated_while_serving() {
     })
     .await;
 
-    // A file that does not hold what it should changes nothing.
+    // A file that has invalid content changes nothing.
     std::fs::write(file("sa.key"), "nonsense").expect("a file");
     assert!(plane.reload().await.is_empty());
     new_account(&client, "later").await;

@@ -117,7 +117,7 @@ async fn values_are_hidden_and_keys_rotate() {
     let map = raw(&plane, "/registry/configmaps/default/m").await;
     assert!(holds(&map, plain[0]), "only what is named is encrypted");
 
-    // A file that does not hold: the one before goes on, and is counted.
+    // An invalid file: the previous one stays in use, and the failure is counted.
     write(dir, "[secrets]", &["aescbc: {keys: []}"]);
     assert_eq!(plane.reload().await, [""; 0]);
     client.get(ONE).await.expect(200);

@@ -16,7 +16,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// The program; says loudly what is not tested when there is none.
+    /// The program; prints which tests are skipped when there is none.
     pub fn program() -> Option<PathBuf> {
         named_tool("UPSTREAM_KUBE_APISERVER")
     }

@@ -41,7 +41,7 @@ where
     }
 }
 
-/// Where a program is; says loudly what is not tested when it is nowhere.
+/// Where a program is; prints which test is skipped when it is not installed.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -53,7 +53,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The program that an environment variable names; says loudly what is not tested when there is none.
+/// The program that an environment variable names; prints which test is skipped when there is none.
 pub fn named_tool(variable: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from);
     let found = found.filter(|file| file.is_file());

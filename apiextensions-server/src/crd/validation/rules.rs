@@ -113,7 +113,7 @@ pub(super) struct RuleSite<'a> {
     pub(super) path: &'a FieldPath<'a>,
     /// The path above which `oldSelf` has no counterpart.
     pub(super) uncorrelatable: Option<&'a str>,
-    /// The schema is as it was: its rules may cost what they cost.
+    /// The schema is unchanged: its rules are exempt from the cost limit.
     pub(super) suppress_cost: bool,
 }
 

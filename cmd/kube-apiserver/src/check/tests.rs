@@ -31,7 +31,7 @@ async fn store(dir: &Path, values: &[(&str, &[u8])]) {
     store.shutdown().await;
 }
 
-/// Changes one byte of what is stored and holds this text.
+/// Changes one byte of a stored record that contains this text.
 fn damage(dir: &Path, text: &str) {
     let file = dir.join("redb/store.redb");
     let mut bytes = std::fs::read(&file).expect("the store's file");

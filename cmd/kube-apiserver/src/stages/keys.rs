@@ -86,7 +86,7 @@ pub(super) fn write_kubeconfig(config: &Config, pki: &Pki, url: &str) -> Result<
     }
     match std::fs::remove_file(&file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            tracing::warn!(file = %file.display(), %error, "a kubeconfig that does not work any more cannot be removed");
+            tracing::warn!(file = %file.display(), %error, "an obsolete kubeconfig cannot be removed");
         }
         _ => {}
     }

@@ -45,7 +45,7 @@ impl OwnPki {
         self.shared.is_some()
     }
 
-    /// Opens them, makes what is missing and renews what nears its end.
+    /// Opens them, creates missing ones and renews those that are about to expire.
     ///
     /// # Errors
     /// When files or the store cannot be read or written, or hold something else.

@@ -14,7 +14,7 @@ pub(super) enum Stage {
     Rbac,
     /// Webhooks and policies have been read.
     Admission,
-    /// APIServices have been read, and those of what is served here written.
+    /// APIServices have been read, and those of local group versions written.
     Aggregation,
 }
 

@@ -116,7 +116,7 @@ fn builtin(stores: &Stores, access: &Access) -> kube_apiserver::Deps {
     }
 }
 
-/// `groupPriorityMinimum` and `versionPriority` of what is built in.
+/// `groupPriorityMinimum` and `versionPriority` of the built-in groups.
 fn priorities(group: &str, version: &str) -> Option<(i32, i32)> {
     apiextensions_server::priority(group).or_else(|| kube_apiserver::priority(group, version))
 }

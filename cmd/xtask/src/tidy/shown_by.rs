@@ -1,4 +1,4 @@
-//! `docs/compatibility.md` names the tests that show what it claims: each of them has to be in the tree.
+//! `docs/compatibility.md` names the tests of its claims: each of them has to be in the tree.
 //!
 //! A name is what stands in backticks in the column `shown by`, and anywhere in a table what has a `::`: a path (or the end of
 //! one) of the repository, or a test with the module that it is in, `integration: etcd::replicas_give_a_node_port_once`.

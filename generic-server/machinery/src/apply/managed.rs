@@ -224,7 +224,7 @@ struct Bucket {
     first: Option<usize>,
     /// Where the bucket is.
     place: Option<usize>,
-    /// The updates that are in it besides what was there.
+    /// The updates that are in it besides earlier ones.
     taken: Vec<usize>,
     /// The update whose time the bucket has.
     time: Option<usize>,

@@ -40,7 +40,7 @@ pub(super) struct MapTy<'a> {
     whole: bool,
     /// Where declared fields are looked up, and whether unknown ones are kept below.
     schema: Option<(SchemaRef<'a>, bool)>,
-    /// The type of what is not declared; `None` refuses it.
+    /// The type of undeclared fields; `None` refuses it.
     element: Element<'a>,
 }
 
@@ -200,7 +200,7 @@ impl<'a> MapTy<'a> {
         }
     }
 
-    /// The type of what is not declared. `None` when that is refused.
+    /// The type of undeclared fields. `None` when that is refused.
     pub(super) fn element(&self) -> Option<Ty<'a>> {
         match self.element {
             Element::Refused => None,

@@ -141,7 +141,7 @@ impl<'s> Findings<'s> {
         }
     }
 
-    /// Notes the first value that does not fit; `found` is Go's word for what it is.
+    /// Notes the first value that does not fit; `found` is Go's word for its type.
     pub(crate) fn mismatch(&mut self, schema: SchemaRef<'s>, mismatch: Mismatch) {
         if self.type_error.is_some() {
             return;

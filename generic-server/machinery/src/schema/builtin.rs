@@ -82,7 +82,7 @@ struct Loader {
     shared: HashMap<(&'static str, &'static str, &'static str), NodeId>,
     names: HashMap<&'static str, Arc<str>>,
     kinds: Vec<(Kind, NodeId)>,
-    /// Copies and what they are copies of; they get their fields last.
+    /// Copies and their originals; they get their fields last.
     copies: Vec<(NodeId, NodeId)>,
 }
 

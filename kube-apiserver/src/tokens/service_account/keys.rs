@@ -328,7 +328,7 @@ impl PublicKeys {
         if candidates.is_empty() {
             return Err("invalid signature, no keys found");
         }
-        // The algorithm is the key's; a header that says otherwise (or `none`) does not hold.
+        // The algorithm is the key's; a token with another one in its header (or `none`) is invalid.
         Ok(candidates.iter().any(|(_, key)| {
             key.algorithm.name() == algorithm
                 && UnparsedPublicKey::new(key.algorithm.verifier(), &key.raw)

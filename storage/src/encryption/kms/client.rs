@@ -107,7 +107,7 @@ pub(super) fn text(status: &Status) -> String {
     )
 }
 
-/// Whether a failure is about the plugin rather than about what it was asked.
+/// Whether a failure is about the plugin rather than about the request.
 pub(super) fn is_away(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }

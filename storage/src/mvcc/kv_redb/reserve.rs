@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A deletion rewrites a path of the tree, some dozens of KiB; many of them share the pages that the earlier ones gave free.
 const BYTES: u64 = 4 << 20;
 
-/// Something that can be given up to make room.
+/// Reserved space that can be released.
 pub(crate) trait Reserve: Send + Sync {
     /// Sets it aside, if it is not yet.
     fn keep(&self);
@@ -35,7 +35,7 @@ impl Reserve for ReserveFile {
         if let Err(error) = made {
             // Not every file system can. Where there is none, deletions may have to wait for room. A later call tries again.
             let _ = std::fs::remove_file(&self.0);
-            tracing::debug!(%error, "no room is set aside for deletions");
+            tracing::debug!(%error, "no space is reserved for deletions");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Many overwrites of few keys: the space of what is compacted comes back.
+//! Many overwrites of few keys: compacted space is reused.
 //!
 //! `STORAGE_GROWTH_OVERWRITES` sets how many; a few thousand otherwise.
 

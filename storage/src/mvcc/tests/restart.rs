@@ -178,7 +178,7 @@ async fn history_in_memory_has_a_lower_bound() {
     s.finish().await;
 }
 
-/// Three days in a moment: the times of what was written are moved into the past while the store is closed.
+/// Three days in a moment: the times of the writes are moved into the past while the store is closed.
 async fn keeps_days(engine: EngineKind) {
     const DAY_MS: u64 = 24 * 60 * 60 * 1000;
     let dir = tempfile::tempdir().unwrap();

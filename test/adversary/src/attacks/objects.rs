@@ -1,4 +1,4 @@
-//! Objects with very long lists: each rule about them has to be n log n, and what is said about them short.
+//! Objects with very long lists: each rule about them has to be n log n, and error texts about them short.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A well-behaved backend, over HTTP/2 or HTTP/1.1, that says what it saw. It can die, and the way to it can go dead.
+//! A well-behaved backend, over HTTP/2 or HTTP/1.1, that records its requests. It can die, and the way to it can go dead.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

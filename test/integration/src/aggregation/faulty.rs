@@ -20,7 +20,7 @@ pub(super) enum Step {
     Forever(&'static [u8]),
     /// Says nothing more until the other side gives up.
     Stall,
-    /// Sends back what comes.
+    /// Echoes its input.
     Echo,
 }
 
