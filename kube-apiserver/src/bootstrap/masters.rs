@@ -127,6 +127,8 @@ pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send)
             }
         }
         Ok(_) => {}
-        Err(error) => tracing::info!(%error, "the endpoint lease of this server could not be removed; it expires"),
+        Err(error) => {
+            tracing::info!(%error, "the endpoint lease of this server could not be removed; it expires")
+        }
     }
 }

@@ -47,7 +47,10 @@ pub(super) fn close_kv(kv: Box<dyn Kv>, healthy: bool) -> bool {
             false
         }
         Err(_) => {
-            tracing::error!(engine = name, "the store does not close in time; the shutdown goes on without it");
+            tracing::error!(
+                engine = name,
+                "the store does not close in time; the shutdown goes on without it"
+            );
             false
         }
     }
