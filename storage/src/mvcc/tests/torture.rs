@@ -8,13 +8,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::model::Random;
 use super::{options, reopen};
 use crate::conformance::Subject;
-use crate::{EngineKind, RangeRequest, StorageError, Store, Txn};
+use crate::{Damage, EngineKind, RangeRequest, ScrubReport, StorageError, Store, Txn};
 
 const DIR: &str = "STORAGE_TORTURE_DIR";
 const ENGINE: &str = "STORAGE_TORTURE_ENGINE";
@@ -222,8 +223,22 @@ async fn look(store: &dyn Store, expected: &BTreeMap<String, Bytes>) -> Result<(
     Ok((bad, wrong))
 }
 
+/// The damage that a store knows of and a scrub before its start does not name.
+fn unnamed(store: &dyn Store, scrubbed: &Result<ScrubReport, StorageError>) -> Vec<Arc<Damage>> {
+    let mut known = store.damaged();
+    match scrubbed {
+        Ok(report) => known.retain(|damage| {
+            let same = |named: &Arc<Damage>| (named.revision, named.place) == (damage.revision, damage.place);
+            !report.damaged.iter().any(same)
+        }),
+        Err(_) => known.clear(),
+    }
+    known
+}
+
 async fn one(engine: EngineKind, dir: &Path) -> String {
     let mut expected = expected();
+    let scrubbed = crate::scrub(&options(engine, dir));
     let mut uncertain = Vec::new();
     let mut worst = 0;
     for round in 0..2 {
@@ -240,6 +255,10 @@ async fn one(engine: EngineKind, dir: &Path) -> String {
                 // A write that met the damage may have happened.
                 wrong.retain(|what| !uncertain.contains(what));
                 // An unreadable header is reported, and counts as one object.
+                let unnamed = unnamed(&*s.store, &scrubbed);
+                if round == 0 && !unnamed.is_empty() {
+                    return format!("WRONG {unnamed:?} is not named by a scrub");
+                }
                 let lost = s
                     .store
                     .damaged()
