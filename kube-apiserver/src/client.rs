@@ -10,7 +10,7 @@ use generic_server::registry::Entry;
 use generic_server::registry::cache::Unreadable;
 use generic_server::registry::strategy::Strategy;
 use generic_server::resource::Subresource;
-use generic_server::write::{self, DeleteOptions, Deleted, UpdateRules, WriteCall};
+use generic_server::write::{self, DeleteOptions, Deleted, Stored, UpdateRules, WriteCall};
 use generic_server::{ApiError, Authorized};
 use machinery::time::Timestamp;
 use machinery::{GroupResource, Reason};
@@ -99,19 +99,25 @@ impl Client {
     }
 
     /// Creates an object; gives false when there is one of that name.
-    pub(crate) async fn create(
+    pub(crate) async fn create(&self, at: At<'_>, namespace: &str, object: Value) -> Result<bool, ApiError> {
+        Ok(self.create_entry(at, namespace, object).await?.is_some())
+    }
+
+    /// Creates an object and gives it as it is stored; `None` when there is one of that name.
+    pub(crate) async fn create_entry(
         &self,
         at: At<'_>,
         namespace: &str,
         mut object: Value,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<Option<Arc<Entry>>, ApiError> {
         let registered = self.resource(at)?;
         let resource = &registered.resource;
         resource.strategy.default(&mut object);
         let call = WriteCall::internal(resource, &self.authorized, &self.none, namespace);
         match write::create(&call, object).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.reason() == Reason::AlreadyExists => Ok(false),
+            Ok(Stored::Entry(entry)) => Ok(Some(entry)),
+            Ok(Stored::Value(_)) => Err(ApiError::internal("an object that was created is not stored")),
+            Err(error) if error.reason() == Reason::AlreadyExists => Ok(None),
             Err(error) => Err(error),
         }
     }

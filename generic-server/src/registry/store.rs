@@ -312,7 +312,19 @@ impl ObjectStore {
 
     /// Stores a new object, which has a name and no resourceVersion. `Lost` when the name is taken.
     pub(super) async fn insert(&self, object: &Value, ttl: Option<Duration>) -> Result<Written, ApiError> {
-        self.put(object, None, ttl, "create").await
+        self.put(object, None, ttl, Vec::new(), "create").await
+    }
+
+    /// As [`ObjectStore::insert`], or as [`ObjectStore::replace`] where there is a `previous`, as long as other keys of this engine
+    /// are as `guards` say; 500 `ServerTimeout` when one is not.
+    pub(super) async fn put_guarded(
+        &self,
+        previous: Option<&Arc<Entry>>,
+        object: &Value,
+        guards: Vec<Guard>,
+    ) -> Result<Written, ApiError> {
+        let verb = previous.map_or("create", |_| "update");
+        self.put(object, previous, None, guards, verb).await
     }
 
     /// Replaces an object as it was at `previous`. `Lost` when it has changed since or is gone. Storing what is there
@@ -323,7 +335,7 @@ impl ObjectStore {
         object: &Value,
         ttl: Option<Duration>,
     ) -> Result<Written, ApiError> {
-        self.put(object, Some(previous), ttl, "update").await
+        self.put(object, Some(previous), ttl, Vec::new(), "update").await
     }
 
     async fn put(
@@ -331,6 +343,7 @@ impl ObjectStore {
         object: &Value,
         previous: Option<&Arc<Entry>>,
         ttl: Option<Duration>,
+        guards: Vec<Guard>,
         verb: &str,
     ) -> Result<Written, ApiError> {
         let cache = self.cache().await?;
@@ -348,11 +361,12 @@ impl ObjectStore {
         let key = prepared.key().to_string();
         let value = prepared.stored().clone();
         let pending = cache.expect(prepared);
+        let own = Guard {
+            key: key.clone(),
+            mod_revision: guard,
+        };
         let txn = Txn {
-            guards: vec![Guard {
-                key: key.clone(),
-                mod_revision: guard,
-            }],
+            guards: std::iter::once(own).chain(guards).collect(),
             ops: vec![Op::Put {
                 key: key.clone(),
                 value,
@@ -361,6 +375,9 @@ impl ObjectStore {
         };
         match self.engine.commit(txn).await {
             Ok(Outcome::Committed(revision)) => Ok(Written::Stored(pending.finish(revision))),
+            Ok(Outcome::Conflict { guard, .. }) if guard > 0 => {
+                Err(ApiError::server_timeout(&self.config.resource, verb, 1))
+            }
             Ok(Outcome::Conflict { revision, .. }) => {
                 let newest = self.state_at(&key, revision).await;
                 match previous {

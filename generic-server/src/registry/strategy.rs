@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use machinery::{ApiError, FieldError, GroupVersionKind};
 use serde_json::Value;
+use storage::Guard;
 
 use crate::request::Authorized;
 
@@ -234,6 +235,12 @@ pub trait Strategy: Send + Sync + Debug {
 
 /// Undoes or completes what a hook began. Dropped without `commit`, it must undo.
 pub trait Finisher: Send + Debug {
+    /// Other keys of the object's engine that have to be as the hook left them in the transaction that stores the object: a write
+    /// that arrives late, when what the hook made has been undone, is then refused.
+    fn guards(&self) -> Vec<Guard> {
+        Vec::new()
+    }
+
     /// The write is stored.
     fn commit(self: Box<Self>);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use machinery::ApiError;
 use serde_json::Value;
-use storage::Store;
+use storage::{Guard, Store};
 
 use super::cache::{Entry, ObjectCache, Snapshot, Unreadable};
 use super::store::{ObjectStore, Written};
@@ -121,6 +121,20 @@ impl<'a> View<'a> {
     /// When the engine does not answer or refuses, or the object cannot be encoded.
     pub async fn insert(self, object: &Value, ttl: Option<Duration>) -> Result<Written, ApiError> {
         self.0.insert(object, ttl).await
+    }
+
+    /// As [`View::insert`], or as [`View::replace`] where there is a `previous`, as long as other keys of this engine are as `guards`
+    /// say.
+    ///
+    /// # Errors
+    /// As for [`View::insert`], and 500 `ServerTimeout` when a guard does not hold.
+    pub(crate) async fn put_guarded(
+        self,
+        previous: Option<&Arc<Entry>>,
+        object: &Value,
+        guards: Vec<Guard>,
+    ) -> Result<Written, ApiError> {
+        self.0.put_guarded(previous, object, guards).await
     }
 
     /// Replaces an object as it was at `previous`. `Lost` when it has changed since or is gone. Storing what is there

@@ -96,7 +96,11 @@ async fn create_named(
     }
     let mut object = without_version(object);
     call.drop_empty_lists(&mut object);
-    match store.insert(&call.into_stored(object).await?, None).await? {
+    let guards = finisher
+        .as_ref()
+        .map_or_else(Vec::new, |finisher| finisher.guards());
+    let stored = call.into_stored(object).await?;
+    match store.put_guarded(None, &stored, guards).await? {
         Written::Stored(entry) => {
             if let Some(finisher) = finisher {
                 finisher.commit();

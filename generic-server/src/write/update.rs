@@ -205,7 +205,10 @@ async fn change(
         (store.remove(entry).await?, Some(object))
     } else {
         let stored = call.into_stored(without_version(object)).await?;
-        (store.replace(entry, &stored, None).await?, None)
+        let guards = finisher
+            .as_ref()
+            .map_or_else(Vec::new, |finisher| finisher.guards());
+        (store.put_guarded(Some(entry), &stored, guards).await?, None)
     };
     match written {
         Written::Stored(stored) => {

@@ -4,6 +4,8 @@
 
 mod address;
 mod families;
+#[cfg(test)]
+mod late;
 mod ledger;
 mod patch;
 mod shared;
@@ -17,6 +19,7 @@ use generic_server::ApiError;
 use generic_server::registry::strategy::{Finisher, WriteContext, WriteHooks};
 use machinery::{FieldError, FieldPath, GroupKind, meta};
 use serde_json::Value;
+use storage::Guard;
 
 use self::address::{Claim, Owner};
 use self::families::{family, init_families};
@@ -61,9 +64,15 @@ struct Hold {
     made: Vec<Thing>,
     /// The addresses and ports that the write gives up.
     given_up: Vec<Thing>,
+    /// The IPAddress objects as they were made.
+    guards: Vec<Guard>,
 }
 
 impl Finisher for Hold {
+    fn guards(&self) -> Vec<Guard> {
+        self.guards.clone()
+    }
+
     fn commit(mut self: Box<Self>) {
         self.made = std::mem::take(&mut self.given_up);
     }
@@ -156,6 +165,7 @@ impl Allocator {
                 held: Some(held),
                 made: Vec::new(),
                 given_up: Vec::new(),
+                guards: Vec::new(),
             };
             if let Some(shared) = self.shared.as_ref().filter(|_| !new_ports.is_empty()) {
                 let taken = match ctx.dry_run {
@@ -178,12 +188,21 @@ impl Allocator {
                 return Ok(Some(Box::new(hold)));
             }
             let taken_before = elsewhere.len();
+            let mut claimed = Vec::new();
             for ip in ips {
                 match address::claim(&self.client, ip, &owner, self.shared.is_some()).await? {
-                    Claim::Made => hold.made.push(Thing::Ip(ip)),
+                    Claim::Made(guard) => {
+                        claimed.push(Thing::Ip(ip));
+                        hold.guards.extend(guard);
+                    }
                     Claim::Kept => {}
                     Claim::Taken => _ = elsewhere.insert(Thing::Ip(ip)),
                 }
+            }
+            hold.made.extend(&claimed);
+            if !claimed.is_empty() {
+                // A service may have been stored since the search whose object was taken for one without a service.
+                elsewhere.extend(self.stored(claimed).await?);
             }
             if elsewhere.len() > taken_before {
                 continue;
@@ -233,6 +252,16 @@ impl Allocator {
             _ => BTreeSet::new(),
         };
         Ok((ips, ports, held, services))
+    }
+
+    /// Those of these that stored services have.
+    async fn stored(&self, mut claimed: Vec<Thing>) -> Result<Vec<Thing>, ApiError> {
+        let mut ledger = self.ledger.lock().await;
+        let services = self.client.resource(("", "services"))?;
+        let snapshot = services.store.as_system().fresh().await?;
+        ledger.follow(&snapshot.objects);
+        claimed.retain(|thing| ledger.is_taken(*thing));
+        Ok(claimed)
     }
 
     fn addresses(

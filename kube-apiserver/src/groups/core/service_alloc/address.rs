@@ -4,12 +4,15 @@
 //! Mirrors `pkg/registry/core/service/ipallocator` (KEP-1880).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use generic_server::ApiError;
+use generic_server::registry::Entry;
 use generic_server::write::{DeleteOptions, Preconditions};
 use machinery::time::Timestamp;
 use machinery::{Reason, meta};
 use serde_json::{Value, json};
+use storage::Guard;
 
 use super::families::family;
 use super::ledger::{Pending, Thing, things};
@@ -24,10 +27,11 @@ const ATTEMPTS: usize = 8;
 const GRACE_SECONDS: i64 = 60;
 
 /// How a claim ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Claim {
-    /// The object was created for this write.
-    Made,
+    /// The object was created for this write. The service may be stored for as long as it is there unchanged; `None` where the two
+    /// are kept by different engines.
+    Made(Option<Guard>),
     /// The stored service of this name has the address already.
     Kept,
     /// It belongs to another parent.
@@ -68,6 +72,9 @@ impl Owner {
 /// Claims an address for a service. `shared`: other servers write to the same store, so that an object without its service may
 /// belong to a write of theirs.
 ///
+/// An object that is taken over is deleted first. From then on the write that created it is refused, however late it arrives, since it
+/// is guarded by the object; whether it was stored just before is looked at again.
+///
 /// # Errors
 /// Those of the store.
 pub(super) async fn claim(
@@ -77,8 +84,8 @@ pub(super) async fn claim(
     shared: bool,
 ) -> Result<Claim, ApiError> {
     for _ in 0..ATTEMPTS {
-        if client.create(ADDRESSES, "", object(ip, owner)).await? {
-            return Ok(Claim::Made);
+        if let Some(made) = client.create_entry(ADDRESSES, "", object(ip, owner)).await? {
+            return Ok(Claim::Made(guard(client, &made)?));
         }
         let Some(found) = client.find(ADDRESSES, "", &ip.to_string()).await? else {
             continue;
@@ -87,16 +94,33 @@ pub(super) async fn claim(
             return Ok(Claim::Taken);
         };
         let own = parent == *owner;
+        let held = || if own { Claim::Kept } else { Claim::Taken };
         match parent.holds(client, ip).await? {
-            true if own => return Ok(Claim::Kept),
-            true => return Ok(Claim::Taken),
+            true => return Ok(held()),
             // A server that creates the same service loses nothing: one of the two is stored, and it has this address.
             false if own || !shared || is_old(&found) => {}
             false => return Ok(Claim::Taken),
         }
         delete(client, ip, &found).await?;
+        if parent.holds(client, ip).await? {
+            client.create(ADDRESSES, "", object(ip, &parent)).await?;
+            return Ok(held());
+        }
     }
     Ok(Claim::Taken)
+}
+
+/// The condition that an object is there as it was created.
+fn guard(client: &Client, made: &Entry) -> Result<Option<Guard>, ApiError> {
+    let (services, addresses) = (client.resource(SERVICES)?, client.resource(ADDRESSES)?);
+    let together = Arc::ptr_eq(
+        services.store.as_system().engine(),
+        addresses.store.as_system().engine(),
+    );
+    Ok(together.then(|| Guard {
+        key: made.key.to_string(),
+        mod_revision: made.revision,
+    }))
 }
 
 /// Whether no write that created it can be under way any more.
@@ -123,7 +147,12 @@ async fn try_release(client: &Client, ip: IpAddr, owner: &Owner, pending: &Pendi
     if pending.lock().contains_key(&Thing::Ip(ip)) || owner.holds(client, ip).await? {
         return Ok(());
     }
-    delete(client, ip, &found).await
+    delete(client, ip, &found).await?;
+    // A write of unknown outcome may have been stored just before; from now on it is refused.
+    if owner.holds(client, ip).await? {
+        client.create(ADDRESSES, "", object(ip, owner)).await?;
+    }
+    Ok(())
 }
 
 /// Deletes this very object; one that is gone or was recreated is fine.

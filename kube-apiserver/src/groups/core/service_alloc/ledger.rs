@@ -34,6 +34,11 @@ impl Ledger {
         ports(self.taken.keys())
     }
 
+    /// Whether a stored service has this.
+    pub(super) fn is_taken(&self, thing: Thing) -> bool {
+        self.taken.contains_key(&thing)
+    }
+
     /// Brings the ledger to a newer snapshot; costs what changed.
     pub(super) fn follow(&mut self, objects: &imbl::OrdMap<Arc<str>, Arc<Entry>>) {
         let old = std::mem::replace(&mut self.objects, objects.clone());
@@ -138,9 +143,7 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     fn free(&self, thing: Thing) -> bool {
-        !self.elsewhere.contains(&thing)
-            && !self.ledger.taken.contains_key(&thing)
-            && !self.busy.contains_key(&thing)
+        !self.elsewhere.contains(&thing) && !self.ledger.is_taken(thing) && !self.busy.contains_key(&thing)
     }
 
     /// Takes a thing if it is free.
