@@ -81,7 +81,8 @@ impl<'v> Index<'v> {
     }
 
     fn insert(&mut self, new: Toleration<'v>) {
-        let Some(scope) = new.scope().filter(|_| self.all.insert(new)) else {
+        let is_new = self.all.insert(new);
+        let Some(scope) = new.scope().filter(|_| is_new) else {
             return;
         };
         let length = |one: &Toleration<'_>| duration(one.effect, one.seconds);

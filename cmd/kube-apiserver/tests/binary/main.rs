@@ -1,5 +1,6 @@
 //! The real binary, as a process: its greeting and exit codes, what it keeps over `kill -9`, and an unmodified kubectl.
 
+mod admission_config;
 mod backup;
 mod effects;
 mod flags;

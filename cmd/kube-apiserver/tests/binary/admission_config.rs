@@ -1,0 +1,238 @@
+//! The configuration of admission plugins by a file.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use control_plane::ControlPlane;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use test_support::{Client, plane_with};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// A control plane with these plugins on, besides the default ones, and a file with their configurations.
+async fn plane(enable: &[&str], configs: &[(&str, Value)]) -> (ControlPlane, Client, TempDir) {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("admission.yaml");
+    let mut text =
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n".to_string();
+    for (name, config) in configs {
+        // The first of them in a file beside.
+        let entry = match text.ends_with("plugins:\n") {
+            true => {
+                let beside = folder.path().join("beside.json");
+                std::fs::write(beside, config.to_string()).expect("it is written");
+                "path: beside.json".to_string()
+            }
+            false => format!("configuration: {config}"),
+        };
+        writeln!(text, "- name: {name}\n  {entry}").expect("it is written");
+    }
+    std::fs::write(&file, text).expect("it is written");
+    let (plane, client) = plane_with(|builder| {
+        builder.with(|options| {
+            options.enable_admission_plugins = enable.iter().map(|name| name.to_string()).collect();
+            options.disable_admission_plugins = vec!["ServiceAccount".into()];
+            options.admission_control_config_file = Some(PathBuf::from(&file));
+        })
+    })
+    .await;
+    (plane, client, folder)
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
+
+async fn namespace(client: &Client, name: &str, metadata: Value) -> String {
+    let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+    object["metadata"]["name"] = name.into();
+    client.post("/api/v1/namespaces", &object).await.expect(201);
+    format!("/api/v1/namespaces/{name}/pods")
+}
+
+#[tokio::test]
+async fn pod_security_has_defaults_and_exemptions() {
+    let config = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+        "defaults": {"enforce": "baseline"}, "exemptions": {"namespaces": ["exempt"], "runtimeClasses": ["sandboxed"]}});
+    let (plane, client, _folder) = plane(&[], &[("PodSecurity", config)]).await;
+    let host = pod("a", json!({"hostNetwork": true}));
+    let refused = client.post(PODS, &host).await.expect(403);
+    let message = refused["message"].as_str().expect("a message");
+    assert!(
+        message.contains("violates PodSecurity \"baseline:latest\": host namespaces"),
+        "{message}"
+    );
+    client.post(PODS, &pod("b", json!({}))).await.expect(201);
+
+    // A class that is exempt.
+    let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "sandboxed"}, "handler": "h"});
+    client
+        .post("/apis/node.k8s.io/v1/runtimeclasses", &class)
+        .await
+        .expect(201);
+    let sandboxed = pod("c", json!({"hostNetwork": true, "runtimeClassName": "sandboxed"}));
+    client.post(PODS, &sandboxed).await.expect(201);
+
+    // A namespace that is exempt, whose labels are warned of.
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    let exempt =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "exempt", "labels": labels}});
+    let created = client.post("/api/v1/namespaces", &exempt).await;
+    assert_eq!(created.status, 201);
+    assert_eq!(
+        created.headers["warning"],
+        "299 - \"namespace \\\"exempt\\\" is exempt from Pod Security, and the policy (enforce=restricted:latest) \
+         will be ignored\""
+    );
+    client
+        .post("/api/v1/namespaces/exempt/pods", &host)
+        .await
+        .expect(201);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn events_are_limited() {
+    let limit = |kind: &str, burst: i32| json!({"type": kind, "qps": 1, "burst": burst});
+    // A burst that is not reached, and another whose bucket does not fill up again while the test runs.
+    let config = json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration",
+        "limits": [limit("Server", 1_000_000), limit("Namespace", 1)]});
+    let (plane, client, _folder) = plane(&["EventRateLimit"], &[("EventRateLimit", config)]).await;
+    namespace(&client, "other", json!({})).await;
+    let event = |namespace: &str, name: &str| {
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {"kind": "Pod", "name": "a", "namespace": namespace}})
+    };
+    let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/events");
+    // What is not stored is not counted.
+    for _ in 0..3 {
+        let dry = format!("{}?dryRun=All", path("default"));
+        client.post(&dry, &event("default", "a")).await.expect(201);
+    }
+    let mut refused = None;
+    for index in 0..1_000 {
+        let answer = client
+            .post(&path("default"), &event("default", &format!("e{index}")))
+            .await;
+        if answer.status != 201 {
+            refused = Some(answer.expect(429));
+            break;
+        }
+    }
+    let refused = refused.expect("the bucket is empty at last");
+    assert_eq!(
+        (refused["reason"].as_str(), refused["message"].as_str()),
+        (
+            Some("TooManyRequests"),
+            Some("Too many requests: limit reached on type Namespace for key default")
+        )
+    );
+    client
+        .post(&path("other"), &event("other", "a"))
+        .await
+        .expect(201);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn tolerations_and_node_selectors_of_namespaces() {
+    let tolerations = json!({"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration",
+        "default": [{"key": "a", "operator": "Exists"}],
+        "whitelist": [{"key": "a", "operator": "Exists"}, {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+            {"key": "node.kubernetes.io/unreachable", "operator": "Exists"}]});
+    let selectors = json!({"podNodeSelectorPluginConfig": {"clusterDefaultNodeSelector": "disk=ssd", "narrow": "zone=a"}});
+    let (plane, client, _folder) = plane(
+        &["PodNodeSelector", "PodTolerationRestriction"],
+        &[
+            ("PodTolerationRestriction", tolerations),
+            ("PodNodeSelector", selectors),
+        ],
+    )
+    .await;
+    let keys = |pod: &Value| -> Vec<String> {
+        let all = pod["spec"]["tolerations"].as_array().expect("tolerations");
+        all.iter()
+            .map(|one| one["key"].as_str().expect("a key").to_string())
+            .collect()
+    };
+    let created = client.post(PODS, &pod("a", json!({}))).await.expect(201);
+    assert_eq!(created["spec"]["nodeSelector"], json!({"disk": "ssd"}));
+    assert_eq!(
+        keys(&created),
+        [
+            "node.kubernetes.io/not-ready",
+            "node.kubernetes.io/unreachable",
+            "a"
+        ]
+    );
+    let other = pod("b", json!({"tolerations": [{"key": "b", "operator": "Exists"}]}));
+    let refused = client.post(PODS, &other).await.expect(500);
+    assert_eq!(
+        refused["message"],
+        "pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster whitelist"
+    );
+
+    // Annotations of the namespace come before the configuration.
+    let annotations = json!({"scheduler.alpha.kubernetes.io/defaultTolerations": "",
+        "scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[{\"operator\": \"Exists\", \"key\": \"b\"}]",
+        "scheduler.alpha.kubernetes.io/node-selector": ""});
+    let own = namespace(&client, "own", json!({"annotations": annotations})).await;
+    let refused = client.post(&own, &pod("a", json!({}))).await.expect(500);
+    assert_eq!(
+        refused["message"],
+        "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist"
+    );
+    let annotations =
+        json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[{\"operator\": \"Exists\"}]"});
+    let open = namespace(&client, "open", json!({"annotations": annotations})).await;
+    let sized = json!({"tolerations": [{"key": "b", "operator": "Exists"}],
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]});
+    let created = client.post(&open, &pod("a", sized)).await.expect(201);
+    assert!(
+        keys(&created).contains(&"node.kubernetes.io/memory-pressure".to_string()),
+        "{created}"
+    );
+
+    // Other labels than those of the namespace's list.
+    let narrow = namespace(&client, "narrow", json!({})).await;
+    let refused = client.post(&narrow, &pod("a", json!({}))).await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "pods \"a\" is forbidden: pod node label selector labels conflict with its namespace whitelist"
+    );
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn pods_are_resized_within_their_node() {
+    let (plane, client, _folder) = plane(&[], &[]).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": "2", "memory": "1Gi"}}});
+    client.post("/api/v1/nodes", &node).await.expect(201);
+    let sized = |cpu: &str| json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}]);
+    let running = pod("a", json!({"nodeName": "n", "containers": sized("1")}));
+    client.post(PODS, &running).await.expect(201);
+    let resize = async |cpu: &str| {
+        client
+            .patch(
+                &format!("{PODS}/a/resize"),
+                "merge-patch+json",
+                &json!({"spec": {"containers": sized(cpu)}}),
+            )
+            .await
+    };
+    resize("2").await.expect(200);
+    let refused = resize("3").await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "pods \"a\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000"
+    );
+    assert_eq!(refused["details"]["causes"], json!([{"reason": "NodeCapacity"}]));
+    plane.stop().await;
+}
