@@ -145,3 +145,132 @@ impl TokenAuthenticator for TokenCache {
         verdict
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Answers by what a token begins with, and counts the questions.
+    #[derive(Debug, Default)]
+    struct Inner(AtomicUsize);
+
+    #[async_trait::async_trait]
+    impl TokenAuthenticator for Inner {
+        async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match token.split_once('-') {
+                Some(("good", name)) => {
+                    let name = name.to_string();
+                    TokenVerdict::User(
+                        User {
+                            name,
+                            ..User::default()
+                        },
+                        audiences.to_vec(),
+                    )
+                }
+                Some(("bad", why)) => TokenVerdict::Failed(why.to_string()),
+                _ => TokenVerdict::NotMine,
+            }
+        }
+    }
+
+    /// Asks twice: the same is said, after so many questions to what is behind the cache.
+    #[track_caller]
+    fn check(cache: &TokenCache, inner: &Inner, token: &str, expected: &str, questions: usize) {
+        let before = inner.0.load(Ordering::Relaxed);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..2 {
+            let audiences = ["a".to_string()];
+            let verdict = match runtime.block_on(cache.authenticate_token(token, &audiences)) {
+                TokenVerdict::User(user, audiences) => format!("{} for {}", user.name, audiences.join(",")),
+                TokenVerdict::Failed(why) => format!("failed: {why}"),
+                TokenVerdict::NotMine => "nobody".into(),
+            };
+            assert_eq!(verdict, expected, "{token}");
+        }
+        assert_eq!(inner.0.load(Ordering::Relaxed) - before, questions, "{token}");
+    }
+
+    #[test]
+    fn what_is_remembered() {
+        let inner = Arc::new(Inner::default());
+        let local = TokenCache::new(inner.clone(), Box::new(|| 0)).unwrap();
+        check(&local, &inner, "good-u", "u for a", 1);
+        check(&local, &inner, "good-u", "u for a", 0);
+        check(&local, &inner, "good-", " for a", 1);
+        check(&local, &inner, "bad-old", "failed: old", 2);
+        check(&local, &inner, "", "nobody", 2);
+
+        let remote = TokenCache::of_remote(inner.clone(), LIFETIME).unwrap();
+        check(&remote, &inner, "good-u", "u for a", 1);
+        check(&remote, &inner, "bad-old", "failed: old", 2);
+        check(&remote, &inner, "", "nobody", 1);
+        let off = TokenCache::of_remote(inner.clone(), Duration::ZERO).unwrap();
+        check(&off, &inner, "good-u", "u for a", 2);
+        check(&off, &inner, "", "nobody", 2);
+    }
+
+    #[test]
+    fn what_is_forgotten() {
+        let (inner, gone) = (Arc::new(Inner::default()), Arc::new(AtomicU64::new(0)));
+        let count = gone.clone();
+        let cache = TokenCache::new(inner.clone(), Box::new(move || count.load(Ordering::Relaxed))).unwrap();
+        check(&cache, &inner, "good-u", "u for a", 1);
+        gone.fetch_add(1, Ordering::Relaxed);
+        check(&cache, &inner, "good-u", "u for a", 1);
+        cache.clear();
+        check(&cache, &inner, "good-u", "u for a", 1);
+        cache
+            .known
+            .lock()
+            .values_mut()
+            .for_each(|hit| hit.until = Instant::now());
+        check(&cache, &inner, "good-u", "u for a", 1);
+    }
+
+    #[test]
+    fn tokens_are_told_apart_by_audiences_too() {
+        let cache = TokenCache::new(Arc::new(Inner::default()), Box::new(|| 0)).unwrap();
+        let texts = |list: &[&str]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
+        let keys = [
+            cache.key("t", &texts(&[])),
+            cache.key("t", &texts(&["a"])),
+            cache.key("t", &texts(&["a", "b"])),
+            cache.key("t", &texts(&["ab"])),
+            cache.key("ta", &texts(&[])),
+        ];
+        for (index, key) in keys.iter().enumerate() {
+            assert!(!keys[..index].contains(key), "{index}");
+        }
+        assert_eq!(cache.key("t", &texts(&["a"])), keys[1]);
+    }
+
+    #[test]
+    fn the_number_of_tokens_is_bounded() {
+        #[track_caller]
+        fn check_kept(entries: usize, over: bool, expected: usize) {
+            let inner = Arc::new(Inner::default());
+            let cache = TokenCache::new(inner.clone(), Box::new(|| 0)).unwrap();
+            let now = Instant::now();
+            let until = if over { now } else { now + LIFETIME };
+            for index in 0..entries {
+                let key = cache.key(&index.to_string(), &[]);
+                let entry = Remembered {
+                    until,
+                    gone: 0,
+                    user: None,
+                };
+                cache.known.lock().insert(key, entry);
+            }
+            check(&cache, &inner, "good-u", "u for a", 1);
+            assert_eq!(cache.known.lock().len(), expected, "{entries} {over}");
+        }
+        check_kept(MOST - 1, false, MOST);
+        check_kept(MOST, false, 1);
+        check_kept(MOST - 1, true, MOST);
+        check_kept(MOST, true, 1);
+    }
+}

@@ -105,30 +105,144 @@ impl TokenAuthenticator for TokenWebhook {
                 return TokenVerdict::Failed(error.to_string());
             }
         };
-        let named = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
-        if (named("apiVersion"), named("kind")) != (self.version.api_version(), "TokenReview") {
-            return TokenVerdict::Failed(format!(
-                "the webhook answered {:?} {:?} rather than a TokenReview of {}",
-                named("apiVersion"),
-                named("kind"),
-                self.version.api_version()
-            ));
+        verdict(self.version, &self.audiences, wanted, &answer)
+    }
+}
+
+/// The verdict of a TokenReview's status, on a token asked about for these audiences.
+fn verdict(version: ReviewVersion, own: &[String], wanted: &[String], answer: &Value) -> TokenVerdict {
+    let named = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+    if (named("apiVersion"), named("kind")) != (version.api_version(), "TokenReview") {
+        return TokenVerdict::Failed(format!(
+            "the webhook answered {:?} {:?} rather than a TokenReview of {}",
+            named("apiVersion"),
+            named("kind"),
+            version.api_version()
+        ));
+    }
+    let status = answer.get("status").unwrap_or(&Value::Null);
+    let given = strings(status.get("audiences"));
+    let good_for = match given.is_empty() {
+        true => server_audiences(own, wanted),
+        false => server_audiences(&given, wanted),
+    };
+    let (true, Some(good_for)) = (
+        status.get("authenticated").and_then(Value::as_bool) == Some(true),
+        good_for,
+    ) else {
+        return match status.get("error").and_then(Value::as_str) {
+            Some(why) if !why.is_empty() => TokenVerdict::Failed(why.to_owned()),
+            _ => TokenVerdict::NotMine,
+        };
+    };
+    TokenVerdict::User(user_of(status.get("user").unwrap_or(&Value::Null)), good_for)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::User;
+
+    fn texts(list: &[&str]) -> Vec<String> {
+        list.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn answers_are_judged() {
+        /// Of a server with the audiences `a` and `b`, which is asked for one of `wanted`.
+        #[track_caller]
+        fn check(wanted: &[&str], answer: &Value, expected: Result<Option<(&str, &[&str])>, &str>) {
+            let verdict = verdict(ReviewVersion::V1, &texts(&["a", "b"]), &texts(wanted), answer);
+            match (verdict, expected) {
+                (TokenVerdict::User(user, given), Ok(Some((name, audiences)))) => {
+                    assert_eq!((user.name.as_str(), given), (name, texts(audiences)), "{answer}");
+                }
+                (TokenVerdict::NotMine, Ok(None)) => {}
+                (TokenVerdict::Failed(why), Err(expected)) => assert_eq!(why, expected, "{answer}"),
+                (verdict, expected) => panic!("{answer}: {verdict:?} rather than {expected:?}"),
+            }
         }
-        let status = answer.get("status").unwrap_or(&Value::Null);
-        let given = strings(status.get("audiences"));
-        let good_for = match given.is_empty() {
-            true => server_audiences(&self.audiences, wanted),
-            false => server_audiences(&given, wanted),
+        let review = |status: Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status});
+        let good = |audiences: Value| {
+            review(json!({"authenticated": true, "user": {"username": "u"}, "audiences": audiences}))
         };
-        let (true, Some(good_for)) = (
-            status.get("authenticated").and_then(Value::as_bool) == Some(true),
-            good_for,
-        ) else {
-            return match status.get("error").and_then(Value::as_str) {
-                Some(why) if !why.is_empty() => TokenVerdict::Failed(why.to_owned()),
-                _ => TokenVerdict::NotMine,
-            };
+        check(&["a"], &good(Value::Null), Ok(Some(("u", &["a"]))));
+        check(&[], &good(Value::Null), Ok(Some(("u", &["a", "b"]))));
+        check(&["a", "b"], &good(json!(["b", "c"])), Ok(Some(("u", &["b"]))));
+        check(&["a"], &good(json!(["c"])), Ok(None));
+        check(&["c"], &good(Value::Null), Ok(None));
+        // What is no list of texts names no audience.
+        check(&["a"], &good(json!("c")), Ok(Some(("u", &["a"]))));
+        check(&["a"], &good(json!([1, {}])), Ok(Some(("u", &["a"]))));
+
+        check(&["a"], &review(Value::Null), Ok(None));
+        check(
+            &["a"],
+            &review(json!({"authenticated": false, "user": {"username": "u"}})),
+            Ok(None),
+        );
+        check(&["a"], &review(json!({"authenticated": "true"})), Ok(None));
+        check(
+            &["a"],
+            &review(json!({"authenticated": false, "error": ""})),
+            Ok(None),
+        );
+        check(
+            &["a"],
+            &review(json!({"authenticated": false, "error": "expired"})),
+            Err("expired"),
+        );
+        check(
+            &["a"],
+            &review(json!({"authenticated": true})),
+            Ok(Some(("", &["a"]))),
+        );
+
+        let other =
+            r#"the webhook answered "v1" "Status" rather than a TokenReview of authentication.k8s.io/v1"#;
+        check(&["a"], &json!({"apiVersion": "v1", "kind": "Status"}), Err(other));
+        let nothing = r#"the webhook answered "" "" rather than a TokenReview of authentication.k8s.io/v1"#;
+        for answer in [
+            Value::Null,
+            json!([]),
+            json!("x"),
+            json!({"apiVersion": 1, "kind": true}),
+        ] {
+            check(&["a"], &answer, Err(nothing));
+        }
+    }
+
+    #[test]
+    fn users_are_read_whole() {
+        let user = json!({"username": "u", "uid": "1", "groups": ["g", 2], "extra": {"k": ["v"], "n": 1}});
+        let answer = json!({"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview",
+            "status": {"authenticated": true, "user": user}});
+        let TokenVerdict::User(user, _) = verdict(ReviewVersion::V1beta1, &texts(&["a"]), &[], &answer)
+        else {
+            panic!("the user is good");
         };
-        TokenVerdict::User(user_of(status.get("user").unwrap_or(&Value::Null)), good_for)
+        let extra = [("k", texts(&["v"])), ("n", Vec::new())];
+        let expected = User {
+            name: "u".into(),
+            uid: "1".into(),
+            groups: texts(&["g"]),
+            extra: extra.map(|(key, values)| (key.to_string(), values)).into(),
+        };
+        assert_eq!(user, expected);
+    }
+
+    #[test]
+    fn some_failures_pass() {
+        #[track_caller]
+        fn check(error: &ClientError, expected: bool) {
+            assert_eq!(passes(error), expected, "{error}");
+        }
+        let status = |status| ClientError::Status(status, String::new());
+        check(&ClientError::Unreachable("gone".into()), true);
+        check(&status(StatusCode::TOO_MANY_REQUESTS), true);
+        check(&status(StatusCode::INTERNAL_SERVER_ERROR), true);
+        check(&status(StatusCode::UNAUTHORIZED), false);
+        check(&status(StatusCode::SERVICE_UNAVAILABLE), false);
+        check(&ClientError::Credentials("no key".into()), false);
     }
 }
