@@ -6,6 +6,7 @@ mod effects;
 mod flags;
 mod kube_rs;
 mod readiness;
+mod replicas;
 mod serving;
 
 use std::path::Path;
