@@ -1,5 +1,8 @@
 //! Structured logs on standard error.
 
+use std::borrow::Cow;
+use std::io::{self, Write};
+
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
@@ -45,7 +48,7 @@ pub(crate) fn filter(v: &str) -> Result<EnvFilter, String> {
 pub fn init(v: &str, format: LogFormat) -> Result<(), String> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(v)?)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Lines(io::stderr()))
         // It would say so with `eprintln!`, which panics when the stream is closed.
         .log_internal_errors(false);
     let done = match format {
@@ -53,4 +56,62 @@ pub fn init(v: &str, format: LogFormat) -> Result<(), String> {
         LogFormat::Text => builder.with_ansi(false).try_init(),
     };
     done.map_err(|error| format!("cannot start logging: {error}"))
+}
+
+/// Writes each event as one line. Names, paths and errors come from clients and other servers: a line break in them would begin a line that
+/// looks like one of the server's own.
+struct Lines<W>(W);
+
+impl<W: Write> Write for Lines<W> {
+    /// Takes a whole event, its line break included, as the subscriber hands it over.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(&escaped(event))?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// An event whose control characters are escaped, but for tabs and the line break at its end.
+fn escaped(event: &[u8]) -> Cow<'_, [u8]> {
+    let (text, end) = match event.strip_suffix(b"\n") {
+        Some(text) => (text, "\n"),
+        None => (event, ""),
+    };
+    let is_plain = |c: char| !c.is_control() || c == '\t';
+    let text = String::from_utf8_lossy(text);
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(event);
+    }
+    let mut line = String::with_capacity(event.len() + 16);
+    for c in text.chars() {
+        match is_plain(c) {
+            true => line.push(c),
+            false => line.extend(c.escape_default()),
+        }
+    }
+    line.push_str(end);
+    Cow::Owned(line.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line() {
+        #[track_caller]
+        fn check(event: &str, expected: &str) {
+            let mut lines = Lines(Vec::new());
+            lines.write_all(event.as_bytes()).expect("it is written");
+            assert_eq!(String::from_utf8_lossy(&lines.0), expected);
+        }
+        check("", "");
+        check("WARN a: b\tc \u{e9}\n", "WARN a: b\tc \u{e9}\n");
+        check("WARN a: b\nERROR c\n", "WARN a: b\\nERROR c\n");
+        check("a\r\u{1b}[2Jb\u{85}\n", "a\\r\\u{1b}[2Jb\\u{85}\n");
+        check("no end", "no end");
+    }
 }

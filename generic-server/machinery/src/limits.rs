@@ -132,6 +132,10 @@ pub const WORK_BYTES_PER_CORE: usize = 4 << 20;
 /// and with them the writes that they are about.
 pub const COMPILED_BYTES: usize = 8 << 20;
 
+/// Buckets of one limit of events (the plugin EventRateLimit), unless its configuration says otherwise. Upstream's figure. Past it: the one that
+/// was not used for longest goes, and is full when it comes back.
+pub const EVENT_BUCKETS: usize = 4096;
+
 /// How long a heavy request computes before others have their turn.
 pub const TURN: Duration = Duration::from_millis(20);
 

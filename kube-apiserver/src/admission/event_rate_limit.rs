@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use machinery::status::Reason;
-use machinery::{FieldError, FieldPath, GroupVersionResource, go};
+use machinery::{FieldError, FieldPath, GroupVersionResource, go, limits};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,8 +16,6 @@ use serde_json::Value;
 use super::is;
 use crate::json::Json;
 
-/// Buckets of one limit, unless the configuration says otherwise. Upstream's figure.
-const BUCKETS: usize = 4096;
 const TYPES: [&str; 4] = ["Server", "Namespace", "User", "SourceAndObject"];
 
 /// `Configuration` of `eventratelimit.admission.k8s.io/v1alpha1`.
@@ -145,7 +143,7 @@ impl Limit {
             _ => By::SourceAndObject,
         };
         let most = match usize::try_from(config.cache_size).unwrap_or_default() {
-            0 => BUCKETS,
+            0 => limits::EVENT_BUCKETS,
             size => size,
         };
         Limit {
@@ -234,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    fn limits(value: Value) -> EventLimits {
+    fn limits_of(value: Value) -> EventLimits {
         serde_json::from_value(json!({"limits": value})).expect("limits")
     }
 
@@ -242,7 +240,7 @@ mod tests {
     fn configurations() {
         #[track_caller]
         fn check(value: Value, expected: &[&str]) {
-            assert_eq!(limits(value).faults(), expected);
+            assert_eq!(limits_of(value).faults(), expected);
         }
         check(
             json!([{"type": "Server", "qps": 1, "burst": 1, "cacheSize": -1}]),
@@ -262,7 +260,7 @@ mod tests {
 
     #[test]
     fn buckets_fill_up_again() {
-        let config = limits(json!([{"type": "User", "qps": 2, "burst": 3, "cacheSize": 2}]));
+        let config = limits_of(json!([{"type": "User", "qps": 2, "burst": 3, "cacheSize": 2}]));
         let limit = Limit::new(&config.limits[0]);
         let start = Instant::now();
         let taken = |key, seconds| {
@@ -276,5 +274,18 @@ mod tests {
         assert_eq!((taken(3, 61), taken(1, 61), taken(2, 61)), (3, 0, 3));
         assert_eq!(limit.buckets.lock().by_key.len(), 2);
         assert_eq!(limit.buckets.lock().by_use.len(), 2);
+    }
+
+    #[test]
+    fn buckets_are_bounded() {
+        let config = limits_of(json!([{"type": "User", "qps": 1, "burst": 1}]));
+        let limit = Limit::new(&config.limits[0]);
+        let now = Instant::now();
+        let most = u64::try_from(limits::EVENT_BUCKETS).expect("a small number");
+        assert!((0..most).all(|key| limit.accepts(key, now)));
+        assert!(!limit.accepts(0, now), "as many as there may be");
+        assert!(limit.accepts(most, now));
+        assert!(limit.accepts(1, now), "the second made room and is full again");
+        assert_eq!(limit.buckets.lock().by_key.len(), limits::EVENT_BUCKETS);
     }
 }
