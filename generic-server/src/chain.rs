@@ -292,8 +292,7 @@ impl Chain {
         if user.name == crate::authn::anonymous::ANONYMOUS {
             limit_unauthenticated(&head, connection.as_deref());
         }
-        let (names, prefixes) = &self.config.front_proxy_headers;
-        authentication::strip_credentials(&mut head.headers, names, prefixes);
+        authentication::strip_credentials(&mut head.headers, &self.config.front_proxy_headers);
 
         // 12. Audit: outside every layer that refuses an authenticated user, impersonation included.
         // 13. Impersonation: the impersonated user is admitted and authorized.

@@ -41,6 +41,29 @@ impl Default for RequestHeaderOptions {
     }
 }
 
+/// The headers in which a front proxy names users, beside the standard ones, which are always known.
+#[derive(Debug, Clone, Default)]
+pub struct FrontProxyHeaders {
+    /// Whole names.
+    pub names: Vec<String>,
+    /// Prefixes of names.
+    pub prefixes: Vec<String>,
+}
+
+impl From<RequestHeaderOptions> for FrontProxyHeaders {
+    fn from(options: RequestHeaderOptions) -> Self {
+        let names = [
+            options.username_headers,
+            options.uid_headers,
+            options.group_headers,
+        ];
+        FrontProxyHeaders {
+            names: names.concat(),
+            prefixes: options.extra_prefixes,
+        }
+    }
+}
+
 /// Authenticates users by the headers of a trusted proxy.
 #[derive(Debug)]
 pub struct RequestHeader {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use crate::authn::Authenticator;
+use crate::authn::request_header::FrontProxyHeaders;
 use crate::authz::Authorizer;
 use crate::cpu::Pool;
 use crate::delegate::Delegate;
@@ -47,8 +48,8 @@ pub struct ChainConfig {
     pub hsts: Option<HeaderValue>,
     /// `--shutdown-send-retry-after`.
     pub shutdown_send_retry_after: bool,
-    /// Configured front-proxy headers (`--requestheader-*`): names, then prefixes. The standard ones are always known.
-    pub front_proxy_headers: (Vec<String>, Vec<String>),
+    /// Configured front-proxy headers (`--requestheader-*`).
+    pub front_proxy_headers: FrontProxyHeaders,
 }
 
 impl ChainConfig {
@@ -73,7 +74,7 @@ impl ChainConfig {
             goaway_chance: 0.0,
             hsts: None,
             shutdown_send_retry_after: false,
-            front_proxy_headers: (Vec::new(), Vec::new()),
+            front_proxy_headers: FrontProxyHeaders::default(),
         }
     }
 }

@@ -3,14 +3,10 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::authn::bearer::WEBSOCKET_TOKEN;
-use crate::authn::request_header::has_prefix;
+use crate::authn::request_header::{FrontProxyHeaders, has_prefix};
 
 /// Removes credentials and front-proxy identity headers (the standard ones and the configured ones).
-pub(crate) fn strip_credentials(
-    headers: &mut HeaderMap,
-    front_proxy: &[String],
-    front_proxy_prefixes: &[String],
-) {
+pub(crate) fn strip_credentials(headers: &mut HeaderMap, front_proxy: &FrontProxyHeaders) {
     headers.remove(header::AUTHORIZATION);
     let doomed: Vec<HeaderName> = headers
         .keys()
@@ -19,8 +15,11 @@ pub(crate) fn strip_credentials(
             name.starts_with("x-remote-")
                 && (matches!(name, "x-remote-user" | "x-remote-uid" | "x-remote-group")
                     || name.starts_with("x-remote-extra-"))
-                || front_proxy.iter().any(|known| known.eq_ignore_ascii_case(name))
-                || front_proxy_prefixes.iter().any(|prefix| has_prefix(name, prefix))
+                || front_proxy
+                    .names
+                    .iter()
+                    .any(|known| known.eq_ignore_ascii_case(name))
+                || front_proxy.prefixes.iter().any(|prefix| has_prefix(name, prefix))
         })
         .cloned()
         .collect();

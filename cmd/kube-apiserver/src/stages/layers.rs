@@ -36,13 +36,7 @@ pub(super) fn chain(
     config.hsts = requests.hsts.clone();
     config.cors = std::mem::take(&mut requests.cors);
     config.shutdown_send_retry_after = requests.shutdown_send_retry_after;
-    let headers = stores.config.access.front_proxy.clone();
-    let names = [
-        headers.username_headers,
-        headers.uid_headers,
-        headers.group_headers,
-    ];
-    config.front_proxy_headers = (names.concat(), headers.extra_prefixes);
+    config.front_proxy_headers = stores.config.access.front_proxy.clone().into();
     Ok(chain::build(config))
 }
 
