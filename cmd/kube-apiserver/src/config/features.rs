@@ -1,6 +1,8 @@
-//! Options that turn parts of the server on and off: feature gates, API versions, controllers.
+//! Options that turn parts of the server on and off: feature gates, API versions, controllers, admission plugins.
 
 use std::collections::BTreeSet;
+
+use kube_apiserver::PluginSelection;
 
 use super::Findings;
 
@@ -22,6 +24,20 @@ pub(crate) struct Features {
     pub(crate) lease_candidates: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
     pub(crate) unsafe_deletion: bool,
+}
+
+/// The admission plugins that are on.
+pub(super) fn plugins(found: &mut Findings, enabled: &[String], disabled: &[String]) -> PluginSelection {
+    match PluginSelection::new(enabled, disabled) {
+        Ok((plugins, warnings)) => {
+            found.warnings.extend(warnings);
+            plugins
+        }
+        Err(faults) => {
+            found.faults.extend(faults);
+            PluginSelection::default()
+        }
+    }
 }
 
 /// The last value of a key in a list of `key=bool`; a key alone is true.

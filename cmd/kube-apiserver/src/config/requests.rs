@@ -24,8 +24,39 @@ pub(crate) struct Requests {
     pub(crate) cors: Cors,
 }
 
+/// The options that they are made of.
+pub(super) struct RequestFlags {
+    pub(super) max_inflight: usize,
+    pub(super) max_mutating_inflight: usize,
+    pub(super) timeout: Duration,
+    pub(super) min_timeout_seconds: u64,
+    pub(super) shutdown_delay: Duration,
+    pub(super) shutdown_send_retry_after: bool,
+    pub(super) goaway_chance: f64,
+    pub(super) hsts_directives: Vec<String>,
+    pub(super) cors_allowed_origins: Vec<String>,
+}
+
+impl RequestFlags {
+    pub(super) fn read(self, found: &mut Findings) -> Requests {
+        let requests = Requests {
+            max_inflight: self.max_inflight,
+            max_mutating_inflight: self.max_mutating_inflight,
+            timeout: self.timeout,
+            min_timeout: Duration::from_secs(self.min_timeout_seconds),
+            shutdown_delay: self.shutdown_delay,
+            shutdown_send_retry_after: self.shutdown_send_retry_after,
+            goaway_chance: self.goaway_chance,
+            hsts: hsts(found, &self.hsts_directives),
+            cors: cors(found, &self.cors_allowed_origins),
+        };
+        requests.check(found);
+        requests
+    }
+}
+
 impl Requests {
-    pub(super) fn check(&self, found: &mut Findings) {
+    fn check(&self, found: &mut Findings) {
         if self.timeout.is_zero() {
             found.fault("--request-timeout must be more than zero");
         }
@@ -36,7 +67,7 @@ impl Requests {
 }
 
 /// The value of `Strict-Transport-Security`, of the form that RFC 6797 has.
-pub(super) fn hsts(found: &mut Findings, directives: &[String]) -> Option<HeaderValue> {
+fn hsts(found: &mut Findings, directives: &[String]) -> Option<HeaderValue> {
     for directive in directives {
         if directive.trim().is_empty() {
             found.fault("empty value in strict-transport-security-directives");
@@ -61,6 +92,6 @@ pub(super) fn hsts(found: &mut Findings, directives: &[String]) -> Option<Header
 }
 
 /// The origins that browsers may ask from.
-pub(super) fn cors(found: &mut Findings, origins: &[String]) -> Cors {
+fn cors(found: &mut Findings, origins: &[String]) -> Cors {
     found.take(Cors::new(origins).map_err(|error| format!("--cors-allowed-origins: {error}")))
 }

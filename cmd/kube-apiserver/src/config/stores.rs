@@ -9,7 +9,7 @@ use storage::EngineKind;
 
 use super::Findings;
 use super::trust::KeyFiles;
-use crate::options::Options;
+use crate::options::{Options, StorageBackend, StorageMediaType};
 
 /// Where objects are stored.
 #[derive(Debug)]
@@ -66,6 +66,17 @@ pub(crate) struct EncryptionFile {
 }
 
 impl Storage {
+    /// Whether nothing survives the process.
+    pub(super) fn keeps_nothing(&self) -> bool {
+        matches!(
+            self.engine,
+            Engine::Embedded {
+                kind: EngineKind::Memory,
+                ..
+            }
+        )
+    }
+
     /// Whether the store is read through in the background: one that is in files of this server.
     pub(crate) fn scrubs(&self) -> bool {
         let in_files = matches!(self.engine, Engine::Embedded { kind, .. } if kind != EngineKind::Memory);
@@ -89,8 +100,147 @@ impl Etcd {
     }
 }
 
+/// The options about where and how objects are stored.
+pub(super) struct StorageFlags {
+    pub(super) backend: Option<StorageBackend>,
+    pub(super) media_type: Option<StorageMediaType>,
+    pub(super) prefix: String,
+    pub(super) embedded: EmbeddedFlags,
+    pub(super) etcd: EtcdFlags,
+    pub(super) watch_cache: bool,
+    pub(super) default_watch_cache_size: i64,
+    pub(super) watch_cache_sizes: Vec<String>,
+    pub(super) watch_cache_history_mib: u64,
+    pub(super) scrub_interval: Duration,
+    pub(super) count_metric_poll_period: Duration,
+    pub(super) db_metric_poll_interval: Duration,
+    pub(super) healthcheck_timeout: Duration,
+    pub(super) readycheck_timeout: Duration,
+}
+
+/// Those of embedded engines.
+pub(super) struct EmbeddedFlags {
+    pub(super) history_retention: Duration,
+    pub(super) history_max_changes: u64,
+    pub(super) history_max_mib: u64,
+    pub(super) min_free_disk_mib: u64,
+    pub(super) allow_empty: bool,
+}
+
+/// Those of etcd.
+pub(super) struct EtcdFlags {
+    pub(super) servers: Vec<String>,
+    pub(super) cafile: Option<PathBuf>,
+    pub(super) certfile: Option<PathBuf>,
+    pub(super) keyfile: Option<PathBuf>,
+    pub(super) servers_overrides: Vec<String>,
+    pub(super) compaction_interval: Duration,
+    pub(super) lease_reuse_seconds: u64,
+}
+
+impl StorageFlags {
+    pub(super) fn read(self, found: &mut Findings) -> Storage {
+        watch_caches(
+            found,
+            self.watch_cache,
+            self.default_watch_cache_size,
+            &self.watch_cache_sizes,
+        );
+        let on_etcd = !self.etcd.servers.is_empty();
+        if let Some(backend) = self.backend.filter(|backend| *backend != StorageBackend::Etcd3)
+            && on_etcd
+        {
+            let backend = format!("{backend:?}").to_lowercase();
+            found.fault(format!(
+                "--etcd-servers does not go with --storage-backend={backend}"
+            ));
+        }
+        if self.backend == Some(StorageBackend::Etcd3) && !on_etcd {
+            found.fault("--storage-backend=etcd3 needs --etcd-servers");
+        }
+        if self.healthcheck_timeout.is_zero() || self.readycheck_timeout.is_zero() {
+            found.fault("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be more than zero");
+        }
+        let etcd = self.etcd.read(found);
+        let stored_form = match self.media_type {
+            Some(StorageMediaType::Json) => StoredForm::Json,
+            Some(StorageMediaType::Yaml) => StoredForm::Yaml,
+            Some(StorageMediaType::Protobuf) => StoredForm::Protobuf,
+            // On etcd as upstream has it: others may share it.
+            None if on_etcd => StoredForm::Protobuf,
+            None => StoredForm::Json,
+        };
+        Storage {
+            engine: match on_etcd {
+                true => Engine::Etcd(etcd),
+                false => self.embedded.read(self.backend),
+            },
+            prefix: found.take(prefix(&self.prefix)),
+            stored_form,
+            cache_history_bytes: usize::try_from(self.watch_cache_history_mib.saturating_mul(1 << 20))
+                .unwrap_or(usize::MAX),
+            scrub_every: self.scrub_interval,
+            count_every: self.count_metric_poll_period,
+            measure_every: self.db_metric_poll_interval,
+            healthcheck_timeout: self.healthcheck_timeout,
+            readycheck_timeout: self.readycheck_timeout,
+        }
+    }
+}
+
+impl EmbeddedFlags {
+    fn read(self, backend: Option<StorageBackend>) -> Engine {
+        Engine::Embedded {
+            kind: match backend {
+                Some(StorageBackend::Memory) => EngineKind::Memory,
+                Some(StorageBackend::Sled) => EngineKind::Sled,
+                Some(StorageBackend::Redb | StorageBackend::Etcd3) | None => EngineKind::Redb,
+            },
+            retention: self.history_retention,
+            max_history: self.history_max_changes,
+            max_history_bytes: self.history_max_mib.saturating_mul(1 << 20),
+            min_free_bytes: self.min_free_disk_mib.saturating_mul(1 << 20),
+            allow_empty: self.allow_empty,
+        }
+    }
+}
+
+impl EtcdFlags {
+    fn read(self, found: &mut Findings) -> Etcd {
+        if self.certfile.is_some() != self.keyfile.is_some() {
+            found.fault("--etcd-certfile and --etcd-keyfile go together");
+        }
+        if !self.servers_overrides.is_empty() && self.servers.is_empty() {
+            found.fault("--etcd-servers-overrides needs --etcd-servers");
+        }
+        Etcd {
+            servers: self.servers,
+            ca_file: self.cafile,
+            client: KeyFiles::of(self.certfile, self.keyfile),
+            overrides: found.take(etcd_overrides(&self.servers_overrides)),
+            compaction_interval: self.compaction_interval,
+            lease_reuse: Duration::from_secs(self.lease_reuse_seconds),
+        }
+    }
+}
+
+impl EncryptionFile {
+    pub(super) fn read(found: &mut Findings, file: Option<PathBuf>, automatic_reload: bool) -> Option<Self> {
+        if automatic_reload && file.is_none() {
+            found.fault(
+                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config",
+            );
+        }
+        let file = file?;
+        Some(EncryptionFile {
+            file,
+            automatic_reload,
+        })
+    }
+}
+
 /// The prefix of all keys: a slash in front and none behind.
-pub(super) fn prefix(flag: &str) -> Result<String, String> {
+fn prefix(flag: &str) -> Result<String, String> {
     let prefix = match flag.trim_matches('/') {
         "" => return Ok(String::new()),
         prefix => format!("/{prefix}"),
@@ -102,7 +252,7 @@ pub(super) fn prefix(flag: &str) -> Result<String, String> {
 }
 
 /// Checks the sizes of watch caches in upstream's words. Caches hold what there is: the flags have no effect.
-pub(super) fn watch_caches(found: &mut Findings, on: bool, default_size: i64, sizes: &[String]) {
+fn watch_caches(found: &mut Findings, on: bool, default_size: i64, sizes: &[String]) {
     let fault = |text: &String| {
         let Some((_, size)) = text.split_once('#').filter(|(_, size)| !size.contains('#')) else {
             return Some(format!("invalid value of watch cache size: {text}"));
@@ -130,7 +280,7 @@ pub(super) fn watch_caches(found: &mut Findings, on: bool, default_size: i64, si
 }
 
 /// The resources with servers of their own.
-pub(super) fn etcd_overrides(texts: &[String]) -> Result<Vec<(GroupResource, Vec<String>)>, String> {
+fn etcd_overrides(texts: &[String]) -> Result<Vec<(GroupResource, Vec<String>)>, String> {
     let parse = |text: &String| {
         let (resource, servers) = text
             .split_once('#')

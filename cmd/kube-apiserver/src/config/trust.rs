@@ -1,11 +1,13 @@
 //! Options about the server's trust and its own certificates.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use generic_server::authn::request_header::RequestHeaderOptions;
-use kube_apiserver::TokenOptions;
+use kube_apiserver::{AccessOptions, TokenOptions, TokenWebhookOptions};
 
 use super::Findings;
+use crate::options::{AuthorizationMode, TokenReviewVersion};
 
 /// A certificate (PEM, with chain) and its key.
 #[derive(Debug, Clone)]
@@ -27,6 +29,45 @@ impl KeyFiles {
     }
 }
 
+/// The options about authentication and authorization.
+pub(super) struct AccessFlags {
+    pub(super) client_ca_file: Option<PathBuf>,
+    pub(super) token_auth_file: Option<PathBuf>,
+    pub(super) token_webhook_config_file: Option<PathBuf>,
+    pub(super) token_webhook_version: TokenReviewVersion,
+    pub(super) token_webhook_cache_ttl: Duration,
+    pub(super) anonymous: bool,
+    pub(super) front_proxy: FrontProxy,
+    pub(super) tokens: ServiceAccountTokens,
+    pub(super) modes: Vec<AuthorizationMode>,
+}
+
+impl AccessFlags {
+    /// `proxy_client`: there is a certificate that this server shows extension servers.
+    pub(super) fn read(self, found: &mut Findings, proxy_client: bool) -> AccessOptions {
+        self.front_proxy
+            .check(found, self.client_ca_file.as_deref(), proxy_client);
+        self.tokens.check(found);
+        let (version, cache_ttl) = (self.token_webhook_version.into(), self.token_webhook_cache_ttl);
+        AccessOptions {
+            client_ca_file: self.client_ca_file,
+            token_auth_file: self.token_auth_file,
+            token_webhook: self
+                .token_webhook_config_file
+                .map(|config_file| TokenWebhookOptions {
+                    config_file,
+                    version,
+                    cache_ttl,
+                }),
+            anonymous: self.anonymous,
+            front_proxy: self.front_proxy.headers(),
+            front_proxy_ca_file: self.front_proxy.ca_file,
+            tokens: self.tokens.into_options(),
+            modes: self.modes.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
 /// The credentials and headers by which a front proxy is trusted.
 #[derive(Debug)]
 pub(super) struct FrontProxy {
@@ -40,7 +81,7 @@ pub(super) struct FrontProxy {
 }
 
 impl FrontProxy {
-    pub(super) fn check(&self, found: &mut Findings, client_ca_file: Option<&Path>, proxy_client: bool) {
+    fn check(&self, found: &mut Findings, client_ca_file: Option<&Path>, proxy_client: bool) {
         let lists = [
             (
                 "requestheader-username-headers",
@@ -95,7 +136,7 @@ impl FrontProxy {
     }
 
     /// The headers, in lower case.
-    pub(super) fn headers(&self) -> RequestHeaderOptions {
+    fn headers(&self) -> RequestHeaderOptions {
         let lower = |list: &[String]| list.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
         RequestHeaderOptions {
             allowed_names: self.names(),
@@ -120,7 +161,7 @@ pub(super) struct ServiceAccountTokens {
 }
 
 impl ServiceAccountTokens {
-    pub(super) fn check(&self, found: &mut Findings) {
+    fn check(&self, found: &mut Findings) {
         if self.issuers.is_empty() {
             found.fault("service-account-issuer is a required flag");
         }
@@ -138,7 +179,7 @@ impl ServiceAccountTokens {
     }
 
     /// With the issuers as audiences where none are named.
-    pub(super) fn into_options(self) -> TokenOptions {
+    fn into_options(self) -> TokenOptions {
         TokenOptions {
             audiences: match self.audiences.is_empty() {
                 true => self.issuers.clone(),
