@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::unused;
 
 /// The longest a source file may be before it wants splitting.
-const LONGEST_FILE: usize = 1_500;
+const LONGEST_FILE: usize = 900;
 
 /// The page of supported behaviour, with the tests that show it.
 const COMPATIBILITY: &str = "docs/compatibility.md";
