@@ -178,6 +178,7 @@ mod tests {
             json!({"dataSource": {"kind": "Pod", "name": "p"}}),
             &[
                 r#"spec.dataSource: Invalid value: "Pod": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,
+                r#"spec.dataSourceRef: Invalid value: "Pod": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,
             ],
         );
     }

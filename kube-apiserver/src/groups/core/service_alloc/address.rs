@@ -179,3 +179,70 @@ fn object(ip: IpAddr, owner: &Owner) -> Value {
         "spec": {"parentRef": {"resource": "services", "namespace": owner.namespace, "name": owner.name}},
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parents_of_addresses() {
+        #[track_caller]
+        fn check(parent: Value, expected: Option<(&str, &str)>) {
+            let address = json!({"spec": {"parentRef": parent}});
+            let found = Owner::of_address(&address);
+            let expected = expected.map(|(namespace, name)| Owner {
+                namespace: namespace.into(),
+                name: name.into(),
+            });
+            assert_eq!(found, expected, "{address}");
+        }
+        check(
+            json!({"group": "", "resource": "services", "namespace": "ns", "name": "s"}),
+            Some(("ns", "s")),
+        );
+        check(json!({"resource": "services", "name": "s"}), Some(("", "s")));
+        check(
+            json!({"group": "gateway.example.com", "resource": "services", "name": "s"}),
+            None,
+        );
+        check(json!({"resource": "pods", "namespace": "ns", "name": "s"}), None);
+        check(json!({"resource": ["services"]}), None);
+        check(json!("services"), None);
+        check(Value::Null, None);
+    }
+
+    #[test]
+    fn the_object_of_an_address_names_its_service() {
+        #[track_caller]
+        fn check(ip: &str, name: &str, family: &str) {
+            let owner = Owner::of(&json!({"metadata": {"namespace": "ns", "name": "s"}}));
+            let made = object(ip.parse().unwrap(), &owner);
+            assert_eq!((meta::name(&made), made.text("metadata.name")), (name, name));
+            assert_eq!(
+                made["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"],
+                family
+            );
+            assert_eq!(Owner::of_address(&made), Some(owner));
+        }
+        check("10.0.0.1", "10.0.0.1", "IPv4");
+        check("fd00:0::1", "fd00::1", "IPv6");
+    }
+
+    #[test]
+    fn an_address_without_its_service_is_kept_for_a_moment() {
+        #[track_caller]
+        fn check(created: Value, expected: bool) {
+            let address = json!({"metadata": {"creationTimestamp": created}});
+            assert_eq!(is_old(&address), expected, "{address}");
+        }
+        let ago =
+            |seconds: i64| Value::from(Timestamp::from_unix(Timestamp::now().unix() - seconds).to_rfc3339());
+        check(ago(-GRACE_SECONDS), false);
+        check(ago(GRACE_SECONDS / 2), false);
+        check(ago(GRACE_SECONDS * 2), true);
+        // Whose time of creation cannot be read is nobody's.
+        check(json!("yesterday"), true);
+        check(json!(7), true);
+        check(Value::Null, true);
+    }
+}
