@@ -185,3 +185,143 @@ impl Search<'_> {
         self.take(thing).then_some(thing)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use generic_server::registry::cache::{JsonCodec, Prepared};
+    use generic_server::registry::config::StoreConfig;
+    use machinery::{GroupKind, GroupResource};
+    use serde_json::json;
+    use storage::Revision;
+
+    use super::*;
+
+    /// The things of a service with this specification, shown.
+    fn shown(things: &[Thing]) -> String {
+        let shown = things.iter().map(|thing| match thing {
+            Thing::Ip(ip) => ip.to_string(),
+            Thing::Port(port) => port.to_string(),
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn things_of_services() {
+        #[track_caller]
+        fn check(spec: &Value, expected: &str) {
+            assert_eq!(shown(&things(&json!({"spec": spec}))), expected, "{spec}");
+        }
+        check(
+            &json!({"clusterIPs": ["10.0.0.1", "fd00::1"], "ports": [{"nodePort": 30001}, {}], "healthCheckNodePort": 30002}),
+            "10.0.0.1 fd00::1 30001 30002",
+        );
+        // TCP and UDP may share a port.
+        check(
+            &json!({"ports": [{"nodePort": 30001}, {"nodePort": 30001}]}),
+            "30001",
+        );
+        check(&json!({"clusterIPs": ["None"], "ports": [{"nodePort": 0}]}), "");
+        check(
+            &json!({"clusterIPs": ["10.0.0.300", "", "x"], "ports": [{"nodePort": 65536}, {"nodePort": -1}, {"nodePort": "30001"}]}),
+            "",
+        );
+        check(&json!({"clusterIPs": [7, null], "ports": "none"}), "");
+        check(&json!(null), "");
+        assert!(things(&json!("x")).is_empty());
+    }
+
+    /// The entry of a service with these ports.
+    fn entry(name: &str, ports: &[u16]) -> Arc<Entry> {
+        // Entries of one key are the same when their revisions are.
+        let revision = ports.iter().fold(1, |all, port| all * 31 + u64::from(*port));
+        let ports: Vec<Value> = ports.iter().map(|port| json!({"nodePort": port})).collect();
+        let config = StoreConfig {
+            resource: GroupResource::new("", "services"),
+            kind: GroupKind::new("", "Service"),
+            prefix: "/services".into(),
+            namespaced: true,
+            fields: Vec::new(),
+            ttl: None,
+        };
+        let object = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"ports": ports}});
+        let prepared = Prepared::from_value(&config, &object, &JsonCodec).unwrap();
+        Arc::new(prepared.finish(Revision(revision)))
+    }
+
+    #[test]
+    fn the_ledger_follows_snapshots() {
+        #[track_caller]
+        fn check(ledger: &mut Ledger, services: &[(&str, &[u16])], expected: &[u16]) {
+            let objects = services
+                .iter()
+                .map(|(name, ports)| (Arc::<str>::from(*name), entry(name, ports)));
+            ledger.follow(&objects.collect());
+            let mut found: Vec<u16> = ledger.ports().collect();
+            found.sort_unstable();
+            assert_eq!(found, expected, "{services:?}");
+        }
+        let mut ledger = Ledger::default();
+        check(&mut ledger, &[("a", &[1, 2]), ("b", &[3])], &[1, 2, 3]);
+        check(&mut ledger, &[("a", &[2, 4]), ("b", &[3])], &[2, 3, 4]);
+        // What two services have, a store that others write to may hold, is free when both are gone.
+        check(&mut ledger, &[("a", &[2]), ("b", &[2])], &[2]);
+        check(&mut ledger, &[("b", &[2])], &[2]);
+        check(&mut ledger, &[], &[]);
+    }
+
+    /// Searches in a range of ports from 0 to `size`, of which these are taken.
+    #[track_caller]
+    fn check_next(taken: &[u16], size: u16, band: u128, expected: &[Option<u16>]) {
+        let mut ledger = Ledger::default();
+        ledger.follow(&[(Arc::<str>::from("a"), entry("a", taken))].into_iter().collect());
+        let elsewhere = HashSet::new();
+        let mut search = Search {
+            ledger: &mut ledger,
+            busy: HashMap::new(),
+            elsewhere: &elsewhere,
+            held: None,
+            ports: Vec::new(),
+        };
+        for expected in expected {
+            let at = |number| Thing::Port(u16::try_from(number).unwrap() + 1);
+            let found = search.next("r", size.into(), band, at);
+            assert_eq!(found, expected.map(Thing::Port));
+        }
+    }
+
+    #[test]
+    fn the_band_comes_last() {
+        check_next(&[], 4, 2, &[Some(3), Some(4), Some(1), Some(2), None]);
+        check_next(&[3], 4, 2, &[Some(4), Some(1), Some(2), None]);
+        check_next(&[1, 2, 3, 4], 4, 2, &[None]);
+        // A band as wide as the range, or wider.
+        check_next(&[], 2, 2, &[Some(1), Some(2), None]);
+        check_next(&[], 1, 9, &[Some(1), None]);
+        check_next(&[], 0, 0, &[None]);
+    }
+
+    #[test]
+    fn things_of_writes_are_given_back() {
+        let pending = Pending::default();
+        let (mut ledger, elsewhere) = (Ledger::default(), HashSet::from([Thing::Port(7)]));
+        let mut held = Held::new(&pending);
+        let mut search = Search {
+            ledger: &mut ledger,
+            busy: HashMap::from([(Thing::Port(8), 1)]),
+            elsewhere: &elsewhere,
+            held: Some(&mut held),
+            ports: Vec::new(),
+        };
+        for (port, expected) in [(7, false), (8, false), (9, true), (9, false), (10, true)] {
+            assert_eq!(search.take(Thing::Port(port)), expected, "{port}");
+        }
+        assert_eq!(search.ports, [9, 10]);
+        // Another write holds one of them too.
+        let mut other = Held::new(&pending);
+        other.add(Thing::Port(9));
+        drop(held);
+        assert_eq!(*pending.lock(), HashMap::from([(Thing::Port(9), 1)]));
+        drop(other);
+        assert!(pending.lock().is_empty());
+    }
+}
