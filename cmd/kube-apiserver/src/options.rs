@@ -116,22 +116,22 @@ pub struct Options {
     /// Features by upstream's names: StorageVersionMigrator=true, AllowUnsafeMalformedObjectDeletion=true.
     #[arg(long, value_delimiter = ',', help_heading = GENERIC, value_name = "LIST")]
     pub feature_gates: Vec<String>,
-    /// Concurrent requests that change nothing; 0 is no limit.
+    /// Limit of concurrent read requests; 0 is no limit.
     #[arg(long, default_value_t = 400, help_heading = GENERIC, value_name = "NUMBER")]
     pub max_requests_inflight: usize,
-    /// Concurrent requests that change something; 0 is no limit.
+    /// Limit of concurrent mutating requests; 0 is no limit.
     #[arg(long, default_value_t = 200, help_heading = GENERIC, value_name = "NUMBER")]
     pub max_mutating_requests_inflight: usize,
-    /// How long a request may take.
+    /// Timeout of requests other than watches and streams.
     #[arg(long, default_value = "1m", value_parser = duration, help_heading = GENERIC, value_name = "DURATION")]
     pub request_timeout: Duration,
-    /// The least time that watches last, in seconds.
+    /// Minimum duration of watches, in seconds.
     #[arg(long, default_value_t = 1800, help_heading = GENERIC, value_name = "NUMBER")]
     pub min_request_timeout: u64,
-    /// How long to go on serving, not ready, after a signal to stop.
+    /// How long to keep serving, not ready, after a stop signal.
     #[arg(long, default_value = "0s", value_parser = duration, help_heading = GENERIC, value_name = "DURATION")]
     pub shutdown_delay_duration: Duration,
-    /// Answers requests that come while the server stops with 429 and Retry-After, on new connections too.
+    /// Answers requests with 429 and Retry-After while the server stops, on new connections too.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = GENERIC, value_name = "BOOL", hide_possible_values = true)]
     pub shutdown_send_retry_after: bool,
     /// The share of HTTP/2 requests after which the client is asked to reconnect, 0 to 0.02: spreads clients over replicas.
@@ -144,7 +144,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', help_heading = GENERIC, value_name = "LIST")]
     pub cors_allowed_origins: Vec<String>,
 
-    /// The store: redb or sled (embedded, durable), memory (nothing is kept), etcd3 (needs --etcd-servers).
+    /// The store: redb or sled (embedded, durable), memory (not durable), etcd3 (needs --etcd-servers).
     #[arg(long, value_enum, help_heading = ETCD, value_name = "ENGINE", hide_possible_values = true)]
     pub storage_backend: Option<StorageBackend>,
     /// etcd servers (https://host:2379), comma separated. Turns the etcd engine on.
@@ -208,13 +208,13 @@ pub struct Options {
     /// How long history is kept for exact reads, watches and continue tokens.
     #[arg(long, default_value = "5m", value_parser = duration, help_heading = STORE, value_name = "DURATION")]
     pub history_retention: Duration,
-    /// Overwritten and deleted values that history keeps at most; each takes about 120 bytes of memory.
+    /// Maximum number of overwritten and deleted values in the history; each takes about 120 bytes of memory.
     #[arg(long, default_value_t = 500_000, help_heading = STORE, value_name = "NUMBER")]
     pub history_max_changes: u64,
-    /// The most disk space, in MiB, that overwritten and deleted values may take.
+    /// Maximum disk space of overwritten and deleted values, in MiB.
     #[arg(long, default_value_t = 1024, help_heading = STORE, value_name = "NUMBER")]
     pub history_max_mib: u64,
-    /// Memory that past states for exact and paged lists and recent events for watches may take, of all resources, in MiB.
+    /// Memory limit of past states for exact and paged lists and of recent events, for all resources, in MiB.
     #[arg(long, default_value_t = 128, help_heading = STORE, value_name = "NUMBER")]
     pub watch_cache_history_mib: u64,
     /// How often an embedded store is read through in the background, slowly, to find damage; 0 never.
@@ -314,10 +314,10 @@ pub struct Options {
     /// The key that signs service-account tokens; by default the server's own.
     #[arg(long, help_heading = MISC, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// The client certificate shown to aggregated servers; by default the server's own.
+    /// The client certificate presented to aggregated servers; by default the server's own.
     #[arg(long, requires = "proxy_client_key_file", help_heading = MISC, value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,
-    /// The key of the client certificate shown to aggregated servers.
+    /// The key of the client certificate presented to aggregated servers.
     #[arg(long, requires = "proxy_client_cert_file", help_heading = MISC, value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
     /// Reaches aggregated servers at their endpoints rather than their cluster IP.
