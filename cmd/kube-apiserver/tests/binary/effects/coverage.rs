@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::CommandFactory;
 use control_plane::Options;
 
+const ADMISSION: &str = "cmd/kube-apiserver/tests/binary/admission_config.rs";
 const HERE: &str = "cmd/kube-apiserver/tests/binary/effects.rs";
 const USERS: &str = "cmd/kube-apiserver/tests/binary/effects/users.rs";
 const ON_ETCD: &str = "cmd/kube-apiserver/tests/binary/effects/etcd.rs";
@@ -20,6 +21,7 @@ const ROUTING: &str = "test/integration/src/aggregation/routing.rs";
 /// Each flag, and the test that shows its effect in a running server: its file and name. The test or a function of the file that it
 /// calls mentions the flag.
 const SHOWN: &[(&str, &str, &str)] = &[
+    ("admission-control-config-file", ADMISSION, "events_are_limited"),
     ("advertise-address", HERE, "networks_and_services"),
     (
         "allow-empty",
