@@ -15,7 +15,7 @@ pub(crate) fn int_or_percent(errors: &mut Errors, path: &FieldPath<'_>, value: &
     }
 }
 
-/// What [`int_or_percent`] amounts to, without its sign; what is neither counts as zero.
+/// The amount of [`int_or_percent`], without its sign; zero for other values.
 pub(crate) fn size(value: &Value) -> i64 {
     match value {
         Value::String(text) if percent(text).is_empty() => {

@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers by what a token begins with, and counts the questions.
+    /// Answers by the beginning of a token, and counts the questions.
     #[derive(Debug, Default)]
     struct Inner(AtomicUsize);
 
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Asks twice: the same is said, after so many questions to what is behind the cache.
+    /// Asks twice: the answers are the same, after so many questions to the authenticator behind the cache.
     #[track_caller]
     fn check(cache: &TokenCache, inner: &Inner, token: &str, expected: &str, questions: usize) {
         let before = inner.0.load(Ordering::Relaxed);

@@ -171,7 +171,7 @@ mod tests {
         check(&["a", "b"], &good(json!(["b", "c"])), Ok(Some(("u", &["b"]))));
         check(&["a"], &good(json!(["c"])), Ok(None));
         check(&["c"], &good(Value::Null), Ok(None));
-        // What is no list of texts names no audience.
+        // A value that is not a list of texts names no audience.
         check(&["a"], &good(json!("c")), Ok(Some(("u", &["a"]))));
         check(&["a"], &good(json!([1, {}])), Ok(Some(("u", &["a"]))));
 

@@ -223,7 +223,7 @@ async fn change(
             }
             Ok(Step::Done(Stored::Value(removed)))
         }
-        // The client named the version it changed: it has to look again. Else the change is recreated on what is there now.
+        // The client named the version it changed: it has to look again. Else the change is applied again to the newest object.
         Written::Lost(_) if sent != 0 && !rules.retry => Err(ApiError::modified(&resource, name)),
         Written::Lost(newest) => Ok(Step::Lost(newest)),
     }

@@ -165,7 +165,7 @@ impl PluginConfigs {
 }
 
 impl PluginEntry {
-    /// The configuration itself: what is embedded, or else the content of the file, which is relative to the one that names it.
+    /// The configuration itself: the embedded one, or else the content of the file, which is relative to the one that names it.
     fn value(&self, base: &Path) -> Result<Option<Value>, String> {
         match (&self.configuration, self.path.as_deref()) {
             (Some(value), _) => Ok(Some(value.clone())),

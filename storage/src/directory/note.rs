@@ -12,7 +12,7 @@ use crate::format::Noted;
 /// In the order in which they are written: after a crash between the two the first is the newer one.
 const NAMES: [&str; 2] = ["FORMAT", "FORMAT.copy"];
 
-/// What the files say.
+/// The content of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
     pub noted: Noted,
@@ -56,7 +56,7 @@ impl Note {
         })
     }
 
-    /// What is noted in a directory; `None` where there has been no store. Fails with `Corrupt` when no copy is sound.
+    /// The note in a directory; `None` where there has been no store. Fails with `Corrupt` when no copy is sound.
     pub(super) fn read(dir: &Path) -> Result<Option<Note>, StorageError> {
         let [first, second] = NAMES.map(|name| Copy::read(&dir.join(name)));
         let path = dir.join(NAMES[0]);

@@ -68,7 +68,7 @@ impl Proxy {
     }
 }
 
-/// What a connection waits for.
+/// The condition under which bytes of a connection pass.
 #[derive(Debug, Clone)]
 struct Gate {
     cut: watch::Receiver<Cut>,
@@ -86,7 +86,7 @@ impl Gate {
         self.cut.wait_for(open).await.is_ok()
     }
 
-    /// Learns from the head of a request of an etcd member who has opened the connection.
+    /// Learns from the head of a request which etcd member has opened the connection.
     fn learn(&self, sent: &[u8]) {
         const HEADER: &str = "x-peerurls: http://127.0.0.1:";
         if self.sender.get().is_some() {

@@ -110,7 +110,7 @@ async fn events_are_limited() {
             "involvedObject": {"kind": "Pod", "name": "a", "namespace": namespace}})
     };
     let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/events");
-    // What is not stored is not counted.
+    // Dry runs are not counted.
     for _ in 0..3 {
         let dry = format!("{}?dryRun=All", path("default"));
         client.post(&dry, &event("default", "a")).await.expect(201);

@@ -1,4 +1,4 @@
-//! What a source file says about modules: those it declares, what it defines and imports, and the paths that it names.
+//! A source file's declarations of modules, its definitions and imports, and the paths that it names.
 
 use std::collections::BTreeSet;
 
@@ -106,7 +106,7 @@ impl<'a> Reader<'_, 'a> {
                     let path = self.names();
                     source.paths.insert(path);
                 }
-                // What follows is a name of a field, a method or a macro's argument, or of another crate.
+                // The name after it is a field, a method, a macro's argument, or of another crate.
                 Token::Sign('.' | '$') | Token::Path => {
                     self.at += 1;
                     self.names();
@@ -132,7 +132,7 @@ impl<'a> Reader<'_, 'a> {
         )
     }
 
-    /// Passes brackets with what is in them.
+    /// Passes brackets with their content.
     fn group(&mut self) {
         let mut depth = 0_usize;
         while let Some(token) = self.peek(0) {

@@ -129,7 +129,7 @@ impl<'a> Tree<'a> {
         found
     }
 
-    /// Adds the modules that a path leads to from a module: those that name what is meant and the one that defines it.
+    /// Adds the modules that a path leads to from a module: those that re-export the item and the one that defines it.
     fn follow(&self, from: &[&'a str], path: &[&'a str], hops: usize, led_to: &mut BTreeSet<Vec<&'a str>>) {
         let (mut at, mut rest) = (from.to_vec(), path);
         while let [first, after @ ..] = rest {

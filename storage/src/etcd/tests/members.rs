@@ -27,7 +27,7 @@ struct Header {
     member: u64,
 }
 
-/// What a member says of itself and of the leader.
+/// A member's report of itself and of the leader.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Status {
     #[prost(message, optional, tag = "1")]

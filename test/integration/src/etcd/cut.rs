@@ -1,4 +1,4 @@
-//! What clients of a replica see while nothing passes between it and etcd: an answer in time, its health, and watches that lose nothing.
+//! The view of a replica's clients while nothing passes between it and etcd: answers in time, its health, and watches that lose nothing.
 
 use serde_json::{Value, json};
 use test_support::{Client, Etcd, Proxy, eventually};
@@ -56,7 +56,7 @@ async fn clients_of_a_replica_that_is_cut_off() {
             refused(&on_far, "PUT", &one, map("before", "2")),
             refused(&on_far, "DELETE", &absent, json!({})),
         );
-        // Whoever is content with what the replica has seen is answered.
+        // Reads that accept any revision are answered.
         let cached = on_far.get(&format!("{one}?resourceVersion=0")).await.expect(200);
         assert_eq!(cached["metadata"]["name"], "before");
         // Its health names what fails, and the reason is in the log alone.

@@ -1,4 +1,4 @@
-//! What the checks of a container need of its pod.
+//! The parts of a pod that the checks of its containers need.
 
 use serde_json::Value;
 

@@ -240,7 +240,7 @@ mod tests {
         check(ago(-GRACE_SECONDS), false);
         check(ago(GRACE_SECONDS / 2), false);
         check(ago(GRACE_SECONDS * 2), true);
-        // Whose time of creation cannot be read is nobody's.
+        // An address whose time of creation cannot be read belongs to no service.
         check(json!("yesterday"), true);
         check(json!(7), true);
         check(Value::Null, true);

@@ -220,7 +220,7 @@ async fn late(old: i64, expected_of_other: Result<&str, &str>, expected_of_late:
     };
     of(&made, expected_of_other);
     of(&written, expected_of_late);
-    // Whoever looks: the address is of one service, and its object says of which.
+    // In every view the address is of one service, and its object says of which.
     let winner = if made.is_ok() { "other" } else { "late" };
     for server in [&slow, &other] {
         assert_eq!(

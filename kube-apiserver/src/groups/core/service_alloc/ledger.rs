@@ -263,7 +263,7 @@ mod tests {
         let mut ledger = Ledger::default();
         check(&mut ledger, &[("a", &[1, 2]), ("b", &[3])], &[1, 2, 3]);
         check(&mut ledger, &[("a", &[2, 4]), ("b", &[3])], &[2, 3, 4]);
-        // What two services have, a store that others write to may hold, is free when both are gone.
+        // A store that other servers write to may hold an address of two services: it is free when both are gone.
         check(&mut ledger, &[("a", &[2]), ("b", &[2])], &[2]);
         check(&mut ledger, &[("b", &[2])], &[2]);
         check(&mut ledger, &[], &[]);
