@@ -8,7 +8,7 @@ pub(super) mod patched;
 use bytes::Bytes;
 use http::{StatusCode, header};
 use machinery::field::clip;
-use machinery::patch::{self, PatchError};
+use machinery::patch;
 use machinery::schema::SchemaRef;
 use machinery::{ApiError, FieldError, FieldPath, GroupKind, Reason, limits, meta};
 use serde_json::{Map, Value};
@@ -237,7 +237,7 @@ impl Patch {
             (PatchType::Strategic, Some(schema)) => patch::strategic::apply(live, &self.value, schema),
             _ => patch::merge::apply(live, &self.value),
         };
-        patched.map_err(refused)
+        patched.map_err(ApiError::from)
     }
 
     /// The refusal of a patched object that does not decode, or has faults that strict validation does not let pass.
@@ -277,19 +277,4 @@ fn unknown_members(operations: &Value) -> Vec<String> {
         })
         .take(limits::STRICT_ERRORS)
         .collect()
-}
-
-/// A patch that cannot be applied, as upstream answers it.
-fn refused(error: PatchError) -> ApiError {
-    match error {
-        PatchError::BadRequest(text) => ApiError::bad_request(text),
-        PatchError::Unprocessable(_) => ApiError::new(
-            422,
-            Reason::Invalid,
-            "the server rejected our request due to an error in our request",
-        )
-        .with_details(machinery::status::Details::default()),
-        PatchError::TooLarge(text) => ApiError::too_large(text),
-        PatchError::Internal(text) => ApiError::raw_internal(text),
-    }
 }
