@@ -297,6 +297,8 @@ impl Writer {
             }
         }
         self.oldest_unwritten &= rests;
+        self.space
+            .freed(swept.iter().map(|garbage| u64::from(garbage.len)).sum());
         self.dirty_since = Some(Instant::now());
         self.book.records = (self.book.records + changes.len() as u64).saturating_sub(swept.len() as u64);
         for garbage in &swept {

@@ -23,7 +23,7 @@ pub(super) struct Space {
     /// Counting the engine's own room may mean to read all of it: not before this moment again.
     recount: Option<Instant>,
     /// The reusable bytes at that count, less those written since.
-    reusable: u64,
+    reusable: Option<u64>,
 }
 
 impl Space {
@@ -34,7 +34,7 @@ impl Space {
         let fresh = self.checked.is_some_and(|at| at.elapsed() < SPACE_EVERY) && self.written < SPACE_BYTES;
         if !fresh {
             self.checked = Some(Instant::now());
-            self.reusable = self.reusable.saturating_sub(self.written);
+            self.reusable = self.reusable.map(|room| room.saturating_sub(self.written));
             self.written = 0;
             self.refusal = match kv.free_bytes() {
                 Ok(Some(free)) if free < min_free => {
@@ -63,6 +63,12 @@ impl Space {
         self.refusal.clone()
     }
 
+    /// Values of so many bytes were removed. In an engine that reuses their pages they are room at once: the next count may be far off
+    /// where counting takes long.
+    pub(super) fn freed(&mut self, bytes: u64) {
+        self.reusable = self.reusable.map(|room| room.saturating_add(bytes));
+    }
+
     /// There was no room after all: looks again before the next write.
     pub(super) fn ask_again(&mut self) {
         self.checked = None;
@@ -74,18 +80,46 @@ impl Space {
         let now = Instant::now();
         if self.recount.is_none_or(|at| at <= now) {
             self.reusable = match kv.reusable_bytes() {
-                Ok(room) => room.unwrap_or(0),
+                Ok(room) => room,
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         "cannot count the room in the store"
                     );
-                    0
+                    None
                 }
             };
             // Counting takes a small share of the time, whatever the size of the store.
             self.recount = Some(now + 20 * now.elapsed());
         }
-        self.reusable
+        self.reusable.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::kv_memory::MemoryKv;
+    use super::*;
+
+    #[track_caller]
+    fn check(counted: Option<u64>, freed: u64, room: u64) {
+        let mut space = Space {
+            // The next count is far off, as where the last one took long.
+            recount: Some(Instant::now() + Duration::from_secs(3600)),
+            reusable: counted,
+            ..Space::default()
+        };
+        space.freed(freed);
+        assert_eq!(space.reusable(&MemoryKv::default()), room);
+    }
+
+    #[test]
+    fn removed_values_are_room_before_the_next_count() {
+        check(Some(0), 0, 0);
+        check(Some(0), REUSABLE, REUSABLE);
+        check(Some(7), 5, 12);
+        check(Some(u64::MAX), 5, u64::MAX);
+        // An engine that does not reuse pages in place.
+        check(None, REUSABLE, 0);
     }
 }
