@@ -63,13 +63,18 @@ impl Backups {
     async fn snapshot(&self) -> Result<Body, BoxError> {
         let name = format!("{}{}", super::UNFINISHED, uuid::Uuid::new_v4());
         let path = self.dir.join(name);
-        let made = self.engine.backup(&path).await;
-        let opened = match made {
-            Ok(_) => tokio::fs::File::open(&path).await.map_err(BoxError::from),
-            Err(error) => Err(error.into()),
-        };
-        // No file may be left behind, no matter how the transfer ends.
-        let _ = tokio::fs::remove_file(&path).await;
+        let engine = self.engine.clone();
+        // A task of its own: the engine finishes a snapshot although the client has gone, and its file must not be left behind.
+        let making = tokio::spawn(async move {
+            let opened = match engine.backup(&path).await {
+                Ok(_) => tokio::fs::File::open(&path).await.map_err(BoxError::from),
+                Err(error) => Err(error.into()),
+            };
+            // It is read by its handle from here on.
+            let _ = tokio::fs::remove_file(&path).await;
+            opened
+        });
+        let opened = making.await?;
         let frames = ReaderStream::with_capacity(opened?, 64 * 1024)
             .map_ok(Frame::data)
             .map_err(BoxError::from);
