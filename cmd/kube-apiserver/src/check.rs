@@ -1,5 +1,5 @@
-//! `kube-apiserver check` and `kube-apiserver scrub`: reports of damage, before a start or without one. Neither starts, listens or
-//! writes anything.
+//! `kube-apiserver check` and `kube-apiserver scrub`: reports of damage, before a start or without one. Neither starts
+//! or listens, and neither changes an object: opening the store may rewrite a damaged copy of `FORMAT` and migrate the directory, as a start does.
 
 mod files;
 mod store;

@@ -87,3 +87,32 @@ fn text(status: StatusCode, text: &'static str) -> Response {
     *response.status_mut() = status;
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use test_support::eventually;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_snapshot_for_a_client_that_has_gone_leaves_no_file() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let engine: Arc<dyn Store> = storage::memory();
+        let others = Arc::strong_count(&engine);
+        let backups = Backups {
+            engine: engine.clone(),
+            dir: folder.path().to_path_buf(),
+        };
+        let users = || Arc::strong_count(&engine) - others - 1;
+        // The client goes while the snapshot is being made, which goes on and has the engine until its file is gone.
+        assert!(backups.snapshot().now_or_never().is_none());
+        assert_eq!(users(), 1, "the snapshot is still being made");
+        eventually("the end of the snapshot", || async {
+            (users() == 0).then_some(())
+        })
+        .await;
+        let left = std::fs::read_dir(folder.path()).expect("the directory").count();
+        assert_eq!(left, 0);
+    }
+}
