@@ -166,6 +166,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("core/pod/binding.rs", &["Pod"]),
     ("core/pod/eviction.rs", &["Pod", "PodDisruptionBudget"]),
     ("core/service_account/token.rs", &["TokenRequest", "Pod"]),
+    ("core/service_alloc/late.rs", &["IPAddress"]),
     ("events.rs", &["Event"]),
 ];
 

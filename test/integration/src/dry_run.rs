@@ -68,7 +68,11 @@ async fn set_up(client: &Client) {
     make("/api/v1/namespaces", json!({"metadata": {"name": "d"}})).await;
     let account = json!({"metadata": {"name": "default"}});
     make(&format!("{NS}/serviceaccounts"), account).await;
-    make("/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    make(
+        "/api/v1/nodes",
+        json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi"}}}),
+    )
+    .await;
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "50", "configmaps": "50", "requests.cpu": "9"}}});
     make(&format!("{NS}/resourcequotas"), quota).await;
     let hard = json!({"pods": "50", "configmaps": "50", "requests.cpu": "9"});
