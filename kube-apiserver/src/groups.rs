@@ -56,8 +56,11 @@ enum Make {
     V1(fn(&Builder<'_>) -> Resources),
     /// It has several versions, or shares stores with the groups before it.
     Versions(fn(&Deps, &[GroupSpec]) -> Versions),
-    /// It is there with `--feature-gates` and `--runtime-config` alone.
-    Beta(fn(&Builder<'_>) -> Resources),
+    /// It has one version, v1beta1, which is off unless the switch says otherwise.
+    Beta {
+        is_on: fn(&Deps) -> bool,
+        make: fn(&Builder<'_>) -> Resources,
+    },
 }
 
 const fn group(name: &'static str, priority: i32, make: fn(&Builder<'_>) -> Resources) -> Group {
@@ -118,7 +121,10 @@ const GROUPS: [Group; 20] = [
         name: "storagemigration.k8s.io",
         priority: 15_800,
         versions: &[],
-        make: Make::Beta(storagemigration::v1beta1),
+        make: Make::Beta {
+            is_on: |deps| deps.storage_migration,
+            make: storagemigration::v1beta1,
+        },
     },
 ];
 
@@ -169,8 +175,8 @@ pub fn groups(deps: &Deps) -> Vec<GroupSpec> {
         let versions = match group.make {
             Make::V1(make) => vec![("v1", make(&Builder::new(deps, group.name, "v1")))],
             Make::Versions(make) => make(deps, &specs),
-            Make::Beta(_) if !deps.storage_migration => continue,
-            Make::Beta(make) => vec![("v1beta1", make(&Builder::new(deps, group.name, "v1beta1")))],
+            Make::Beta { is_on, .. } if !is_on(deps) => continue,
+            Make::Beta { make, .. } => vec![("v1beta1", make(&Builder::new(deps, group.name, "v1beta1")))],
         };
         let versions: Vec<(Arc<str>, Resources)> = versions
             .into_iter()

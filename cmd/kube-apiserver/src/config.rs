@@ -8,6 +8,7 @@ mod requests;
 mod services;
 mod stores;
 mod trust;
+mod unread;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -92,8 +93,9 @@ impl Config {
     /// # Errors
     /// Every fault that can be found without opening anything, one line each.
     pub(crate) fn new(options: Options) -> Result<Self, Vec<String>> {
-        let flags = Flags::from(options);
         let mut found = Findings::default();
+        found.warnings.extend(unread::flags(&options));
+        let flags = Flags::from(options);
         found.faults.extend(logging::filter(&flags.verbosity).err());
         let storage = flags.storage.read(&mut found);
         let data_dir = match storage.keeps_nothing() {

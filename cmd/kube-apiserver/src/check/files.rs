@@ -9,7 +9,7 @@ use generic_server::encryption::Encryption;
 use generic_server::pki::{self, Pki, ServingNames};
 use generic_server::reload::Reload;
 use generic_server::spawn::Tasks;
-use kube_apiserver::Access;
+use kube_apiserver::{Access, PluginConfigs};
 
 use super::Found;
 use crate::config::{Config, Engine, KeyFiles};
@@ -43,6 +43,10 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
             &directory,
             &mut Reload::default(),
         ));
+    }
+    match PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins) {
+        Ok((_, warnings)) => warnings.into_iter().for_each(|warning| found.tell(warning)),
+        Err(fault) => found.fault(fault),
     }
     if let Some(file) = &config.encryption {
         let tasks = Tasks::new();

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use generic_server::authn::request_header::RequestHeaderOptions;
 use kube_apiserver::{AccessOptions, TokenOptions, TokenWebhookOptions};
+use machinery::go;
 
 use super::Findings;
 use crate::options::{AuthorizationMode, TokenReviewVersion};
@@ -48,6 +50,16 @@ impl AccessFlags {
         self.front_proxy
             .check(found, self.client_ca_file.as_deref(), proxy_client);
         self.tokens.check(found);
+        let repeated =
+            |mode: &AuthorizationMode| self.modes.iter().filter(|other| *other == mode).count() > 1;
+        if self.modes.iter().any(repeated) {
+            let names = self.modes.iter().filter_map(ValueEnum::to_possible_value);
+            let names: Vec<String> = names.map(|name| go::quote(name.get_name())).collect();
+            found.fault(format!(
+                "authorization-mode [{}] has mode specified more than once",
+                names.join(" ")
+            ));
+        }
         let (version, cache_ttl) = (self.token_webhook_version.into(), self.token_webhook_cache_ttl);
         AccessOptions {
             client_ca_file: self.client_ca_file,

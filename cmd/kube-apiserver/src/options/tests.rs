@@ -117,6 +117,10 @@ fn invalid_values_are_refused_with_their_flag() {
             "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users",
         ),
         (
+            &["--authorization-mode=RBAC,Node,RBAC"],
+            "authorization-mode [\"RBAC\" \"Node\" \"RBAC\"] has mode specified more than once",
+        ),
+        (
             &["--enable-admission-plugins=Bogus"],
             "enable-admission-plugins plugin \"Bogus\" is unknown",
         ),

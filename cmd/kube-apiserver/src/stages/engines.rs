@@ -42,7 +42,11 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
         source,
     })?;
     // The store's lock says that no other server is writing a backup here.
-    if let Some(directory) = &config.data_dir {
+    if let Some(directory) = config
+        .data_dir
+        .as_ref()
+        .filter(|_| *kind != storage::EngineKind::Memory)
+    {
         match storage::remove_partial_backups(directory, backup::UNFINISHED) {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed files of interrupted backups"),

@@ -13,7 +13,7 @@ use generic_server::handlers::ServeEnv;
 use generic_server::openapi::StaticDocuments;
 use generic_server::serve::Tls;
 use generic_server::server::ApiServer;
-use kube_apiserver::{Access, AdmissionOptions, PluginConfigs};
+use kube_apiserver::{Access, AdmissionOptions};
 use machinery::limits;
 
 use super::readiness::Readiness;
@@ -47,15 +47,9 @@ impl Servers {
         )?;
         let builtin = builtin(&stores, &access);
         let groups = kube_apiserver::groups(&builtin);
-        let plugins = &stores.config.plugins;
-        let (configs, warnings) = PluginConfigs::read(stores.config.plugin_configs.as_deref(), plugins)
-            .map_err(StartError::Option)?;
-        for warning in warnings {
-            tracing::warn!("{warning}");
-        }
         let options = AdmissionOptions {
-            plugins,
-            configs: &configs,
+            plugins: &stores.config.plugins,
+            configs: &stores.plugin_configs,
             allow_privileged: stores.config.allow_privileged,
             rbac: access.rbac.as_ref(),
         };

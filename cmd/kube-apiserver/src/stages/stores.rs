@@ -16,6 +16,7 @@ use generic_server::reload::Reload;
 use generic_server::serve::Listener;
 use generic_server::spawn::Tasks;
 use generic_server::startup::STORE_TIMEOUT;
+use kube_apiserver::PluginConfigs;
 use machinery::GroupResource;
 
 use super::engines;
@@ -30,6 +31,8 @@ pub(super) struct Stores {
     pub(super) listener: Listener,
     /// Where members of the cluster reach this server.
     pub(super) advertise: IpAddr,
+    /// The configuration of admission plugins.
+    pub(super) plugin_configs: PluginConfigs,
     pub(super) pki: Arc<Pki>,
     /// The task that keeps its files up to date; `None` when it is in memory.
     pub(super) own_pki: Option<OwnPki>,
@@ -45,8 +48,15 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Binds the port first, because that is the quickest way to find that another server runs already.
+    /// Binds the port first, because that is the quickest way to find that another server runs already. Files that cannot be used refuse the
+    /// start before anything is written.
     pub(super) async fn open(config: Config) -> Result<Self, StartError> {
+        let (plugin_configs, warnings) =
+            PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins)
+                .map_err(StartError::Option)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
         let address = config.listen;
         let listener = generic_server::serve::bind(address)
             .await
@@ -70,6 +80,7 @@ impl Stores {
             config,
             listener,
             advertise,
+            plugin_configs,
             pki: Arc::new(pki),
             own_pki,
             storage,
