@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use machinery::go::Quoted;
+
 /// An address range, `10.0.0.0/24`. The address is the range's first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cidr {
@@ -72,7 +74,7 @@ impl FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?} is not an address range such as 10.0.0.0/24");
+        let bad = || format!("{} is not an address range such as 10.0.0.0/24", Quoted(text));
         let (ip, bits) = text.split_once('/').ok_or_else(bad)?;
         let ip: IpAddr = ip.parse().map_err(|_| bad())?;
         let bits: u8 = bits.parse().map_err(|_| bad())?;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use generic_server::User;
 use generic_server::request_info::encode_query;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use machinery::go;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Names the aggregators that a request came through, so that one that comes back is not passed on again.
@@ -126,8 +127,8 @@ pub(crate) fn set_identity(headers: &mut HeaderMap, user: &User) -> Result<(), S
     }
     for (key, values) in &user.extra {
         let name = format!("{EXTRA}{}", utf8_percent_encode(key, KEY)).to_ascii_lowercase();
-        let name =
-            HeaderName::try_from(name).map_err(|_| format!("invalid header field name for extra {key:?}"))?;
+        let name = HeaderName::try_from(name)
+            .map_err(|_| format!("invalid header field name for extra {}", go::quote(key)))?;
         for value in values {
             headers.append(name.clone(), identity(&name, value)?);
         }
@@ -137,7 +138,7 @@ pub(crate) fn set_identity(headers: &mut HeaderMap, user: &User) -> Result<(), S
 
 /// A part of an identity as a header's value. Whitespace around it would be lost on the way.
 fn identity(name: &HeaderName, text: &str) -> Result<HeaderValue, String> {
-    let invalid = || format!("invalid header field value for {:?}", name.as_str());
+    let invalid = || format!("invalid header field value for {}", go::quote(name.as_str()));
     if text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']) {
         return Err(invalid());
     }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use machinery::go::Quoted;
 use serde_json::{Value, json};
 
 use super::authn::{strings, user_of};
@@ -114,9 +115,9 @@ fn verdict(version: ReviewVersion, own: &[String], wanted: &[String], answer: &V
     let named = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
     if (named("apiVersion"), named("kind")) != (version.api_version(), "TokenReview") {
         return TokenVerdict::Failed(format!(
-            "the webhook answered {:?} {:?} rather than a TokenReview of {}",
-            named("apiVersion"),
-            named("kind"),
+            "the webhook answered {} {} rather than a TokenReview of {}",
+            Quoted(named("apiVersion")),
+            Quoted(named("kind")),
             version.api_version()
         ));
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use generic_server::authz::Authorizer;
+use machinery::go::Quoted;
 use machinery::{GroupResource, GroupVersionResource, meta};
 use serde_json::Value;
 
@@ -85,7 +86,10 @@ impl AdmissionPlugin for NodeRestriction {
             object: object.as_deref(),
         };
         if node.is_empty() {
-            return write.refuse(&format!("could not determine node from user {:?}", user.name));
+            return write.refuse(&format!(
+                "could not determine node from user {}",
+                Quoted(&user.name)
+            ));
         }
         let resource = (&*attributes.gvr.group, &*attributes.gvr.resource);
         match (resource, attributes.subresource) {
@@ -93,7 +97,8 @@ impl AdmissionPlugin for NodeRestriction {
             (("", "pods"), "status") => write.pod_status(),
             (("", "pods"), "eviction") => self.eviction(&write).await,
             (("", "pods"), other) => write.refuse(&format!(
-                "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
+                "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
+                Quoted(other)
             )),
             (("", "nodes"), _) => write.node(),
             (("", "persistentvolumeclaims"), "status") => write.claim_status(),
@@ -130,7 +135,7 @@ impl NodeRestriction {
     }
 
     async fn pod(&self, write: &Write<'_>) -> Result<(), ApiError> {
-        let (node, attributes) = (write.node, write.attributes);
+        let (node, quoted, attributes) = (write.node, write.quoted(), write.attributes);
         match attributes.operation {
             Operation::Create => self.mirror_pod(write).await,
             Operation::Delete => {
@@ -138,13 +143,13 @@ impl NodeRestriction {
                 match pod.text("spec.nodeName") == node {
                     true => Ok(()),
                     false => write.refuse(&format!(
-                        "node {node:?} can only delete pods with spec.nodeName set to itself"
+                        "node {quoted} can only delete pods with spec.nodeName set to itself"
                     )),
                 }
             }
             operation => write.refuse(&format!(
-                "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
-                operation.as_str()
+                "unexpected operation {}, node {quoted} can only create and delete mirror pods",
+                Quoted(operation.as_str())
             )),
         }
     }
@@ -179,13 +184,18 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
+    /// The name of the node as refusals quote it.
+    fn quoted(&self) -> Quoted<'_> {
+        Quoted(self.node)
+    }
+
     fn refuse(&self, why: &str) -> Result<(), ApiError> {
         Err(forbidden(self.attributes, self.object, why))
     }
 
     fn unexpected_operation(&self) -> Result<(), ApiError> {
-        let operation = self.attributes.operation.as_str();
-        self.refuse(&format!("unexpected operation {operation:?}"))
+        let operation = Quoted(self.attributes.operation.as_str());
+        self.refuse(&format!("unexpected operation {operation}"))
     }
 
     /// The state before an update, and after it.
@@ -195,17 +205,17 @@ impl Write<'_> {
     }
 
     fn pod_status(&self) -> Result<(), ApiError> {
-        let node = self.node;
+        let (node, quoted) = (self.node, self.quoted());
         let Some((old, new)) = self.change() else {
             return self.unexpected_operation();
         };
         if old.text("spec.nodeName") != node {
             return self.refuse(&format!(
-                "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
+                "node {quoted} can only update pod status for pods with spec.nodeName set to itself"
             ));
         }
         if !same(old.dig("metadata.labels"), new.dig("metadata.labels")) {
-            return self.refuse(&format!("node {node:?} cannot update labels through pod status"));
+            return self.refuse(&format!("node {quoted} cannot update labels through pod status"));
         }
         let claims = |pod: &'_ Value| -> Vec<(String, String)> {
             let statuses = pod.list("status.resourceClaimStatuses").iter();
@@ -218,12 +228,12 @@ impl Write<'_> {
             statuses.map(entry).collect()
         };
         if claims(old) != claims(new) {
-            return self.refuse(&format!("node {node:?} cannot update resource claim statues"));
+            return self.refuse(&format!("node {quoted} cannot update resource claim statues"));
         }
         let extended = "status.extendedResourceClaimStatus";
         if !same(old.dig(extended), new.dig(extended)) {
             return self.refuse(&format!(
-                "node {node:?} cannot update extended resource claim status"
+                "node {quoted} cannot update extended resource claim status"
             ));
         }
         Ok(())
@@ -249,29 +259,30 @@ impl Write<'_> {
         match same(&rest(old), &rest(new)) {
             true => Ok(()),
             false => self.refuse(&format!(
-                "node {:?} is not allowed to update fields other than status.quantity and status.conditions",
-                self.node
+                "node {} is not allowed to update fields other than status.quantity and status.conditions",
+                self.quoted()
             )),
         }
     }
 
     fn node(&self) -> Result<(), ApiError> {
-        let (node, name) = (self.node, self.attributes.name);
-        if name != node {
-            return self.refuse(&format!("node {node:?} is not allowed to modify node {name:?}"));
+        let (quoted, name) = (self.quoted(), self.attributes.name);
+        if name != self.node {
+            let name = Quoted(name);
+            return self.refuse(&format!("node {quoted} is not allowed to modify node {name}"));
         }
         let Some(new) = self.object else { return Ok(()) };
         match self.attributes.operation {
             Operation::Create => {
                 if new.has("spec.configSource") {
                     return self.refuse(&format!(
-                        "node {node:?} is not allowed to create pods with a non-nil configSource"
+                        "node {quoted} is not allowed to create pods with a non-nil configSource"
                     ));
                 }
                 let labels = labels::forbidden(new, &Value::Null);
                 if !labels.is_empty() {
                     return self.refuse(&format!(
-                        "node {node:?} is not allowed to set the following labels: {}",
+                        "node {quoted} is not allowed to set the following labels: {}",
                         labels.join(", ")
                     ));
                 }
@@ -281,14 +292,14 @@ impl Write<'_> {
                 let changed = |path: &str| !same(old.dig(path), new.dig(path));
                 if new.has("spec.configSource") && changed("spec.configSource") {
                     return self.refuse(&format!(
-                        "node {node:?} is not allowed to update configSource to a new non-nil configSource"
+                        "node {quoted} is not allowed to update configSource to a new non-nil configSource"
                     ));
                 }
                 if changed("spec.taints") {
-                    return self.refuse(&format!("node {node:?} is not allowed to modify taints"));
+                    return self.refuse(&format!("node {quoted} is not allowed to modify taints"));
                 }
                 if changed("metadata.ownerReferences") {
-                    return self.refuse(&format!("node {node:?} is not allowed to modify ownerReferences"));
+                    return self.refuse(&format!("node {quoted} is not allowed to modify ownerReferences"));
                 }
                 let labels = labels::forbidden(new, old);
                 if !labels.is_empty() {

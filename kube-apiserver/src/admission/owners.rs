@@ -9,6 +9,7 @@ use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use generic_server::authz::{Attributes as Question, Authorizer, Decision};
 use generic_server::directory::Directory;
 use generic_server::resource::Scope;
+use machinery::go::Quoted;
 use machinery::{GroupKind, GroupVersionResource};
 use serde_json::Value;
 
@@ -77,7 +78,9 @@ impl OwnerReferences {
         let Some(registered) = self.directory.of_kind(&GroupKind::new(group, kind)) else {
             let why = format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind \
-                 {kind}: no matches for kind {kind:?} in version {api_version:?}"
+                 {kind}: no matches for kind {} in version {}",
+                Quoted(kind),
+                Quoted(api_version)
             );
             return Err(forbidden(attributes, Some(object), why));
         };

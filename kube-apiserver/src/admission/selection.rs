@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use generic_server::admission::AdmissionPlugin;
+use machinery::go::Quoted;
 
 use Status::{Absent, AbsentByDefault, Off, On};
 
@@ -92,7 +93,7 @@ impl PluginSelection {
         let status = |name: &str| rank(name).map(|at| PLUGINS[at].1);
         for name in enable {
             match status(name) {
-                None => errors.push(format!("enable-admission-plugins plugin {name:?} is unknown")),
+                None => errors.push(format!("enable-admission-plugins plugin {} is unknown", Quoted(name))),
                 Some(On | Off) => {
                     if DEPRECATED.contains(&name.as_str()) {
                         warnings.push(format!(
@@ -102,16 +103,19 @@ impl PluginSelection {
                     }
                 }
                 Some(Absent) => errors.push(format!(
-                    "--enable-admission-plugins: plugin {name:?} does not exist in this server: remove it from the flag"
+                    "--enable-admission-plugins: plugin {} does not exist in this server: remove it from the flag", Quoted(name)
                 )),
                 Some(AbsentByDefault) => warnings.push(format!(
-                    "--enable-admission-plugins: plugin {name:?} does not exist in this server and has no effect"
+                    "--enable-admission-plugins: plugin {} does not exist in this server and has no effect", Quoted(name)
                 )),
             }
         }
         for name in disable {
             if status(name).is_none() {
-                errors.push(format!("disable-admission-plugins plugin {name:?} is unknown"));
+                errors.push(format!(
+                    "disable-admission-plugins plugin {} is unknown",
+                    Quoted(name)
+                ));
             }
         }
         let disabled: BTreeSet<String> = disable.iter().cloned().collect();

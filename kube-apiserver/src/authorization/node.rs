@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use generic_server::User;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
+use machinery::go::Quoted;
 use machinery::selector::FieldSelector;
 
 use crate::bootstrap;
@@ -222,7 +223,7 @@ impl Authorizer for NodeAuthorizer {
             return Decision::NoOpinion(String::new());
         };
         if node.is_empty() {
-            return Decision::NoOpinion(format!("unknown node for user {:?}", attributes.user.name));
+            return Decision::NoOpinion(format!("unknown node for user {}", Quoted(&attributes.user.name)));
         }
         let decided = match attributes.is_resource {
             true => self.decide(node, attributes),

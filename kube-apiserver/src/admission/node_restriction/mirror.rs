@@ -1,6 +1,7 @@
 //! Mirror pods, which are all that a node creates: bound to it, owned by it, and referring to nothing in the API.
 
 use generic_server::ApiError;
+use machinery::go::Quoted;
 use machinery::meta;
 use serde_json::Value;
 
@@ -58,44 +59,45 @@ const PROJECTIONS: [(&str, &str); 5] = [
 
 impl NodeRestriction {
     pub(super) async fn mirror_pod(&self, write: &Write<'_>) -> Result<(), ApiError> {
-        let node = write.node;
+        let (node, quoted) = (write.node, write.quoted());
         let Some(pod) = write.object else { return Ok(()) };
         if !is_mirror(pod) {
             return write.refuse(&format!(
-                "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
+                "pod does not have {} annotation, node {quoted} can only create mirror pods",
+                Quoted(MIRROR)
             ));
         }
         if pod.text("spec.nodeName") != node {
             return write.refuse(&format!(
-                "node {node:?} can only create pods with spec.nodeName set to itself"
+                "node {quoted} can only create pods with spec.nodeName set to itself"
             ));
         }
         let owner = match pod.list("metadata.ownerReferences") {
             [owner] => owner,
             [] => {
                 return write.refuse(&format!(
-                    "node {node:?} can only create pods with an owner reference set to itself"
+                    "node {quoted} can only create pods with an owner reference set to itself"
                 ));
             }
             _ => {
                 return write.refuse(&format!(
-                    "node {node:?} can only create pods with a single owner reference set to itself"
+                    "node {quoted} can only create pods with a single owner reference set to itself"
                 ));
             }
         };
         if owner.text("apiVersion") != "v1" || owner.text("kind") != "Node" || owner.text("name") != node {
             return write.refuse(&format!(
-                "node {node:?} can only create pods with an owner reference set to itself"
+                "node {quoted} can only create pods with an owner reference set to itself"
             ));
         }
         if !owner.flag("controller") {
             return write.refuse(&format!(
-                "node {node:?} can only create pods with a controller owner reference set to itself"
+                "node {quoted} can only create pods with a controller owner reference set to itself"
             ));
         }
         if owner.flag("blockOwnerDeletion") {
             return write.refuse(&format!(
-                "node {node:?} must not set blockOwnerDeletion on an owner reference"
+                "node {quoted} must not set blockOwnerDeletion on an owner reference"
             ));
         }
         let object = self.find(NODE, "", node).await?;
@@ -106,7 +108,7 @@ impl NodeRestriction {
         match reference(pod) {
             Ok(None) => Ok(()),
             Ok(Some(what)) => write.refuse(&format!(
-                "node {node:?} can not create pods that reference {what}"
+                "node {quoted} can not create pods that reference {what}"
             )),
             Err(why) => write.refuse(&format!("error checking mirror pod for API references: {why}")),
         }
@@ -145,8 +147,8 @@ fn volume_reference(volume: &Value) -> Result<Option<&'static str>, String> {
         return match PLAIN_VOLUMES.iter().any(|source| volume.has(source)) {
             true => Ok(None),
             false => Err(format!(
-                "unknown volume type for volume  {:?}",
-                volume.text("name")
+                "unknown volume type for volume  {}",
+                Quoted(volume.text("name"))
             )),
         };
     }
@@ -156,8 +158,8 @@ fn volume_reference(volume: &Value) -> Result<Option<&'static str>, String> {
         }
         if !source.has("downwardAPI") {
             return Err(format!(
-                "unknown source for projected volume {:?}",
-                volume.text("name")
+                "unknown source for projected volume {}",
+                Quoted(volume.text("name"))
             ));
         }
     }

@@ -71,6 +71,14 @@ fn a_node_keeps_its_taints_labels_and_owners() {
         old,
         Some("node \"n1\" is not allowed to modify node \"n2\""),
     );
+    // Quoted as Go does, which differs from Rust in control characters.
+    check(
+        rule,
+        (Update, "nodes", "n\u{1}\u{7f}"),
+        old,
+        old,
+        Some(r#"node "n1" is not allowed to modify node "n\x01\x7f""#),
+    );
     check(rule, own(Create), None, old, None);
     check(rule, own(Update), old, old, None);
     check(rule, own(Delete), old, None, None);

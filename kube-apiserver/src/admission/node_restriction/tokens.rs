@@ -3,7 +3,8 @@
 
 use generic_server::ApiError;
 use generic_server::authz::{Attributes as Question, Decision};
-use machinery::{go, meta};
+use machinery::go::{self, Quoted};
+use machinery::meta;
 use serde_json::Value;
 
 use super::{NodeRestriction, POD, Write};
@@ -67,7 +68,10 @@ impl NodeRestriction {
         }
         if !errors.is_empty() {
             let errors = go::aggregate(&errors);
-            return Err(format!("error validating audience {audience:?}: {errors}"));
+            return Err(format!(
+                "error validating audience {}: {errors}",
+                Quoted(audience)
+            ));
         }
         let user = write.attributes.authorized.user();
         let question = Question {
@@ -86,7 +90,8 @@ impl NodeRestriction {
         match self.authorizer.authorize(&question).await {
             Decision::Allow(_) => Ok(()),
             Decision::Deny(_) | Decision::NoOpinion(_) => Err(format!(
-                "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+                "audience {} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+                Quoted(audience),
                 user.name
             )),
         }

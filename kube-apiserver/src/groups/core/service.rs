@@ -491,8 +491,9 @@ fn port_sets(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, ports: &[Val
         let key = (port.text("protocol"), port.int("port").unwrap_or_default());
         if seen.again(key) {
             let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                key.0, key.1
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                machinery::go::Quoted(key.0),
+                key.1
             );
             errors.shown(
                 machinery::FieldError::duplicate(&path.index(index), &Value::Null),

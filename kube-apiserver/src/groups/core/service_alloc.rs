@@ -303,8 +303,8 @@ impl Allocator {
             let found = search.next(&cidr.to_string(), size, band, |n| Thing::Ip(cidr.nth(n + 1)));
             let Some(Thing::Ip(ip)) = found else {
                 return Err(ApiError::internal(format!(
-                    "failed to allocate a serviceIP for Service {:?}: range is full",
-                    meta::name(service)
+                    "failed to allocate a serviceIP for Service {}: range is full",
+                    machinery::go::Quoted(meta::name(service))
                 )));
             };
             new.push(ip);
