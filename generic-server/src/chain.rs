@@ -381,15 +381,11 @@ impl Chain {
 
         // 15. Authorization: last before the handler; its proof is what the registry asks for.
         let attributes = Attributes::of(&context.user, &context.info);
-        // Annotations are for the audit log alone.
-        let recorded = self.config.audit.enabled();
         match self.config.authorizer.authorize(&attributes).await {
             Decision::Allow(reason) => {
                 self.config.metrics.authorized(AuthorizationResult::Allowed);
-                if recorded {
-                    context.annotate("authorization.k8s.io/decision", "allow");
-                    context.annotate("authorization.k8s.io/reason", reason);
-                }
+                context.annotate(|| ("authorization.k8s.io/decision", "allow"));
+                context.annotate(|| ("authorization.k8s.io/reason", reason));
             }
             refused => {
                 let (result, reason) = match refused {
@@ -399,10 +395,8 @@ impl Chain {
                     }
                 };
                 self.config.metrics.authorized(result);
-                if recorded {
-                    context.annotate("authorization.k8s.io/decision", "forbid");
-                    context.annotate("authorization.k8s.io/reason", reason.clone());
-                }
+                context.annotate(|| ("authorization.k8s.io/decision", "forbid"));
+                context.annotate(|| ("authorization.k8s.io/reason", reason.clone()));
                 return headers::no_sniff(crate::respond::error(&forbidden(&attributes, &reason)));
             }
         }
@@ -486,7 +480,7 @@ impl Chain {
         let agent = shown_agent(head.headers.get(header::USER_AGENT));
         let source = connection.map(|c| c.peer.ip().to_string()).unwrap_or_default();
         let audit_id = String::from_utf8_lossy(audit_id.as_bytes()).into_owned();
-        RequestContext::new(info, user, audit_id, agent, source)
+        RequestContext::new(info, user, audit_id, agent, source).with_audit(self.config.audit.enabled())
     }
 
     /// Health, metrics and the server's own calls are served to the end.

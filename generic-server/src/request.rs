@@ -89,6 +89,7 @@ pub struct RequestContext {
     /// When the request arrived.
     pub received: Instant,
     warnings: Mutex<Vec<String>>,
+    audited: bool,
     annotations: Mutex<BTreeMap<String, String>>,
     routed: AtomicU8,
 }
@@ -107,7 +108,7 @@ pub enum Routed {
 }
 
 impl RequestContext {
-    /// A context; the chain makes one per request.
+    /// A context that keeps no audit annotations; the chain makes one per request.
     pub fn new(info: RequestInfo, user: User, audit_id: String, user_agent: String, source: String) -> Self {
         RequestContext {
             info,
@@ -117,9 +118,20 @@ impl RequestContext {
             source,
             received: Instant::now(),
             warnings: Mutex::default(),
+            audited: false,
             annotations: Mutex::default(),
             routed: AtomicU8::new(Routed::Nothing as u8),
         }
+    }
+
+    /// Keeps audit annotations when `audited`: when an audit sink records the request.
+    pub(crate) fn with_audit(self, audited: bool) -> Self {
+        RequestContext { audited, ..self }
+    }
+
+    /// Whether the request is recorded by an audit sink. What is computed for annotations alone is left out otherwise.
+    pub fn is_audited(&self) -> bool {
+        self.audited
     }
 
     /// Records how far the route was found.
@@ -149,12 +161,15 @@ impl RequestContext {
         std::mem::take(&mut *self.warnings.lock())
     }
 
-    /// Adds an audit annotation; the first value of a key wins, as upstream has it.
-    pub fn annotate(&self, key: &str, value: impl Into<String>) {
-        self.annotations
-            .lock()
-            .entry(key.to_string())
-            .or_insert_with(|| value.into());
+    /// Adds an audit annotation, a key and its value; the first value of a key wins, as upstream has it. It is only formatted
+    /// when the request is audited.
+    pub fn annotate<K: Into<String>, V: Into<String>>(&self, annotation: impl FnOnce() -> (K, V)) {
+        if !self.audited {
+            return;
+        }
+        let (key, value) = annotation();
+        let mut annotations = self.annotations.lock();
+        annotations.entry(key.into()).or_insert_with(|| value.into());
     }
 
     /// The audit annotations so far.
@@ -231,6 +246,30 @@ impl Authorized {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn annotations_are_formatted_for_an_audit_alone() {
+        #[track_caller]
+        fn check(audited: bool, expected: &[(&str, &str)]) {
+            let none = String::new;
+            let info = RequestInfo::default();
+            let context =
+                RequestContext::new(info, User::default(), none(), none(), none()).with_audit(audited);
+            let mut formatted = 0;
+            for value in ["first", "second"] {
+                context.annotate(|| {
+                    formatted += 1;
+                    ("key", value)
+                });
+            }
+            let found = context.annotations();
+            let found: Vec<(&str, &str)> = found.iter().map(|(k, v)| (&**k, &**v)).collect();
+            assert_eq!(found, expected);
+            assert_eq!(formatted > 0, audited);
+        }
+        check(false, &[]);
+        check(true, &[("key", "first")]);
+    }
 
     #[test]
     fn warnings_are_few_and_different() {

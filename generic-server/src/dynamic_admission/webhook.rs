@@ -288,7 +288,7 @@ impl Webhooks {
             .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))?;
         let context = attributes.authorized.context();
         for (key, value) in &answer.annotations {
-            context.annotate(&format!("{}/{key}", hook.name), value.clone());
+            context.annotate(|| (format!("{}/{key}", hook.name), value));
         }
         for warning in &answer.warnings {
             context.warn(warning.clone());

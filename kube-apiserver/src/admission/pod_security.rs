@@ -148,7 +148,7 @@ impl PodSecurity {
             () => return false,
         };
         let context = attributes.authorized.context();
-        context.annotate(&format!("{PREFIX}exempt"), exempt);
+        context.annotate(|| (format!("{PREFIX}exempt"), exempt));
         true
     }
 
@@ -171,14 +171,15 @@ impl PodSecurity {
             return Ok(());
         }
         if self.config.exempts_class(pod) {
-            context.annotate(&format!("{PREFIX}exempt"), "runtimeClass");
+            context.annotate(|| (format!("{PREFIX}exempt"), "runtimeClass"));
             return Ok(());
         }
-        let annotate = |key: &str, value: String| context.annotate(&format!("{PREFIX}{key}"), value);
         if !errors.is_empty() {
-            let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            let all = go::aggregate(&all);
-            annotate("error", format!("Failed to parse policy: {all}"));
+            context.annotate(|| {
+                let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                let all = go::aggregate(&all);
+                (format!("{PREFIX}error"), format!("Failed to parse policy: {all}"))
+            });
         }
         let mut known: HashMap<LevelVersion, Vec<Violation>> = HashMap::new();
         let mut found = |asked: LevelVersion| {
@@ -187,15 +188,15 @@ impl PodSecurity {
         };
         let mut refused = None;
         if enforce {
-            annotate("enforce-policy", policy.enforce.to_string());
+            context.annotate(|| (format!("{PREFIX}enforce-policy"), policy.enforce.to_string()));
             refused = found(policy.enforce);
         }
-        if let Some(why) = found(policy.audit) {
-            let asked = policy.audit;
-            annotate(
-                "audit-violations",
-                format!("would violate PodSecurity \"{asked}\": {why}"),
-            );
+        // Evaluated for the audit log alone.
+        if context.is_audited() {
+            if let Some(why) = found(policy.audit) {
+                let text = format!("would violate PodSecurity \"{}\": {why}", policy.audit);
+                context.annotate(|| (format!("{PREFIX}audit-violations"), text));
+            }
         }
         if let Some(why) = refused {
             let why = format!("violates PodSecurity \"{}\": {why}", policy.enforce);

@@ -193,7 +193,7 @@ impl Policies {
                 }
             }
             for (key, values) in annotations {
-                context.annotate(&format!("{}/{key}", policy.name), values.list.join(", "));
+                context.annotate(|| (format!("{}/{key}", policy.name), values.list.join(", ")));
             }
         }
         match denials.first() {
@@ -219,7 +219,7 @@ impl Policies {
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
                     policy.name, binding.name, decision.message
                 )),
-                Action::Audit => {
+                Action::Audit => context.annotate(|| {
                     let actions = binding.actions.iter().map(|action| match action {
                         Action::Deny => "Deny",
                         Action::Warn => "Warn",
@@ -229,11 +229,11 @@ impl Policies {
                         "message": decision.message, "policy": policy.name, "binding": binding.name,
                         "expressionIndex": decision.index, "validationActions": actions.collect::<Vec<_>>(),
                     }]);
-                    context.annotate(
+                    (
                         "validation.policy.admission.k8s.io/validation_failure",
                         failure.to_string(),
-                    );
-                }
+                    )
+                }),
             }
         }
     }
