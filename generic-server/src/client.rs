@@ -15,8 +15,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-pub use connect::{Fault, authority, connect, fault_of};
-pub use outgoing::{Addresses, Outgoing, is_forbidden};
+pub use connect::{Fault, authority, connect, fault_of, is_forbidden};
+pub use outgoing::Outgoing;
 
 /// A connection that knows whether it speaks HTTP/2.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use machinery::time::Timestamp;
@@ -25,6 +25,19 @@ pub fn authority(host: &str, port: u16) -> String {
         format!("[{host}]:{port}")
     } else {
         format!("{host}:{port}")
+    }
+}
+
+/// The metadata service of a cloud at an address that is not link-local.
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
+/// Link-local addresses are where clouds keep their credentials; nothing that users of the API may have this server reach is there.
+pub fn is_forbidden(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_unspecified() || ip.is_multicast(),
+        IpAddr::V6(ip) => {
+            ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast() || ip == METADATA_V6
+        }
     }
 }
 
@@ -53,7 +66,7 @@ pub async fn connect(
 }
 
 async fn dial(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<TcpStream, Fault> {
-    // Names are resolved here, so that what they resolve to can be judged.
+    // Names are resolved here, so that the addresses they resolve to can be filtered.
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
     let found = tokio::net::lookup_host(authority)
         .await

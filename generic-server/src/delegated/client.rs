@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use super::kubeconfig::Kubeconfig;
-use crate::client::{Addresses, Outgoing, fault_of};
+use crate::client::{Outgoing, fault_of};
 use crate::request::BoxError;
 
 /// How long an answer may take.
@@ -53,7 +53,7 @@ impl KubeClient {
         };
         Ok(KubeClient {
             // An administrator has written the kubeconfig.
-            http: Outgoing::new(tls(config)?, Addresses::Any).map_err(|e| bad(&e))?,
+            http: Outgoing::new(tls(config)?).map_err(|e| bad(&e))?,
             server: config.server.trim_end_matches('/').to_string(),
             token,
         })
