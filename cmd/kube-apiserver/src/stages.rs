@@ -3,7 +3,8 @@
 //! [`Options`] -> [`Config`] -> [`Stores`] -> [`Servers`] -> [`Prepared`] -> [`ControlPlane`], which runs.
 //!
 //! - `Config`: the options are whole and do not contradict each other. Nothing has been opened.
-//! - `Stores`: the port is bound, keys and stores are open. Nothing has been read from them.
+//! - `Stores`: the port is bound, keys and stores are open. Each store has been probed, replicas have agreed on the keys that they share
+//!   through it, and no other object has been read.
 //! - `Servers`: the three servers and the handler chain are made. They serve nothing.
 //! - `Prepared`: a cluster's first objects are written, and everything that requests are decided on has been read.
 //! - `ControlPlane`: requests are served and controllers run.

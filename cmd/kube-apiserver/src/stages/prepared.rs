@@ -40,8 +40,8 @@ pub(super) struct Prepared {
     facts: Facts,
     /// All first objects were written; else a full disk has kept some from it.
     complete: bool,
-    /// The task that keeps the index of roles up to date.
-    followers: Vec<Task>,
+    /// The tasks that keep the indexes of the authorizers up to date, by name.
+    followers: Vec<(&'static str, Task)>,
     kubeconfig_file: Option<PathBuf>,
     /// The content of `kube-root-ca.crt`.
     root_ca: watch::Receiver<String>,
@@ -62,18 +62,18 @@ impl Prepared {
         servers.readiness.finish(Stage::Bootstrap);
         servers.readiness.finish(Stage::Aggregation);
         // After that, because the roles and bindings that were just written count too.
-        let mut followers: Vec<Task> = Vec::new();
+        let mut followers: Vec<(&'static str, Task)> = Vec::new();
         if let Some(rbac) = &servers.access.rbac {
             let tasks = follow_rbac(rbac, &stores.directory).await;
             for task in tasks.map_err(StartError::Bootstrap)? {
-                followers.push(Box::pin(task));
+                followers.push(("rbac", Box::pin(task)));
             }
         }
         if let Some(nodes) = &servers.access.nodes {
             let tasks =
                 retry_while_slow(|| authorization::node::follow(nodes.clone(), &stores.directory)).await;
             for task in tasks.map_err(StartError::Bootstrap)? {
-                followers.push(Box::pin(task));
+                followers.push(("node authorizer", Box::pin(task)));
             }
         }
         servers.readiness.finish(Stage::Rbac);
@@ -136,8 +136,8 @@ impl Prepared {
             kube_apiserver::keep_endpoints(self.facts, tasks.stopping().clone().cancelled_owned());
         tasks.spawn_to_end("kubernetes-endpoints", endpoints);
         tasks.spawn("node ports", kube_apiserver::keep_node_ports(builtin.clone()));
-        for follower in self.followers {
-            tasks.spawn("rbac", follower);
+        for (name, follower) in self.followers {
+            tasks.spawn(name, follower);
         }
         let mut controllers = kube_apiserver::controllers(&builtin, self.root_ca);
         if builtin.storage_migration {
