@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 pub struct ChainConfig {
     /// The authenticator.
     pub authenticator: Arc<dyn Authenticator>,
-    /// May they.
+    /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,
     /// The servers that answer.
     pub delegate: Arc<dyn Delegate>,

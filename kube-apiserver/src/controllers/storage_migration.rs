@@ -301,7 +301,7 @@ impl Migrator {
         Ok(best.map(|v| v.text("name").to_string()))
     }
 
-    /// Has an object stored once more, by an apply that says nothing. The error, if any, is for good.
+    /// Has an object stored once more, by an apply that says nothing. An error in `Ok` is permanent: a retry would fail as well.
     async fn rewrite(
         &self,
         (group, resource): At<'_>,

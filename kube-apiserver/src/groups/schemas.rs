@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether a dotted path leads somewhere from some node. The keys of a map are anybody's.
+    /// Whether a dotted path leads somewhere from some node. Any key of a map is accepted.
     fn has(&self, path: &str) -> bool {
         let (first, rest) = path.split_once('.').unwrap_or((path, ""));
         let below = self.by_name.get(first);
