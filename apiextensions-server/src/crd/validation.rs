@@ -111,6 +111,9 @@ impl<'a> Options<'a> {
 
 /// Faults of a new CRD.
 pub(crate) fn validate_create(crd: &Value) -> Vec<FieldError> {
+    if let Some(error) = pattern::too_large(crd, None) {
+        return vec![error];
+    }
     let spec = Spec::of(crd);
     let mut errors = Vec::new();
     let name = meta::name(crd);
@@ -129,6 +132,9 @@ pub(crate) fn validate_create(crd: &Value) -> Vec<FieldError> {
 
 /// Faults of a changed CRD.
 pub(crate) fn validate_update(crd: &Value, old: &Value) -> Vec<FieldError> {
+    if let Some(error) = pattern::too_large(crd, Some(old)) {
+        return vec![error];
+    }
     let (spec, old_spec) = (Spec::of(crd), Spec::of(old));
     let options = Options::for_update(old, &old_spec);
     let immutable_names = options.require_immutable_names;

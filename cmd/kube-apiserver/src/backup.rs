@@ -19,6 +19,8 @@ pub(crate) use serve::Backups;
 
 /// The path that a running server serves snapshots at.
 pub(crate) const PATH: &str = "/backup";
+/// The header with the number of damaged objects that a snapshot does not have.
+const DAMAGED: &str = "x-damaged-objects";
 /// How the names of the files begin that a snapshot is gathered in before it is handed out.
 pub(crate) const UNFINISHED: &str = ".backup-";
 
@@ -140,7 +142,7 @@ async fn online(kubeconfig: &Path, to: &Path) -> Result<BackupInfo, StartError> 
             .open(&partial)
             .map_err(|error| failed(format!("cannot write {}: {error}", partial.display())))?;
         let mut file = BufWriter::new(file);
-        client::fetch(kubeconfig, &mut file).await.map_err(failed)?;
+        let damaged = client::fetch(kubeconfig, &mut file).await.map_err(failed)?;
         let file = file
             .into_inner()
             .map_err(|error| failed(format!("cannot write {}: {error}", partial.display())))?;
@@ -149,7 +151,7 @@ async fn online(kubeconfig: &Path, to: &Path) -> Result<BackupInfo, StartError> 
         let info = storage::inspect_backup(&partial).map_err(store_error(&partial))?;
         std::fs::rename(&partial, to)
             .map_err(|error| failed(format!("cannot write {}: {error}", to.display())))?;
-        Ok(info)
+        Ok(BackupInfo { damaged, ..info })
     }
     .await;
     if outcome.is_err() {
@@ -188,8 +190,14 @@ impl RestoreCommand {
 }
 
 fn describe(file: &Path, info: &BackupInfo) -> String {
+    let left_out = match info.damaged {
+        0 => String::new(),
+        damaged => {
+            format!("; WARNING: {damaged} damaged objects are left out, `kube-apiserver scrub` names them")
+        }
+    };
     format!(
-        "{}: {} objects at revision {}, {} bytes",
+        "{}: {} objects at revision {}, {} bytes{left_out}",
         file.display(),
         info.keys,
         info.revision,

@@ -117,6 +117,10 @@ pub const SELECTOR_REQUIREMENTS: usize = 10_000;
 /// column is empty.
 pub const JSON_PATH_VALUES: usize = 100_000;
 
+/// States of the compiled patterns of one definition's schemas, as they are estimated. Upstream bounds each pattern alone: repetitions to
+/// 1,000, nested ones to 1,000 together, which holds here too. Past it: 422.
+pub const PATTERN_WEIGHT: usize = 2_000_000;
+
 /// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
 pub const HEAVY_BYTES: usize = 64 * 1024;
 

@@ -11,7 +11,7 @@ mod pattern;
 pub mod validate;
 
 pub use builtin::{BuiltinSchemas, builtin};
-pub use pattern::{Pattern, check as check_pattern};
+pub use pattern::{Pattern, check as check_pattern, excessive_repetition, patterns_weight};
 
 use std::sync::Arc;
 

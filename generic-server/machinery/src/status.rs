@@ -143,6 +143,16 @@ impl ApiError {
     #[must_use]
     pub fn with_details(mut self, mut details: Details) -> Self {
         details.causes.truncate(limits::CAUSES);
+        let Details {
+            name,
+            group,
+            kind,
+            uid,
+            ..
+        } = &mut details;
+        for text in [name, group, kind, uid] {
+            *text = clip_text(limits::SHOWN_VALUE_BYTES, std::mem::take(text));
+        }
         self.0.details = Some(details);
         self
     }

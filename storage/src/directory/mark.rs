@@ -93,6 +93,15 @@ impl Directory {
         })
     }
 
+    /// Compares the data with the store's mark, which it leaves as it is. Fails with `Gone` when data has been lost.
+    pub(crate) fn compare(&self, revision: u64, records: u64) -> Result<(), StorageError> {
+        let noted = std::fs::read_to_string(self.join(NAME)).ok();
+        match noted.as_deref().and_then(Mark::parse) {
+            Some(mark) => mark.check(revision, records),
+            None => Ok(()),
+        }
+    }
+
     /// Notes how the store was closed.
     pub(crate) fn closed(&self, revision: u64, records: u64) {
         let mark = Mark {

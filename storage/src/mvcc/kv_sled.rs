@@ -43,6 +43,7 @@ impl SledKv {
             // Commits flush; a timer would only compete with them.
             .flush_every_ms(None);
         let patience = Instant::now() + LOCK_PATIENCE;
+        let mut is_clean = false;
         let db = loop {
             match config.open() {
                 // The directory is ours already. sled's own lock lingers while its threads end, or while a child process
@@ -55,6 +56,11 @@ impl SledKv {
                         "another process that uses `{}`",
                         dir.display()
                     )));
+                }
+                // sled has had its lock, so no other instance is writing one.
+                Err(error) if !is_clean && remove_unfinished_snapshots(dir) => {
+                    tracing::warn!(%error, path = %dir.display(), "sled had not finished a snapshot of its page table; opening again without it");
+                    is_clean = true;
                 }
                 opened => {
                     break opened.map_err(|error| failed(&format!("opening `{}`", dir.display()), error))?;
@@ -76,6 +82,21 @@ impl SledKv {
             db,
         })
     }
+}
+
+/// Removes snapshots of the page table that sled did not finish writing, on a full disk for example: it refuses to open beside an empty
+/// one, though it needs none of them. Returns whether there were any.
+fn remove_unfinished_snapshots(dir: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return false;
+    };
+    let unfinished = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("snap.") && name.ends_with(".generating")
+    });
+    let removed = unfinished.filter(|entry| std::fs::remove_file(entry.path()).is_ok());
+    removed.count() > 0
 }
 
 impl Kv for SledKv {

@@ -22,6 +22,8 @@ type Visit<'v> = dyn FnMut(&str, Option<&Bytes>) + 'v;
 pub(super) struct Scrub {
     from: Vec<u8>,
     chunk_len: u32,
+    /// The newest revision of a record.
+    newest: u64,
     pub(super) report: ScrubReport,
 }
 
@@ -30,6 +32,7 @@ impl Scrub {
         Scrub {
             from: record::header_range(0, None).0,
             chunk_len,
+            newest: 0,
             report: ScrubReport::default(),
         }
     }
@@ -52,6 +55,9 @@ impl Scrub {
             }
             seen += 1;
             bytes += stored.len() as u64;
+            if let Some(at) = record::parse_header_key(key) {
+                self.newest = self.newest.max(at.rev);
+            }
             let Some((at, header)) =
                 record::parse_header_key(key).and_then(|at| Some((at, Header::decode_at(at, stored)?)))
             else {
@@ -137,25 +143,34 @@ pub fn scrub_with(
     }
     let mut kv = open_kv(&directory.data(), options)?;
     let engine = kv.verify();
-    let report = walk(&*kv, visit);
+    let walked = walk(&*kv, visit);
     super::close_kv(kv, true);
-    let mut report = report?;
+    let (mut report, newest) = walked?;
     report.engine = match engine {
         Ok(()) => None,
         Err(StorageError::Corrupt(what)) => Some(what),
         Err(error) => return Err(error),
     };
+    // Sound records do not make a whole store: files may be older than those that the server closed.
+    if let Some(newest) = newest
+        && let Err(StorageError::Gone(why)) = directory.compare(newest, report.records)
+    {
+        report.engine.get_or_insert(why);
+    }
     Ok(report)
 }
 
-fn walk(kv: &dyn Kv, visit: &mut Visit<'_>) -> Result<ScrubReport, StorageError> {
+/// The report on all records, and the newest revision; none of a format without such records.
+fn walk(kv: &dyn Kv, visit: &mut Visit<'_>) -> Result<(ScrubReport, Option<u64>), StorageError> {
     let reader = kv.reader()?;
     let version = record::read_u32(&*reader, record::META_FORMAT)?;
     let chunk_len = record::read_u32(&*reader, record::META_CHUNK)?;
     let (Some(2..), Some(chunk_len)) = (version, chunk_len.filter(|len| *len > 0)) else {
-        return Ok(ScrubReport::default());
+        return Ok((ScrubReport::default(), None));
     };
+    let floor = record::read_u64(&*reader, record::META_REVISION)?.unwrap_or(0);
     let mut scrub = Scrub::new(chunk_len);
     while scrub.step(&*reader, Arc::new, visit)?.is_some() {}
-    Ok(scrub.report)
+    let newest = scrub.newest.max(floor);
+    Ok((scrub.report, Some(newest)))
 }

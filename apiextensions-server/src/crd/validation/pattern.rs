@@ -1,16 +1,57 @@
 //! Whether a pattern compiles; errors are in the words of Go's `regexp`.
 
-use machinery::schema::check_pattern;
-use regex::Regex;
+use std::collections::BTreeMap;
+
+use machinery::schema::{check_pattern, excessive_repetition, patterns_weight};
+use machinery::{FieldError, FieldPath, limits};
+use regex::RegexBuilder;
+use serde_json::Value;
+
+/// Refuses a definition whose patterns are too large together, unless it was so before: nothing else may compile them then.
+pub(super) fn too_large(crd: &Value, old: Option<&Value>) -> Option<FieldError> {
+    let excessive = |crd: &Value| {
+        let mut found = Vec::new();
+        collect(crd.get("spec").unwrap_or(&Value::Null), &mut found);
+        patterns_weight(found) > limits::PATTERN_WEIGHT
+    };
+    (excessive(crd) && !old.is_some_and(excessive)).then(|| {
+        let why = "the regular expressions of the schemas are too large together";
+        FieldError::forbidden(&FieldPath::new("spec").child("versions"), why)
+    })
+}
+
+fn collect<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match value {
+                    Value::String(text) if key == "pattern" => found.push(text),
+                    other => collect(other, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+        _ => {}
+    }
+}
 
 /// The fault of a pattern in Go's words; `None` when it compiles (the empty pattern does).
 pub(crate) fn fault(pattern: &str) -> Option<String> {
     if pattern.is_empty() {
         return None;
     }
-    let error = check_pattern(pattern).err()?;
-    // The error points into the pattern as it was written.
-    let error = Regex::new(pattern).err().unwrap_or(error);
+    if let Some(repetition) = excessive_repetition(pattern) {
+        return Some(format!(
+            "error parsing regexp: invalid repeat count: `{repetition}`"
+        ));
+    }
+    let mut error = check_pattern(pattern).err()?;
+    // The error points into the pattern as it was written, which is read and not compiled.
+    if matches!(error, regex::Error::Syntax(_))
+        && let Err(written @ regex::Error::Syntax(_)) = RegexBuilder::new(pattern).size_limit(0).build()
+    {
+        error = written;
+    }
     let words = match &error {
         regex::Error::CompiledTooBig(_) => "expression too large".to_string(),
         other => in_go_words(&other.to_string(), pattern),
@@ -58,7 +99,36 @@ fn in_go_words(message: &str, pattern: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::fault;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn patterns_are_bounded_together() {
+        // 10,000 states each.
+        let crd = |count: usize| {
+            let properties: serde_json::Map<String, Value> = (0..count)
+                .map(|n| {
+                    (
+                        format!("p{n}"),
+                        json!({"type": "string", "pattern": format!("^\\pL{{10}}{n}")}),
+                    )
+                })
+                .collect();
+            json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": {"properties": properties}}}]}})
+        };
+        let most = limits::PATTERN_WEIGHT / 10_010;
+        assert!(too_large(&crd(most), None).is_none());
+        let error = too_large(&crd(most + 1), None).expect("an error");
+        assert_eq!(
+            error.to_string(),
+            "spec.versions: Forbidden: the regular expressions of the schemas are too large together"
+        );
+        assert!(
+            too_large(&crd(most + 1), Some(&crd(most + 2))).is_none(),
+            "it was so before"
+        );
+    }
 
     #[test]
     fn errors_have_go_text() {
@@ -69,6 +139,10 @@ mod tests {
         check("^{a}$", None);
         check(
             "((a{100}){100}){100}",
+            Some("error parsing regexp: invalid repeat count: `{100}`"),
+        );
+        check(
+            r"(\pL{10}){100}",
             Some("error parsing regexp: expression too large"),
         );
         check("a[b", Some("error parsing regexp: missing closing ]: `[b`"));

@@ -7,10 +7,10 @@ use std::path::Path;
 use generic_server::client::fault_of;
 use generic_server::delegated::{ClientError, KubeClient, Kubeconfig};
 
-use super::{PATH, append};
+use super::{DAMAGED, PATH, append};
 
-/// Gets the snapshot into a file.
-pub(super) async fn fetch(kubeconfig: &Path, file: &mut BufWriter<File>) -> Result<(), String> {
+/// Gets the snapshot into a file. Returns how many damaged objects the server left out of it.
+pub(super) async fn fetch(kubeconfig: &Path, file: &mut BufWriter<File>) -> Result<u64, String> {
     let config = Kubeconfig::read(kubeconfig).map_err(|error| error.to_string())?;
     let client = KubeClient::new(&config).map_err(|error| error.to_string())?;
     let mut answer = client.download(PATH).await.map_err(|error| match error {
@@ -18,10 +18,14 @@ pub(super) async fn fetch(kubeconfig: &Path, file: &mut BufWriter<File>) -> Resu
         ClientError::Unreachable(why) => format!("cannot reach {}: {}", config.server, fault_of(&*why)),
         ClientError::Credentials(why) => why,
     })?;
+    let damaged = answer
+        .headers()
+        .get(DAMAGED)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     loop {
         match answer.chunk().await {
             Ok(Some(bytes)) => append(file, &bytes)?,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(damaged.unwrap_or_default()),
             Err(error) => return Err(format!("the snapshot broke off: {}", fault_of(&error))),
         }
     }

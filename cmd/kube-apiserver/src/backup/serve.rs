@@ -42,10 +42,12 @@ impl Endpoint for Backups {
             return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
         }
         match self.snapshot().await {
-            Ok(body) => {
+            Ok((body, damaged)) => {
                 let mut response = Response::new(body);
                 let kind = http::HeaderValue::from_static("application/octet-stream");
-                response.headers_mut().insert(header::CONTENT_TYPE, kind);
+                let headers = response.headers_mut();
+                headers.insert(header::CONTENT_TYPE, kind);
+                headers.insert(super::DAMAGED, damaged.into());
                 response
             }
             Err(error) => {
@@ -60,25 +62,29 @@ impl Endpoint for Backups {
 }
 
 impl Backups {
-    async fn snapshot(&self) -> Result<Body, BoxError> {
+    /// A snapshot, and how many damaged objects were left out of it.
+    async fn snapshot(&self) -> Result<(Body, u64), BoxError> {
         let name = format!("{}{}", super::UNFINISHED, uuid::Uuid::new_v4());
         let path = self.dir.join(name);
         let engine = self.engine.clone();
         // A task of its own: the engine finishes a snapshot although the client has gone, and its file must not be left behind.
         let making = tokio::spawn(async move {
             let opened = match engine.backup(&path).await {
-                Ok(_) => tokio::fs::File::open(&path).await.map_err(BoxError::from),
+                Ok(info) => match tokio::fs::File::open(&path).await {
+                    Ok(file) => Ok((file, info.damaged)),
+                    Err(error) => Err(BoxError::from(error)),
+                },
                 Err(error) => Err(error.into()),
             };
             // It is read by its handle from here on.
             let _ = tokio::fs::remove_file(&path).await;
             opened
         });
-        let opened = making.await?;
-        let frames = ReaderStream::with_capacity(opened?, 64 * 1024)
+        let (file, damaged) = making.await??;
+        let frames = ReaderStream::with_capacity(file, 64 * 1024)
             .map_ok(Frame::data)
             .map_err(BoxError::from);
-        Ok(StreamBody::new(frames).boxed_unsync())
+        Ok((StreamBody::new(frames).boxed_unsync(), damaged))
     }
 }
 

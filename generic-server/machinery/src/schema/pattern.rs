@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use regex::Regex;
 
-use crate::steps;
+use crate::{limits, steps};
 
 /// A pattern of a schema, compiled when the first value is held against it. Schemas that have the same pattern share it while
 /// one of them lives: a compiled pattern is a hundred times its text.
@@ -71,34 +71,186 @@ impl Drop for Pattern {
     }
 }
 
-/// Patterns that are known to compile: the same few are in thousands of schemas, and to compile one costs as much as to read
-/// twenty kilobytes of JSON. Forgotten all at once when there are too many.
-static SOUND: Mutex<BTreeSet<Box<str>>> = Mutex::new(BTreeSet::new());
-const MOST_SOUND: usize = 1024;
+/// What is known of patterns: whether they compile. The same few are in thousands of schemas, and to compile one costs as much as to read
+/// twenty kilobytes of JSON. Forgotten all at once when there are too many, which are more than [`limits::PATTERN_WEIGHT`] lets one
+/// definition have.
+static KNOWN: Mutex<BTreeMap<Box<str>, Result<(), regex::Error>>> = Mutex::new(BTreeMap::new());
+const MOST_KNOWN: usize = limits::PATTERN_WEIGHT / LEAST_WEIGHT + 1024;
 /// Longer patterns are not remembered.
-const LONGEST_SOUND: usize = 512;
+const LONGEST_KNOWN: usize = 512;
 
 /// Whether a pattern written for Go compiles.
 ///
 /// # Errors
 /// When the pattern is malformed or too large.
 pub fn check(pattern: &str) -> Result<(), regex::Error> {
-    if SOUND.lock().contains(pattern) {
-        return Ok(());
+    if let Some(outcome) = KNOWN.lock().get(pattern) {
+        return outcome.clone();
     }
-    compile(pattern)?;
-    if pattern.len() <= LONGEST_SOUND {
-        let mut sound = SOUND.lock();
-        if sound.len() >= MOST_SOUND {
-            sound.clear();
+    let outcome = compile(pattern).map(drop);
+    if pattern.len() <= LONGEST_KNOWN {
+        let mut known = KNOWN.lock();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
         }
-        sound.insert(pattern.into());
+        known.insert(pattern.into(), outcome.clone());
     }
-    Ok(())
+    outcome
 }
 
 fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+    steps::count(1);
     Regex::new(&translate(pattern))
+}
+
+/// The weight of the shortest pattern.
+const LEAST_WEIGHT: usize = 50;
+/// The weight of a class of Unicode's: about so many states.
+const UNICODE_CLASS: usize = 1_000;
+/// The product of nested repetitions that Go allows.
+const MOST_REPETITIONS: usize = 1_000;
+
+/// The size of a set of patterns once they are compiled, in states and roughly: each counts once, but for long ones, whose outcome is not
+/// remembered.
+pub fn patterns_weight<'p>(patterns: impl IntoIterator<Item = &'p str>) -> usize {
+    let mut seen = BTreeSet::new();
+    let counted = patterns
+        .into_iter()
+        .filter(|pattern| pattern.len() > LONGEST_KNOWN || seen.insert(*pattern));
+    counted.fold(0, |sum, pattern| {
+        sum.saturating_add(weigh(pattern).unwrap_or(0).max(LEAST_WEIGHT))
+    })
+}
+
+/// The repetition of a pattern that Go refuses, because it or its product with those around it is above 1,000.
+pub fn excessive_repetition(pattern: &str) -> Option<&str> {
+    weigh(pattern).err()
+}
+
+/// A part of a pattern that a repetition may follow.
+#[derive(Debug, Clone, Copy, Default)]
+struct Atom {
+    weight: usize,
+    /// The largest product of nested repetitions in it.
+    repeated: usize,
+}
+
+impl Atom {
+    fn add(&mut self, other: Atom) {
+        self.weight = self.weight.saturating_add(other.weight);
+        self.repeated = self.repeated.max(other.repeated);
+    }
+}
+
+/// The weight of a pattern: the states of its automaton, roughly. Fails with a repetition that Go refuses.
+fn weigh(pattern: &str) -> Result<usize, &str> {
+    let plain = |weight| Atom { weight, repeated: 1 };
+    let mut groups = vec![Atom::default()];
+    let mut last: Option<Atom> = None;
+    let mut rest = pattern;
+    while let Some(c) = rest.chars().next() {
+        let (at, after) = (rest, &rest[c.len_utf8()..]);
+        rest = after;
+        if c == '{' && is_repetition(after) {
+            let end = after.find('}').unwrap_or(after.len());
+            rest = after.get(end + 1..).unwrap_or_default();
+            let (low, high) = after[..end]
+                .split_once(',')
+                .unwrap_or((&after[..end], &after[..end]));
+            let number = |text: &str| text.parse::<usize>().unwrap_or(usize::MAX);
+            let most = if high.is_empty() {
+                number(low)
+            } else {
+                number(high)
+            };
+            if let Some(atom) = &mut last {
+                let product = atom.repeated.max(1).saturating_mul(most.max(1));
+                if number(low).max(most) > MOST_REPETITIONS || product > MOST_REPETITIONS {
+                    return Err(&at[..at.len() - rest.len()]);
+                }
+                atom.weight = atom.weight.saturating_mul(most.max(1));
+                atom.repeated = product;
+            }
+            continue;
+        }
+        if matches!(c, '*' | '+' | '?') {
+            if let Some(atom) = &mut last {
+                atom.weight = atom.weight.saturating_add(1);
+            }
+            continue;
+        }
+        if let (Some(group), Some(atom)) = (groups.last_mut(), last.take()) {
+            group.add(atom);
+        }
+        match c {
+            '(' => groups.push(plain(1)),
+            ')' => last = if groups.len() > 1 { groups.pop() } else { None },
+            '|' => {}
+            '.' => last = Some(plain(10)),
+            '[' => {
+                let (weight, behind) = weigh_class(after);
+                (last, rest) = (Some(plain(weight)), behind);
+            }
+            '\\' => {
+                let (weight, behind) = weigh_escape(after);
+                (last, rest) = (Some(plain(weight)), behind);
+            }
+            other => last = Some(plain(other.len_utf8())),
+        }
+    }
+    groups.extend(last);
+    Ok(groups
+        .iter()
+        .fold(0, |sum: usize, group| sum.saturating_add(group.weight)))
+}
+
+/// The weight of what a backslash begins, and what is behind it.
+fn weigh_escape(after: &str) -> (usize, &str) {
+    let Some(c) = after.chars().next() else {
+        return (1, after);
+    };
+    let behind = &after[c.len_utf8()..];
+    match c {
+        'Q' => {
+            let (literal, behind) = behind.split_once("\\E").unwrap_or((behind, ""));
+            (literal.len(), behind)
+        }
+        'p' | 'P' | 'x' => {
+            let braces = behind.strip_prefix('{').and_then(|inside| {
+                let name = inside.bytes().take_while(u8::is_ascii_alphanumeric).count();
+                inside[name..].strip_prefix('}')
+            });
+            (if c == 'x' { 4 } else { UNICODE_CLASS }, braces.unwrap_or(behind))
+        }
+        _ => (10, behind),
+    }
+}
+
+/// The weight of a class, whose bracket is open, and what is behind it.
+fn weigh_class(after: &str) -> (usize, &str) {
+    let mut rest = after.strip_prefix('^').unwrap_or(after);
+    rest = rest.strip_prefix(']').unwrap_or(rest);
+    let mut weight = 10;
+    while let Some(c) = rest.chars().next() {
+        let behind = &rest[c.len_utf8()..];
+        match c {
+            ']' => return (weight, behind),
+            '\\' => {
+                let (more, behind) = weigh_escape(behind);
+                weight += more;
+                rest = behind;
+            }
+            '[' => {
+                weight += 10;
+                rest = named_class(behind).map_or(behind, |class| &behind[class.len()..]);
+            }
+            other => {
+                weight += other.len_utf8();
+                rest = behind;
+            }
+        }
+    }
+    (weight, rest)
 }
 
 /// Where RE2 and the `regex` crate read the same text differently, writes what RE2 means.
@@ -265,15 +417,50 @@ mod tests {
     }
 
     #[test]
-    fn compiled_patterns_are_cached() {
-        let text = "^only-in-this-other-test$";
-        for _ in 0..2 {
-            assert!(super::check(text).is_ok());
+    fn outcomes_are_remembered() {
+        for text in ["^only-in-this-other-test$", "^only-in-this-other-test($"] {
+            let sound = super::check(text).is_ok();
+            let again = crate::steps::of(|| assert_eq!(super::check(text).is_ok(), sound));
+            assert_eq!(again, 0, "{text}");
         }
-        assert!(SOUND.lock().contains(text));
-        let long = "a".repeat(LONGEST_SOUND + 1);
+        let long = "a".repeat(LONGEST_KNOWN + 1);
         assert!(super::check(&long).is_ok());
-        assert!(!SOUND.lock().contains(long.as_str()));
+        assert!(!KNOWN.lock().contains_key(long.as_str()));
+    }
+
+    #[test]
+    fn weights() {
+        #[track_caller]
+        fn check(pattern: &str, expected: Result<usize, &str>) {
+            assert_eq!(weigh(pattern), expected, "{pattern}");
+        }
+        check("", Ok(0));
+        check("abc", Ok(3));
+        check("a{3}b*", Ok(5));
+        check("(ab){3,10}", Ok(30));
+        check("a{2,}", Ok(2));
+        check("a{,3}", Ok(5));
+        check("{3}(?:a)", Ok(4));
+        check(r"\pL{10}", Ok(10_000));
+        check(r"[^\p{Greek}a]{2}", Ok(2_022));
+        check(r"[]a[:alpha:]]{2}", Ok(42));
+        check(r"\Q(a{2}\E{2}", Ok(10));
+        check(r"\x{10}\d\", Ok(15));
+        check("((a{10}){10}){10}", Ok(1_220));
+        check("((a{10}){10}){11}", Err("{11}"));
+        check("((a{1,100}){1,100}){1,100}", Err("{1,100}"));
+        check("a{1000}", Ok(1_000));
+        check("a{1001}", Err("{1001}"));
+        check("a{2,1001}", Err("{2,1001}"));
+        check(")))((([", Ok(13));
+    }
+
+    #[test]
+    fn a_set_of_patterns_is_weighed_once_each() {
+        assert_eq!(patterns_weight(["a", "a", "b"]), 2 * LEAST_WEIGHT);
+        assert_eq!(patterns_weight([r"\pL{10}", r"\pL{10}"]), 10_000);
+        let long = "a".repeat(LONGEST_KNOWN + 1);
+        assert_eq!(patterns_weight([long.as_str(), &long]), 2 * (LONGEST_KNOWN + 1));
     }
 
     #[test]

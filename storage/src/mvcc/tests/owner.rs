@@ -1,8 +1,10 @@
 //! One owner: of the directory, of the data in it under any name, and of one engine.
 
+use std::path::Path;
+
 use super::super::kv_redb::RedbKv;
 use super::super::kv_sled::SledKv;
-use super::{ON_DISK, reopen};
+use super::{ON_DISK, options, reopen};
 use crate::conformance::Subject;
 use crate::{EngineKind, StorageError};
 
@@ -74,5 +76,43 @@ async fn a_second_engine_does_not_begin_beside_the_first() {
         }
         names_both(reopen(second, &its));
         reopen(first, &its).unwrap().shutdown().await;
+    }
+}
+
+/// Files of before the last stop, beside the others as they are now: a start refuses them, and a scrub says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scrub_names_data_that_is_older_than_its_mark() {
+    for (engine, folder) in [(EngineKind::Redb, ""), (EngineKind::Sled, "sled")] {
+        let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let round = async |key: &str| {
+            let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+            s.write(key, "x").await;
+            s.finish().await;
+        };
+        let files = |from: &Path, to: &Path| {
+            for entry in std::fs::read_dir(from).unwrap().flatten() {
+                let name = entry.file_name();
+                let is_mark = ["REVISION", "FORMAT", "FORMAT.copy", "LOCK"]
+                    .iter()
+                    .any(|mark| name == *mark);
+                if entry.file_type().unwrap().is_file() && !is_mark {
+                    std::fs::copy(entry.path(), to.join(name)).unwrap();
+                }
+            }
+        };
+        round("a").await;
+        files(&dir.path().join(folder), copy.path());
+        assert!(crate::scrub(&options(engine, dir.path())).unwrap().is_clean());
+        round("b").await;
+        for entry in std::fs::read_dir(dir.path().join(folder)).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("snap.") {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+        files(copy.path(), &dir.path().join(folder));
+        let report = crate::scrub(&options(engine, dir.path())).unwrap();
+        let why = report.engine.expect("a reason");
+        assert!(why.contains("its data ends at"), "{why}");
+        assert!(reopen(engine, dir.path()).is_err());
     }
 }
