@@ -1,7 +1,5 @@
 //! Whether a pattern compiles; errors are in the words of Go's `regexp`.
 
-use std::collections::BTreeMap;
-
 use machinery::schema::{check_pattern, excessive_repetition, patterns_weight};
 use machinery::{FieldError, FieldPath, limits};
 use regex::RegexBuilder;

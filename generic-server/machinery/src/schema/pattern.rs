@@ -220,7 +220,12 @@ fn weigh_escape(after: &str) -> (usize, &str) {
                 let name = inside.bytes().take_while(u8::is_ascii_alphanumeric).count();
                 inside[name..].strip_prefix('}')
             });
-            (if c == 'x' { 4 } else { UNICODE_CLASS }, braces.unwrap_or(behind))
+            // `\pL` has a name of one letter.
+            let name = behind.chars().next().map_or(0, char::len_utf8);
+            (
+                if c == 'x' { 4 } else { UNICODE_CLASS },
+                braces.unwrap_or(&behind[name..]),
+            )
         }
         _ => (10, behind),
     }
