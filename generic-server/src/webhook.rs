@@ -21,7 +21,7 @@ use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
 
-use crate::client::trust::{self, Whom};
+use crate::client::trust::{self, TrustedPeers};
 use crate::client::{self, Fault, TlsIo};
 
 pub use services::Services;
@@ -184,11 +184,11 @@ fn is_local(url: &str) -> bool {
 
 /// TLS that trusts the bundle, or the system's authorities when there is none.
 fn tls(bundle: &str, http2: bool) -> Result<Arc<ClientConfig>, String> {
-    let whom = match bundle.trim() {
-        "" => Whom::System,
-        bundle => Whom::Bundle(bundle),
+    let peers = match bundle.trim() {
+        "" => TrustedPeers::System,
+        bundle => TrustedPeers::Bundle(bundle),
     };
-    let mut config = trust::settings(whom)?.with_no_client_auth();
+    let mut config = trust::settings(peers)?.with_no_client_auth();
     let protocols: &[&[u8]] = if http2 {
         &[b"h2", b"http/1.1"]
     } else {

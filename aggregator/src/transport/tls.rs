@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use generic_server::client::trust::{self, Whom};
+use generic_server::client::trust::{self, TrustedPeers};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, SignatureScheme};
@@ -17,12 +17,12 @@ pub type ProxyKey = Arc<ArcSwap<CertifiedKey>>;
 
 /// The settings for one APIService, without protocol negotiation; the error is shown to clients and in the condition.
 pub(crate) fn client_config(spec: &RemoteSpec, key: &ProxyKey) -> Result<ClientConfig, String> {
-    let whom = match &spec.ca_bundle {
-        _ if spec.insecure => Whom::Anyone,
-        Some(bundle) => Whom::Bundle(bundle),
-        None => Whom::System,
+    let peers = match &spec.ca_bundle {
+        _ if spec.insecure => TrustedPeers::Anyone,
+        Some(bundle) => TrustedPeers::Bundle(bundle),
+        None => TrustedPeers::System,
     };
-    let mut config = trust::settings(whom)?.with_client_cert_resolver(Arc::new(Shown(key.clone())));
+    let mut config = trust::settings(peers)?.with_client_cert_resolver(Arc::new(Shown(key.clone())));
     // A session that is taken up again would go on with the certificate that was shown at its beginning.
     config.resumption = Resumption::disabled();
     Ok(config)

@@ -84,10 +84,12 @@ impl Resolve for Resolver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::trust::{Whom, settings};
+    use crate::client::trust::{TrustedPeers, settings};
 
     fn client() -> Outgoing {
-        let tls = settings(Whom::Anyone).expect("settings").with_no_client_auth();
+        let tls = settings(TrustedPeers::Anyone)
+            .expect("settings")
+            .with_no_client_auth();
         Outgoing::new(tls).expect("a client")
     }
 

@@ -58,7 +58,7 @@ fn system_authorities() -> Vec<CertificateDer<'static>> {
 
 /// The peers to trust.
 #[derive(Debug, Clone, Copy)]
-pub enum Whom<'a> {
+pub enum TrustedPeers<'a> {
     /// Those of a bundle, PEM in base64.
     Bundle(&'a str),
     /// The operating system's authorities.
@@ -71,10 +71,10 @@ pub enum Whom<'a> {
 ///
 /// # Errors
 /// Why a bundle cannot be read, in upstream's words. No peer is trusted then.
-pub fn settings(whom: Whom<'_>) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+pub fn settings(peers: TrustedPeers<'_>) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Verifier {
-        trusted: Trusted::of(whom, &provider)?,
+        trusted: Trusted::of(peers, &provider)?,
         algorithms: provider.signature_verification_algorithms,
     };
     let builder = ClientConfig::builder_with_provider(provider)
@@ -103,15 +103,15 @@ enum Trusted {
 }
 
 impl Trusted {
-    fn of(whom: Whom<'_>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
+    fn of(peers: TrustedPeers<'_>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        let pinned = match whom {
-            Whom::Anyone => return Ok(Trusted::Anyone),
-            Whom::System => {
+        let pinned = match peers {
+            TrustedPeers::Anyone => return Ok(Trusted::Anyone),
+            TrustedPeers::System => {
                 roots.add_parsable_certificates(system_authorities());
                 Vec::new()
             }
-            Whom::Bundle(bundle) => {
+            TrustedPeers::Bundle(bundle) => {
                 let certificates = decode(bundle)?;
                 for certificate in &certificates {
                     roots
@@ -216,7 +216,7 @@ mod tests {
     fn a_bad_bundle_is_an_error_and_never_trust() {
         let pem = BASE64_STANDARD.encode("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
         for bad in ["", "Zm9v", "!!", &pem] {
-            assert!(settings(Whom::Bundle(bad)).is_err(), "{bad}");
+            assert!(settings(TrustedPeers::Bundle(bad)).is_err(), "{bad}");
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
             .collect();
         let bundle = BASE64_STANDARD.encode(pem);
         let verifier = Verifier {
-            trusted: Trusted::of(Whom::Bundle(&bundle), &provider)?,
+            trusted: Trusted::of(TrustedPeers::Bundle(&bundle), &provider)?,
             algorithms: provider.signature_verification_algorithms,
         };
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_893_456_000));

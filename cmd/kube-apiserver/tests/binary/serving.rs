@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use control_plane::ControlPlane;
-use generic_server::client::trust::{Whom, settings};
+use generic_server::client::trust::{TrustedPeers, settings};
 use generic_server::client::{TlsIo, connect};
 use generic_server::request::empty;
 use generic_server::{Request, Response};
@@ -24,7 +24,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A connection without a client certificate, with this protocol.
 async fn connection(plane: &ControlPlane, protocol: &str) -> TlsIo {
-    let settings = settings(Whom::Anyone).expect("settings");
+    let settings = settings(TrustedPeers::Anyone).expect("settings");
     let mut tls = settings.with_no_client_auth();
     tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let name = ServerName::try_from("localhost").expect("a name");
