@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use generic_server::User;
 use generic_server::directory::{
-    KindLocation, Leftovers, RemoteAsk, RemoteLines, RemoteResource, RemoteResources,
+    KindLocation, RemainingContent, RemoteAsk, RemoteLines, RemoteResource, RemoteResources,
 };
 use generic_server::discovery::DiscoverySource;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -127,7 +127,7 @@ impl RemoteContent {
         backend: &Arc<Backend>,
         namespace: &str,
         resource: &Deletable,
-        left: &mut Leftovers,
+        remaining: &mut RemainingContent,
     ) -> Result<(), String> {
         let root = remote_discovery::path(&backend.spec);
         let path = format!("{root}/namespaces/{namespace}/{}", resource.name);
@@ -152,7 +152,7 @@ impl RemoteContent {
         let rest = items(&self.ask_plainly(backend, Method::GET, &page).await?);
         if !rest.is_empty() {
             let key = GroupResource::new(&backend.spec.group, &resource.name);
-            left.resources.push((key, rest.len()));
+            remaining.resources.push((key, rest.len()));
         }
         let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
         for item in &rest {
@@ -160,7 +160,7 @@ impl RemoteContent {
                 *finalizers.entry(finalizer.to_string()).or_default() += 1;
             }
         }
-        left.finalizers.extend(finalizers);
+        remaining.finalizers.extend(finalizers);
         Ok(())
     }
 }
@@ -183,8 +183,8 @@ fn deletable(known: &[u8]) -> Vec<Deletable> {
 
 #[async_trait::async_trait]
 impl RemoteResources for RemoteContent {
-    async fn empty(&self, namespace: &str) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn empty(&self, namespace: &str) -> RemainingContent {
+        let mut remaining = RemainingContent::default();
         let mut backends = self.published.backends();
         // Of several versions of a resource the newest is asked.
         backends.sort_by(|(a, _), (b, _)| version_rank(&b.spec.version).cmp(&version_rank(&a.spec.version)));
@@ -192,19 +192,22 @@ impl RemoteResources for RemoteContent {
         for (backend, available) in backends {
             let known = backend.known.load_full().filter(|_| available);
             let Some(known) = known else {
-                left.undiscovered.push(undiscovered(&backend));
+                remaining.undiscovered.push(undiscovered(&backend));
                 continue;
             };
             for resource in deletable(&known.aggregated) {
                 if !done.insert((backend.spec.group.clone(), resource.name.clone())) {
                     continue;
                 }
-                if let Err(why) = self.empty_one(&backend, namespace, &resource, &mut left).await {
-                    left.failures.push(why);
+                if let Err(why) = self
+                    .empty_one(&backend, namespace, &resource, &mut remaining)
+                    .await
+                {
+                    remaining.failures.push(why);
                 }
             }
         }
-        left
+        remaining
     }
 
     fn undiscovered(&self) -> Vec<String> {

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use imbl::{HashMap, OrdMap};
 use machinery::{GroupKind, GroupResource};
 
-pub use remote::{KindLocation, Leftovers, RemoteAsk, RemoteLines, RemoteResource, RemoteResources};
+pub use remote::{KindLocation, RemainingContent, RemoteAsk, RemoteLines, RemoteResource, RemoteResources};
 
 use crate::registry::ObjectStore;
 use crate::resource::ServedResource;

@@ -59,7 +59,7 @@ pub type RemoteLines = BoxStream<'static, Result<Value, String>>;
 #[async_trait::async_trait]
 pub trait RemoteResources: Send + Sync + std::fmt::Debug {
     /// Deletes what they keep in a namespace, and returns the objects that remain and the failures.
-    async fn empty(&self, namespace: &str) -> Leftovers;
+    async fn empty(&self, namespace: &str) -> RemainingContent;
     /// Group versions whose servers cannot be asked, as `group/version: why`.
     fn undiscovered(&self) -> Vec<String>;
     /// Where a kind is served.
@@ -83,9 +83,9 @@ pub trait RemoteResources: Send + Sync + std::fmt::Debug {
     fn changes(&self) -> tokio::sync::watch::Receiver<u64>;
 }
 
-/// The rest of a namespace on other servers.
+/// The remaining content of a namespace on other servers.
 #[derive(Debug, Default)]
-pub struct Leftovers {
+pub struct RemainingContent {
     /// Group versions whose servers cannot be asked, as `group/version: why`.
     pub undiscovered: Vec<String>,
     /// Lists and deletions that failed, and why.

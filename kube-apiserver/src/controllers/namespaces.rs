@@ -98,7 +98,7 @@ async fn sweep(client: &Client, names: BTreeSet<String>) -> BTreeSet<String> {
 
 /// The remaining content of a namespace.
 #[derive(Debug, Default)]
-struct Remains {
+struct RemainingContent {
     /// Instances by resource, `deployments.apps`, or `pods.` of the core group.
     resources: BTreeMap<String, usize>,
     /// Instances by finalizer.
@@ -109,7 +109,7 @@ struct Remains {
     undiscovered: Vec<String>,
 }
 
-impl Remains {
+impl RemainingContent {
     fn add(&mut self, resource: &GroupResource, count: usize) {
         let name = format!("{}.{}", resource.resource, resource.group);
         *self.resources.entry(name).or_default() += count;
@@ -128,8 +128,8 @@ async fn finish(client: &Client, name: &str) -> Result<bool, ApiError> {
         // Others hold it; they take it from here.
         return Ok(true);
     }
-    let remains = empty(client, name).await;
-    if remains.resources.is_empty() && remains.failures.is_empty() && remains.undiscovered.is_empty() {
+    let remaining = empty(client, name).await;
+    if remaining.resources.is_empty() && remaining.failures.is_empty() && remaining.undiscovered.is_empty() {
         client
             .update(NAMESPACES, "", name, "finalize", |live| {
                 let spec = live.ensure("spec");
@@ -145,7 +145,7 @@ async fn finish(client: &Client, name: &str) -> Result<bool, ApiError> {
             .await?;
         return Ok(true);
     }
-    let wanted = conditions(&remains);
+    let wanted = conditions(&remaining);
     if !up_to_date(&namespace, &wanted) {
         client
             .update(NAMESPACES, "", name, "status", |live| {
@@ -158,8 +158,8 @@ async fn finish(client: &Client, name: &str) -> Result<bool, ApiError> {
 }
 
 /// Deletes everything once and says what is still there. While pods remain nothing else is touched: they may need it to end.
-async fn empty(client: &Client, namespace: &str) -> Remains {
-    let mut remains = Remains::default();
+async fn empty(client: &Client, namespace: &str) -> RemainingContent {
+    let mut remaining = RemainingContent::default();
     let stores = client.directory().all();
     let mut all: Vec<_> = stores
         .iter()
@@ -175,15 +175,15 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
         let (entries, unreadable) = match list_of(registered, namespace).await {
             Ok(listed) => listed,
             Err(error) => {
-                remains.failures.push(error.message().to_string());
+                remaining.failures.push(error.message().to_string());
                 continue;
             }
         };
         if !unreadable.is_empty() {
             // Unreadable objects are content too: an administrator has to delete them unread.
             match registered.store.as_system().unreadable_in_list(&unreadable).await {
-                Ok(Some(error)) | Err(error) => remains.failures.push(error.message().to_string()),
-                Ok(None) => remains.add(key, unreadable.len()),
+                Ok(Some(error)) | Err(error) => remaining.failures.push(error.message().to_string()),
+                Ok(None) => remaining.add(key, unreadable.len()),
             }
         }
         if entries.is_empty() {
@@ -200,41 +200,41 @@ async fn empty(client: &Client, namespace: &str) -> Remains {
             for done in join_all(deletions).await {
                 match done {
                     Ok(Some(deleted)) if !deleted.gone => {
-                        remains.add(key, 1);
+                        remaining.add(key, 1);
                         for finalizer in meta::finalizers(&deleted.object) {
-                            *remains.finalizers.entry(finalizer.to_string()).or_default() += 1;
+                            *remaining.finalizers.entry(finalizer.to_string()).or_default() += 1;
                         }
                     }
                     Ok(_) => {}
-                    Err(error) => remains.failures.push(error.message().to_string()),
+                    Err(error) => remaining.failures.push(error.message().to_string()),
                 }
             }
         }
-        if key.group.is_empty() && &*key.resource == "pods" && !remains.resources.is_empty() {
+        if key.group.is_empty() && &*key.resource == "pods" && !remaining.resources.is_empty() {
             let elsewhere = client.directory().remote_resources();
-            remains.undiscovered = elsewhere.map(|e| e.undiscovered()).unwrap_or_default();
-            return remains;
+            remaining.undiscovered = elsewhere.map(|e| e.undiscovered()).unwrap_or_default();
+            return remaining;
         }
     }
     // Aggregated servers come after local resources: an unreachable one blocks only its own content.
     if let Some(elsewhere) = client.directory().remote_resources() {
-        let left = elsewhere.empty(namespace).await;
-        remains.undiscovered = left.undiscovered;
-        remains.failures.extend(left.failures);
-        remains.failures.sort();
-        for (resource, count) in left.resources {
-            remains.add(&resource, count);
+        let remote = elsewhere.empty(namespace).await;
+        remaining.undiscovered = remote.undiscovered;
+        remaining.failures.extend(remote.failures);
+        remaining.failures.sort();
+        for (resource, count) in remote.resources {
+            remaining.add(&resource, count);
         }
-        for (finalizer, count) in left.finalizers {
-            *remains.finalizers.entry(finalizer).or_default() += count;
+        for (finalizer, count) in remote.finalizers {
+            *remaining.finalizers.entry(finalizer).or_default() += count;
         }
     }
-    remains
+    remaining
 }
 
 /// Type, status, reason and message of the conditions of a namespace that is being emptied.
-fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static str, String)> {
-    let discovery = match remains.undiscovered.as_slice() {
+fn conditions(remaining: &RemainingContent) -> Vec<(&'static str, &'static str, &'static str, String)> {
+    let discovery = match remaining.undiscovered.as_slice() {
         [] => (
             "False",
             "ResourcesDiscovered",
@@ -264,7 +264,7 @@ fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static st
             "All legacy kube types successfully parsed".to_string(),
         ),
     ];
-    out.push(match remains.failures.is_empty() {
+    out.push(match remaining.failures.is_empty() {
         true => (
             "NamespaceDeletionContentFailure",
             "False",
@@ -277,8 +277,8 @@ fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static st
             "ContentDeletionFailed",
             format!(
                 "Failed to delete all resource types, {} remaining: {}",
-                remains.failures.len(),
-                remains.failures.join(", ")
+                remaining.failures.len(),
+                remaining.failures.join(", ")
             ),
         ),
     });
@@ -289,7 +289,7 @@ fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static st
             .collect();
         items.join(", ")
     };
-    out.push(match remains.resources.is_empty() {
+    out.push(match remaining.resources.is_empty() {
         true => (
             "NamespaceContentRemaining",
             "False",
@@ -302,11 +302,11 @@ fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static st
             "SomeResourcesRemain",
             format!(
                 "Some resources are remaining: {}",
-                list(&remains.resources, " has ")
+                list(&remaining.resources, " has ")
             ),
         ),
     });
-    out.push(match remains.finalizers.is_empty() {
+    out.push(match remaining.finalizers.is_empty() {
         true => (
             "NamespaceFinalizersRemaining",
             "False",
@@ -319,7 +319,7 @@ fn conditions(remains: &Remains) -> Vec<(&'static str, &'static str, &'static st
             "SomeFinalizersRemain",
             format!(
                 "Some content in the namespace has finalizers remaining: {}",
-                list(&remains.finalizers, " in ")
+                list(&remaining.finalizers, " in ")
             ),
         ),
     });
@@ -364,14 +364,14 @@ mod tests {
 
     #[test]
     fn remaining_content_is_reported_as_upstream() {
-        let mut remains = Remains::default();
-        remains.add(&GroupResource::new("apps", "deployments"), 1);
-        remains.add(&GroupResource::new("", "pods"), 2);
-        remains.finalizers.insert("example.com/f".into(), 1);
-        remains
+        let mut remaining = RemainingContent::default();
+        remaining.add(&GroupResource::new("apps", "deployments"), 1);
+        remaining.add(&GroupResource::new("", "pods"), 2);
+        remaining.finalizers.insert("example.com/f".into(), 1);
+        remaining
             .undiscovered
             .push("a.io/v1: stale GroupVersion discovery: a.io/v1".into());
-        let found = conditions(&remains);
+        let found = conditions(&remaining);
         let message = |kind: &str| {
             let found = found.iter().find(|c| c.0 == kind);
             found.map(|c| c.3.clone()).unwrap_or_default()
