@@ -265,7 +265,7 @@ pub(super) struct Input<'a> {
     pub(super) request: &'a Value,
     pub(super) namespace: Option<&'a Value>,
     pub(super) params: Option<&'a Value>,
-    pub(super) asker: Option<&'a Asker<'a>>,
+    pub(super) authorizer: Option<&'a RequestAuthorizer<'a>>,
 }
 
 impl<'a> Input<'a> {
@@ -281,11 +281,11 @@ impl<'a> Input<'a> {
                 "namespaceObject",
                 self.namespace.map_or(Val::Null, |value| typed(value, &NAMESPACE)),
             );
-        if let Some(asker) = self.asker {
-            bindings.set("authorizer", Val::authorizer(asker));
+        if let Some(authorizer) = self.authorizer {
+            bindings.set("authorizer", Val::authorizer(authorizer));
             bindings.set(
                 "authorizer.requestResource",
-                Val::resource_check(asker, asker.request_resource()),
+                Val::resource_check(authorizer, authorizer.request_resource()),
             );
         }
         bindings
@@ -329,7 +329,7 @@ pub(super) fn request_value(attributes: &Attributes<'_>) -> Value {
 
 /// Answers what expressions ask of the authorizer, on behalf of the request's user.
 #[derive(Debug)]
-pub(super) struct Asker<'a> {
+pub(super) struct RequestAuthorizer<'a> {
     pub(super) authorizer: &'a dyn Authorizer,
     pub(super) user: &'a User,
     pub(super) gvr: &'a GroupVersionResource,
@@ -338,10 +338,10 @@ pub(super) struct Asker<'a> {
     pub(super) name: &'a str,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> RequestAuthorizer<'a> {
     /// For the user of a request.
     pub(super) fn of(attributes: &Attributes<'a>, authorizer: &'a dyn Authorizer) -> Self {
-        Asker {
+        RequestAuthorizer {
             authorizer,
             user: attributes.authorized.user(),
             gvr: attributes.gvr,
@@ -363,7 +363,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-impl kube_cel::Authorizer for Asker<'_> {
+impl kube_cel::Authorizer for RequestAuthorizer<'_> {
     fn check(&self, check: &AuthzCheck) -> kube_cel::Decision {
         let account = check.service_account.as_ref().map(|(namespace, name)| User {
             name: format!("system:serviceaccount:{namespace}:{name}"),

@@ -20,7 +20,7 @@ use serde_json::Value;
 use storage::Revision;
 
 use super::compiling::Compiler;
-use super::expression::{Asker, Input, request_value};
+use super::expression::{Input, RequestAuthorizer, request_value};
 use super::matching::{Matcher, Namespaces, exempt, namespace_of};
 use super::{configuration, shown_name};
 use crate::admission::{AdmissionPlugin, Attributes, Operation};

@@ -20,7 +20,7 @@ use storage::Revision;
 
 use super::compiling::{Compiled, Compiler};
 use super::configuration;
-use super::expression::{Asker, Conditions, Input, Matched, Scope, request_value};
+use super::expression::{Conditions, Input, Matched, RequestAuthorizer, Scope, request_value};
 use super::matching::{Matcher, Namespaces, exempt};
 use crate::admission::{AdmissionPlugin, Attributes, Operation};
 use crate::authz::Authorizer;
@@ -245,14 +245,14 @@ impl Webhooks {
             return Ok(true);
         };
         let request = request_value(attributes);
-        let asker = Asker::of(attributes, &*self.authorizer);
+        let authorizer = RequestAuthorizer::of(attributes, &*self.authorizer);
         let input = Input {
             object,
             old: attributes.old,
             request: &request,
             namespace: None,
             params: None,
-            asker: Some(&asker),
+            authorizer: Some(&authorizer),
         };
         match conditions.matches(&input.bindings(), None) {
             Matched::Yes => Ok(true),

@@ -6,7 +6,9 @@ use serde_json::{Map, Value};
 
 use super::compile::Mutation;
 use super::variables::Lazy;
-use super::{AdmissionPlugin, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, Rules};
+use super::{
+    AdmissionPlugin, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules,
+};
 use super::{configuration, namespace_of, params, request_value, shown_name};
 use crate::admission::ObjectKind;
 use crate::dynamic_admission::expression::{Expression, Matched};
@@ -100,14 +102,14 @@ impl Policies {
                             reason: Some(Reason::Invalid),
                         });
                     };
-                    let sight = Sight {
+                    let invocation = Invocation {
                         policies: self,
                         rules: &rules,
                         attributes,
                         namespace: namespace.as_ref(),
                         params: params.as_ref(),
                     };
-                    match sight.wanted(object.as_deref()) {
+                    match invocation.wanted(object.as_deref()) {
                         Matched::Yes => {}
                         Matched::No => continue,
                         Matched::Failed(why) => {
@@ -124,7 +126,7 @@ impl Policies {
                         let Some(object) = object.as_deref_mut() else {
                             break;
                         };
-                        match sight.apply(mutation, object) {
+                        match invocation.apply(mutation, object) {
                             Ok(new) => {
                                 changed |= new != *object;
                                 *object = new;
@@ -188,7 +190,7 @@ fn refusal(faults: &[Fault<'_>], attributes: &Attributes<'_>, object: Option<&Va
 }
 
 /// The input of one invocation of a policy besides the object.
-struct Sight<'s> {
+struct Invocation<'s> {
     policies: &'s Policies,
     rules: &'s Rules,
     attributes: &'s Attributes<'s>,
@@ -196,17 +198,17 @@ struct Sight<'s> {
     params: Option<&'s Value>,
 }
 
-impl Sight<'_> {
+impl Invocation<'_> {
     fn with<T>(&self, object: Option<&Value>, look: impl FnOnce(&Bindings<'_>, &Lazy<'_>) -> T) -> T {
         let request = request_value(self.attributes);
-        let asker = Asker::of(self.attributes, &*self.policies.authorizer);
+        let authorizer = RequestAuthorizer::of(self.attributes, &*self.policies.authorizer);
         let input = Input {
             object,
             old: self.attributes.old,
             request: &request,
             namespace: self.namespace,
             params: self.params,
-            asker: Some(&asker),
+            authorizer: Some(&authorizer),
         };
         let lazy = Lazy::new(&self.rules.variables, input.bindings());
         look(&lazy.bindings(), &lazy)

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::variables::Lazy;
 use super::{
-    Action, Asker, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, Rules, namespace_of,
+    Action, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules,
+    namespace_of,
 };
 use super::{configuration, params, request_value, shown_name};
 use crate::dynamic_admission::expression::{Expression, Matched};
@@ -78,7 +79,7 @@ impl Denial<'_> {
 }
 
 /// The input of one evaluation of a policy.
-struct Sight<'s> {
+struct Invocation<'s> {
     attributes: &'s Attributes<'s>,
     object: Option<&'s Value>,
     namespace: Option<&'s Value>,
@@ -162,13 +163,13 @@ impl Policies {
                 let namespace = self.namespace(attributes, &namespaces).await?;
                 let rules = configuration(&policy.rules, attributes, object).await?;
                 for params in &params {
-                    let sight = Sight {
+                    let invocation = Invocation {
                         attributes,
                         object,
                         namespace: namespace.as_ref(),
                         params: params.as_ref(),
                     };
-                    let findings = self.evaluate(policy, &rules, &sight);
+                    let findings = self.evaluate(policy, &rules, &invocation);
                     for decision in findings.failed {
                         self.act(policy, binding, &decision, attributes, &mut |message, reason| {
                             denials.push(Denial {
@@ -238,7 +239,7 @@ impl Policies {
         }
     }
 
-    fn evaluate(&self, policy: &Policy, rules: &Rules, sight: &Sight<'_>) -> Findings {
+    fn evaluate(&self, policy: &Policy, rules: &Rules, invocation: &Invocation<'_>) -> Findings {
         let Body::Validations {
             validations,
             annotations,
@@ -246,15 +247,15 @@ impl Policies {
         else {
             return Findings::default();
         };
-        let request = request_value(sight.attributes);
-        let asker = Asker::of(sight.attributes, &*self.authorizer);
+        let request = request_value(invocation.attributes);
+        let authorizer = RequestAuthorizer::of(invocation.attributes, &*self.authorizer);
         let input = Input {
-            object: sight.object,
-            old: sight.attributes.old,
+            object: invocation.object,
+            old: invocation.attributes.old,
             request: &request,
-            namespace: sight.namespace,
-            params: sight.params,
-            asker: Some(&asker),
+            namespace: invocation.namespace,
+            params: invocation.params,
+            authorizer: Some(&authorizer),
         };
         let lazy = Lazy::new(&rules.variables, input.bindings());
         let bindings = lazy.bindings();
