@@ -112,10 +112,10 @@ impl Backend {
         self.circuit.lets_through()
     }
 
-    /// Begins waiting for an answer.
-    pub(crate) fn ask(self: &Arc<Self>) -> Asking {
+    /// Counts a request as in flight until its answer's head is there.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> InFlight {
         self.stats.in_flight.fetch_add(1, Ordering::Relaxed);
-        Asking {
+        InFlight {
             backend: self.clone(),
             since: Instant::now(),
             reported: false,
@@ -159,15 +159,15 @@ impl Seats {
     }
 }
 
-/// A request that waits for its answer's head. Dropped without a word it was given up.
+/// A request that waits for its answer's head. One that is dropped unreported after [`HANGING`] counts as failed.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct InFlight {
     backend: Arc<Backend>,
     since: Instant,
     reported: bool,
 }
 
-impl Asking {
+impl InFlight {
     /// The head is there.
     pub(crate) fn answered(mut self, code: u16) {
         self.reported = true;
@@ -189,7 +189,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.backend.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
         if !self.reported && self.since.elapsed() >= HANGING {

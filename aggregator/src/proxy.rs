@@ -189,7 +189,7 @@ impl Call<'_> {
         let path = self.location.split('?').next().unwrap_or_default();
         let mut why = String::from("no address");
         // Once for all attempts: a pooled connection that died says nothing of the backend, a request that fails in the end does.
-        let asking = backend.ask();
+        let in_flight = backend.begin_request();
         // One address is tried twice: a pooled connection may have died unnoticed.
         let rounds = targets.iter().cycle().take(ATTEMPTS.min(targets.len().max(2)));
         for authority in rounds {
@@ -198,7 +198,7 @@ impl Call<'_> {
             headers::set_forwarded(own, self.client(), authority, path);
             match pool.request(request).await {
                 Ok(response) => {
-                    asking.answered(response.status().as_u16());
+                    in_flight.answered(response.status().as_u16());
                     return Ok(response);
                 }
                 Err(error) => {
@@ -211,7 +211,7 @@ impl Call<'_> {
                 }
             }
         }
-        asking.failed();
+        in_flight.failed();
         Err(why)
     }
 }

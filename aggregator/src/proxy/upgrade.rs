@@ -42,17 +42,17 @@ pub(super) async fn serve(
     transport: &Transport,
     targets: &[Box<str>],
 ) -> Response {
-    let asking = backend.ask();
+    let in_flight = backend.begin_request();
     let answer = tokio::time::timeout(PATIENCE, ask(&call, protocols, transport, targets)).await;
     let mut response = match answer.unwrap_or_else(|_| Err("timed out waiting for the upgrade".into())) {
         Ok(response) => response,
         Err(why) => {
-            asking.failed();
+            in_flight.failed();
             return refused(&why);
         }
     };
     let code = response.status();
-    asking.answered(code.as_u16());
+    in_flight.answered(code.as_u16());
     if code != StatusCode::SWITCHING_PROTOCOLS {
         if code.as_u16() < 400 {
             return refused(&format!(

@@ -57,13 +57,13 @@ impl Answers {
         }
         for (indexes, question) in ask(unknown) {
             let about: Vec<Key> = indexes.iter().map(|i| keys[*i].clone()).collect();
-            let landing = Landing {
+            let guard = FlightGuard {
                 answers: Arc::downgrade(self),
                 about: about.clone(),
             };
             let flight = async move {
                 let answered = question.await;
-                landing.keep(&answered);
+                guard.keep(&answered);
                 answered
             };
             let flight = flight.boxed().shared();
@@ -93,12 +93,12 @@ impl State {
 }
 
 /// Removes a request from the list when it is answered, or when no caller waits for it any more.
-struct Landing {
+struct FlightGuard {
     answers: Weak<Answers>,
     about: Vec<Key>,
 }
 
-impl Landing {
+impl FlightGuard {
     fn keep(&self, answered: &Answered) {
         let (Some(answers), Ok(answered)) = (self.answers.upgrade(), answered) else {
             return;
@@ -110,7 +110,7 @@ impl Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         let Some(answers) = self.answers.upgrade() else {
             return;

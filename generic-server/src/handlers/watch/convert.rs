@@ -18,12 +18,12 @@ const BATCH: usize = 500;
 
 /// A write of an object.
 type Id = (Arc<str>, Revision);
-type Asking = Pin<Box<dyn Future<Output = Result<Vec<(Id, Bytes)>, ApiError>> + Send>>;
+type Conversion = Pin<Box<dyn Future<Output = Result<Vec<(Id, Bytes)>, ApiError>> + Send>>;
 
 /// Asks ahead of what is written, a batch at a time.
 pub(super) struct Answers {
     converter: Arc<dyn RemoteConverter>,
-    asking: Option<Asking>,
+    conversion: Option<Conversion>,
     known: HashMap<Id, Bytes>,
 }
 
@@ -44,7 +44,7 @@ impl Answers {
     pub(super) fn new(converter: Arc<dyn RemoteConverter>) -> Self {
         Answers {
             converter,
-            asking: None,
+            conversion: None,
             known: HashMap::new(),
         }
     }
@@ -60,26 +60,26 @@ impl Answers {
         cx: &mut Context<'_>,
         upcoming: impl Iterator<Item = &'e Arc<Entry>>,
     ) -> Poll<Result<(), ApiError>> {
-        if self.asking.is_none() {
+        if self.conversion.is_none() {
             let mut upcoming = upcoming.peekable();
             match upcoming.peek() {
                 Some(first) if !self.known.contains_key(&id(first)) => {}
                 _ => return Poll::Ready(Ok(())),
             }
             let entries: Vec<Arc<Entry>> = upcoming.take(BATCH).cloned().collect();
-            self.asking = Some(ask(self.converter.clone(), entries));
+            self.conversion = Some(ask(self.converter.clone(), entries));
         }
-        let Some(asking) = &mut self.asking else {
+        let Some(conversion) = &mut self.conversion else {
             return Poll::Ready(Ok(()));
         };
-        let answered = std::task::ready!(asking.as_mut().poll(cx));
-        self.asking = None;
+        let answered = std::task::ready!(conversion.as_mut().poll(cx));
+        self.conversion = None;
         self.known.extend(answered?);
         Poll::Ready(Ok(()))
     }
 }
 
-fn ask(converter: Arc<dyn RemoteConverter>, entries: Vec<Arc<Entry>>) -> Asking {
+fn ask(converter: Arc<dyn RemoteConverter>, entries: Vec<Arc<Entry>>) -> Conversion {
     Box::pin(async move {
         let answers = converter.from_stored(&entries).await?;
         Ok(entries.iter().map(|entry| id(entry)).zip(answers).collect())
