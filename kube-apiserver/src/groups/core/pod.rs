@@ -11,7 +11,7 @@ use machinery::time::Timestamp;
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
-use super::pod_spec::{self, Whose};
+use super::pod_spec::{self, SpecOwner};
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::resources::amounts;
@@ -271,7 +271,7 @@ fn metadata_and_spec(errors: &mut Errors, pod: &Value) {
         errors,
         &path,
         spec,
-        Whose {
+        SpecOwner {
             pod: true,
             name: meta::name(pod),
         },

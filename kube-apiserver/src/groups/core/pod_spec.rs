@@ -31,7 +31,7 @@ pub(crate) use warnings::warnings;
 
 /// The object that a pod specification belongs to.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Whose<'a> {
+pub(crate) struct SpecOwner<'a> {
     /// A pod itself, not a template.
     pub(crate) pod: bool,
     /// The pod's name, where it is known.
@@ -39,14 +39,14 @@ pub(crate) struct Whose<'a> {
 }
 
 /// Checks a pod specification at `path`.
-pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, whose: Whose<'_>) {
-    let volumes = volumes::validate(errors, &path.child("volumes"), spec.list("volumes"), whose);
+pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, owner: SpecOwner<'_>) {
+    let volumes = volumes::validate(errors, &path.child("volumes"), spec.list("volumes"), owner);
     let claims = scheduling::resource_claims(errors, &path.child("resourceClaims"), spec);
     containers::validate(errors, path, spec, &volumes, &claims);
     if spec.has("resources") {
         pod_resources(errors, &path.child("resources"), spec.dig("resources"), &claims);
     }
-    host_network(errors, &path.child("containers"), spec, whose);
+    host_network(errors, &path.child("containers"), spec, owner);
     errors.required_one_of(
         &path.child("restartPolicy"),
         spec.text("restartPolicy"),
@@ -139,7 +139,7 @@ fn name(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, key: &str) {
     }
 }
 
-fn host_network(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, whose: Whose<'_>) {
+fn host_network(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, owner: SpecOwner<'_>) {
     if !spec.flag("hostNetwork") {
         return;
     }
@@ -149,7 +149,7 @@ fn host_network(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, whose: 
         for (index, port) in container.list("ports").iter().enumerate() {
             let host = port.int("hostPort").unwrap_or_default();
             let own = port.int("containerPort").unwrap_or_default();
-            if (whose.pod || host != 0) && host != own {
+            if (owner.pod || host != 0) && host != own {
                 errors.invalid(
                     &ports.index(index).child("hostPort"),
                     host,

@@ -6,7 +6,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldPath, Map};
 use serde_json::Value;
 
-use super::pod_spec::{self, Whose};
+use super::pod_spec::{self, SpecOwner};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
@@ -38,7 +38,7 @@ pub(crate) fn validate_template(errors: &mut Errors, path: &FieldPath<'_>, templ
     }
     annotations(errors, &path.child("annotations"), template);
     let spec = path.child("spec");
-    pod_spec::validate(errors, &spec, template.dig("spec"), Whose::default());
+    pod_spec::validate(errors, &spec, template.dig("spec"), SpecOwner::default());
     if !template.list("spec.ephemeralContainers").is_empty() {
         errors.forbidden(
             &spec.child("ephemeralContainers"),

@@ -66,12 +66,12 @@ fn validate(errors: &mut Errors, object: &Value) {
     amounts(errors, &path.child("hard"), spec.dig("hard"));
     let at = path.child("scopes");
     let shown = spec.dig("scopes");
-    let mut unfit = Unfit::of(spec);
+    let mut mismatches = ScopeMismatches::of(spec);
     for scope in spec.strings("scopes") {
         if !known(scope) {
             errors.invalid_value(&at, shown, "unsupported scope");
         }
-        unfit.report(errors, &at, scope, shown);
+        mismatches.report(errors, &at, scope, shown);
     }
     let scopes: Vec<&str> = spec.strings("scopes").collect();
     conflicts(errors, &at, &scopes, shown);
@@ -108,14 +108,14 @@ fn applies(scope: &str, resource: &str) -> bool {
 }
 
 /// How many resources of a quota cannot be counted within a scope, found once for each scope.
-struct Unfit<'v> {
+struct ScopeMismatches<'v> {
     spec: &'v Value,
     by_scope: HashMap<&'v str, usize>,
 }
 
-impl<'v> Unfit<'v> {
+impl<'v> ScopeMismatches<'v> {
     fn of(spec: &'v Value) -> Self {
-        Unfit {
+        ScopeMismatches {
             spec,
             by_scope: HashMap::new(),
         }
@@ -124,12 +124,12 @@ impl<'v> Unfit<'v> {
     /// Reports each of them, as upstream does.
     fn report(&mut self, errors: &mut Errors, path: &FieldPath<'_>, scope: &'v str, shown: &Value) {
         let names = || self.spec.entries("hard").map(|(name, _)| name);
-        let unfit = || {
+        let count = || {
             names()
                 .filter(|name| counted(name) && !applies(scope, name))
                 .count()
         };
-        let count = *self.by_scope.entry(scope).or_insert_with(unfit);
+        let count = *self.by_scope.entry(scope).or_insert_with(count);
         for _ in 0..count {
             if errors.is_full() {
                 return;
@@ -150,14 +150,14 @@ fn conflicts(errors: &mut Errors, path: &FieldPath<'_>, scopes: &[&str], shown: 
 fn selector(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let path = path.child("matchExpressions");
     let mut scopes = Vec::new();
-    let mut unfit = Unfit::of(spec);
+    let mut mismatches = ScopeMismatches::of(spec);
     for requirement in spec.list("scopeSelector.matchExpressions") {
         let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
         scopes.push(scope);
         if !known(scope) {
             errors.invalid(&path.child("scopeName"), scope, "unsupported scope");
         }
-        unfit.report(errors, &path, scope, spec.dig("scopeSelector"));
+        mismatches.report(errors, &path, scope, spec.dig("scopeSelector"));
         let valued = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
         if known(scope) && !valued && operator != "Exists" {
             errors.invalid(

@@ -23,7 +23,7 @@ use storage::Guard;
 
 use self::address::{Claim, Owner};
 use self::families::{family, init_families};
-use self::ledger::{Held, Ledger, Pending, Search, Thing, ports, things};
+use self::ledger::{Allocation, Held, Ledger, Pending, Search, allocations, ports};
 use self::patch::{normalize, patch_allocated};
 use self::shared::{Entered, SharedPorts};
 use super::service::{drop_by_type, headless, keeps_addresses, needs_health_check, needs_node_port};
@@ -61,9 +61,9 @@ struct Hold {
     /// Held until this ends.
     held: Option<Held>,
     /// IPAddress objects made and ports entered for this write.
-    made: Vec<Thing>,
+    made: Vec<Allocation>,
     /// The addresses and ports that the write gives up.
-    given_up: Vec<Thing>,
+    given_up: Vec<Allocation>,
     /// The IPAddress objects as they were made.
     guards: Vec<Guard>,
 }
@@ -104,10 +104,10 @@ async fn release(
     shared: Option<&SharedPorts>,
     owner: &Owner,
     pending: &Pending,
-    things: &[Thing],
+    allocations: &[Allocation],
 ) {
-    for thing in things {
-        if let Thing::Ip(ip) = thing {
+    for allocation in allocations {
+        if let Allocation::Ip(ip) = allocation {
             address::release(client, *ip, owner, pending).await;
         }
     }
@@ -147,13 +147,13 @@ impl Allocator {
         old: &Value,
     ) -> Result<Option<Box<dyn Finisher>>, ApiError> {
         init_families(&self.cidrs, service, old)?;
-        let kept = things(old);
-        let of_old: Seen<Thing> = kept.iter().copied().collect();
+        let kept = allocations(old);
+        let of_old: Seen<Allocation> = kept.iter().copied().collect();
         let owner = Owner {
             namespace: ctx.namespace.to_owned(),
             name: meta::name(service).to_owned(),
         };
-        let mut elsewhere: HashSet<Thing> = HashSet::new();
+        let mut elsewhere: HashSet<Allocation> = HashSet::new();
         for _ in 0..ATTEMPTS {
             let mut draft = service.clone();
             let (ips, new_ports, held, services) = self.search(ctx, &mut draft, &of_old, &elsewhere).await?;
@@ -176,11 +176,12 @@ impl Allocator {
                     },
                 };
                 if new_ports.iter().any(|port| taken.contains(port)) {
-                    elsewhere.extend(taken.into_iter().map(Thing::Port));
+                    elsewhere.extend(taken.into_iter().map(Allocation::Port));
                     continue;
                 }
                 if !ctx.dry_run {
-                    hold.made.extend(new_ports.iter().map(|port| Thing::Port(*port)));
+                    hold.made
+                        .extend(new_ports.iter().map(|port| Allocation::Port(*port)));
                 }
             }
             if ctx.dry_run {
@@ -192,11 +193,11 @@ impl Allocator {
             for ip in ips {
                 match address::claim(&self.client, ip, &owner, self.shared.is_some()).await? {
                     Claim::Made(guard) => {
-                        claimed.push(Thing::Ip(ip));
+                        claimed.push(Allocation::Ip(ip));
                         hold.guards.extend(guard);
                     }
                     Claim::Kept => {}
-                    Claim::Taken => _ = elsewhere.insert(Thing::Ip(ip)),
+                    Claim::Taken => _ = elsewhere.insert(Allocation::Ip(ip)),
                 }
             }
             hold.made.extend(&claimed);
@@ -208,8 +209,11 @@ impl Allocator {
                 continue;
             }
             *service = draft;
-            let now: Seen<Thing> = things(service).into_iter().collect();
-            hold.given_up = kept.into_iter().filter(|thing| !now.has(thing)).collect();
+            let now: Seen<Allocation> = allocations(service).into_iter().collect();
+            hold.given_up = kept
+                .into_iter()
+                .filter(|allocation| !now.has(allocation))
+                .collect();
             return Ok(Some(Box::new(hold)));
         }
         Err(ApiError::internal(
@@ -222,8 +226,8 @@ impl Allocator {
         &self,
         ctx: &WriteContext<'_>,
         service: &mut Value,
-        kept: &Seen<Thing>,
-        elsewhere: &HashSet<Thing>,
+        kept: &Seen<Allocation>,
+        elsewhere: &HashSet<Allocation>,
     ) -> Result<(Vec<IpAddr>, Vec<u16>, Held, BTreeSet<u16>), ApiError> {
         let mut held = Held::new(&self.pending);
         let mut ledger = self.ledger.lock().await;
@@ -255,12 +259,12 @@ impl Allocator {
     }
 
     /// Those of these that stored services have.
-    async fn stored(&self, mut claimed: Vec<Thing>) -> Result<Vec<Thing>, ApiError> {
+    async fn stored(&self, mut claimed: Vec<Allocation>) -> Result<Vec<Allocation>, ApiError> {
         let mut ledger = self.ledger.lock().await;
         let services = self.client.resource(("", "services"))?;
         let snapshot = services.store.as_system().fresh().await?;
         ledger.follow(&snapshot.objects);
-        claimed.retain(|thing| ledger.is_taken(*thing));
+        claimed.retain(|allocation| ledger.is_taken(*allocation));
         Ok(claimed)
     }
 
@@ -268,7 +272,7 @@ impl Allocator {
         &self,
         search: &mut Search<'_>,
         service: &mut Value,
-        kept: &Seen<Thing>,
+        kept: &Seen<Allocation>,
     ) -> Result<Vec<IpAddr>, ApiError> {
         if service.text("spec.type") == "ExternalName" || headless(service) {
             return Ok(Vec::new());
@@ -281,7 +285,7 @@ impl Allocator {
             let Some(cidr) = cidr else { continue };
             if let Some(text) = ips.get(index) {
                 let Ok(ip) = text.parse::<IpAddr>() else { continue };
-                if kept.has(&Thing::Ip(ip)) {
+                if kept.has(&Allocation::Ip(ip)) {
                     continue;
                 }
                 let last = cidr.size() - 1;
@@ -290,7 +294,7 @@ impl Allocator {
                     .is_some_and(|offset| offset != 0 && (cidr.is_v6() || offset != last));
                 let why = match inside {
                     false => "the provided network does not match the current range",
-                    true if !search.take(Thing::Ip(ip)) => "provided IP is already allocated",
+                    true if !search.take(Allocation::Ip(ip)) => "provided IP is already allocated",
                     true => {
                         new.push(ip);
                         continue;
@@ -300,8 +304,8 @@ impl Allocator {
             }
             let size = cidr.size() - if cidr.is_v6() { 1 } else { 2 }.min(cidr.size());
             let band = if size < 16 { 0 } else { (size / 16).clamp(16, 256) };
-            let found = search.next(&cidr.to_string(), size, band, |n| Thing::Ip(cidr.nth(n + 1)));
-            let Some(Thing::Ip(ip)) = found else {
+            let found = search.next(&cidr.to_string(), size, band, |n| Allocation::Ip(cidr.nth(n + 1)));
+            let Some(Allocation::Ip(ip)) = found else {
                 return Err(ApiError::internal(format!(
                     "failed to allocate a serviceIP for Service {}: range is full",
                     machinery::go::Quoted(meta::name(service))
@@ -323,16 +327,16 @@ impl Allocator {
         let size = u128::from(*self.ports.end()) + 1 - first;
         let band = if size < 32 { 0 } else { (size / 32).clamp(16, 128) };
         let found = search.next("ports", size, band, |n| {
-            Thing::Port(u16::try_from(first + n).unwrap_or(u16::MAX))
+            Allocation::Port(u16::try_from(first + n).unwrap_or(u16::MAX))
         });
         match found {
-            Some(Thing::Port(port)) => Ok(port.into()),
+            Some(Allocation::Port(port)) => Ok(port.into()),
             _ => Err(ApiError::internal("failed to allocate a nodePort: range is full")),
         }
     }
 
     /// A port that was asked for.
-    fn this_port(&self, search: &mut Search<'_>, port: i64, kept: &Seen<Thing>) -> Result<(), String> {
+    fn this_port(&self, search: &mut Search<'_>, port: i64, kept: &Seen<Allocation>) -> Result<(), String> {
         let number = u16::try_from(port).ok().filter(|port| self.ports.contains(port));
         let Some(number) = number else {
             return Err(format!(
@@ -341,7 +345,7 @@ impl Allocator {
                 self.ports.end()
             ));
         };
-        if kept.has(&Thing::Port(number)) || search.take(Thing::Port(number)) {
+        if kept.has(&Allocation::Port(number)) || search.take(Allocation::Port(number)) {
             return Ok(());
         }
         Err("provided port is already allocated".into())
@@ -351,7 +355,7 @@ impl Allocator {
         &self,
         search: &mut Search<'_>,
         service: &mut Value,
-        kept: &Seen<Thing>,
+        kept: &Seen<Allocation>,
     ) -> Result<(), ApiError> {
         let asked = |port: &Value| port.int("nodePort").filter(|port| *port != 0);
         if matches!(service.text("spec.type"), "NodePort" | "LoadBalancer") {
@@ -465,7 +469,7 @@ impl WriteHooks for Allocator {
     }
 
     async fn after_delete(&self, _ctx: &WriteContext<'_>, service: &Value) {
-        let gone = things(service);
+        let gone = allocations(service);
         if let Some(shared) = &self.shared {
             shared.give_up(ports(&gone));
         }

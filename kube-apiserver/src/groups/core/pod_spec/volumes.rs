@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
 use super::paths::{local_non_reserved_path, no_backsteps};
-use super::{Whose, label};
+use super::{SpecOwner, label};
 use crate::errors::Errors;
 use crate::groups::core::claim_spec;
 use crate::json::Json;
@@ -56,20 +56,20 @@ pub(super) fn validate<'a>(
     errors: &mut Errors,
     path: &FieldPath<'_>,
     list: &'a [Value],
-    whose: Whose<'_>,
+    owner: SpecOwner<'_>,
 ) -> Volumes<'a> {
     let mut volumes = Volumes::new();
     // The names of the claims that will be made.
     let created: Seen<String> = list
         .iter()
-        .filter(|v| v.has("ephemeral") && !whose.name.is_empty())
-        .map(|v| format!("{}-{}", whose.name, v.text("name")))
+        .filter(|v| v.has("ephemeral") && !owner.name.is_empty())
+        .map(|v| format!("{}-{}", owner.name, v.text("name")))
         .collect();
     for (index, volume) in list.iter().enumerate() {
         let path = path.index(index);
         let before = errors.len();
         let name = volume.text("name");
-        source(errors, &path, volume, whose);
+        source(errors, &path, volume, owner);
         let at = path.child("name");
         if errors.need(&at, name) {
             label(errors, &at, name);
@@ -93,7 +93,7 @@ pub(super) fn validate<'a>(
     volumes
 }
 
-fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, whose: Whose<'_>) {
+fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, owner: SpecOwner<'_>) {
     let mut found = false;
     for kind in TYPES {
         let value = volume.dig(kind);
@@ -107,8 +107,8 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, whose: Whos
         }
         found = true;
         one(errors, &at, kind, value);
-        if *kind == "ephemeral" && !whose.name.is_empty() && !volume.text("name").is_empty() {
-            let claim = format!("{}-{}", whose.name, volume.text("name"));
+        if *kind == "ephemeral" && !owner.name.is_empty() && !volume.text("name").is_empty() {
+            let claim = format!("{}-{}", owner.name, volume.text("name"));
             for text in dns1123_subdomain(&claim) {
                 errors.invalid(
                     &path.child("name"),

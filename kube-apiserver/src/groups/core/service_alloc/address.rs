@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use storage::Guard;
 
 use super::families::family;
-use super::ledger::{Pending, Thing, things};
+use super::ledger::{Allocation, Pending, allocations};
 use crate::client::Client;
 use crate::json::Json;
 
@@ -65,7 +65,7 @@ impl Owner {
     /// Whether the stored service has the address.
     async fn holds(&self, client: &Client, ip: IpAddr) -> Result<bool, ApiError> {
         let service = client.find(SERVICES, &self.namespace, &self.name).await?;
-        Ok(service.is_some_and(|service| things(&service).contains(&Thing::Ip(ip))))
+        Ok(service.is_some_and(|service| allocations(&service).contains(&Allocation::Ip(ip))))
     }
 }
 
@@ -144,7 +144,7 @@ async fn try_release(client: &Client, ip: IpAddr, owner: &Owner, pending: &Pendi
         return Ok(());
     }
     // In this order: a write that is no longer pending has stored its service, or never will.
-    if pending.lock().contains_key(&Thing::Ip(ip)) || owner.holds(client, ip).await? {
+    if pending.lock().contains_key(&Allocation::Ip(ip)) || owner.holds(client, ip).await? {
         return Ok(());
     }
     delete(client, ip, &found).await?;

@@ -28,15 +28,15 @@ const ADDRESSES: &str = "/registry/ipaddresses/";
 #[derive(Debug)]
 struct Wire {
     engine: Arc<dyn Store>,
-    /// The receiver of the next write of a service, which is held up.
-    held: Mutex<Option<oneshot::Sender<HeldUp>>>,
+    /// The receiver of the next write of a service, which is delayed.
+    held: Mutex<Option<oneshot::Sender<DelayedWrite>>>,
     /// How far behind this server's clock is, as the times of its IPAddress objects say.
     behind_seconds: i64,
 }
 
 /// A write on its way, whatever becomes of its request.
 #[derive(Debug)]
-struct HeldUp {
+struct DelayedWrite {
     go_on: oneshot::Sender<()>,
     /// Whether it was committed.
     arrived: oneshot::Receiver<bool>,
@@ -87,7 +87,7 @@ impl Store for Wire {
         };
         let (go_on, wait) = oneshot::channel();
         let (report, arrived) = oneshot::channel();
-        notify.send(HeldUp { go_on, arrived }).unwrap();
+        notify.send(DelayedWrite { go_on, arrived }).unwrap();
         let engine = self.engine.clone();
         let late = async move {
             wait.await.unwrap();
@@ -172,8 +172,8 @@ impl Server {
         Ok(stored.text("spec.clusterIP").to_owned())
     }
 
-    /// The next write of a service is held up.
-    fn hold(&self) -> oneshot::Receiver<HeldUp> {
+    /// The next write of a service is delayed.
+    fn hold(&self) -> oneshot::Receiver<DelayedWrite> {
         let (notify, held) = oneshot::channel();
         *self.wire.held.lock() = Some(notify);
         held
@@ -206,7 +206,7 @@ async fn late(old: i64, expected_of_other: Result<&str, &str>, expected_of_late:
     let held = slow.hold();
     let writing = slow.create("late", Some(IP));
     let meanwhile = async {
-        let HeldUp { go_on, arrived } = held.await.unwrap();
+        let DelayedWrite { go_on, arrived } = held.await.unwrap();
         let made = other.create("other", Some(IP)).await;
         go_on.send(()).unwrap();
         assert_eq!(arrived.await.unwrap(), made.is_err());
@@ -249,7 +249,7 @@ async fn a_write_that_was_given_up_and_arrives_late_is_refused() {
     let engine: Arc<dyn Store> = storage::memory();
     let (slow, other) = (Server::on(&engine, 0), Server::on(&engine, 0));
     let held = slow.hold();
-    let HeldUp { go_on, arrived } = {
+    let DelayedWrite { go_on, arrived } = {
         let writing = slow.create("late", Some(IP));
         tokio::pin!(writing);
         tokio::select! {

@@ -12,9 +12,9 @@ use serde_json::Value;
 use crate::json::Json;
 use crate::unique::Seen;
 
-/// Something that one service has.
+/// An address or a port, which one service has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Thing {
+pub(super) enum Allocation {
     Ip(IpAddr),
     Port(u16),
 }
@@ -23,7 +23,7 @@ pub(super) enum Thing {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     objects: imbl::OrdMap<Arc<str>, Arc<Entry>>,
-    taken: HashMap<Thing, usize>,
+    taken: HashMap<Allocation, usize>,
     /// Where the next search begins, per range.
     next: HashMap<String, u128>,
 }
@@ -35,14 +35,14 @@ impl Ledger {
     }
 
     /// Whether a stored service has this.
-    pub(super) fn is_taken(&self, thing: Thing) -> bool {
-        self.taken.contains_key(&thing)
+    pub(super) fn is_taken(&self, allocation: Allocation) -> bool {
+        self.taken.contains_key(&allocation)
     }
 
     /// Brings the ledger to a newer snapshot; costs what changed.
     pub(super) fn follow(&mut self, objects: &imbl::OrdMap<Arc<str>, Arc<Entry>>) {
         let old = std::mem::replace(&mut self.objects, objects.clone());
-        let mut steps: Vec<(Thing, bool)> = Vec::new();
+        let mut steps: Vec<(Allocation, bool)> = Vec::new();
         for change in old.diff(objects) {
             let (gone, came) = match change {
                 DiffItem::Add(_, new) => (None, Some(new)),
@@ -51,22 +51,26 @@ impl Ledger {
             };
             for (entry, add) in [(gone, false), (came, true)] {
                 if let Some(entry) = entry {
-                    steps.extend(things(&entry.value()).into_iter().map(|thing| (thing, add)));
+                    steps.extend(
+                        allocations(&entry.value())
+                            .into_iter()
+                            .map(|allocation| (allocation, add)),
+                    );
                 }
             }
         }
-        for (thing, add) in steps {
-            let count = self.taken.entry(thing).or_default();
+        for (allocation, add) in steps {
+            let count = self.taken.entry(allocation).or_default();
             *count = if add { *count + 1 } else { count.saturating_sub(1) };
             if *count == 0 {
-                self.taken.remove(&thing);
+                self.taken.remove(&allocation);
             }
         }
     }
 }
 
 /// The allocations of a service.
-pub(super) fn things(service: &Value) -> Vec<Thing> {
+pub(super) fn allocations(service: &Value) -> Vec<Allocation> {
     let ips = service
         .strings("spec.clusterIPs")
         .filter_map(|ip| ip.parse().ok());
@@ -76,52 +80,52 @@ pub(super) fn things(service: &Value) -> Vec<Thing> {
         .flatten()
         .filter_map(|port| u16::try_from(port).ok())
         .filter(|port| *port != 0);
-    let mut things: Vec<Thing> = ips.map(Thing::Ip).collect();
+    let mut allocations: Vec<Allocation> = ips.map(Allocation::Ip).collect();
     let mut seen = Seen::default();
-    things.extend(ports.filter(|port| !seen.again(*port)).map(Thing::Port));
-    things
+    allocations.extend(ports.filter(|port| !seen.again(*port)).map(Allocation::Port));
+    allocations
 }
 
 /// The ports among these.
-pub(super) fn ports<'t>(things: impl IntoIterator<Item = &'t Thing>) -> impl Iterator<Item = u16> {
-    things.into_iter().filter_map(|thing| match thing {
-        Thing::Port(port) => Some(*port),
-        Thing::Ip(_) => None,
+pub(super) fn ports<'t>(allocations: impl IntoIterator<Item = &'t Allocation>) -> impl Iterator<Item = u16> {
+    allocations.into_iter().filter_map(|allocation| match allocation {
+        Allocation::Port(port) => Some(*port),
+        Allocation::Ip(_) => None,
     })
 }
 
-/// Things of writes under way.
-pub(super) type Pending = Arc<Mutex<HashMap<Thing, usize>>>;
+/// Allocations of writes under way.
+pub(super) type Pending = Arc<Mutex<HashMap<Allocation, usize>>>;
 
 /// The allocations of a write that is not yet stored; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     pending: Pending,
-    things: Vec<Thing>,
+    allocations: Vec<Allocation>,
 }
 
 impl Held {
     pub(super) fn new(pending: &Pending) -> Self {
         Held {
             pending: pending.clone(),
-            things: Vec::new(),
+            allocations: Vec::new(),
         }
     }
 
-    fn add(&mut self, thing: Thing) {
-        *self.pending.lock().entry(thing).or_default() += 1;
-        self.things.push(thing);
+    fn add(&mut self, allocation: Allocation) {
+        *self.pending.lock().entry(allocation).or_default() += 1;
+        self.allocations.push(allocation);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let mut pending = self.pending.lock();
-        for thing in &self.things {
-            if let Some(count) = pending.get_mut(thing) {
+        for allocation in &self.allocations {
+            if let Some(count) = pending.get_mut(allocation) {
                 *count -= 1;
                 if *count == 0 {
-                    pending.remove(thing);
+                    pending.remove(allocation);
                 }
             }
         }
@@ -132,9 +136,9 @@ impl Drop for Held {
 pub(super) struct Search<'a> {
     pub(super) ledger: &'a mut Ledger,
     /// Taken by other writes under way.
-    pub(super) busy: HashMap<Thing, usize>,
+    pub(super) busy: HashMap<Allocation, usize>,
     /// Taken by other servers that share the store, or by another parent than a service.
-    pub(super) elsewhere: &'a HashSet<Thing>,
+    pub(super) elsewhere: &'a HashSet<Allocation>,
     /// Where what is taken is held; nowhere in a dry run.
     pub(super) held: Option<&'a mut Held>,
     /// The ports that this search has taken.
@@ -142,34 +146,36 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn free(&self, thing: Thing) -> bool {
-        !self.elsewhere.contains(&thing) && !self.ledger.is_taken(thing) && !self.busy.contains_key(&thing)
+    fn free(&self, allocation: Allocation) -> bool {
+        !self.elsewhere.contains(&allocation)
+            && !self.ledger.is_taken(allocation)
+            && !self.busy.contains_key(&allocation)
     }
 
-    /// Takes a thing if it is free.
-    pub(super) fn take(&mut self, thing: Thing) -> bool {
-        let free = self.free(thing);
+    /// Takes an address or a port if it is free.
+    pub(super) fn take(&mut self, allocation: Allocation) -> bool {
+        let free = self.free(allocation);
         if free {
-            *self.busy.entry(thing).or_default() += 1;
-            if let Thing::Port(port) = thing {
+            *self.busy.entry(allocation).or_default() += 1;
+            if let Allocation::Port(port) = allocation {
                 self.ports.push(port);
             }
             if let Some(held) = &mut self.held {
-                held.add(thing);
+                held.add(allocation);
             }
         }
         free
     }
 
-    /// The next free thing of a numbered range, from where the last search ended; the first `band` numbers, which clients choose
+    /// The next free number of a range, from where the last search ended; the first `band` numbers, which clients choose
     /// from, come last.
     pub(super) fn next(
         &mut self,
         range: &str,
         size: u128,
         band: u128,
-        at: impl Fn(u128) -> Thing,
-    ) -> Option<Thing> {
+        at: impl Fn(u128) -> Allocation,
+    ) -> Option<Allocation> {
         let band = band.min(size);
         let upper = size - band;
         let start = self.ledger.next.get(range).copied().unwrap_or_default();
@@ -181,8 +187,8 @@ impl Search<'_> {
         if found >= band {
             self.ledger.next.insert(range.to_owned(), found - band + 1);
         }
-        let thing = at(found);
-        self.take(thing).then_some(thing)
+        let allocation = at(found);
+        self.take(allocation).then_some(allocation)
     }
 }
 
@@ -196,20 +202,20 @@ mod tests {
 
     use super::*;
 
-    /// The things of a service with this specification, shown.
-    fn shown(things: &[Thing]) -> String {
-        let shown = things.iter().map(|thing| match thing {
-            Thing::Ip(ip) => ip.to_string(),
-            Thing::Port(port) => port.to_string(),
+    /// The allocations of a service with this specification, shown.
+    fn shown(allocations: &[Allocation]) -> String {
+        let shown = allocations.iter().map(|allocation| match allocation {
+            Allocation::Ip(ip) => ip.to_string(),
+            Allocation::Port(port) => port.to_string(),
         });
         shown.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn things_of_services() {
+    fn allocations_of_services() {
         #[track_caller]
         fn check(spec: &Value, expected: &str) {
-            assert_eq!(shown(&things(&json!({"spec": spec}))), expected, "{spec}");
+            assert_eq!(shown(&allocations(&json!({"spec": spec}))), expected, "{spec}");
         }
         check(
             &json!({"clusterIPs": ["10.0.0.1", "fd00::1"], "ports": [{"nodePort": 30001}, {}], "healthCheckNodePort": 30002}),
@@ -227,7 +233,7 @@ mod tests {
         );
         check(&json!({"clusterIPs": [7, null], "ports": "none"}), "");
         check(&json!(null), "");
-        assert!(things(&json!("x")).is_empty());
+        assert!(allocations(&json!("x")).is_empty());
     }
 
     /// The entry of a service with these ports.
@@ -283,9 +289,9 @@ mod tests {
             ports: Vec::new(),
         };
         for expected in expected {
-            let at = |number| Thing::Port(u16::try_from(number).unwrap() + 1);
+            let at = |number| Allocation::Port(u16::try_from(number).unwrap() + 1);
             let found = search.next("r", size.into(), band, at);
-            assert_eq!(found, expected.map(Thing::Port));
+            assert_eq!(found, expected.map(Allocation::Port));
         }
     }
 
@@ -301,26 +307,26 @@ mod tests {
     }
 
     #[test]
-    fn things_of_writes_are_given_back() {
+    fn allocations_of_writes_are_given_back() {
         let pending = Pending::default();
-        let (mut ledger, elsewhere) = (Ledger::default(), HashSet::from([Thing::Port(7)]));
+        let (mut ledger, elsewhere) = (Ledger::default(), HashSet::from([Allocation::Port(7)]));
         let mut held = Held::new(&pending);
         let mut search = Search {
             ledger: &mut ledger,
-            busy: HashMap::from([(Thing::Port(8), 1)]),
+            busy: HashMap::from([(Allocation::Port(8), 1)]),
             elsewhere: &elsewhere,
             held: Some(&mut held),
             ports: Vec::new(),
         };
         for (port, expected) in [(7, false), (8, false), (9, true), (9, false), (10, true)] {
-            assert_eq!(search.take(Thing::Port(port)), expected, "{port}");
+            assert_eq!(search.take(Allocation::Port(port)), expected, "{port}");
         }
         assert_eq!(search.ports, [9, 10]);
         // Another write holds one of them too.
         let mut other = Held::new(&pending);
-        other.add(Thing::Port(9));
+        other.add(Allocation::Port(9));
         drop(held);
-        assert_eq!(*pending.lock(), HashMap::from([(Thing::Port(9), 1)]));
+        assert_eq!(*pending.lock(), HashMap::from([(Allocation::Port(9), 1)]));
         drop(other);
         assert!(pending.lock().is_empty());
     }

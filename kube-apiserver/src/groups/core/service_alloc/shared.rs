@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use storage::{Guard, Op, Outcome, Revision, StorageError, Store, Txn};
 
-use super::ledger::{ports, things};
+use super::ledger::{allocations, ports};
 use crate::client::Client;
 use crate::deps::Deps;
 use crate::json::Json;
@@ -233,7 +233,7 @@ impl SharedPorts {
                 .await?;
             let mut used = BTreeSet::new();
             for entry in services.objects.values() {
-                used.extend(ports(&things(&entry.value())).filter(|port| self.range.contains(port)));
+                used.extend(ports(&allocations(&entry.value())).filter(|port| self.range.contains(port)));
             }
             let (entered, revision) = match stored {
                 Some(stored) => (stored.taken, stored.revision),

@@ -26,7 +26,7 @@ struct Port<'v> {
 
 /// The ports of one number and protocol so far, by their places among all ports.
 #[derive(Default)]
-struct Alike<'v> {
+struct SamePort<'v> {
     all: Vec<usize>,
     /// Those without a host port.
     without_host: Vec<usize>,
@@ -36,7 +36,7 @@ struct Alike<'v> {
     with_address: HashMap<i64, Vec<usize>>,
 }
 
-impl<'v> Alike<'v> {
+impl<'v> SamePort<'v> {
     fn add(&mut self, index: usize, port: &Port<'v>) {
         self.all.push(index);
         if port.host == 0 {
@@ -73,7 +73,7 @@ impl<'v> Alike<'v> {
 pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value) {
     let most = out.len() + limits::WARNINGS;
     let mut seen: Vec<Port<'_>> = Vec::new();
-    let mut alike: HashMap<(i64, &str), Alike<'_>> = HashMap::new();
+    let mut same_port: HashMap<(i64, &str), SamePort<'_>> = HashMap::new();
     for list in super::CONTAINERS {
         let list_path = path.child(list);
         for (index, container) in spec.list(list).iter().enumerate() {
@@ -90,8 +90,8 @@ pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value
                     host: port.int("hostPort").unwrap_or_default(),
                     ip: port.text("hostIP"),
                 };
-                let alike = alike.entry(key).or_default();
-                for other in alike
+                let same_port = same_port.entry(key).or_default();
+                for other in same_port
                     .colliding(&port)
                     .into_iter()
                     .filter_map(|other| seen.get(other))
@@ -106,7 +106,7 @@ pub(super) fn warnings(out: &mut Vec<String>, path: &FieldPath<'_>, spec: &Value
                         other.at
                     ));
                 }
-                alike.add(seen.len(), &port);
+                same_port.add(seen.len(), &port);
                 seen.push(port);
             }
         }
