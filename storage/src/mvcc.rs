@@ -364,7 +364,7 @@ impl Store for MvccStore {
         }
         let hub = self.shared.hub.lock();
         let revision = Revision(self.shared.published.load(Ordering::Acquire));
-        hub.tell(revision);
+        hub.notify_progress(revision);
         Ok(revision)
     }
 

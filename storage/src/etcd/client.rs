@@ -89,11 +89,11 @@ impl Client {
         self.compacted.load(Ordering::Relaxed)
     }
 
-    pub(super) fn saw(&self, revision: u64) {
+    pub(super) fn observe_revision(&self, revision: u64) {
         self.newest.fetch_max(revision, Ordering::Relaxed);
     }
 
-    pub(super) fn saw_compacted(&self, revision: u64) {
+    pub(super) fn observe_compacted(&self, revision: u64) {
         self.compacted.fetch_max(revision, Ordering::Relaxed);
     }
 
@@ -119,7 +119,7 @@ impl Client {
             let status = match self.call_member(member, path, request.clone()).await {
                 Ok(response) => {
                     let response: Resp = response;
-                    self.saw(response.revision());
+                    self.observe_revision(response.revision());
                     return Ok(response);
                 }
                 Err(status) => status,

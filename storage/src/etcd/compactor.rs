@@ -72,7 +72,7 @@ impl Round {
                 .and_then(|range| range.kvs.first());
             self.version = found.map_or(0, |pair| pair.version);
             if let Some(done) = found.and_then(|pair| std::str::from_utf8(&pair.value).ok()?.parse().ok()) {
-                client.saw_compacted(done);
+                client.observe_compacted(done);
             }
             return Ok(false);
         }
@@ -96,7 +96,7 @@ pub(super) async fn compact(client: &Client, to: u64) -> Result<(), StorageError
         .await
     {
         Ok(_) | Err(StorageError::Compacted { .. }) => {
-            client.saw_compacted(to);
+            client.observe_compacted(to);
             Ok(())
         }
         Err(error) => Err(error),

@@ -10,10 +10,10 @@ use super::messages::{self, Answer, RangeRequest, RangeResponse};
 use crate::StorageError;
 
 #[derive(Debug, Default)]
-pub(super) struct Fresh(Mutex<Asking>);
+pub(super) struct Fresh(Mutex<ReadState>);
 
 #[derive(Debug, Default)]
-struct Asking {
+struct ReadState {
     running: bool,
     /// As many as there are callers.
     waiting: Vec<oneshot::Sender<Result<u64, String>>>,
@@ -24,9 +24,9 @@ impl Fresh {
     pub(super) async fn get(self: &Arc<Self>, client: &Arc<Client>) -> Result<u64, StorageError> {
         let (reply, answer) = oneshot::channel();
         let begin = {
-            let mut asking = self.0.lock();
-            asking.waiting.push(reply);
-            !std::mem::replace(&mut asking.running, true)
+            let mut state = self.0.lock();
+            state.waiting.push(reply);
+            !std::mem::replace(&mut state.running, true)
         };
         if begin {
             // On a task of its own: others wait for it even if this caller goes away. It ends when no caller waits.
@@ -47,12 +47,12 @@ impl Fresh {
     async fn ask(self: Arc<Self>, client: Arc<Client>) {
         loop {
             let waiting = {
-                let mut asking = self.0.lock();
-                if asking.waiting.is_empty() {
-                    asking.running = false;
+                let mut state = self.0.lock();
+                if state.waiting.is_empty() {
+                    state.running = false;
                     return;
                 }
-                std::mem::take(&mut asking.waiting)
+                std::mem::take(&mut state.waiting)
             };
             let result = read_revision(&client).await.map_err(|error| error.to_string());
             for waiting in waiting {

@@ -320,7 +320,7 @@ impl Mux {
     fn handle_response(&mut self, response: WatchResponse) {
         self.backoff = RECONNECT_FIRST;
         let revision = response.revision();
-        self.client.saw(revision);
+        self.client.observe_revision(revision);
         if response.watch_id == ALL {
             if response.canceled {
                 self.refused(response.cancel_reason);
@@ -345,7 +345,7 @@ impl Mux {
         if response.canceled {
             let error = if response.compact_revision > 0 {
                 let oldest = messages::unsigned(response.compact_revision);
-                self.client.saw_compacted(oldest);
+                self.client.observe_compacted(oldest);
                 StorageError::Compacted {
                     asked: Revision(watch.delivered),
                     oldest: Revision(oldest),

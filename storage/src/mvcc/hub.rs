@@ -147,7 +147,7 @@ impl HubGuard<'_> {
     }
 
     /// Notifies sinks that are behind of `revision`, the newest that was published.
-    pub(crate) fn tell(&self, revision: Revision) {
+    pub(crate) fn notify_progress(&self, revision: Revision) {
         for watcher in self.0.by_prefix.values().flatten().filter_map(Weak::upgrade) {
             if watcher.notified.swap(revision.0, Ordering::Relaxed) < revision.0 {
                 watcher.sink.progress(revision);
@@ -199,7 +199,7 @@ mod tests {
         }
         // Those without events are notified of the revision on request.
         watches[7].1.look(|seen| assert_eq!(seen.revision, Revision(0)));
-        hub.lock().tell(Revision(2));
+        hub.lock().notify_progress(Revision(2));
         for (_, seen) in &watches {
             seen.look(|seen| assert!(seen.revision == Revision(2) && seen.calls.len() < 2));
         }

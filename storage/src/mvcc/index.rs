@@ -55,7 +55,7 @@ impl Version {
 pub(crate) struct History {
     newest: Version,
     /// Most keys have none. Shared by copies of the index until it changes.
-    older: Option<Arc<Older>>,
+    older: Option<Arc<OlderVersions>>,
 }
 
 /// Older versions up to this many lie side by side.
@@ -63,30 +63,30 @@ const FEW: usize = 16;
 
 /// Versions of a key that are not its newest, oldest first; never none.
 #[derive(Debug, Clone)]
-enum Older {
+enum OlderVersions {
     /// In as much memory as they need. A change may have to copy them.
     Few(Vec<Version>),
     /// Of a hot key: in nodes of 2 KiB, of which a change copies a few.
     Many(Vector<Version>),
 }
 
-impl Older {
+impl OlderVersions {
     fn push(&mut self, version: Version) {
         match self {
-            Older::Few(few) if few.len() < FEW => few.push(version),
-            Older::Few(few) => {
+            OlderVersions::Few(few) if few.len() < FEW => few.push(version),
+            OlderVersions::Few(few) => {
                 let mut many: Vector<Version> = few.iter().copied().collect();
                 many.push_back(version);
-                *self = Older::Many(many);
+                *self = OlderVersions::Many(many);
             }
-            Older::Many(many) => many.push_back(version),
+            OlderVersions::Many(many) => many.push_back(version),
         }
     }
 
     fn oldest(&self) -> Option<Version> {
         match self {
-            Older::Few(few) => few.first().copied(),
-            Older::Many(many) => many.front().copied(),
+            OlderVersions::Few(few) => few.first().copied(),
+            OlderVersions::Many(many) => many.front().copied(),
         }
     }
 
@@ -94,11 +94,11 @@ impl Older {
     fn at(&self, rev: u64) -> Option<Version> {
         let count = |found: Result<usize, usize>| found.map_or_else(|count| count, |index| index + 1);
         match self {
-            Older::Few(few) => {
+            OlderVersions::Few(few) => {
                 let count = count(few.binary_search_by(|version| version.rev.cmp(&rev)));
                 few.get(count.checked_sub(1)?).copied()
             }
-            Older::Many(many) => {
+            OlderVersions::Many(many) => {
                 let count = count(many.binary_search_by(|version| version.rev.cmp(&rev)));
                 many.get(count.checked_sub(1)?).copied()
             }
@@ -108,21 +108,21 @@ impl Older {
     /// Forgets versions up to `rev`. False when nothing is left.
     fn forget(&mut self, rev: u64) -> bool {
         match self {
-            Older::Few(few) => {
+            OlderVersions::Few(few) => {
                 few.drain(..few.partition_point(|version| version.rev <= rev));
                 if few.len() < few.capacity() / 4 {
                     few.shrink_to_fit();
                 }
                 !few.is_empty()
             }
-            Older::Many(many) => {
+            OlderVersions::Many(many) => {
                 while many.front().is_some_and(|version| version.rev <= rev) {
                     many.pop_front();
                 }
                 // Not at once below the limit: keys that stay about there would be copied all the time.
                 if many.len() <= FEW / 2 {
                     let few: Vec<Version> = many.iter().copied().collect();
-                    *self = Older::Few(few);
+                    *self = OlderVersions::Few(few);
                 }
                 self.oldest().is_some()
             }
@@ -141,7 +141,7 @@ impl History {
     fn push(&mut self, version: Version) {
         match &mut self.older {
             Some(older) => Arc::make_mut(older).push(self.newest),
-            None => self.older = Some(Arc::new(Older::Few(vec![self.newest]))),
+            None => self.older = Some(Arc::new(OlderVersions::Few(vec![self.newest]))),
         }
         self.newest = version;
     }

@@ -210,7 +210,7 @@ impl Writer {
                             asked: Revision(revision),
                             newest: Revision(index.revision),
                         };
-                        // The asker may have gone.
+                        // The caller may have gone.
                         let _ = reply.send(Err(error));
                     } else {
                         compact_to = compact_to.max(Some(revision));
@@ -232,7 +232,7 @@ impl Writer {
         }
         self.answer(answers);
         for reply in forks {
-            // The asker may have gone.
+            // The caller may have gone.
             let _ = reply.send(self.fork());
         }
     }
@@ -276,7 +276,7 @@ impl Writer {
         let makes_room = changes.iter().all(|change| change.value.is_none());
         match self.apply(&batch) {
             Ok(()) => {}
-            Err(StorageError::NoSpace(why)) => match self.squeeze(&batch, makes_room) {
+            Err(StorageError::NoSpace(why)) => match self.retry_after_no_space(&batch, makes_room) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.put_off(swept, why, answers);
@@ -377,7 +377,7 @@ impl Writer {
         let failed = self.shared.failed.lock().clone();
         let oldest = self.shared.index.read().oldest;
         for answer in answers {
-            // An asker that has gone does not want to know.
+            // A caller that has gone needs no answer.
             match answer {
                 Answer::Commit(reply, result) => drop(reply.send(result)),
                 Answer::Compact(reply) => drop(reply.send(match &failed {

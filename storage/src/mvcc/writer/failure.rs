@@ -13,8 +13,12 @@ use crate::{Outcome, StorageError};
 const AFTER_NO_SPACE: Duration = Duration::from_secs(1);
 
 impl Writer {
-    /// There was no room for a batch: whether it is there all the same. One that only deletes may have the last room.
-    pub(super) fn squeeze(&mut self, batch: &[Write], makes_room: bool) -> Result<bool, StorageError> {
+    /// Tries a batch again that the engine had no space for; gives whether it is stored. One that only deletes may use the reserve.
+    pub(super) fn retry_after_no_space(
+        &mut self,
+        batch: &[Write],
+        makes_room: bool,
+    ) -> Result<bool, StorageError> {
         if self.reopen(batch)? {
             return Ok(true);
         }
