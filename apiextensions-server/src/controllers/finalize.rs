@@ -61,7 +61,7 @@ async fn step(server: &ApiExtensions, name: &str, uid: &str) -> Result<Step, Api
         "InstanceDeletionInProgress",
         "CustomResource deletion is in progress",
     );
-    let Some(entry) = tell(server, entry, &progress).await? else {
+    let Some(entry) = write_condition(server, entry, &progress).await? else {
         return Ok(Step::Again);
     };
     // It may have been served before its status said so: the test is whether it ever was.
@@ -69,7 +69,7 @@ async fn step(server: &ApiExtensions, name: &str, uid: &str) -> Result<Step, Api
         match delete_instances(server, definition).await {
             Ok(()) => terminating("False", "InstanceDeletionCompleted", "removed all instances"),
             Err(condition) => {
-                tell(server, &entry, &condition).await?;
+                write_condition(server, &entry, &condition).await?;
                 tokio::time::sleep(RETRY).await;
                 return Ok(Step::Again);
             }
@@ -80,8 +80,8 @@ async fn step(server: &ApiExtensions, name: &str, uid: &str) -> Result<Step, Api
     release(server, &entry, &done).await
 }
 
-/// Writes the condition, if it says anything new; gives the CRD as it is now.
-async fn tell(
+/// Writes the condition if it has changed; gives the CRD as it is now.
+async fn write_condition(
     server: &ApiExtensions,
     entry: &Arc<Entry>,
     condition: &Condition,

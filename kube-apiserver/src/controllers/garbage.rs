@@ -45,7 +45,7 @@ const BATCH: usize = 512;
 /// How many writes are in flight at once: they share group commits.
 const CONCURRENCY: usize = 64;
 /// How many owners that are in another namespace are remembered.
-const STRANGERS: usize = 1024;
+const CROSS_NAMESPACE_OWNERS: usize = 1024;
 
 /// Collects garbage. Keys of all stores begin with `prefix`.
 pub(super) async fn run(client: Client, prefix: String) {
@@ -65,7 +65,7 @@ pub(super) async fn run(client: Client, prefix: String) {
         retries: Retries::default(),
         unresolved: HashMap::new(),
         unfollowed: HashSet::new(),
-        strangers: parking_lot::Mutex::default(),
+        cross_namespace: parking_lot::Mutex::default(),
     };
     let arrivals = collector.follows.arrivals.clone();
     loop {
@@ -125,7 +125,7 @@ struct Collector {
     /// Objects with an owner that was seen before its resource was followed: its deletion may have been missed.
     unfollowed: HashSet<Uid>,
     /// Owners that are missing where they should be, and the other namespace that they are in, if they are.
-    strangers: parking_lot::Mutex<HashMap<Uid, Option<String>>>,
+    cross_namespace: parking_lot::Mutex<HashMap<Uid, Option<String>>>,
 }
 
 impl Collector {
@@ -169,7 +169,7 @@ impl Collector {
     fn conclude(&mut self, uid: Uid, outcome: Outcome) {
         for (owner, place) in outcome.seen {
             if self.follows.is_following(&place.source) {
-                self.index.saw(&owner, place);
+                self.index.record_owner_location(&owner, place);
             } else if !place.source.remote {
                 self.follows.follow(&place.source.resource);
                 self.unfollowed.insert(uid.clone());
@@ -212,7 +212,7 @@ impl Collector {
         let done = match verdict {
             Verdict::Nothing => Written::Applied,
             Verdict::Delete(policy) => {
-                self.report_strangers(node).await;
+                self.report_cross_namespace_owners(node).await;
                 let circle = index.dependents_of(uid).any(Node::in_foreground);
                 if policy == "Foreground" && circle {
                     // Objects that own each other would wait for each other for ever. The change brings it here again.
@@ -261,23 +261,23 @@ impl Collector {
     }
 
     /// Records an Event about owners that are in another namespace: they cannot own this object.
-    async fn report_strangers(&self, node: &Node) {
+    async fn report_cross_namespace_owners(&self, node: &Node) {
         if node.place.source.remote {
             return;
         }
         let resource = &node.place.source.resource;
         let at = (&*resource.group, &*resource.resource);
         for owner in &node.owners {
-            let known = self.strangers.lock().get(&owner.uid).cloned();
+            let known = self.cross_namespace.lock().get(&owner.uid).cloned();
             let lives = match known {
                 Some(known) => known,
                 None => {
-                    let found = owners::stranger(&self.client, owner, node).await;
-                    let mut strangers = self.strangers.lock();
-                    if strangers.len() >= STRANGERS {
-                        strangers.clear();
+                    let found = owners::cross_namespace(&self.client, owner, node).await;
+                    let mut cross_namespace = self.cross_namespace.lock();
+                    if cross_namespace.len() >= CROSS_NAMESPACE_OWNERS {
+                        cross_namespace.clear();
                     }
-                    strangers.insert(owner.uid.clone(), found.clone());
+                    cross_namespace.insert(owner.uid.clone(), found.clone());
                     found
                 }
             };

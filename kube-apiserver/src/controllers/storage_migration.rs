@@ -60,12 +60,12 @@ enum Outcome {
     Failed(String),
 }
 
-/// Why an attempt cannot go on now; it is tried again.
-struct Later(String);
+/// Why an attempt has to be retried later.
+struct Retryable(String);
 
-impl From<ApiError> for Later {
+impl From<ApiError> for Retryable {
     fn from(error: ApiError) -> Self {
-        Later(error.message().to_string())
+        Retryable(error.message().to_string())
     }
 }
 
@@ -108,7 +108,7 @@ impl Migrator {
         }
         let mut again = false;
         for ((group, resource), migrations) in by_resource {
-            if let Err(Later(why)) = self.advance((&group, &resource), migrations).await {
+            if let Err(Retryable(why)) = self.advance((&group, &resource), migrations).await {
                 warn!(resource, group, why, "a storage version migration has to wait");
                 again = true;
             }
@@ -117,7 +117,7 @@ impl Migrator {
     }
 
     /// Takes the migrations of one resource as far as they go: one at a time, the oldest first.
-    async fn advance(&self, at: At<'_>, mut migrations: Vec<Value>) -> Result<(), Later> {
+    async fn advance(&self, at: At<'_>, mut migrations: Vec<Value>) -> Result<(), Retryable> {
         migrations.sort_by_cached_key(|m| {
             (
                 m.text("metadata.creationTimestamp").to_string(),
@@ -166,10 +166,10 @@ impl Migrator {
         Ok(after)
     }
 
-    async fn begin(&self, at: At<'_>, migration: &Value) -> Result<(), Later> {
+    async fn begin(&self, at: At<'_>, migration: &Value) -> Result<(), Retryable> {
         let name = meta::name(migration);
         let message = format!("Migration {name} is running");
-        self.tell_crd(at, &mut |crd| {
+        self.update_crd(at, &mut |crd| {
             let generation = meta::generation(crd);
             crd_condition(crd, "True", "MigrationRunning", &message, generation);
         })
@@ -180,9 +180,9 @@ impl Migrator {
     }
 
     /// Clears up after a migration that has ended.
-    async fn finish(&self, at: At<'_>, migration: &Value) -> Result<(), Later> {
+    async fn finish(&self, at: At<'_>, migration: &Value) -> Result<(), Retryable> {
         let succeeded = says(migration, "Succeeded");
-        self.tell_crd(at, &mut |crd| {
+        self.update_crd(at, &mut |crd| {
             let generation = meta::generation(crd);
             let conditions = crd.list("status.conditions");
             // The versions of the objects of a CRD that has changed meanwhile are not known.
@@ -216,7 +216,7 @@ impl Migrator {
     }
 
     /// Changes the status of the CRD that defines a resource, when one does.
-    async fn tell_crd(
+    async fn update_crd(
         &self,
         (group, resource): At<'_>,
         change: &mut (dyn FnMut(&mut Value) + Send),
@@ -236,12 +236,12 @@ impl Migrator {
     }
 
     /// Rewrites the objects.
-    async fn migrate(&self, at: At<'_>, migration: &Value) -> Result<Outcome, Later> {
+    async fn migrate(&self, at: At<'_>, migration: &Value) -> Result<Outcome, Retryable> {
         let Ok(registered) = self.client.resource(at) else {
             let created = Timestamp::parse_rfc3339(migration.text("metadata.creationTimestamp"));
             let young = created.is_some_and(|at| Timestamp::now().unix() - at.unix() < UNKNOWN_FOR);
             return match young {
-                true => Err(Later("the resource is not known".into())),
+                true => Err(Retryable("the resource is not known".into())),
                 false => Ok(Outcome::Failed("resource does not exist in discovery".into())),
             };
         };
@@ -301,14 +301,14 @@ impl Migrator {
         Ok(best.map(|v| v.text("name").to_string()))
     }
 
-    /// Has an object stored once more, by an apply that says nothing. An error in `Ok` is permanent: a retry would fail as well.
+    /// Has an object stored once more, by an apply without fields. An error in `Ok` is permanent: a retry would fail as well.
     async fn rewrite(
         &self,
         (group, resource): At<'_>,
         version: &str,
         kind: &str,
         entry: &Entry,
-    ) -> Result<Option<String>, Later> {
+    ) -> Result<Option<String>, Retryable> {
         let api_version = match group {
             "" => version.to_string(),
             group => format!("{group}/{version}"),
@@ -333,9 +333,9 @@ impl Migrator {
                 "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
             )
             .body(full(body.to_string()))
-            .map_err(|error| Later(error.to_string()))?;
+            .map_err(|error| Retryable(error.to_string()))?;
         let authorized = Authorized::system_asking(request.method(), request.uri())
-            .map_err(|error| Later(error.to_string()))?;
+            .map_err(|error| Retryable(error.to_string()))?;
         let Handled::Answered(response) = self.api.handle(&authorized, request).await else {
             return Ok(Some("the server could not find the requested resource".into()));
         };
@@ -356,7 +356,7 @@ impl Migrator {
             message => message.to_string(),
         };
         match status.as_u16() {
-            429 | 500 | 503 | 504 => Err(Later(message)),
+            429 | 500 | 503 | 504 => Err(Retryable(message)),
             _ => Ok(Some(message)),
         }
     }

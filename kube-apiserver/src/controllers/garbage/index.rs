@@ -128,7 +128,7 @@ impl Index {
     }
 
     /// An owner was seen; the follower of its source will report its deletion.
-    pub(super) fn saw(&mut self, uid: &Uid, place: Place) {
+    pub(super) fn record_owner_location(&mut self, uid: &Uid, place: Place) {
         if let Some(owned) = self.owners.get_mut(uid) {
             owned.seen = Some(place);
         }
@@ -267,7 +267,7 @@ pub(super) mod tests {
                 namespace: "n".into(),
                 name: uid.as_ref().into(),
             };
-            index.saw(uid, place);
+            index.record_owner_location(uid, place);
         }
         work(&mut index);
         let owner = |uid: &Uid| Owner {

@@ -122,8 +122,8 @@ fn reach(namespaced: bool, node: &Node) -> Option<&str> {
     }
 }
 
-/// The namespace other than the object's in which an owner is, which it cannot be owned from there.
-pub(super) async fn stranger(client: &Client, owner: &Owner, node: &Node) -> Option<String> {
+/// The namespace of an owner that is in another than the object's, which it cannot own from there.
+pub(super) async fn cross_namespace(client: &Client, owner: &Owner, node: &Node) -> Option<String> {
     let kind = GroupKind {
         group: GroupVersion::parse(&owner.api_version)?.group,
         kind: owner.kind.clone(),
