@@ -14,21 +14,21 @@ use flate2::write::DeflateEncoder;
 use serde_json::Value;
 
 fn main() {
-    tell("cargo::rerun-if-changed=build.rs");
-    tell("cargo::rerun-if-changed=build/source.rs");
-    tell("cargo::rerun-if-changed=Cargo.toml");
+    print_directive("cargo::rerun-if-changed=build.rs");
+    print_directive("cargo::rerun-if-changed=build/source.rs");
+    print_directive("cargo::rerun-if-changed=Cargo.toml");
     let texts = texts().unwrap_or_else(|error| {
-        tell(&format!(
+        print_directive(&format!(
             "cargo::warning=OpenAPI will have no descriptions: {error}"
         ));
         String::new()
     });
     if let Err(error) = pack(&texts) {
-        tell(&format!("cargo::error=cannot pack descriptions: {error}"));
+        print_directive(&format!("cargo::error=cannot pack descriptions: {error}"));
     }
 }
 
-fn tell(line: &str) {
+fn print_directive(line: &str) {
     println!("{line}");
 }
 

@@ -54,7 +54,7 @@ pub async fn check(options: Options) -> Result<String, StartError> {
     let config = Config::new(options).map_err(|faults| StartError::Check(faults.join("\n")))?;
     let mut found = Found::default();
     for warning in &config.warnings {
-        found.tell(warning.clone());
+        found.note(warning.clone());
     }
     files::look(&config, &mut found).await;
     store::look(&config, &mut found).await;
@@ -70,7 +70,7 @@ struct Found {
 }
 
 impl Found {
-    fn tell(&mut self, line: impl Into<String>) {
+    fn note(&mut self, line: impl Into<String>) {
         self.lines.push(line.into());
     }
 

@@ -155,14 +155,14 @@ impl Clock<'_> {
         match (self.phase, self.protocol) {
             (Phase::Head(_), _) if first => self.phase = Phase::Idle,
             (Phase::Head(_), Protocol::Http2) if read >= H2_OPENING => {
-                activity.stir();
+                activity.touch();
                 self.phase = Phase::Idle;
             }
             (Phase::Idle, Protocol::Http1) if arrived && !used => {
                 self.phase = Phase::Head(Instant::now());
             }
             // The end of an answer that the client takes slowly.
-            (Phase::Idle, Protocol::Http1) if sent && !used => activity.stir(),
+            (Phase::Idle, Protocol::Http1) if sent && !used => activity.touch(),
             _ => {}
         }
         before != self.phase

@@ -256,7 +256,7 @@ impl Drop for Place {
 impl Drop for Running {
     fn drop(&mut self) {
         // Before the count, so that a reader of zero reads the time of it too.
-        self.0.stir();
+        self.0.touch();
         self.0.running.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -276,8 +276,8 @@ impl Activity {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Says that the connection was in use until now.
-    pub(super) fn stir(&self) {
+    /// Records that the connection was in use until now.
+    pub(super) fn touch(&self) {
         self.idle_since.store(milliseconds(self.epoch), Ordering::Release);
     }
 

@@ -84,7 +84,7 @@ fn own_certificates(directory: &Path, found: &mut Found) {
         match keys::named_key(&place, &files) {
             Ok(_) => validity(&place, &files.certificate, found),
             Err(error) if authority => found.fault(error.to_string()),
-            Err(error) => found.tell(format!("{error}; it will be reissued")),
+            Err(error) => found.note(format!("{error}; it will be reissued")),
         }
     }
 }
@@ -107,7 +107,7 @@ fn validity(what: &str, file: &Path, found: &mut Found) {
     } else {
         let days = (to - now) / 86_400;
         if days < SOON_DAYS {
-            found.tell(format!("{what}: {file} expires in {days} days"));
+            found.note(format!("{what}: {file} expires in {days} days"));
         }
     }
 }

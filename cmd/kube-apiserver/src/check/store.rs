@@ -69,7 +69,7 @@ async fn look_with(config: &Config, keys: Keys, found: &mut Found) {
         (Engine::Etcd(etcd), _) => of_cluster(etcd, &config.storage.prefix, &keys).await,
         (Engine::Embedded { kind, .. }, Some(directory)) if *kind != EngineKind::Memory => {
             if !directory.join(kind.name()).exists() {
-                found.tell("there is no store yet; a start makes one");
+                found.note("there is no store yet; a start makes one");
                 return;
             }
             of_directory(directory, *kind, keys).await
@@ -121,13 +121,13 @@ pub(super) async fn of_directory(
     }
     if report.half_headers > 0 {
         // Nothing is lost.
-        found.tell(format!(
+        found.note(format!(
             "{} records can be read in one of two copies only: the disk may be failing",
             report.half_headers
         ));
     }
-    values.tell(&mut found);
-    found.tell(format!(
+    values.report(&mut found);
+    found.note(format!(
         "read {} changes, {} bytes, in {}",
         report.records,
         report.bytes,
@@ -151,8 +151,8 @@ async fn of_cluster(etcd: &Etcd, prefix: &str, keys: &Keys) -> Result<Found, Sta
             place: servers.join(","),
             source,
         })?;
-        found.tell(format!("read {} keys of {}", values.seen, servers.join(",")));
-        values.tell(&mut found);
+        found.note(format!("read {} keys of {}", values.seen, servers.join(",")));
+        values.report(&mut found);
     }
     Ok(found)
 }
@@ -222,15 +222,15 @@ impl Values {
         }
     }
 
-    fn tell(&self, found: &mut Found) {
+    fn report(&self, found: &mut Found) {
         for (key, why) in &self.bad {
             found.fault(format!("{key}: {why}"));
         }
         if self.decrypted > 0 {
-            found.tell(format!("{} encrypted values were decrypted", self.decrypted));
+            found.note(format!("{} encrypted values were decrypted", self.decrypted));
         }
         if self.sealed > 0 {
-            found.tell(format!(
+            found.note(format!(
                 "{} encrypted values were read and not decrypted, since there are no keys: `check` takes them from --encryption-provider-config",
                 self.sealed
             ));
