@@ -36,7 +36,7 @@ fn map(name: &str) -> Value {
 }
 
 impl Story {
-    async fn tell(client: &Client) -> Story {
+    async fn record(client: &Client) -> Story {
         let mut known = Vec::new();
         for (name, symbol) in [("a", "ra"), ("b", "rb"), ("c", "rc"), ("d", "rd")] {
             known.push((symbol, version(&client.post(MAPS, &map(name)).await.expect(201))));
@@ -177,7 +177,7 @@ fn http_text(value: &impl AsRef<[u8]>) -> String {
 #[tokio::test]
 async fn every_resource_version_is_answered_as_upstream_does() {
     let (plane, client) = plane().await;
-    let story = Arc::new(Story::tell(&client).await);
+    let story = Arc::new(Story::record(&client).await);
     let lines = include_str!("resource_versions/recorded.txt").lines();
     let permits = Arc::new(tokio::sync::Semaphore::new(32));
     let (mut expected, mut asked) = ("", tokio::task::JoinSet::new());
@@ -206,7 +206,7 @@ async fn every_resource_version_is_answered_as_upstream_does() {
 #[tokio::test]
 async fn compacted_revisions_are_expired() {
     let (plane, client) = plane().await;
-    let story = Story::tell(&client).await;
+    let story = Story::record(&client).await;
     plane
         .engine()
         .compact(Revision(story.newest))
@@ -275,7 +275,7 @@ async fn compacted_revisions_are_expired() {
 #[tokio::test]
 async fn a_watch_with_an_end_says_how_far_it_came() {
     let (plane, client) = plane().await;
-    let story = Story::tell(&client).await;
+    let story = Story::record(&client).await;
     let query = format!(
         "watch=1&allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion={}",
         story.newest
