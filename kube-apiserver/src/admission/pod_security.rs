@@ -192,11 +192,15 @@ impl PodSecurity {
             refused = found(policy.enforce);
         }
         // Evaluated for the audit log alone.
-        if context.is_audited() {
-            if let Some(why) = found(policy.audit) {
-                let text = format!("would violate PodSecurity \"{}\": {why}", policy.audit);
-                context.annotate(|| (format!("{PREFIX}audit-violations"), text));
-            }
+        if context.is_audited()
+            && let Some(why) = found(policy.audit)
+        {
+            context.annotate(|| {
+                (
+                    format!("{PREFIX}audit-violations"),
+                    format!("would violate PodSecurity \"{}\": {why}", policy.audit),
+                )
+            });
         }
         if let Some(why) = refused {
             let why = format!("violates PodSecurity \"{}\": {why}", policy.enforce);
