@@ -38,6 +38,27 @@ impl ClusterTolerations {
         });
         found.iter().map(ToString::to_string).collect()
     }
+
+    /// The tolerations that a namespace gives to new pods.
+    fn defaults(&self, namespace: &Value) -> Result<Vec<Value>, ApiError> {
+        let own = annotated(namespace, DEFAULTS)?;
+        Ok(own.unwrap_or_else(|| self.default.clone()))
+    }
+
+    /// Refuses a pod of a namespace when it has a toleration that is not allowed there.
+    fn check(&self, namespace: &Value, pod: &Value) -> Result<(), ApiError> {
+        let own = annotated(namespace, ALLOWED)?;
+        let (allowed, scope) = match &own {
+            Some(allowed) => (allowed, "namespace"),
+            None => (&self.whitelist, "cluster"),
+        };
+        match tolerations::are_allowed(pod.list("spec.tolerations"), allowed) {
+            true => Ok(()),
+            false => Err(ApiError::raw_internal(format!(
+                "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
+            ))),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -60,24 +81,11 @@ impl AdmissionPlugin for PodTolerationRestriction {
 
     async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Value>) -> Result<(), ApiError> {
         let Some(pod) = object else { return Ok(()) };
-        let mut more = match attributes.operation {
-            Operation::Create => self
-                .of_namespace(attributes, DEFAULTS)
-                .await?
-                .unwrap_or_else(|| self.cluster.default.clone()),
+        let defaults = match attributes.operation {
+            Operation::Create => self.cluster.defaults(&self.namespace(attributes).await?)?,
             _ => Vec::new(),
         };
-        let qos = match pod.text("status.qosClass") {
-            "" => qos_class(pod),
-            known => known,
-        };
-        if qos != "BestEffort" {
-            more.push(json!({"key": MEMORY_PRESSURE, "operator": "Exists", "effect": "NoSchedule"}));
-        }
-        if !more.is_empty() {
-            let all = tolerations::merged(pod.list("spec.tolerations"), &more);
-            pod.ensure("spec").put("tolerations", all);
-        }
+        add(pod, defaults);
         self.check(attributes, pod).await
     }
 
@@ -91,36 +99,39 @@ impl AdmissionPlugin for PodTolerationRestriction {
 
 impl PodTolerationRestriction {
     async fn check(&self, attributes: &Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
-        let own = pod.list("spec.tolerations");
-        if own.is_empty() {
+        if pod.list("spec.tolerations").is_empty() {
             return Ok(());
         }
-        let of_namespace = self.of_namespace(attributes, ALLOWED).await?;
-        let (allowed, scope) = match &of_namespace {
-            Some(allowed) => (allowed, "namespace"),
-            None => (&self.cluster.whitelist, "cluster"),
-        };
-        match tolerations::are_allowed(own, allowed) {
-            true => Ok(()),
-            false => Err(ApiError::raw_internal(format!(
-                "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
-            ))),
-        }
+        self.cluster.check(&self.namespace(attributes).await?, pod)
     }
 
-    /// The tolerations in an annotation of the pod's namespace, when it has one.
-    async fn of_namespace(
-        &self,
-        attributes: &Attributes<'_>,
-        annotation: &str,
-    ) -> Result<Option<Vec<Value>>, ApiError> {
+    /// The namespace of the pod.
+    async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Value, ApiError> {
         let name = attributes.namespace;
-        let Some(namespace) = self.client.find(("", "namespaces"), "", name).await? else {
-            return Err(ApiError::internal(format!("namespace {name} does not exist")));
-        };
-        let text = meta::annotations(&namespace).and_then(|all| all.get(annotation)?.as_str());
-        text.map(read).transpose()
+        let found = self.client.find(("", "namespaces"), "", name).await?;
+        found.ok_or_else(|| ApiError::internal(format!("namespace {name} does not exist")))
     }
+}
+
+/// Adds tolerations to those of a pod, and that of memory pressure where the quality of service is other than BestEffort.
+fn add(pod: &mut Value, mut more: Vec<Value>) {
+    let qos = match pod.text("status.qosClass") {
+        "" => qos_class(pod),
+        known => known,
+    };
+    if qos != "BestEffort" {
+        more.push(json!({"key": MEMORY_PRESSURE, "operator": "Exists", "effect": "NoSchedule"}));
+    }
+    if !more.is_empty() {
+        let all = tolerations::merged(pod.list("spec.tolerations"), &more);
+        pod.ensure("spec").put("tolerations", all);
+    }
+}
+
+/// The tolerations in an annotation of a namespace, when it has one.
+fn annotated(namespace: &Value, annotation: &str) -> Result<Option<Vec<Value>>, ApiError> {
+    let text = meta::annotations(namespace).and_then(|all| all.get(annotation)?.as_str());
+    text.map(read).transpose()
 }
 
 /// The tolerations in the text of an annotation, which may be empty.
@@ -179,6 +190,150 @@ mod tests {
         check("{}", None);
         check(r#"[{"key": 1}]"#, None);
         check("[", None);
+    }
+
+    /// What becomes of a new pod, or of one that is updated: the keys of its tolerations, or the message of the refusal.
+    fn outcome(
+        creates: bool,
+        annotations: &[(&str, &str)],
+        cluster: &ClusterTolerations,
+        mut pod: Value,
+    ) -> Result<Vec<String>, String> {
+        let mut namespace = json!({"metadata": {"name": "n"}});
+        for (annotation, text) in annotations {
+            namespace["metadata"]["annotations"][*annotation] = (*text).into();
+        }
+        let defaults = match creates {
+            true => cluster.defaults(&namespace),
+            false => Ok(Vec::new()),
+        };
+        let checked = defaults.and_then(|defaults| {
+            add(&mut pod, defaults);
+            cluster.check(&namespace, &pod)
+        });
+        let key = |one: &Value| format!("{}:{}", one.text("key"), one.text("effect"));
+        match checked {
+            Ok(()) => Ok(pod.list("spec.tolerations").iter().map(key).collect()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn pods() {
+        #[track_caller]
+        fn check(
+            (default, whitelist): (&[&str], &[&str]),
+            annotations: &[(&str, &str)],
+            pod: &Value,
+            expected: Result<&[&str], &str>,
+        ) {
+            let cluster = ClusterTolerations {
+                default: exists(default),
+                whitelist: exists(whitelist),
+            };
+            let outcome = outcome(true, annotations, &cluster, pod.clone());
+            let outcome = outcome
+                .as_ref()
+                .map(|keys| keys.iter().map(String::as_str).collect());
+            let expected: Result<Vec<&str>, &str> = expected.map(<[&str]>::to_vec);
+            assert_eq!(outcome.map_err(String::as_str), expected);
+        }
+        let (none, a, sized) = (pod(&[]), pod(&["a"]), sized(pod(&[])));
+        // Without any list each toleration is allowed.
+        check((&[], &[]), &[], &none, Ok(&[]));
+        check((&[], &[]), &[], &a, Ok(&["a:"]));
+        // Those of the cluster.
+        check((&["d"], &[]), &[], &none, Ok(&["d:"]));
+        check((&["d"], &[]), &[], &a, Ok(&["a:", "d:"]));
+        check((&["a"], &["a"]), &[], &a, Ok(&["a:"]));
+        check((&[], &["b"]), &[], &a, Err(&refusal("cluster")));
+        check((&["d"], &["b"]), &[], &none, Err(&refusal("cluster")));
+        check((&[], &["b"]), &[], &none, Ok(&[]));
+        // Annotations come before them, when they are empty, too: no list of its own allows everything.
+        let d = r#"[{"key": "d", "operator": "Exists"}]"#;
+        check((&["c"], &[]), &[(DEFAULTS, d)], &none, Ok(&["d:"]));
+        check((&["c"], &[]), &[(DEFAULTS, "")], &none, Ok(&[]));
+        check((&[], &["a"]), &[(ALLOWED, d)], &a, Err(&refusal("namespace")));
+        check((&[], &["b"]), &[(ALLOWED, "")], &a, Ok(&["a:"]));
+        check(
+            (&["c"], &["c"]),
+            &[(DEFAULTS, d), (ALLOWED, d)],
+            &none,
+            Ok(&["d:"]),
+        );
+        check((&[], &["a"]), &[("other", d)], &a, Ok(&["a:"]));
+        // Pods with requests tolerate memory pressure, which has to be allowed.
+        check(
+            (&[], &[]),
+            &[],
+            &sized,
+            Ok(&["node.kubernetes.io/memory-pressure:NoSchedule"]),
+        );
+        check((&[], &["a"]), &[], &sized, Err(&refusal("cluster")));
+        check(
+            (&[], &[MEMORY_PRESSURE]),
+            &[],
+            &sized,
+            Ok(&["node.kubernetes.io/memory-pressure:NoSchedule"]),
+        );
+        // The class in the status comes before the one that the containers have.
+        let mut known = pod(&[]);
+        known["status"] = json!({"qosClass": "Burstable"});
+        check(
+            (&[], &[]),
+            &[],
+            &known,
+            Ok(&["node.kubernetes.io/memory-pressure:NoSchedule"]),
+        );
+    }
+
+    #[test]
+    fn updates_add_no_defaults() {
+        let cluster = ClusterTolerations {
+            default: exists(&["d"]),
+            whitelist: exists(&["a"]),
+        };
+        let update = |annotations: &[(&str, &str)], pod: Value| outcome(false, annotations, &cluster, pod);
+        assert_eq!(update(&[], pod(&[])), Ok(vec![]));
+        assert_eq!(update(&[], pod(&["a"])), Ok(vec!["a:".into()]));
+        assert_eq!(update(&[], pod(&["b"])), Err(refusal("cluster")));
+        assert_eq!(update(&[], sized(pod(&[]))), Err(refusal("cluster")));
+        // An annotation that nothing reads may be any text.
+        assert_eq!(update(&[(DEFAULTS, "[")], pod(&["a"])), Ok(vec!["a:".into()]));
+    }
+
+    #[test]
+    fn annotations_that_cannot_be_read_are_refused() {
+        let cluster = ClusterTolerations::default();
+        for annotation in [DEFAULTS, ALLOWED] {
+            let refused = outcome(true, &[(annotation, "[")], &cluster, pod(&["a"]));
+            assert!(refused.is_err(), "{annotation}");
+        }
+    }
+
+    fn exists(keys: &[&str]) -> Vec<Value> {
+        let one = |key: &&str| json!({"key": key, "operator": "Exists"});
+        keys.iter().map(one).collect()
+    }
+
+    fn pod(keys: &[&str]) -> Value {
+        let mut pod = json!({"spec": {"containers": [{"name": "c"}]}});
+        if !keys.is_empty() {
+            pod["spec"]["tolerations"] = exists(keys).into();
+        }
+        pod
+    }
+
+    /// The pod with a request, which makes it Burstable.
+    fn sized(mut pod: Value) -> Value {
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+        pod
+    }
+
+    fn refusal(scope: &str) -> String {
+        format!(
+            "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
+        )
     }
 
     #[test]
