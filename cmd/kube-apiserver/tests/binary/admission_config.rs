@@ -1,17 +1,18 @@
 //! The configuration of admission plugins by a file.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
-use control_plane::ControlPlane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use test_support::{Client, plane_with};
+use test_support::Client;
+use tokio::process::Child;
+
+use super::start_on;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A control plane with these plugins on, besides the default ones, and a file with their configurations.
-async fn plane(enable: &[&str], configs: &[(&str, Value)]) -> (ControlPlane, Client, TempDir) {
+/// A server with these plugins on, besides the default ones, and a file with their configurations.
+async fn server(enable: &[&str], configs: &[(&str, Value)]) -> (TempDir, Child, Client) {
     let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("admission.yaml");
     let mut text =
@@ -29,15 +30,15 @@ async fn plane(enable: &[&str], configs: &[(&str, Value)]) -> (ControlPlane, Cli
         writeln!(text, "- name: {name}\n  {entry}").expect("it is written");
     }
     std::fs::write(&file, text).expect("it is written");
-    let (plane, client) = plane_with(|builder| {
-        builder.with(|options| {
-            options.enable_admission_plugins = enable.iter().map(|name| name.to_string()).collect();
-            options.disable_admission_plugins = vec!["ServiceAccount".into()];
-            options.admission_control_config_file = Some(PathBuf::from(&file));
-        })
-    })
-    .await;
-    (plane, client, folder)
+    let named = ["--admission-control-config-file", file.to_str().expect("a path")];
+    let mut flags = vec!["--disable-admission-plugins=ServiceAccount"];
+    flags.extend(named);
+    let enable = format!("--enable-admission-plugins={}", enable.join(","));
+    if !enable.ends_with('=') {
+        flags.push(&enable);
+    }
+    let (child, client) = start_on(folder.path(), 0, &flags).await;
+    (folder, child, client)
 }
 
 fn pod(name: &str, spec: Value) -> Value {
@@ -60,7 +61,7 @@ async fn namespace(client: &Client, name: &str, metadata: Value) -> String {
 async fn pod_security_has_defaults_and_exemptions() {
     let config = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
         "defaults": {"enforce": "baseline"}, "exemptions": {"namespaces": ["exempt"], "runtimeClasses": ["sandboxed"]}});
-    let (plane, client, _folder) = plane(&[], &[("PodSecurity", config)]).await;
+    let (_folder, _child, client) = server(&[], &[("PodSecurity", config)]).await;
     let host = pod("a", json!({"hostNetwork": true}));
     let refused = client.post(PODS, &host).await.expect(403);
     let message = refused["message"].as_str().expect("a message");
@@ -94,7 +95,6 @@ async fn pod_security_has_defaults_and_exemptions() {
         .post("/api/v1/namespaces/exempt/pods", &host)
         .await
         .expect(201);
-    plane.stop().await;
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn events_are_limited() {
     // A burst that is not reached, and another whose bucket does not fill up again while the test runs.
     let config = json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration",
         "limits": [limit("Server", 1_000_000), limit("Namespace", 1)]});
-    let (plane, client, _folder) = plane(&["EventRateLimit"], &[("EventRateLimit", config)]).await;
+    let (_folder, _child, client) = server(&["EventRateLimit"], &[("EventRateLimit", config)]).await;
     namespace(&client, "other", json!({})).await;
     let event = |namespace: &str, name: &str| {
         json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": namespace},
@@ -137,7 +137,6 @@ async fn events_are_limited() {
         .post(&path("other"), &event("other", "a"))
         .await
         .expect(201);
-    plane.stop().await;
 }
 
 #[tokio::test]
@@ -147,7 +146,7 @@ async fn tolerations_and_node_selectors_of_namespaces() {
         "whitelist": [{"key": "a", "operator": "Exists"}, {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
             {"key": "node.kubernetes.io/unreachable", "operator": "Exists"}]});
     let selectors = json!({"podNodeSelectorPluginConfig": {"clusterDefaultNodeSelector": "disk=ssd", "narrow": "zone=a"}});
-    let (plane, client, _folder) = plane(
+    let (_folder, _child, client) = server(
         &["PodNodeSelector", "PodTolerationRestriction"],
         &[
             ("PodTolerationRestriction", tolerations),
@@ -206,12 +205,11 @@ async fn tolerations_and_node_selectors_of_namespaces() {
         refused["message"],
         "pods \"a\" is forbidden: pod node label selector labels conflict with its namespace whitelist"
     );
-    plane.stop().await;
 }
 
 #[tokio::test]
 async fn pods_are_resized_within_their_node() {
-    let (plane, client, _folder) = plane(&[], &[]).await;
+    let (_folder, _child, client) = server(&[], &[]).await;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
         "status": {"allocatable": {"cpu": "2", "memory": "1Gi"}}});
     client.post("/api/v1/nodes", &node).await.expect(201);
@@ -234,5 +232,4 @@ async fn pods_are_resized_within_their_node() {
         "pods \"a\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000"
     );
     assert_eq!(refused["details"]["causes"], json!([{"reason": "NodeCapacity"}]));
-    plane.stop().await;
 }

@@ -1,20 +1,13 @@
 //! Flags whose effect is seen from outside.
 
-use control_plane::{ControlPlane, Options};
 use generic_server::pki::{Authority, Pki, ServingNames, kubeconfig};
 use serde_json::{Value, json};
-use test_support::{Client, plane_with};
+use test_support::Client;
+
+use super::{authority_of, launch, start_on};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-
-async fn plane(change: impl FnOnce(&mut Options)) -> (ControlPlane, Client) {
-    plane_with(|builder| builder.with(change)).await
-}
-
-fn names(list: &[&str]) -> Vec<String> {
-    list.iter().map(|name| name.to_string()).collect()
-}
 
 fn pod(name: &str, context: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -23,13 +16,17 @@ fn pod(name: &str, context: Value) -> Value {
 
 #[tokio::test]
 async fn admission_plugins_are_turned_off() {
+    let dir = tempfile::tempdir().expect("a directory");
     let off = [
         "ServiceAccount",
         "NamespaceLifecycle",
         "ValidatingAdmissionWebhook",
         "Priority",
+        "PodTolerationRestriction",
+        "PodResizeValidator",
     ];
-    let (plane, client) = plane(|options| options.disable_admission_plugins = names(&off)).await;
+    let off = off.join(",");
+    let (_child, client) = start_on(dir.path(), 0, &["--disable-admission-plugins", &off]).await;
     let rules =
         json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
     let hook = json!({"name": "away.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": rules,
@@ -48,17 +45,33 @@ async fn admission_plugins_are_turned_off() {
     assert!(pod["spec"]["serviceAccountName"].is_null(), "{pod}");
     assert!(pod["spec"]["priority"].is_null(), "{pod}");
     client.get("/readyz").await.expect(200);
-    plane.stop().await;
+
+    // The namespace allows no such toleration, and the node has no room for the pod.
+    let annotations = json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[{\"key\": \"b\"}]"});
+    let strict = json!({"metadata": {"name": "strict", "annotations": annotations}});
+    client.post("/api/v1/namespaces", &strict).await.expect(201);
+    let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "1Gi"}}});
+    client.post("/api/v1/nodes", &node).await.expect(201);
+    let sized = |cpu: &str| json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}]);
+    let tolerations = json!([{"key": "a", "operator": "Exists"}]);
+    let running = json!({"metadata": {"name": "a"},
+        "spec": {"nodeName": "n", "tolerations": tolerations, "containers": sized("1")}});
+    let pods = "/api/v1/namespaces/strict/pods";
+    client.post(pods, &running).await.expect(201);
+    let larger = json!({"spec": {"containers": sized("3")}});
+    let resize = format!("{pods}/a/resize");
+    client
+        .patch(&resize, "merge-patch+json", &larger)
+        .await
+        .expect(200);
 }
 
 #[tokio::test]
 async fn privileged_containers_are_forbidden_by_flag() {
     let yes = json!({"privileged": true});
-    let (plane, client) = plane(|options| {
-        options.allow_privileged = false;
-        options.disable_admission_plugins = names(&["ServiceAccount"]);
-    })
-    .await;
+    let without = "--disable-admission-plugins=ServiceAccount";
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_child, client) = start_on(dir.path(), 0, &["--allow-privileged=false", without]).await;
     let refused = client.post(PODS, &pod("one", yes.clone())).await.expect(422);
     assert_eq!(
         refused["message"],
@@ -78,29 +91,23 @@ async fn privileged_containers_are_forbidden_by_flag() {
         refused["message"],
         "Deployment.apps \"web\" is invalid: spec.template.spec.containers[0].securityContext.privileged: Forbidden: disallowed by cluster policy"
     );
-    plane.stop().await;
 
-    let (plane, client) = plane_with(|builder| {
-        builder.with(|options| options.disable_admission_plugins = names(&["ServiceAccount"]))
-    })
-    .await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_child, client) = start_on(dir.path(), 0, &[without]).await;
     client.post(PODS, &pod("one", yes)).await.expect(201);
-    plane.stop().await;
 }
 
 #[tokio::test]
 async fn transport_security_is_announced() {
-    let (plane, client) = plane(|options| {
-        options.strict_transport_security_directives = names(&["max-age=31536000", "preload"])
-    })
-    .await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let directives = "--strict-transport-security-directives=max-age=31536000,preload";
+    let (_child, client) = start_on(dir.path(), 0, &[directives]).await;
     let answer = client.get("/version").await;
     let header = answer.headers.get("strict-transport-security");
     assert_eq!(
         header.and_then(|value| value.to_str().ok()),
         Some("max-age=31536000; preload")
     );
-    plane.stop().await;
 }
 
 /// The user that the server takes a client for.
@@ -121,17 +128,18 @@ async fn given_authorities_are_the_only_ones() {
     let data = dir.path().join("data");
     std::fs::create_dir(&data).expect("a directory");
     std::fs::write(data.join("admin.kubeconfig"), "of an earlier start").expect("a file");
-    let (plane, own_admin) = plane_with(|builder| {
-        builder.data_dir(&data).with(|options| {
-            options.client_ca_file = Some(client_file);
-            options.requestheader_client_ca_file = Some(proxy_file);
-            options.requestheader_allowed_names = names(&["gate"]);
-            options.requestheader_username_headers = names(&["X-Remote-User", "X-My-User"]);
-        })
-    })
-    .await;
-    let ca = plane.ca_certificate().to_string();
-    let server = plane.url();
+    let flags = [
+        "--client-ca-file",
+        client_file.to_str().expect("a path"),
+        "--requestheader-client-ca-file",
+        proxy_file.to_str().expect("a path"),
+        "--requestheader-allowed-names=gate",
+        "--requestheader-username-headers=X-Remote-User,X-My-User",
+    ];
+    let (mut child, server, mut output) = launch(&data, 0, &flags).await;
+    let ca = authority_of(&data);
+    let own = Pki::open(&data.join("pki"), &ServingNames::default()).expect("the server's keys");
+    let own_admin = Client::from_kubeconfig(kubeconfig(&server, &ca, &own.admin).as_bytes());
     let of = |by: &Authority, name: &str, group: &str| {
         let issued = by.client(name, group).expect("a certificate");
         Client::from_kubeconfig(kubeconfig(&server, &ca, &issued).as_bytes())
@@ -142,13 +150,11 @@ async fn given_authorities_are_the_only_ones() {
         .await
         .expect(200);
     assert!(!data.join("admin.kubeconfig").exists(), "it would lead nowhere");
-    assert!(!plane.greeting().contains("kubeconfig"), "{}", plane.greeting());
 
     let alice = of(&proxies, "gate", "").header("X-My-User", "alice");
     assert_eq!(whoami(&alice).await, "alice");
     let other = of(&proxies, "another", "").header("X-Remote-User", "alice");
     assert_eq!(other.get(MAPS).await.status, 401);
-    let own = Pki::open(&data.join("pki"), &ServingNames::default()).expect("the server's keys");
     let own = kubeconfig(&server, &ca, &own.front_proxy_client);
     let own = Client::from_kubeconfig(own.as_bytes()).header("X-Remote-User", "alice");
     assert_eq!(own.get(MAPS).await.status, 401);
@@ -161,46 +167,41 @@ async fn given_authorities_are_the_only_ones() {
     assert_eq!(facts["data"]["client-ca-file"], clients.certificate);
     assert_eq!(facts["data"]["requestheader-client-ca-file"], proxies.certificate);
     assert_eq!(facts["data"]["requestheader-allowed-names"], "[\"gate\"]");
-    plane.stop().await;
+
+    child.kill().await.expect("killed");
+    while let Some(line) = output.next_line().await.expect("a line") {
+        assert!(!line.contains("kubeconfig"), "{line}");
+    }
 }
 
 #[tokio::test]
 async fn the_first_issuer_issues_and_all_are_accepted() {
     let dir = tempfile::tempdir().expect("a directory");
-    let with = async |issuers: &[&str]| {
-        plane_with(|builder| {
-            builder.data_dir(dir.path()).with(|options| {
-                options.storage_backend = None;
-                options.min_free_disk_mib = 1;
-                options.service_account_issuer = names(issuers);
-            })
-        })
-        .await
-    };
+    let old = "--service-account-issuer=https://old.example.com";
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}});
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let (plane, client) = with(&["https://old.example.com"]).await;
+    let (mut child, client) = start_on(dir.path(), 0, &[old]).await;
     client.post(accounts, &account).await.expect(201);
     let issued = client
         .post(&format!("{accounts}/worker/token"), &request)
         .await
         .expect(201);
     let token = issued["status"]["token"].as_str().expect("a token").to_string();
-    plane.stop().await;
+    child.kill().await.expect("killed");
 
-    let (plane, client) = with(&["https://new.example.com", "https://old.example.com"]).await;
-    let holder = client.anonymous(plane.ca_certificate());
+    let new = "--service-account-issuer=https://new.example.com";
+    let (_child, client) = start_on(dir.path(), 0, &[new, old]).await;
+    let holder = client.anonymous(&authority_of(dir.path()));
     let holder = holder.header("authorization", &format!("Bearer {token}"));
     assert_eq!(whoami(&holder).await, "system:serviceaccount:default:worker");
     let discovery = client.get("/.well-known/openid-configuration").await.expect(200);
     assert_eq!(discovery["issuer"], "https://new.example.com");
-    plane.stop().await;
 }
 
 #[tokio::test]
 async fn a_role_for_all_paths_is_not_one_for_backups() {
-    let (plane, client) = plane(|_| {}).await;
+    let (plane, client) = test_support::plane().await;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     client.post(accounts, &account).await.expect(201);

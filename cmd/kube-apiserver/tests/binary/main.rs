@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use test_support::{Client, PATIENCE, eventually, kubectl, tool};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -45,6 +45,19 @@ async fn start(dir: &Path) -> (Child, Client) {
 
 /// The same on a port and with more flags.
 async fn start_on(dir: &Path, port: u16, more: &[&str]) -> (Child, Client) {
+    let (child, ..) = launch(dir, port, more).await;
+    (child, admin(dir))
+}
+
+/// A client of the administrator of a server with this data directory.
+fn admin(dir: &Path) -> Client {
+    let kubeconfig = std::fs::read(dir.join("admin.kubeconfig")).expect("a kubeconfig");
+    Client::from_kubeconfig(&kubeconfig)
+}
+
+/// Starts the server and waits for the first line of its greeting; gives the URL in it and the lines after it. A server whose users
+/// come from an authority of others writes no kubeconfig.
+async fn launch(dir: &Path, port: u16, more: &[&str]) -> (Child, String, Lines<BufReader<ChildStdout>>) {
     // The log is a file: a pipe that nobody reads would fill.
     let log = std::fs::File::options()
         .create(true)
@@ -58,15 +71,18 @@ async fn start_on(dir: &Path, port: u16, more: &[&str]) -> (Child, Client) {
     let greeting = tokio::time::timeout(PATIENCE, lines.next_line())
         .await
         .expect("a greeting in time");
-    let greeting = greeting.expect("a line");
-    assert!(
-        greeting
-            .as_deref()
-            .is_some_and(|line| line.starts_with("The control plane is ready at https://")),
-        "{greeting:?}"
-    );
-    let kubeconfig = std::fs::read(dir.join("admin.kubeconfig")).expect("a kubeconfig");
-    (child, Client::from_kubeconfig(&kubeconfig))
+    let greeting = greeting.expect("a line").unwrap_or_default();
+    let url = greeting
+        .strip_prefix("The control plane is ready at ")
+        .and_then(|url| url.strip_suffix('.'))
+        .filter(|url| url.starts_with("https://"));
+    let url = url.unwrap_or_else(|| panic!("{greeting:?}"));
+    (child, url.to_string(), lines)
+}
+
+/// The certificate of the authority that a server made in its data directory.
+fn authority_of(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join("pki/ca.crt")).expect("a certificate")
 }
 
 fn map(name: &str) -> Value {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use control_plane::ControlPlane;
 use generic_server::client::trust::{TrustedPeers, settings};
 use generic_server::client::{TlsIo, connect};
 use generic_server::request::empty;
@@ -15,24 +14,25 @@ use hyper::body::Frame;
 use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::ServerName;
 use serde_json::json;
+use tempfile::TempDir;
 use test_support::{Client, PATIENCE, eventually, plane_with};
+use tokio::process::Child;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+use super::{MAPS, admin, authority_of, launch};
 
 /// A connection without a client certificate, with this protocol.
-async fn connection(plane: &ControlPlane, protocol: &str) -> TlsIo {
+async fn connection(server: &Server, protocol: &str) -> TlsIo {
     let settings = settings(TrustedPeers::Anyone).expect("settings");
     let mut tls = settings.with_no_client_auth();
     tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let name = ServerName::try_from("localhost").expect("a name");
-    let authority = plane.address().to_string();
     connect(
         &TlsConnector::from(Arc::new(tls)),
         &name,
-        &authority,
+        server.authority(),
         |_| true,
         PATIENCE,
     )
@@ -87,8 +87,8 @@ async fn a_product_puts_layers_around_the_chain() {
 
 #[tokio::test]
 async fn connections_are_asked_to_go_now_and_then() {
-    let (plane, _, token) = with_token(|options| options.goaway_chance = 0.02).await;
-    let io = connection(&plane, "h2").await;
+    let server = with_token(&["--goaway-chance=0.02"]).await;
+    let io = connection(&server, "h2").await;
     let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
         .await
         .expect("HTTP/2");
@@ -96,7 +96,7 @@ async fn connections_are_asked_to_go_now_and_then() {
     let mut requests = 0;
     // By chance none of ten thousand requests ends it once in 10^87 runs.
     while !connection.is_finished() && requests < 10_000 {
-        let request = http::Request::get("https://localhost/version").header("authorization", &token);
+        let request = http::Request::get("https://localhost/version").header("authorization", ROOT);
         let request = request.body(Empty::<Bytes>::new()).expect("a request");
         if send.ready().await.is_err() {
             break;
@@ -111,27 +111,24 @@ async fn connections_are_asked_to_go_now_and_then() {
     assert!((1..10_000).contains(&requests), "{requests} requests");
     let ended = tokio::time::timeout(PATIENCE, connection).await;
     ended.expect("it ends").expect("a task").expect("in order");
-    plane.stop().await;
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn a_server_that_stops_says_when_to_come_again() {
-    let (plane, client, token) = with_token(|options| {
-        options.shutdown_send_retry_after = true;
-        options.request_timeout = Duration::from_secs(60);
-    })
-    .await;
-    let address = plane.address();
+    let mut server = with_token(&["--shutdown-send-retry-after=true"]).await;
+    let client = server.client.clone();
     // A request in flight, whose body does not end: the server waits for it.
-    let (bytes, waiting) = endless_post(&plane, &token).await;
-    let lifecycle = plane.chain().lifecycle().clone();
+    let (bytes, waiting) = endless_post(&server, ROOT).await;
     eventually("the request is in flight", || async {
-        (lifecycle.running() > 0).then_some(())
+        let metrics = client.get("/metrics").await.body;
+        let line = "apiserver_current_inflight_requests{request_kind=\"mutating\"} 1\n";
+        String::from_utf8_lossy(&metrics).contains(line).then_some(())
     })
     .await;
 
-    let nobody = client.anonymous(plane.ca_certificate());
-    let stopping = tokio::spawn(plane.stop());
+    let nobody = client.anonymous(&authority_of(server.dir.path()));
+    super::terminate(&server.child).await;
     let refused = eventually("new requests are refused", || async {
         let answer = client.try_get("/api/v1/namespaces").await.ok()?;
         (answer.status == 429).then_some(answer)
@@ -151,12 +148,11 @@ async fn a_server_that_stops_says_when_to_come_again() {
     assert_eq!(nobody.get("/livez").await.status, 200);
     drop(bytes);
     let _ = waiting.await.expect("a task");
-    tokio::time::timeout(PATIENCE, stopping)
+    let ended = tokio::time::timeout(PATIENCE, server.child.wait())
         .await
-        .expect("it stops")
-        .expect("a task");
-    let gone = tokio::net::TcpStream::connect(address).await;
-    assert!(gone.is_err(), "nothing listens any more");
+        .expect("it ends");
+    let status = ended.expect("a status");
+    assert!(status.success(), "{status}");
 }
 
 /// The end of a body that has only begun, and the answer to its request.
@@ -166,8 +162,8 @@ type Endless = (
 );
 
 /// Posts a body that does not end before the sender is dropped.
-async fn endless_post(plane: &ControlPlane, token: &str) -> Endless {
-    let io = connection(plane, "http/1.1").await;
+async fn endless_post(server: &Server, token: &str) -> Endless {
+    let io = connection(server, "http/1.1").await;
     let (mut send, busy) = hyper::client::conn::http1::handshake(io).await.expect("HTTP/1.1");
     tokio::spawn(busy);
     let (bytes, body) = tokio::sync::mpsc::channel::<Bytes>(1);
@@ -188,33 +184,27 @@ async fn endless_post(plane: &ControlPlane, token: &str) -> Endless {
 
 #[tokio::test]
 async fn a_request_ends_with_its_timeout() {
-    let (plane, _, token) = with_token(|options| options.request_timeout = Duration::from_secs(1)).await;
-    let (_body, answer) = endless_post(&plane, &token).await;
+    let server = with_token(&["--request-timeout=1s"]).await;
+    let (_body, answer) = endless_post(&server, ROOT).await;
     // The default is a minute.
     let ended = tokio::time::timeout(Duration::from_secs(30), answer).await;
     let answer = ended.expect("it ends").expect("a task");
     assert!(answer.is_err() || answer.is_ok_and(|answer| !answer.status().is_success()));
-    plane.stop().await;
 }
 
 #[tokio::test]
 async fn seats_are_bounded_by_flags() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("tokens.csv");
+    let flags = [
+        "--authorization-mode=AlwaysAllow",
+        "--max-requests-inflight=1",
+        "--max-mutating-requests-inflight=1",
+    ];
+    let server = with_token(&flags).await;
+    let admin = &server.client;
     // Members of system:masters need no seat.
-    std::fs::write(&file, "one,first,u1\ntwo,second,u2\n").expect("a file");
-    let (plane, admin) = plane_with(|builder| {
-        builder.with(|options| {
-            options.token_auth_file = Some(file);
-            options.authorization_mode = vec![control_plane::AuthorizationMode::AlwaysAllow];
-            options.max_requests_inflight = 1;
-            options.max_mutating_requests_inflight = 1;
-        })
-    })
-    .await;
-    let token = "Bearer one".to_string();
+    let token = "Bearer one";
     let client = admin
-        .anonymous(plane.ca_certificate())
+        .anonymous(&authority_of(server.dir.path()))
         .header("authorization", "Bearer two");
     for name in ["a", "b", "c", "d"] {
         let map = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(900_000)}});
@@ -222,7 +212,7 @@ async fn seats_are_bounded_by_flags() {
     }
     let small = json!({"metadata": {"name": "small"}});
 
-    let (body, answer) = endless_post(&plane, &token).await;
+    let (body, answer) = endless_post(&server, token).await;
     eventually("the seat of writes is taken", || async {
         (client.post(MAPS, &small).await.status == 429).then_some(())
     })
@@ -236,14 +226,14 @@ async fn seats_are_bounded_by_flags() {
     .await;
 
     // A list that is larger than what is sent ahead of a client holds its seat until it has been read.
-    let io = connection(&plane, "h2").await;
+    let io = connection(&server, "h2").await;
     let (mut send, open) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(1024)
         .handshake(io)
         .await
         .expect("HTTP/2");
     tokio::spawn(open);
-    let request = http::Request::get(format!("https://localhost{MAPS}")).header("authorization", &token);
+    let request = http::Request::get(format!("https://localhost{MAPS}")).header("authorization", token);
     let request = request.body(Empty::<Bytes>::new()).expect("a request");
     let unread = send.send_request(request).await.expect("an answer");
     assert_eq!(unread.status(), StatusCode::OK);
@@ -253,20 +243,39 @@ async fn seats_are_bounded_by_flags() {
         (client.get(&format!("{MAPS}/a")).await.status == 200).then_some(())
     })
     .await;
-    plane.stop().await;
 }
 
-/// A control plane that knows one token, a client of its administrator, and the header with the token.
-async fn with_token(change: impl FnOnce(&mut control_plane::Options)) -> (ControlPlane, Client, String) {
+/// The header of a member of system:masters that the server of [`with_token`] knows.
+const ROOT: &str = "Bearer secret";
+
+/// A server with tokens. It ends before its directory is removed.
+struct Server {
+    child: Child,
+    /// A client of its administrator.
+    client: Client,
+    url: String,
+    dir: TempDir,
+}
+
+impl Server {
+    fn authority(&self) -> &str {
+        self.url.trim_start_matches("https://")
+    }
+}
+
+/// Starts a server that knows [`ROOT`] and the users with the tokens `one` and `two`.
+async fn with_token(flags: &[&str]) -> Server {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("tokens.csv");
-    std::fs::write(&file, "secret,root,u0,system:masters\n").expect("a file");
-    let (plane, client) = plane_with(|builder| {
-        builder.with(|options| {
-            options.token_auth_file = Some(file);
-            change(options);
-        })
-    })
-    .await;
-    (plane, client, "Bearer secret".into())
+    let tokens = "secret,root,u0,system:masters\none,first,u1\ntwo,second,u2\n";
+    std::fs::write(&file, tokens).expect("a file");
+    let named = ["--token-auth-file", file.to_str().expect("a path")];
+    let (child, url, _) = launch(dir.path(), 0, &[&named, flags].concat()).await;
+    let client = admin(dir.path());
+    Server {
+        child,
+        client,
+        url,
+        dir,
+    }
 }

@@ -18,8 +18,8 @@ const ENCRYPTION: &str = "test/integration/src/encryption.rs";
 const NODES: &str = "test/integration/src/nodes.rs";
 const ROUTING: &str = "test/integration/src/aggregation/routing.rs";
 
-/// Each flag, and the test that shows its effect in a running server: its file and name. The test or a function of the file that it
-/// calls mentions the flag.
+/// Flags whose effect a test of the binary shows: the file and name of the test. It, or a function of the file that it calls, gives the
+/// flag on the command line.
 const SHOWN: &[(&str, &str, &str)] = &[
     ("admission-control-config-file", ADMISSION, "events_are_limited"),
     ("advertise-address", HERE, "networks_and_services"),
@@ -45,12 +45,6 @@ const SHOWN: &[(&str, &str, &str)] = &[
         USERS,
         "answers_of_a_token_webhook_expire",
     ),
-    (
-        "authentication-token-webhook-version",
-        ACCESS,
-        "a_webhook_authenticates_tokens",
-    ),
-    ("authorization-mode", NODES, "a_kubelet_reads_objects_of_its_pods"),
     ("bind-address", HERE, "the_address_that_it_listens_on"),
     ("client-ca-file", FLAGS, "given_authorities_are_the_only_ones"),
     ("controllers", HERE, "networks_and_services"),
@@ -61,26 +55,6 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "disable-admission-plugins",
         FLAGS,
         "admission_plugins_are_turned_off",
-    ),
-    (
-        "enable-admission-plugins",
-        NODES,
-        "a_kubelet_reads_objects_of_its_pods",
-    ),
-    (
-        "enable-aggregator-routing",
-        ROUTING,
-        "endpoints_share_the_requests_and_stand_in_for_each_other",
-    ),
-    (
-        "encryption-provider-config",
-        ENCRYPTION,
-        "values_are_hidden_and_keys_rotate",
-    ),
-    (
-        "encryption-provider-config-automatic-reload",
-        ENCRYPTION,
-        "values_are_hidden_and_keys_rotate",
     ),
     ("etcd-cafile", ON_ETCD, "tls_and_health"),
     ("etcd-certfile", ON_ETCD, "tls_and_health"),
@@ -100,17 +74,7 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ("etcd-prefix", HERE, "keys_and_values_of_the_store"),
     ("etcd-readycheck-timeout", ON_ETCD, "tls_and_health"),
     ("etcd-servers", ON_ETCD, "tls_and_health"),
-    (
-        "etcd-servers-overrides",
-        "test/integration/src/etcd.rs",
-        "resources_may_have_a_prefix_and_an_etcd_of_their_own",
-    ),
     ("event-ttl", HERE, "networks_and_services"),
-    (
-        "feature-gates",
-        "test/integration/src/custom_migration.rs",
-        "objects_move_to_the_new_storage_version",
-    ),
     (
         "goaway-chance",
         SERVING,
@@ -130,16 +94,6 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ("max-requests-inflight", SERVING, "seats_are_bounded_by_flags"),
     ("min-free-disk-mib", HERE, "a_first_start_needs_free_space"),
     ("min-request-timeout", HERE, "networks_and_services"),
-    (
-        "proxy-client-cert-file",
-        ROUTING,
-        "the_certificate_that_vouches_is_read_again",
-    ),
-    (
-        "proxy-client-key-file",
-        ROUTING,
-        "the_certificate_that_vouches_is_read_again",
-    ),
     ("request-timeout", SERVING, "a_request_ends_with_its_timeout"),
     (
         "requestheader-allowed-names",
@@ -163,27 +117,12 @@ const SHOWN: &[(&str, &str, &str)] = &[
         FLAGS,
         "given_authorities_are_the_only_ones",
     ),
-    (
-        "runtime-config",
-        "test/integration/src/custom_migration.rs",
-        "objects_move_to_the_new_storage_version",
-    ),
     ("scrub-interval", HERE, "keys_and_values_of_the_store"),
     ("secure-port", MAIN, "faults_at_start_are_one_line_and_a_code"),
     (
         "service-account-issuer",
         FLAGS,
         "the_first_issuer_issues_and_all_are_accepted",
-    ),
-    (
-        "service-account-key-file",
-        ACCESS,
-        "keys_of_tokens_are_read_again",
-    ),
-    (
-        "service-account-signing-key-file",
-        ACCESS,
-        "keys_of_tokens_are_read_again",
     ),
     ("service-cluster-ip-range", HERE, "networks_and_services"),
     ("service-node-port-range", HERE, "networks_and_services"),
@@ -200,6 +139,77 @@ const SHOWN: &[(&str, &str, &str)] = &[
         FLAGS,
         "transport_security_is_announced",
     ),
+    ("v", HERE, "logs_and_warnings"),
+    ("version", HERE, "help_and_version"),
+    ("watch-cache", HERE, "logs_and_warnings"),
+    ("watch-cache-history-mib", HERE, "networks_and_services"),
+    ("watch-cache-sizes", HERE, "logs_and_warnings"),
+];
+
+/// Flags whose effect a test of a server in process shows, which sets the field that the flag is parsed into. These tests need more of
+/// the server than a process shows, or several servers.
+const SHOWN_IN_PROCESS: &[(&str, &str, &str)] = &[
+    (
+        "authentication-token-webhook-version",
+        ACCESS,
+        "a_webhook_authenticates_tokens",
+    ),
+    ("authorization-mode", NODES, "a_kubelet_reads_objects_of_its_pods"),
+    (
+        "enable-admission-plugins",
+        NODES,
+        "a_kubelet_reads_objects_of_its_pods",
+    ),
+    (
+        "enable-aggregator-routing",
+        ROUTING,
+        "endpoints_share_the_requests_and_stand_in_for_each_other",
+    ),
+    (
+        "encryption-provider-config",
+        ENCRYPTION,
+        "values_are_hidden_and_keys_rotate",
+    ),
+    (
+        "encryption-provider-config-automatic-reload",
+        ENCRYPTION,
+        "values_are_hidden_and_keys_rotate",
+    ),
+    (
+        "etcd-servers-overrides",
+        "test/integration/src/etcd.rs",
+        "resources_may_have_a_prefix_and_an_etcd_of_their_own",
+    ),
+    (
+        "feature-gates",
+        "test/integration/src/custom_migration.rs",
+        "objects_move_to_the_new_storage_version",
+    ),
+    (
+        "proxy-client-cert-file",
+        ROUTING,
+        "the_certificate_that_vouches_is_read_again",
+    ),
+    (
+        "proxy-client-key-file",
+        ROUTING,
+        "the_certificate_that_vouches_is_read_again",
+    ),
+    (
+        "runtime-config",
+        "test/integration/src/custom_migration.rs",
+        "objects_move_to_the_new_storage_version",
+    ),
+    (
+        "service-account-key-file",
+        ACCESS,
+        "keys_of_tokens_are_read_again",
+    ),
+    (
+        "service-account-signing-key-file",
+        ACCESS,
+        "keys_of_tokens_are_read_again",
+    ),
     (
         "tls-cert-file",
         ACCESS,
@@ -211,11 +221,6 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "certificates_and_authorities_are_read_again",
     ),
     ("token-auth-file", ACCESS, "escalation_is_refused"),
-    ("v", HERE, "logs_and_warnings"),
-    ("version", HERE, "help_and_version"),
-    ("watch-cache", HERE, "logs_and_warnings"),
-    ("watch-cache-history-mib", HERE, "networks_and_services"),
-    ("watch-cache-sizes", HERE, "logs_and_warnings"),
 ];
 
 /// The functions of a file by name, each with its text to the line that closes it.
@@ -238,8 +243,32 @@ fn mentions<'s>(
     let Some(body) = functions.get(name).filter(|_| seen.insert(name)) else {
         return false;
     };
-    let calls = |callee: &str| body.contains(&format!("{callee}("));
-    text(body) || (functions.keys()).any(|callee| calls(callee) && mentions(functions, callee, text, seen))
+    text(body)
+        || (functions.keys()).any(|callee| calls(body, callee) && mentions(functions, callee, text, seen))
+}
+
+/// Whether a source calls a function by its bare name. Methods, functions of other modules and longer names are others.
+fn calls(source: &str, name: &str) -> bool {
+    let other = |before: char| before.is_alphanumeric() || "_.:".contains(before);
+    let call = format!("{name}(");
+    let mut found = source.match_indices(&call);
+    found.any(|(at, _)| !source[..at].ends_with(other))
+}
+
+/// Whether a text is in a source and no longer name goes on after it.
+fn has(source: &str, text: &str) -> bool {
+    let longer = |after: char| after.is_alphanumeric() || "_-".contains(after);
+    let mut found = source.match_indices(text);
+    found.any(|(at, _)| !source[at + text.len()..].starts_with(longer))
+}
+
+#[test]
+fn names_are_whole() {
+    let source = "list.map(x); self.post(a); serde::map(y); remap(z)";
+    assert!(!calls(source, "map") && !calls(source, "post") && calls(source, "remap"));
+    assert!(calls("map(x)", "map") && calls("a(map(x))", "map"));
+    assert!(has("\"--v=4\"", "\"--v") && has("\"--v\"", "\"--v"));
+    assert!(!has("\"--version\", \"--v-more\"", "\"--v"));
 }
 
 #[test]
@@ -252,22 +281,36 @@ fn every_flag_shows_its_effect() {
         .filter_map(|flag| flag.get_long())
         .collect();
     for flag in &flags {
-        let row = SHOWN.iter().find(|(name, ..)| name == flag);
-        let Some((_, file, test)) = row else {
+        let row = |table: &[(_, &'static str, &'static str)]| {
+            let row = table.iter().find(|(name, ..)| name == flag);
+            row.map(|(_, file, test)| (*file, *test))
+        };
+        let (shown, in_process) = (row(SHOWN), row(SHOWN_IN_PROCESS));
+        assert!(
+            shown.is_none() || in_process.is_none(),
+            "--{flag} is twice in the tables"
+        );
+        let Some((file, test)) = shown.or(in_process) else {
             panic!("--{flag}: write a test of its effect in a running server and name it in SHOWN");
+        };
+        let of_binary = file.starts_with("cmd/kube-apiserver/tests/");
+        assert_eq!(
+            of_binary,
+            shown.is_some(),
+            "--{flag}: {file} is in the wrong table"
+        );
+        let given = match of_binary {
+            true => format!("\"--{flag}"),
+            false => format!("options.{}", flag.replace('-', "_")),
         };
         let source = std::fs::read_to_string(root.join(file)).expect("a source file");
         let functions = functions(&source);
         assert!(functions.contains_key(test), "--{flag}: no `{test}` in {file}");
-        let (long, field) = (
-            format!("\"--{flag}"),
-            format!("options.{}", flag.replace('-', "_")),
-        );
-        let names = |body: &str| body.contains(&long) || body.contains(&field);
+        let names = |body: &str| has(body, &given);
         let found = mentions(&functions, test, &names, &mut BTreeSet::new());
-        assert!(found, "--{flag} does not occur in `{test}` of {file}");
+        assert!(found, "{given} does not occur in `{test}` of {file}");
     }
-    for (name, ..) in SHOWN {
+    for (name, ..) in SHOWN.iter().chain(SHOWN_IN_PROCESS) {
         assert!(flags.contains(name), "--{name} is no flag");
     }
 }

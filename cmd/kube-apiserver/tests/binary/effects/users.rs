@@ -4,7 +4,7 @@ use generic_server::pki::{Pki, ServingNames, kubeconfig};
 use serde_json::{Value, json};
 use test_support::{Client, Reply, Webhook, eventually};
 
-use super::super::start_on;
+use super::super::{authority_of, start_on};
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
@@ -18,8 +18,11 @@ async fn anonymous_requests_and_audiences() {
     let dir = tempfile::tempdir().expect("a directory");
     let flags = ["--anonymous-auth=false", "--api-audiences=https://a.example"];
     let (_child, client) = start_on(dir.path(), 0, &flags).await;
-    let ca = std::fs::read_to_string(dir.path().join("pki/ca.crt")).expect("a certificate");
-    client.anonymous(&ca).get("/version").await.expect(401);
+    client
+        .anonymous(&authority_of(dir.path()))
+        .get("/version")
+        .await
+        .expect(401);
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     eventually("the account", || async {
         (client.get(account).await.status == 200).then_some(())
@@ -82,7 +85,7 @@ async fn answers_of_a_token_webhook_expire() {
     let named = format!("--authentication-token-webhook-config-file={}", file.display());
     let flags = [&*named, "--authentication-token-webhook-cache-ttl=1ms"];
     let (_child, client) = start_on(dir.path(), 0, &flags).await;
-    let ca = std::fs::read_to_string(dir.path().join("pki/ca.crt")).expect("a certificate");
+    let ca = authority_of(dir.path());
     let unknown = client.anonymous(&ca).header("authorization", "Bearer t");
     // By default an answer is kept for two minutes.
     eventually("the webhook is asked again", || async {
