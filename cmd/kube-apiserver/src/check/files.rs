@@ -45,7 +45,7 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
         ));
     }
     match PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins) {
-        Ok((_, warnings)) => warnings.into_iter().for_each(|warning| found.tell(warning)),
+        Ok((_, warnings)) => warnings.into_iter().for_each(|warning| found.note(warning)),
         Err(fault) => found.fault(fault),
     }
     if let Some(file) = &config.encryption {
