@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::options::{Options, StorageBackend};
 
+/// A flag, and whether it is set to something else than its default.
+type Flag = (&'static str, bool);
+
 /// A warning for each such flag.
 pub(super) fn flags(options: &Options) -> Vec<String> {
     let defaults = Options::defaults();
@@ -58,7 +61,7 @@ pub(super) fn flags(options: &Options) -> Vec<String> {
         ),
     ];
     let no_webhook = options.authentication_token_webhook_config_file.is_none();
-    let groups: [(bool, &str, &[(&str, bool)]); 5] = [
+    let groups: [(bool, &str, &[Flag]); 5] = [
         (!on_etcd, "without --etcd-servers", &of_etcd),
         (on_etcd, "with --etcd-servers", &of_history),
         (on_etcd, "with --etcd-servers", &of_files),
