@@ -111,7 +111,7 @@ async fn one_history(cluster: &Cluster, cuts_the_leader: bool, round: u64) -> (u
             write(&*majority, "/elsewhere", n.to_string()).await.unwrap();
         }
         cluster.wire(victim).cut();
-        // The others go on, if need be with another leader, and whoever knows them does too.
+        // The other members go on, with a new leader where the old one was cut off, and so do stores connected to them.
         let key = format!("{under}while");
         writes_again(&*majority, &key).await;
         let newest = writes_again(&*either, &key).await;
