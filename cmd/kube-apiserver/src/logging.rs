@@ -36,7 +36,7 @@ pub(crate) fn filter(v: &str) -> Result<EnvFilter, String> {
     match EnvFilter::try_new(directives) {
         Ok(filter) if directives.split(',').all(level) => Ok(filter),
         _ => Err(format!(
-            "-v {v}: it is a number from 0 to 10, or levels such as `info` or `debug,hyper=warn`"
+            "-v {v}: it is a number such as 2, or levels such as `info` or `debug,hyper=warn`"
         )),
     }
 }

@@ -9,7 +9,6 @@ pub mod apply;
 pub mod codec;
 pub mod custom;
 pub mod field;
-pub mod go;
 pub mod gvk;
 pub mod jsonpath;
 pub mod limits;
@@ -26,6 +25,7 @@ pub mod table;
 pub mod time;
 
 pub use field::{FieldError, FieldErrorKind, FieldPath};
+pub use go_text as go;
 pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use serde_json::{Map, Value};
 pub use status::{ApiError, Cause, Reason};

@@ -1,6 +1,7 @@
 //! Cross-origin requests of browsers (`--cors-allowed-origins`).
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use machinery::go::quote;
 use regex::Regex;
 
 use crate::request::{Request, Response, empty};
@@ -14,14 +15,29 @@ pub struct Cors(Vec<Regex>);
 pub(crate) struct Allowed(HeaderValue);
 
 impl Cors {
-    /// From patterns, as the flag has them.
+    /// From patterns, as the flag has them. A pattern has to pin both ends of the host, as upstream demands since
+    /// CVE-2022-1996: `example[.]com` alone would allow `example.com.attacker.net` too.
     ///
     /// # Errors
-    /// A pattern that is no regular expression.
-    pub fn new(patterns: &[String]) -> Result<Self, regex::Error> {
-        Ok(Cors(
-            patterns.iter().map(|p| Regex::new(p)).collect::<Result<_, _>>()?,
-        ))
+    /// One text for each pattern that is empty, no regular expression, or not pinned.
+    pub fn new(patterns: &[String]) -> Result<Self, Vec<String>> {
+        let mut faults = Vec::new();
+        let mut compiled = Vec::with_capacity(patterns.len());
+        for pattern in patterns {
+            match compile(pattern) {
+                _ if pattern.is_empty() => faults.push("empty value in --cors-allowed-origins".to_string()),
+                Ok(regex) => compiled.push(regex),
+                Err(reason) => faults.push(format!(
+                    "--cors-allowed-origins has an invalid regular expression {}: {reason}",
+                    quote(pattern)
+                )),
+            }
+        }
+        if faults.is_empty() {
+            Ok(Cors(compiled))
+        } else {
+            Err(faults)
+        }
     }
 
     /// The origin, when the request has one and it is allowed.
@@ -35,6 +51,23 @@ impl Cors {
             .iter()
             .any(|pattern| pattern.is_match(text))
             .then(|| Allowed(origin.clone()))
+    }
+}
+
+fn compile(pattern: &str) -> Result<Regex, String> {
+    let compiled = Regex::new(pattern).map_err(|error| {
+        // The last line names the fault, those before it show where.
+        let text = error.to_string();
+        let last = text.lines().last().unwrap_or_default();
+        last.strip_prefix("error: ").unwrap_or(last).to_string()
+    })?;
+    let pinned = [["^", "//"], ["$", ":"]]
+        .iter()
+        .all(|marks| marks.iter().any(|mark| pattern.contains(mark)));
+    if pinned {
+        Ok(compiled)
+    } else {
+        Err("regular expression does not pin to start/end of host in the origin header".to_string())
     }
 }
 

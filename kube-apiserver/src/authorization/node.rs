@@ -177,7 +177,7 @@ fn lease(node: &str, a: &Attributes<'_>) -> Result<(), Refusal> {
     }
     if a.namespace != LEASES {
         return refuse(&format!(
-            "can only access leases in the {LEASES:?} system namespace"
+            "can only access leases in the \"{LEASES}\" system namespace"
         ));
     }
     // The name of what is created is not known here: NodeRestriction compares it.

@@ -146,18 +146,14 @@ impl Kms {
                 id_hash(&status.key_id)
             )),
         }
-        match faults.len() {
-            0 => Ok(()),
-            1 => Err(format!(
-                "kmsv2 Provider {} is not healthy, error: {}",
-                self.name, faults[0]
-            )),
-            _ => Err(format!(
-                "kmsv2 Provider {} is not healthy, error: [{}]",
-                self.name,
-                faults.join(", ")
-            )),
+        if faults.is_empty() {
+            return Ok(());
         }
+        Err(format!(
+            "kmsv2 Provider {} is not healthy, error: {}",
+            self.name,
+            go_text::aggregate(&faults)
+        ))
     }
 
     /// Goes on with the seed when the plugin's key is the one it was encrypted with, else makes another.

@@ -101,21 +101,16 @@ impl Transformer for PrefixedTransformers {
                 // Encrypted: the next ones may know more.
                 Err(_) if one.prefix.is_empty() => {}
                 Err(TransformError::KeyNeeded) => key_needed = true,
-                Err(TransformError::Failed(why)) => {
-                    if !errors.contains(&why) {
-                        errors.push(why);
-                    }
-                }
+                Err(TransformError::Failed(why)) => errors.push(why),
             }
         }
         if key_needed {
             return Err(TransformError::KeyNeeded);
         }
-        Err(TransformError::Failed(match errors.len() {
-            0 => self.unmatched.to_string(),
-            1 => errors.remove(0),
-            _ => format!("[{}]", errors.join(", ")),
-        }))
+        if errors.is_empty() {
+            return Err(TransformError::failed(self.unmatched));
+        }
+        Err(TransformError::Failed(go_text::aggregate(&errors).into_owned()))
     }
 
     fn write(&self, plain: &[u8], context: &[u8]) -> Result<Vec<u8>, TransformError> {

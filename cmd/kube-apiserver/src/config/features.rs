@@ -134,7 +134,8 @@ impl Controllers {
             let name = item.strip_prefix('-').unwrap_or(item);
             if name != "*" && !known.contains(&name) {
                 found.fault(format!(
-                    "--controllers: {name:?} is not in the list of known controllers: {}",
+                    "--controllers: {} is not in the list of known controllers: {}",
+                    machinery::go::quote(name),
                     known.join(", ")
                 ));
             }

@@ -91,7 +91,11 @@ fn hsts(found: &mut Findings, directives: &[String]) -> Option<HeaderValue> {
     }))
 }
 
-/// The origins that browsers may ask from.
 fn cors(found: &mut Findings, origins: &[String]) -> Cors {
-    found.take(Cors::new(origins).map_err(|error| format!("--cors-allowed-origins: {error}")))
+    Cors::new(origins).unwrap_or_else(|faults| {
+        for fault in faults {
+            found.fault(fault);
+        }
+        Cors::default()
+    })
 }

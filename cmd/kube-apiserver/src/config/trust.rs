@@ -181,10 +181,14 @@ impl ServiceAccountTokens {
             if issuer.is_empty() {
                 found.fault("service-account-issuer should not be an empty string");
             } else if self.issuers[..index].contains(issuer) {
-                found.fault(format!("service-account-issuer {issuer:?} is already specified"));
+                found.fault(format!(
+                    "service-account-issuer {} is already specified",
+                    go::quote(issuer)
+                ));
             } else if issuer.contains(':') && !is_https(issuer) {
                 found.fault(format!(
-                    "--service-account-issuer: {issuer:?} is no https URL: name one such as https://kubernetes.default.svc, which clients verify tokens with"
+                    "--service-account-issuer: {} is no https URL: name one such as https://kubernetes.default.svc, which clients verify tokens with",
+                    go::quote(issuer)
                 ));
             }
         }

@@ -32,6 +32,26 @@ fn watch_caches_are_sized_in_upstreams_words() {
 }
 
 #[test]
+fn origins_are_pinned_to_hosts() {
+    check(&["--cors-allowed-origins=//a[.]example:80$,^https://b$"], &[]);
+    check(
+        &[
+            "--cors-allowed-origins=(",
+            "--cors-allowed-origins=example[.]com$,//a",
+        ],
+        &[
+            "--cors-allowed-origins has an invalid regular expression \"(\": unclosed group",
+            "--cors-allowed-origins has an invalid regular expression \"example[.]com$\": regular expression does not pin to start/end of host in the origin header",
+            "--cors-allowed-origins has an invalid regular expression \"//a\": regular expression does not pin to start/end of host in the origin header",
+        ],
+    );
+    check(
+        &["--cors-allowed-origins="],
+        &["empty value in --cors-allowed-origins"],
+    );
+}
+
+#[test]
 fn values_are_stored_as_the_flags_say() {
     for (flags, form) in [
         (&[][..], StoredForm::Json),
@@ -94,7 +114,7 @@ fn invalid_values_are_refused_with_their_flag() {
         ),
         (
             &["-v", "notalevel"],
-            "-v notalevel: it is a number from 0 to 10, or levels such as `info` or `debug,hyper=warn`",
+            "-v notalevel: it is a number such as 2, or levels such as `info` or `debug,hyper=warn`",
         ),
         (
             &["--goaway-chance=0.5"],

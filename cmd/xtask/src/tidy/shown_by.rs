@@ -1,9 +1,10 @@
 //! `docs/compatibility.md` names the tests of its claims: each of them has to be in the tree.
 //!
 //! A name is what stands in backticks in the column `shown by`, and anywhere in a table what has a `::`: a path (or the end of
-//! one) of the repository, or a test with the module that it is in, `integration: etcd::replicas_give_a_node_port_once`.
+//! one) of the repository that holds tests, or a test with the module that it is in,
+//! `integration: etcd::replicas_give_a_node_port_once`. A row that works names at least one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The column that names tests.
 const COLUMN: &str = "shown by";
@@ -12,6 +13,8 @@ const COLUMN: &str = "shown by";
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     paths: Vec<String>,
+    /// The files that have tests.
+    tested: BTreeSet<String>,
     /// The files in which a test of a name is.
     tests: BTreeMap<String, Vec<String>>,
     /// The files in which a module of a name is written out.
@@ -32,6 +35,7 @@ impl Tree {
                 continue;
             }
             if let Some(name) = word_after(line, "fn ").filter(|_| is_test) {
+                self.tested.insert(path.to_owned());
                 self.tests.entry(name).or_default().push(path.to_owned());
             }
             if let Some(name) = word_after(line, "mod ") {
@@ -41,7 +45,7 @@ impl Tree {
         }
     }
 
-    /// Whether what a row names is there.
+    /// Whether there is a test of the name that a row has, or tests in the file, folder or module.
     fn has(&self, name: &str) -> bool {
         // A crate may stand before the name: `integration: interop`.
         let name = name.rsplit_once(": ").map_or(name, |(_, name)| name);
@@ -55,7 +59,11 @@ impl Tree {
         let nothing = Vec::new();
         let tests = self.tests.get(last).unwrap_or(&nothing);
         let written = self.modules.get(last).unwrap_or(&nothing);
-        let files = self.paths.iter().filter(|path| in_module(path, last));
+        let written = written.iter().filter(|path| self.is_tested(path));
+        let files = self
+            .paths
+            .iter()
+            .filter(|path| in_module(path, last) && self.is_tested(path));
         tests
             .iter()
             .chain(written)
@@ -69,10 +77,18 @@ impl Tree {
         in_module(path, module) || written.is_some_and(|files| files.iter().any(|file| file == path))
     }
 
-    /// A file, a module or a folder by the end of its path.
+    /// Whether a file has tests.
+    fn is_tested(&self, path: &str) -> bool {
+        self.tested.contains(path)
+    }
+
+    /// A file, a module or a folder with tests by the end of its path.
     fn has_path(&self, name: &str) -> bool {
         let (file, folder) = (format!("/{name}.rs"), format!("/{name}/"));
         self.paths.iter().any(|path| {
+            if !self.is_tested(path) {
+                return false;
+            }
             let path = format!("/{path}");
             path.ends_with(&format!("/{name}")) || path.ends_with(&file) || path.contains(&folder)
         })
@@ -93,7 +109,7 @@ fn word_after(line: &str, keyword: &str) -> Option<String> {
     word.into_iter().next().filter(|_| declares).map(str::to_owned)
 }
 
-/// The names in the tables that are nowhere in the tree, with their lines.
+/// The names in the tables of which the tree has no test, with their lines; an empty one for a row that works and names none.
 pub(super) fn missing(document: &str, tree: &Tree) -> Vec<(usize, String)> {
     let mut out = Vec::new();
     let mut column = None;
@@ -105,6 +121,12 @@ pub(super) fn missing(document: &str, tree: &Tree) -> Vec<(usize, String)> {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         if column.is_none() {
             column = Some(cells.iter().position(|cell| *cell == COLUMN));
+        }
+        if let (Some(Some(shown_by)), Some(state)) = (column, cells.get(1))
+            && state.starts_with("works")
+            && !cells.get(shown_by).is_some_and(|cell| cell.contains('`'))
+        {
+            out.push((index + 1, String::new()));
         }
         for (at, cell) in cells.iter().enumerate() {
             let is_column = column == Some(Some(at));
@@ -135,12 +157,13 @@ mod tests {
             let document =
                 format!("| feature | state | shown by |\n|---|---|---|\n| a `x::y` | works | {cell} |\n");
             let found = missing(&document, tree);
-            let mut wanted = vec![(3, "x::y".to_owned())];
-            wanted.extend(expected.iter().map(|name| (3, (*name).to_owned())));
+            let names = expected.iter().filter(|name| name.is_empty()).chain(&["x::y"]);
+            let names = names.chain(expected.iter().filter(|name| !name.is_empty()));
+            let wanted: Vec<(usize, String)> = names.map(|name| (3, (*name).to_owned())).collect();
             assert_eq!(found, wanted, "{cell}");
         }
+        check(&tree, "by hand", &[""]);
         for good in [
-            "",
             "`objects::a_test`",
             "`a_test`, by hand",
             "`integration: objects::inner`",
@@ -152,6 +175,8 @@ mod tests {
         check(&tree, "`objects::no_test`", &["objects::no_test"]);
         check(&tree, "`other::a_test`, `gone`", &["other::a_test", "gone"]);
         check(&tree, "`bjects.rs/x`", &["bjects.rs/x"]);
+        tree.add("src/untested.rs", "fn no_test() {}\n");
+        check(&tree, "`src/untested`", &["src/untested"]);
         // Outside of tables everything goes.
         assert!(missing("`x::y`\n", &tree).is_empty());
     }

@@ -1,9 +1,10 @@
 //! `string.format(list)` and Go's number forms.
 
+use go_text::{general, quote};
+
 use super::{Ret, no_overload};
 use crate::{
     error::EvalError,
-    scalar::general,
     value::{List, Map, Val},
 };
 
@@ -245,12 +246,12 @@ fn string(val: &Val<'_>) -> Option<String> {
 /// The form inside a list or map: a CEL literal.
 fn literal(val: &Val<'_>) -> Option<String> {
     Some(match val {
-        Val::String(text) => format!("{:?}", &**text),
-        Val::Bytes(_) => format!("b{:?}", val.text()?),
-        Val::Timestamp(_) => format!("timestamp({:?})", val.text()?),
-        Val::Duration(_) => format!("duration({:?})", val.text()?),
+        Val::String(text) => quote(text),
+        Val::Bytes(_) => format!("b{}", quote(&val.text()?)),
+        Val::Timestamp(_) => format!("timestamp({})", quote(&val.text()?)),
+        Val::Duration(_) => format!("duration({})", quote(&val.text()?)),
         Val::Type(ty) => format!("type({})", ty.name()),
-        Val::Double(value) if !value.is_finite() => format!("{:?}", general(*value)),
+        Val::Double(value) if !value.is_finite() => quote(&general(*value)),
         Val::Double(value) => format!("{value:.6}"),
         val => string(val)?,
     })

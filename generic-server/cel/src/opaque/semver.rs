@@ -1,5 +1,6 @@
 //! Semantic versions.
 
+use go_text::Quoted;
 use std::{borrow::Cow, cmp::Ordering};
 
 /// A version; build metadata takes no part in its order.
@@ -39,13 +40,23 @@ impl Semver {
 pub(crate) fn number(text: &str, what: &str) -> Result<u64, String> {
     let lower = what.to_lowercase();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("Invalid character(s) found in {lower} number {text:?}"));
+        return Err(format!(
+            "Invalid character(s) found in {lower} number {text}",
+            text = Quoted(text)
+        ));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("{what} number must not contain leading zeroes {text:?}"));
+        return Err(format!(
+            "{what} number must not contain leading zeroes {text}",
+            text = Quoted(text)
+        ));
     }
-    text.parse()
-        .map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"))
+    text.parse().map_err(|_| {
+        format!(
+            "strconv.ParseUint: parsing {text}: value out of range",
+            text = Quoted(text)
+        )
+    })
 }
 
 /// Parses a version. The error is upstream's.
@@ -71,7 +82,10 @@ pub(crate) fn parse(text: &str) -> Result<Semver, String> {
             return Err("Build meta data is empty".to_string());
         }
         if !word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err(format!("Invalid character(s) found in build meta data {word:?}"));
+            return Err(format!(
+                "Invalid character(s) found in build meta data {word}",
+                word = Quoted(word)
+            ));
         }
     }
     Ok(Semver { core, pre })
@@ -84,18 +98,24 @@ fn prerelease(word: &str) -> Result<Pre, String> {
     if word.bytes().all(|b| b.is_ascii_digit()) {
         if word.len() > 1 && word.starts_with('0') {
             return Err(format!(
-                "Numeric PreRelease version must not contain leading zeroes {word:?}"
+                "Numeric PreRelease version must not contain leading zeroes {word}",
+                word = Quoted(word)
             ));
         }
-        return word
-            .parse()
-            .map(Pre::Number)
-            .map_err(|_| format!("strconv.ParseUint: parsing {word:?}: value out of range"));
+        return word.parse().map(Pre::Number).map_err(|_| {
+            format!(
+                "strconv.ParseUint: parsing {word}: value out of range",
+                word = Quoted(word)
+            )
+        });
     }
     if word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Ok(Pre::Text(word.to_string()));
     }
-    Err(format!("Invalid character(s) found in prerelease {word:?}"))
+    Err(format!(
+        "Invalid character(s) found in prerelease {word}",
+        word = Quoted(word)
+    ))
 }
 
 /// Drops a `v`, leading zeroes, and fills up missing parts.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use go_text::{Quoted, quote};
+
 /// A parsed URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -14,7 +16,7 @@ pub struct Url {
 
 /// Parses an absolute URI or absolute path. The error is Go's.
 pub(crate) fn parse(raw: &str) -> Result<Url, String> {
-    let refuse = |why: &str| Err(format!("parse {raw:?}: {why}"));
+    let refuse = |why: &str| Err(format!("parse {}: {why}", Quoted(raw)));
     if raw.bytes().any(|b| b < b' ' || b == 0x7f) {
         return refuse("net/url: invalid control character in URL");
     }
@@ -54,7 +56,7 @@ pub(crate) fn parse(raw: &str) -> Result<Url, String> {
         return refuse(&why);
     }
     if let Some(escape) = bad_escape(path) {
-        return refuse(&format!("invalid URL escape {escape:?}"));
+        return refuse(&format!("invalid URL escape {}", Quoted(escape)));
     }
     Ok(Url {
         text: raw.to_string(),
@@ -90,14 +92,17 @@ pub(crate) fn check_host(host: &str) -> Result<(), String> {
     };
     let digits = port.strip_prefix(':').unwrap_or(port);
     if !port.is_empty() && !port.starts_with(':') || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("invalid port {port:?} after host"));
+        return Err(format!("invalid port {} after host", Quoted(port)));
     }
     let odd = |c: char| matches!(c, ' ' | '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '}' | '|');
     if let Some(c) = host.chars().find(|c| odd(*c)) {
-        return Err(format!("invalid character {:?} in host name", c.to_string()));
+        return Err(format!(
+            "invalid character {} in host name",
+            quote(&c.to_string())
+        ));
     }
     match bad_escape(host) {
-        Some(escape) => Err(format!("invalid URL escape {escape:?}")),
+        Some(escape) => Err(format!("invalid URL escape {}", Quoted(escape))),
         None => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use go_text::Quoted;
 use serde_json::Value;
 
 use super::{List, Map, Str, Val};
@@ -132,8 +133,8 @@ fn place(val: &Val<'_>, path: String, faults: &mut Vec<String>) {
         Val::Map(Map::Built { name, entries }) => {
             if **name != *path {
                 faults.push(format!(
-                    "unexpected type name {:?}, expected {path:?}, which matches field name path from root Object type",
-                    &**name
+                    "unexpected type name {}, expected {path}, which matches field name path from root Object type",
+                    Quoted(name), path = Quoted(&path)
                 ));
             }
             for (key, value) in entries.values() {
@@ -158,7 +159,7 @@ fn scalar<'a>(value: &'a Value, kind: &DeclKind) -> Result<Val<'a>, EvalError> {
     let wrong = |expected: &str| {
         Err(EvalError::new(format!(
             "invalid data, expected {expected}, got {}",
-            go_type(value)
+            go_text::type_name(value)
         )))
     };
     match (kind, value) {
@@ -195,17 +196,5 @@ fn scalar<'a>(value: &'a Value, kind: &DeclKind) -> Result<Val<'a>, EvalError> {
                 ))
             }),
         _ => wrong("string"),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }

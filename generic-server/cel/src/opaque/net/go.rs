@@ -1,5 +1,7 @@
 //! Why Go's `netip.ParseAddr` refuses a text, in its words.
 
+use go_text::Quoted;
+
 /// The reason of a parse error, and the rest of the text from there on.
 type Refusal<'t> = (&'static str, &'t str);
 
@@ -13,8 +15,12 @@ pub(super) fn reason(text: &str) -> String {
     };
     let (why, at) = refusal.unwrap_or(("unable to parse IP", ""));
     match at.is_empty() {
-        true => format!("ParseAddr({text:?}): {why}"),
-        false => format!("ParseAddr({text:?}): {why} (at {at:?})"),
+        true => format!("ParseAddr({text}): {why}", text = Quoted(text)),
+        false => format!(
+            "ParseAddr({text}): {why} (at {at})",
+            text = Quoted(text),
+            at = Quoted(at)
+        ),
     }
 }
 

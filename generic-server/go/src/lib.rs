@@ -1,5 +1,6 @@
 //! Values, types and lists of errors as Go's `fmt`, `strconv` and upstream's `errors.Aggregate` print them, for clients that
 //! compare texts.
+#![warn(missing_docs)]
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -126,12 +127,18 @@ fn separated<T>(
     Ok(())
 }
 
-/// A double as Go's `%g` with the fewest digits: `1.5`, `1e+21`.
+/// A double as Go's `%g` and `%v` with the fewest digits: an exponent below 1e-4 and from 1e6 on.
 pub fn general(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".to_string();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_string();
+    }
     let text = format!("{value:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..21).contains(&exponent) {
+    if (-4..6).contains(&exponent) {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
@@ -143,8 +150,8 @@ pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
+        Value::Number(n) if n.is_i64() => "int64",
+        Value::Number(_) => "float64",
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
@@ -154,13 +161,13 @@ pub fn type_name(value: &Value) -> &'static str {
 /// Several errors as one, as upstream's `errors.Aggregate` prints them: `[a, b]`, equal ones once, and a single one as it is.
 ///
 /// ```
-/// use machinery::go::aggregate;
+/// use go_text::{aggregate, aggregate_first};
 /// assert_eq!(aggregate(&["a", "b"]), "[a, b]");
 /// assert_eq!(aggregate(&["a"]), "a");
 /// assert_eq!(aggregate(&["a", "b", "a"]), "[a, b]");
 /// assert_eq!(aggregate(&["a", "a"]), "a");
 /// assert_eq!(aggregate::<&str>(&[]), "");
-/// assert_eq!(machinery::go::aggregate_first(&["a", "b"], 3), "[a, b, and 3 more]");
+/// assert_eq!(aggregate_first(&["a", "b"], 3), "[a, b, and 3 more]");
 /// ```
 pub fn aggregate<T: AsRef<str>>(errors: &[T]) -> Cow<'_, str> {
     aggregate_first(errors, 0)
@@ -229,7 +236,10 @@ mod tests {
 
     #[test]
     fn doubles_have_the_fewest_digits() {
-        let texts = [1.5, 1e20, 1e21, 1e-5].map(general);
-        assert_eq!(texts, ["1.5", "100000000000000000000", "1e+21", "1e-05"]);
+        let texts = [1.5, 100_000.0, 1_234_567.0, 1e6, 1e21, 1e-5, f64::NEG_INFINITY].map(general);
+        assert_eq!(
+            texts,
+            ["1.5", "100000", "1.234567e+06", "1e+06", "1e+21", "1e-05", "-Inf"]
+        );
     }
 }
