@@ -6,6 +6,7 @@ mod forbidden;
 pub mod union;
 
 pub use forbidden::forbidden;
+pub(crate) use forbidden::sanitize;
 pub use union::{AlwaysAllow, AlwaysDeny, Privileged, Union};
 
 /// The attributes of a request. Borrowed: nothing is copied to decide.
@@ -33,6 +34,8 @@ pub struct Attributes<'a> {
     pub path: &'a str,
     /// The field selector that a list, watch or deletecollection is narrowed by, as the client wrote it; empty for none.
     pub field_selector: &'a str,
+    /// The label selector of the same.
+    pub label_selector: &'a str,
 }
 
 impl<'a> Attributes<'a> {
@@ -50,6 +53,7 @@ impl<'a> Attributes<'a> {
             name: &info.name,
             path: &info.path,
             field_selector: &info.field_selector,
+            label_selector: &info.label_selector,
         }
     }
 }
@@ -63,6 +67,33 @@ pub enum Decision {
     Deny(String),
     /// Another authorizer may decide.
     NoOpinion(String),
+    /// The authorizer could not decide.
+    Failed(Failure),
+}
+
+/// An authorizer that could not decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub error: String,
+    /// The reasons of the authorizers that could.
+    pub reason: String,
+    /// No other authorizer is asked, as a failure policy has it.
+    pub denies: bool,
+}
+
+impl Decision {
+    /// Whether the request is allowed.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn permits(self) -> Result<(), String> {
+        match self {
+            Decision::Allow(_) => Ok(()),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(reason),
+            Decision::Failed(failure) => Err(failure.error),
+        }
+    }
 }
 
 /// A rule that holds for a user, for SelfSubjectRulesReview.

@@ -125,9 +125,8 @@ impl Chain {
                 return filters::text_error(StatusCode::BAD_REQUEST, "400 Bad Request");
             }
             Err(error) => {
-                let uri = machinery::go::quote(&request.uri().to_string());
-                let text = format!("Internal Server Error: {uri}: failed to create RequestInfo: {error}");
-                return filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, &text);
+                let why = format!("failed to create RequestInfo: {error}");
+                return filters::internal_error(request.uri(), &why);
             }
         };
         let facts = Facts {
@@ -392,6 +391,11 @@ impl Chain {
                     Decision::Deny(reason) => (AuthorizationResult::Denied, reason),
                     Decision::Allow(reason) | Decision::NoOpinion(reason) => {
                         (AuthorizationResult::NoOpinion, reason)
+                    }
+                    Decision::Failed(failure) => {
+                        self.config.metrics.authorized(AuthorizationResult::Error);
+                        context.annotate(|| ("authorization.k8s.io/reason", "internal error"));
+                        return filters::internal_error(request.uri(), &failure.error);
                     }
                 };
                 self.config.metrics.authorized(result);

@@ -11,9 +11,17 @@ pub(crate) mod long_running;
 pub mod max_in_flight;
 pub(crate) mod sending;
 
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, Uri, header};
 
+use crate::authz::sanitize;
 use crate::request::{Response, full};
+
+/// The 500 that upstream answers in plain text, with the request's URI and nothing that looks like HTML.
+pub(crate) fn internal_error(uri: &Uri, error: &str) -> Response {
+    let uri = machinery::go::quote(&uri.to_string());
+    let text = format!("Internal Server Error: {uri}: {error}");
+    text_error(StatusCode::INTERNAL_SERVER_ERROR, &sanitize(&text))
+}
 
 /// A plain text answer, as Go's `http.Error` gives it: a line break at the end and no sniffing.
 pub fn text_error(code: StatusCode, text: &str) -> Response {

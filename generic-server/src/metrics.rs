@@ -4,6 +4,8 @@
 //! add theirs through [`Collect`]. Not here: measurements of storage, which reports through a collector too.
 
 mod connections;
+mod histogram;
+mod reloads;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,6 +18,8 @@ use parking_lot::RwLock;
 
 pub(crate) use connections::Closed;
 pub use connections::ConnectionMetrics;
+pub use histogram::{DEFAULT_BUCKETS, Histogram};
+pub use reloads::Reloads;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
 const BUCKETS: [f64; 23] = [
@@ -48,7 +52,7 @@ pub struct Metrics {
     pub rejected: AtomicU64,
     in_flight: [AtomicI64; 2],
     authentications: [AtomicU64; 3],
-    authorizations: [AtomicU64; 3],
+    authorizations: [AtomicU64; 4],
 }
 
 /// How authentication ended.
@@ -65,6 +69,7 @@ pub(crate) enum AuthorizationResult {
     Allowed,
     Denied,
     NoOpinion,
+    Error,
 }
 
 /// The labels of a request.
@@ -300,7 +305,7 @@ impl Metrics {
             &mut out,
             "authorization_attempts_total",
             "Authorizations by result.",
-            ["allowed", "denied", "no-opinion"],
+            ["allowed", "denied", "no-opinion", "error"],
             &self.authorizations,
         );
         for (name, help, value) in [
@@ -423,7 +428,13 @@ fn find(all: &HashMap<u64, Vec<Arc<Series>>>, key: u64, labels: &Labels<'_>) -> 
 }
 
 /// A counter by result.
-fn outcomes(out: &mut String, name: &str, help: &str, results: [&str; 3], counts: &[AtomicU64; 3]) {
+fn outcomes<const N: usize>(
+    out: &mut String,
+    name: &str,
+    help: &str,
+    results: [&str; N],
+    counts: &[AtomicU64; N],
+) {
     family(out, name, "counter", help);
     for (result, value) in results.into_iter().zip(counts) {
         sample(out, name, &[("result", result)], value.load(Ordering::Relaxed));

@@ -15,14 +15,16 @@ use generic_server::authn::request_header::{RequestHeader, RequestHeaderOptions}
 use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
-use generic_server::authz::{AlwaysAllow, AlwaysDeny, Authorizer, Privileged, Union};
-use generic_server::delegated::ReviewVersion;
+use generic_server::authz::Authorizer;
+use generic_server::delegated::{AccessReviewVersion, ReviewVersion};
 use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
+use generic_server::metrics::Metrics;
 use generic_server::pki::Pki;
 use generic_server::reload::Reload;
 use tokio::sync::watch;
 
+use crate::authorization::chain::AuthorizerChain;
 use crate::authorization::node::NodeAuthorizer;
 use crate::bootstrap::ClusterAuthorities;
 use crate::deps::TokenIssuer;
@@ -42,6 +44,46 @@ pub enum AuthorizationMode {
     AlwaysAllow,
     /// Nobody is authorized.
     AlwaysDeny,
+    /// A file of policies decides.
+    Abac,
+    /// A server outside the cluster decides.
+    Webhook,
+}
+
+/// Which authorizers there are.
+#[derive(Debug, Clone)]
+pub struct AuthorizationOptions {
+    /// The authorizers, in order. `system:masters` may do everything before them.
+    pub source: AuthorizationSource,
+    /// The policies of ABAC.
+    pub policy_file: Option<PathBuf>,
+}
+
+/// What names the authorizers.
+#[derive(Debug, Clone)]
+pub enum AuthorizationSource {
+    /// Flags.
+    Modes {
+        /// The authorizers, in order.
+        modes: Vec<AuthorizationMode>,
+        /// The webhook, where it is one of them.
+        webhook: Option<AuthorizationWebhookOptions>,
+    },
+    /// An `AuthorizationConfiguration`, which is read again while the server runs.
+    File(PathBuf),
+}
+
+/// A webhook that says what users may do.
+#[derive(Debug, Clone)]
+pub struct AuthorizationWebhookOptions {
+    /// A kubeconfig: the server, its certificate authority and the credentials.
+    pub config_file: PathBuf,
+    /// The form of the reviews.
+    pub version: AccessReviewVersion,
+    /// How long an allowed request is remembered; zero asks every time.
+    pub authorized_ttl: Duration,
+    /// How long any other answer is remembered; zero asks every time.
+    pub unauthorized_ttl: Duration,
 }
 
 /// How users are authenticated and authorized.
@@ -61,8 +103,8 @@ pub struct AccessOptions {
     pub front_proxy: RequestHeaderOptions,
     /// Service account tokens.
     pub tokens: TokenOptions,
-    /// The authorizers, in order. `system:masters` may do everything before them.
-    pub modes: Vec<AuthorizationMode>,
+    /// The authorizers.
+    pub authorization: AuthorizationOptions,
 }
 
 /// A webhook that says whose tokens are.
@@ -108,16 +150,12 @@ pub enum AccessError {
 pub struct Access {
     /// All authenticators.
     pub authenticator: Arc<dyn Authenticator>,
-    /// The authorizer.
-    pub authorizer: Arc<dyn Authorizer>,
+    /// The authorizers, as one.
+    authorizers: Arc<AuthorizerChain>,
     /// Which bearer tokens are accepted.
     pub tokens: Arc<dyn TokenAuthenticator>,
     /// Makes the tokens of service accounts.
     pub issuer: Arc<dyn TokenIssuer>,
-    /// The roles and bindings, where RBAC is among the modes. Empty until [`follow_rbac`].
-    pub rbac: Option<Arc<Rbac>>,
-    /// The authorizer of kubelets, where Node is among the modes. It knows of no pod until [`crate::authorization::node::follow`].
-    pub nodes: Option<Arc<NodeAuthorizer>>,
     /// The authorities that extension servers read, kept in step with the files.
     pub cluster_authorities: watch::Receiver<ClusterAuthorities>,
     /// The documents about service account tokens, by path.
@@ -160,17 +198,39 @@ impl Access {
             Arc::new(Bearer(tokens.clone())),
         ];
         let anonymous = options.anonymous.then(Anonymous::default);
-        let Authorizers { union, rbac, nodes } = authorizers(&options.modes);
+        let authorizers = AuthorizerChain::new(&options.authorization).map_err(AccessError::Option)?;
+        let chain = authorizers.clone();
+        reload.watch("authorization configuration", authorizers.file(), move || {
+            chain.reload()
+        });
         Ok(Access {
             authenticator: Arc::new(Authentication::new(authenticators, anonymous)),
-            authorizer: union,
+            authorizers,
             tokens,
             issuer,
-            rbac,
-            nodes,
             cluster_authorities,
             endpoints,
         })
+    }
+
+    /// The authorizers, as one.
+    pub fn authorizer(&self) -> Arc<dyn Authorizer> {
+        self.authorizers.clone()
+    }
+
+    /// The roles and bindings, where RBAC is among the authorizers. Empty until [`follow_rbac`].
+    pub fn rbac(&self) -> Option<Arc<Rbac>> {
+        self.authorizers.rbac()
+    }
+
+    /// The authorizer of kubelets, where Node is among them. It knows of no pod until [`crate::authorization::node::follow`].
+    pub fn nodes(&self) -> Option<Arc<NodeAuthorizer>> {
+        self.authorizers.nodes()
+    }
+
+    /// Adds the metrics of authorization.
+    pub fn register(&self, metrics: &Metrics) {
+        self.authorizers.register(metrics);
     }
 }
 
@@ -193,29 +253,4 @@ fn cluster_authorities(
         Ok(())
     });
     Ok(receiver)
-}
-
-/// The authorizers that were asked for, as one, and those of them that have objects to follow.
-struct Authorizers {
-    union: Arc<dyn Authorizer>,
-    rbac: Option<Arc<Rbac>>,
-    nodes: Option<Arc<NodeAuthorizer>>,
-}
-
-fn authorizers(modes: &[AuthorizationMode]) -> Authorizers {
-    let (mut rbac, mut nodes) = (None, None);
-    let mut all: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged::default())];
-    for mode in modes {
-        match mode {
-            AuthorizationMode::AlwaysAllow => all.push(Arc::new(AlwaysAllow)),
-            AuthorizationMode::AlwaysDeny => all.push(Arc::new(AlwaysDeny)),
-            AuthorizationMode::Node => all.push(nodes.get_or_insert_with(NodeAuthorizer::new).clone()),
-            AuthorizationMode::Rbac => all.push(rbac.get_or_insert_with(Rbac::new).clone()),
-        }
-    }
-    Authorizers {
-        union: Arc::new(Union(all)),
-        rbac,
-        nodes,
-    }
 }

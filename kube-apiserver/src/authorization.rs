@@ -1,3 +1,7 @@
-//! Authorizers that know kinds. RBAC, which knows none, is in the generic server.
+//! Authorizers that know kinds or files, and the chain of all of them. RBAC is in [`crate::rbac`].
 
+mod abac;
+pub(crate) mod chain;
+mod conditions;
+mod config;
 pub mod node;

@@ -9,6 +9,7 @@ mod admission;
 pub mod authorization;
 mod bootstrap;
 mod client;
+mod config_file;
 mod controllers;
 mod deps;
 mod errors;
@@ -27,7 +28,8 @@ mod tolerations;
 mod unique;
 
 pub use access::{
-    Access, AccessError, AccessOptions, AuthorizationMode, TokenOptions, TokenWebhookOptions, follow_rbac,
+    Access, AccessError, AccessOptions, AuthorizationMode, AuthorizationOptions, AuthorizationSource,
+    AuthorizationWebhookOptions, TokenOptions, TokenWebhookOptions, follow_rbac,
 };
 pub use admission::{AdmissionOptions, PluginConfigs, PluginSelection, admission_chain};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};

@@ -39,7 +39,10 @@ use storage::Store;
 pub use builder::Builder;
 pub use error::StartError;
 pub use logging::LogFormat;
-pub use options::{AuthorizationMode, Options, StorageBackend, StorageMediaType, TokenReviewVersion};
+pub use options::{
+    AuthorizationFlags, AuthorizationMode, Options, StorageBackend, StorageMediaType,
+    SubjectAccessReviewVersion, TokenReviewVersion,
+};
 
 /// A running control plane. Dropped without [`ControlPlane::stop`], its listener and tasks end when the runtime does.
 #[derive(Debug)]

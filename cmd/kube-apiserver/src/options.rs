@@ -1,6 +1,8 @@
 //! The command line: upstream's flag names for what exists here, and the few of our own. Parsing binds nothing and reads no
 //! file; [`crate::config`] says what the options mean, [`Options::validate`] collects all faults at once.
 
+mod authorization;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +11,8 @@ use clap::{Arg, ArgAction, Parser, ValueEnum};
 use generic_server::delegated::ReviewVersion;
 
 use crate::logging::LogFormat;
+
+pub use authorization::{AuthorizationFlags, AuthorizationMode, SubjectAccessReviewVersion};
 
 // The headings of `--help`: upstream's, and one of our own.
 const GENERIC: &str = "Generic flags";
@@ -48,34 +52,6 @@ pub enum StorageMediaType {
     /// Protobuf, as upstream stores them.
     #[value(name = "application/vnd.kubernetes.protobuf")]
     Protobuf,
-}
-
-/// An authorizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AuthorizationMode {
-    /// Kubelets may do what the pods of their nodes need.
-    #[value(name = "Node")]
-    Node,
-    /// By roles and bindings.
-    #[value(name = "RBAC")]
-    Rbac,
-    /// Everybody is authorized.
-    #[value(name = "AlwaysAllow")]
-    AlwaysAllow,
-    /// Nobody is authorized.
-    #[value(name = "AlwaysDeny")]
-    AlwaysDeny,
-}
-
-impl From<AuthorizationMode> for kube_apiserver::AuthorizationMode {
-    fn from(mode: AuthorizationMode) -> Self {
-        match mode {
-            AuthorizationMode::Node => kube_apiserver::AuthorizationMode::Node,
-            AuthorizationMode::Rbac => kube_apiserver::AuthorizationMode::Rbac,
-            AuthorizationMode::AlwaysAllow => kube_apiserver::AuthorizationMode::AlwaysAllow,
-            AuthorizationMode::AlwaysDeny => kube_apiserver::AuthorizationMode::AlwaysDeny,
-        }
-    }
 }
 
 /// The form of TokenReviews that a webhook takes.
@@ -286,9 +262,9 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "X-Remote-Extra-", help_heading = AUTHENTICATION, value_name = "LIST")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Authorizers in order: Node, RBAC, AlwaysAllow, AlwaysDeny.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "RBAC", help_heading = AUTHORIZATION, value_name = "LIST", hide_possible_values = true)]
-    pub authorization_mode: Vec<AuthorizationMode>,
+    /// The authorizers.
+    #[command(flatten)]
+    pub authorization: AuthorizationFlags,
 
     /// APIs that are off by default: storagemigration.k8s.io/v1beta1=true, api/beta=true, api/all=true.
     #[arg(long, value_delimiter = ',', help_heading = APIS, value_name = "LIST")]

@@ -39,7 +39,7 @@ fn message(a: &Attributes<'_>) -> String {
 }
 
 /// Nothing in an error may look like HTML: browsers ask API servers too.
-fn sanitize(text: &str) -> String {
+pub(crate) fn sanitize(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

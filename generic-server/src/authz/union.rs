@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machinery::go;
 use serde_json::json;
 
-use super::{Attributes, Authorizer, Decision, ResolvedRules};
+use super::{Attributes, Authorizer, Decision, Failure, ResolvedRules};
 use crate::request::User;
 
 /// Allows everything (`--authorization-mode=AlwaysAllow`).
@@ -26,7 +26,8 @@ impl Default for Privileged {
     }
 }
 
-/// Asks one after the other until one allows or denies.
+/// Asks one after the other until one allows or denies. An authorizer that fails is passed over unless its failure denies; when no
+/// other decides, the failure is the answer.
 #[derive(Debug, Default)]
 pub struct Union(pub Vec<Arc<dyn Authorizer>>);
 
@@ -79,18 +80,35 @@ impl Authorizer for Privileged {
     }
 }
 
-#[async_trait::async_trait]
-impl Authorizer for Union {
-    async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        let mut reasons = Vec::new();
-        for one in &self.0 {
+impl Union {
+    /// The decision, and which of the authorizers allowed or denied.
+    pub async fn decide(&self, attributes: &Attributes<'_>) -> (Decision, Option<usize>) {
+        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
+        for (index, one) in self.0.iter().enumerate() {
             match one.authorize(attributes).await {
                 Decision::NoOpinion(reason) if reason.is_empty() => {}
                 Decision::NoOpinion(reason) => reasons.push(reason),
-                decided => return decided,
+                Decision::Failed(failure) if !failure.denies => errors.push(failure.error),
+                decided => return (decided, Some(index)),
             }
         }
-        Decision::NoOpinion(reasons.join("\n"))
+        let reason = reasons.join("\n");
+        if errors.is_empty() {
+            return (Decision::NoOpinion(reason), None);
+        }
+        let failure = Failure {
+            error: go::aggregate(&errors).into_owned(),
+            reason,
+            denies: false,
+        };
+        (Decision::Failed(failure), None)
+    }
+}
+
+#[async_trait::async_trait]
+impl Authorizer for Union {
+    async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        self.decide(attributes).await.0
     }
 
     async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
@@ -107,5 +125,63 @@ impl Authorizer for Union {
         }
         all.evaluation_error = go::aggregate(&errors).into_owned();
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Fixed(Decision);
+
+    #[async_trait::async_trait]
+    impl Authorizer for Fixed {
+        async fn authorize(&self, _attributes: &Attributes<'_>) -> Decision {
+            self.0.clone()
+        }
+
+        async fn rules_for(&self, _user: &User, _namespace: &str) -> ResolvedRules {
+            ResolvedRules::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_that_decides_counts_and_failures_are_passed_over() {
+        let user = User::default();
+        let check = async |decisions: &[Decision], expected: (Decision, Option<usize>)| {
+            let info = crate::request::RequestInfo::default();
+            let authorizers = decisions.iter().map(|one| Arc::new(Fixed(one.clone())) as _);
+            let union = Union(authorizers.collect());
+            let found = union.decide(&Attributes::of(&user, &info)).await;
+            assert_eq!(found, expected, "{decisions:?}");
+        };
+        let none = |reason: &str| Decision::NoOpinion(reason.into());
+        let failed = |error: &str, reason: &str, denies| {
+            Decision::Failed(Failure {
+                error: error.into(),
+                reason: reason.into(),
+                denies,
+            })
+        };
+        let allow = || Decision::Allow("yes".into());
+        check(&[], (none(""), None)).await;
+        check(&[none("a"), none(""), none("b")], (none("a\nb"), None)).await;
+        check(
+            &[none("a"), allow(), Decision::Deny("no".into())],
+            (allow(), Some(1)),
+        )
+        .await;
+        check(&[failed("e", "", false), allow()], (allow(), Some(1))).await;
+        check(
+            &[failed("e", "", false), none("a"), failed("f", "", false)],
+            (failed("[e, f]", "a", false), None),
+        )
+        .await;
+        check(
+            &[failed("e", "", true), allow()],
+            (failed("e", "", true), Some(0)),
+        )
+        .await;
     }
 }

@@ -1,18 +1,17 @@
 //! Delegated authorization: SubjectAccessReviews, remembered for a moment.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::access_review::{AccessReviewVersion, Decisions, spec};
 use super::client::KubeClient;
 use crate::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use crate::request::User;
 
 /// Upstream's `AllowCacheTTL` and `DenyCacheTTL` of delegating servers.
 const LIFETIME: Duration = Duration::from_secs(10);
-/// Beyond this many, those whose time is over go; if that does not help, all.
+/// How many decisions are remembered.
 const MOST: usize = 16 * 1024;
 
 /// Authorizes requests by asking the main server.
@@ -21,7 +20,7 @@ pub struct AccessReviews {
     client: KubeClient,
     /// Paths that need no permission: health checks.
     always: Vec<String>,
-    known: Mutex<HashMap<String, (Instant, Decision)>>,
+    known: Decisions,
 }
 
 impl AccessReviews {
@@ -30,38 +29,9 @@ impl AccessReviews {
         AccessReviews {
             client,
             always: ["/healthz", "/livez", "/readyz"].map(str::to_string).into(),
-            known: Mutex::default(),
+            known: Decisions::new(LIFETIME, LIFETIME, MOST),
         }
     }
-
-    fn remember(&self, key: String, decision: &Decision) {
-        let now = Instant::now();
-        let mut known = self.known.lock();
-        if known.len() >= MOST {
-            known.retain(|_, (until, _)| *until > now);
-            if known.len() >= MOST {
-                known.clear();
-            }
-        }
-        known.insert(key, (now + LIFETIME, decision.clone()));
-    }
-}
-
-fn spec(attributes: &Attributes<'_>) -> Value {
-    let user = attributes.user;
-    let mut spec = json!({
-        "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
-    });
-    if attributes.is_resource {
-        spec["resourceAttributes"] = json!({
-            "namespace": attributes.namespace, "verb": attributes.verb, "group": attributes.group,
-            "version": attributes.version, "resource": attributes.resource,
-            "subresource": attributes.subresource, "name": attributes.name,
-        });
-    } else {
-        spec["nonResourceAttributes"] = json!({"path": attributes.path, "verb": attributes.verb});
-    }
-    spec
 }
 
 #[async_trait::async_trait]
@@ -72,13 +42,8 @@ impl Authorizer for AccessReviews {
         }
         let spec = spec(attributes);
         let key = spec.to_string();
-        if let Some((_, decision)) = self
-            .known
-            .lock()
-            .get(&key)
-            .filter(|(until, _)| *until > Instant::now())
-        {
-            return decision.clone();
+        if let Some(decision) = self.known.get(&key) {
+            return decision;
         }
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
@@ -92,20 +57,11 @@ impl Authorizer for AccessReviews {
                 return Decision::NoOpinion(error.to_string());
             }
         };
-        let says =
-            |key: &str| answer.get("status").and_then(|status| status.get(key)?.as_bool()) == Some(true);
-        let reason = answer
-            .get("status")
-            .and_then(|status| status.get("reason")?.as_str());
-        let reason = reason.unwrap_or_default().to_string();
-        let decision = if says("denied") {
-            Decision::Deny(reason)
-        } else if says("allowed") {
-            Decision::Allow(reason)
-        } else {
-            Decision::NoOpinion(reason)
+        let decision = match AccessReviewVersion::V1.decision(&answer) {
+            Ok(decision) => decision,
+            Err(error) => return Decision::NoOpinion(error),
         };
-        self.remember(key, &decision);
+        self.known.remember(key, &decision);
         decision
     }
 

@@ -14,7 +14,7 @@ use super::kubeconfig::Kubeconfig;
 use crate::client::{Outgoing, fault_of};
 use crate::request::BoxError;
 
-/// How long an answer may take.
+/// How long an answer may take, where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer.
 const ANSWER_BYTES: usize = 8 << 20;
@@ -28,6 +28,9 @@ pub enum ClientError {
     /// No answer.
     #[error("cannot reach the API server: {}", fault_of(&**.0))]
     Unreachable(BoxError),
+    /// The answer took too long.
+    #[error("the answer took too long: context deadline exceeded")]
+    TimedOut,
     /// An answer that is no success.
     #[error("the API server answered {0}: {1}")]
     Status(StatusCode, String),
@@ -39,6 +42,7 @@ pub struct KubeClient {
     http: Outgoing,
     server: String,
     token: Option<HeaderValue>,
+    timeout: Duration,
 }
 
 impl KubeClient {
@@ -56,7 +60,13 @@ impl KubeClient {
             http: Outgoing::new(tls(config)?).map_err(|e| bad(&e))?,
             server: config.server.trim_end_matches('/').to_string(),
             token,
+            timeout: TIMEOUT,
         })
+    }
+
+    /// With this much time for each answer.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        KubeClient { timeout, ..self }
     }
 
     /// Reads an object.
@@ -95,8 +105,11 @@ impl KubeClient {
     /// # Errors
     /// When the server cannot be asked, does not begin to answer in time, or does not give it.
     pub async fn download(&self, path: &str) -> Result<reqwest::Response, ClientError> {
-        let head = tokio::time::timeout(TIMEOUT, self.request(Method::GET, path)?.send());
-        let response = head.await.map_err(unreachable)?.map_err(unreachable)?;
+        let head = tokio::time::timeout(self.timeout, self.request(Method::GET, path)?.send());
+        let response = head
+            .await
+            .map_err(|_| ClientError::TimedOut)?
+            .map_err(unreachable)?;
         match response.status().is_success() {
             true => Ok(response),
             false => Err(ClientError::Status(response.status(), String::new())),
@@ -137,9 +150,9 @@ impl KubeClient {
             }
             Ok((response.status(), body))
         };
-        let (status, body) = tokio::time::timeout(TIMEOUT, answer)
+        let (status, body) = tokio::time::timeout(self.timeout, answer)
             .await
-            .map_err(unreachable)??;
+            .map_err(|_| ClientError::TimedOut)??;
         let object: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status.is_success() {
             return Ok(object);

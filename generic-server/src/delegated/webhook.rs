@@ -78,7 +78,7 @@ impl TokenWebhook {
 /// Whether the same question may be answered a moment later.
 fn passes(error: &ClientError) -> bool {
     match error {
-        ClientError::Credentials(_) => false,
+        ClientError::Credentials(_) | ClientError::TimedOut => false,
         ClientError::Unreachable(_) => true,
         ClientError::Status(status, _) => {
             *status == StatusCode::TOO_MANY_REQUESTS || *status == StatusCode::INTERNAL_SERVER_ERROR

@@ -386,6 +386,7 @@ impl kube_cel::Authorizer for RequestAuthorizer<'_> {
             name: "",
             path: "",
             field_selector: "",
+            label_selector: "",
         };
         match &check.target {
             AuthzTarget::Path(path) => attributes.path = path,
@@ -398,6 +399,7 @@ impl kube_cel::Authorizer for RequestAuthorizer<'_> {
                 attributes.namespace = &resource.namespace;
                 attributes.name = &resource.name;
                 attributes.field_selector = &resource.field_selector;
+                attributes.label_selector = &resource.label_selector;
             }
         }
         // Authorizers in the process answer at once. One that has to ask elsewhere cannot be waited for here: that is an error,
@@ -405,6 +407,7 @@ impl kube_cel::Authorizer for RequestAuthorizer<'_> {
         let (allowed, reason, error) = match self.authorizer.authorize(&attributes).now_or_never() {
             Some(Decision::Allow(reason)) => (true, reason, None),
             Some(Decision::Deny(reason) | Decision::NoOpinion(reason)) => (false, reason, None),
+            Some(Decision::Failed(failure)) => (false, failure.reason, Some(failure.error)),
             None => (
                 false,
                 String::new(),

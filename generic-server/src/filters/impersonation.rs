@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::authn::anonymous::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
 use crate::authn::request_header::{has_prefix, unescape_key};
 use crate::authn::split_service_account;
-use crate::authz::{Attributes, Authorizer, Decision, forbidden};
+use crate::authz::{Attributes, Authorizer, forbidden};
 use crate::request::{RequestInfo, User};
 
 const USER: &str = "impersonate-user";
@@ -142,10 +142,10 @@ impl Impersonation {
 async fn ask(authorizer: &dyn Authorizer, attributes: &Attributes<'_>) -> Result<(), ApiError> {
     // A head has room for thousands of groups, each with a check that may not wait for anything.
     tokio::task::consume_budget().await;
-    match authorizer.authorize(attributes).await {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
-    }
+    let decision = authorizer.authorize(attributes).await;
+    decision
+        .permits()
+        .map_err(|reason| forbidden(attributes, &reason))
 }
 
 async fn check(
@@ -200,6 +200,7 @@ async fn check(
         name: &wanted.name,
         path: "",
         field_selector: "",
+        label_selector: "",
     };
     let (group, version) = if constrained {
         (AUTHENTICATION, "v1")

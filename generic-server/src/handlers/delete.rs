@@ -5,7 +5,7 @@ use machinery::{ApiError, FieldError, FieldPath, GroupKind, meta};
 use serde_json::{Value, json};
 
 use super::{Call, body, list, options};
-use crate::authz::{Attributes, Decision};
+use crate::authz::Attributes;
 use crate::request::Response;
 use crate::write::{self, WriteCall};
 
@@ -30,14 +30,14 @@ async fn check_unsafe(call: &Call<'_>) -> Result<(), ApiError> {
         verb: VERB,
         ..Attributes::of(call.authorized.user(), call.authorized.info())
     };
-    match call.env.authorizer.authorize(&attributes).await {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(ApiError::forbidden(
+    let decision = call.env.authorizer.authorize(&attributes).await;
+    decision.permits().map_err(|reason| {
+        ApiError::forbidden(
             &call.resource.gvr.group_resource(),
             call.name(),
             format_args!("not permitted to do \"{VERB}\", reason: {reason}"),
-        )),
-    }
+        )
+    })
 }
 
 /// Deletes an object. Answers it where the kind does so or where it waits, else a Status.

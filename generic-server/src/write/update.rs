@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Stored, WriteCall, create, match_namespace, metadata, sent_version, without_version};
 use crate::admission::Operation;
-use crate::authz::{Attributes, Authorizer, Decision, forbidden};
+use crate::authz::{Attributes, Authorizer, forbidden};
 use crate::cpu;
 use crate::registry::cache::Entry;
 use crate::registry::store::Written;
@@ -106,12 +106,10 @@ async fn create_from(
             verb: "create",
             ..Attributes::of(call.authorized.user(), info)
         };
-        match authorizer.authorize(&attributes).await {
-            Decision::Allow(_) => {}
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => {
-                return Err(forbidden(&attributes, &reason));
-            }
-        }
+        let decision = authorizer.authorize(&attributes).await;
+        decision
+            .permits()
+            .map_err(|reason| forbidden(&attributes, &reason))?;
     }
     create::create_as(call, object, create::Asked::Write).await
 }

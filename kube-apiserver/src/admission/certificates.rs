@@ -33,6 +33,7 @@ async fn may(authorizer: &dyn Authorizer, attributes: &Attributes<'_>, verb: &st
             name,
             path: "",
             field_selector: "",
+            label_selector: "",
         };
         if matches!(authorizer.authorize(&question).await, Decision::Allow(_)) {
             return true;

@@ -4,10 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use machinery::codec::{strict_message, yaml};
 use machinery::go;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::event_rate_limit::EventLimits;
@@ -15,6 +13,7 @@ use super::node_selector::ClusterSelectors;
 use super::pod_security::{PodSecurityConfig, PodSecurityFile};
 use super::selection::PluginSelection;
 use super::toleration_restriction::ClusterTolerations;
+use crate::config_file::{document, of_kind, read, typed};
 
 const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
 const POD_SECURITY_VERSIONS: [&str; 3] = [
@@ -190,46 +189,6 @@ fn none_of(faults: Vec<String>) -> Result<Vec<String>, String> {
         true => Ok(Vec::new()),
         false => Err(go::aggregate(&faults).into_owned()),
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("\"{}\": {error}", path.display()))
-}
-
-fn document(data: &[u8]) -> Result<Value, String> {
-    let decoded = yaml::decode(data).map_err(|error| error.to_string())?;
-    match decoded.strict.is_empty() {
-        true => Ok(decoded.value),
-        false => Err(strict_message(&decoded.strict)),
-    }
-}
-
-/// An object of a kind, in one of its versions.
-fn of_kind<T: DeserializeOwned>(mut value: Value, versions: &[&str], kind: &str) -> Result<T, String> {
-    let mut take = |key: &str| {
-        let member = value.as_object_mut().and_then(|object| object.remove(key));
-        member
-            .as_ref()
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_string()
-    };
-    let (version, found) = (take("apiVersion"), take("kind"));
-    for (text, name) in [(&found, "Kind"), (&version, "apiVersion")] {
-        if text.is_empty() {
-            return Err(format!("Object '{name}' is missing"));
-        }
-    }
-    if found != kind || !versions.contains(&version.as_str()) {
-        return Err(format!(
-            "no kind \"{found}\" is registered for version \"{version}\""
-        ));
-    }
-    typed(value)
-}
-
-fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| format!("strict decoding error: {error}"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
-use generic_server::authz::{Attributes as Question, Authorizer, Decision};
+use generic_server::authz::{Attributes as Question, Authorizer};
 use generic_server::directory::Directory;
 use generic_server::resource::Scope;
 use machinery::go::Quoted;
@@ -61,10 +61,7 @@ impl AdmissionPlugin for OwnerReferences {
 
 impl OwnerReferences {
     async fn may(&self, question: &Question<'_>) -> Result<(), String> {
-        match self.authorizer.authorize(question).await {
-            Decision::Allow(_) => Ok(()),
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(reason),
-        }
+        self.authorizer.authorize(question).await.permits()
     }
 
     async fn check_owner(
@@ -157,6 +154,7 @@ fn finalizers<'a>(attributes: &'a Attributes<'_>, target: Target<'a>) -> Questio
         name: target.name,
         path: "",
         field_selector: "",
+        label_selector: "",
     }
 }
 
@@ -173,6 +171,7 @@ fn delete<'a>(attributes: &'a Attributes<'_>) -> Question<'a> {
         name: attributes.name,
         path: "",
         field_selector: "",
+        label_selector: "",
     }
 }
 

@@ -1,6 +1,5 @@
 //! The authorization.k8s.io group: may they. The four reviews ask the server's own authorizer.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use generic_server::authz::{Attributes, Authorizer, Decision};
@@ -14,6 +13,10 @@ use crate::json::Json;
 use crate::kind::Builder;
 use crate::rules::{Kind, Rules};
 use crate::table;
+
+mod selectors;
+
+use selectors::Selectors;
 
 /// Reviews are answered, never stored: they have no rules.
 static RULES: Rules = Rules::PLAIN;
@@ -85,16 +88,17 @@ impl VirtualResource for Review {
             About::Oneself => call.authorized.user().clone(),
             _ => named_user(&object),
         };
-        let selector = field_selector(&object);
+        let selectors = Selectors::of(&object);
         let decision = self
             .authorizer
-            .authorize(&attributes(&user, &object, &selector))
+            .authorize(&attributes(&user, &object, &selectors))
             .await;
         let mut status = Map::new();
-        let (allowed, denied, reason) = match decision {
-            Decision::Allow(reason) => (true, false, reason),
-            Decision::Deny(reason) => (false, true, reason),
-            Decision::NoOpinion(reason) => (false, false, reason),
+        let (allowed, denied, reason, mut errors) = match decision {
+            Decision::Allow(reason) => (true, false, reason, Vec::new()),
+            Decision::Deny(reason) => (false, true, reason, Vec::new()),
+            Decision::NoOpinion(reason) => (false, false, reason, Vec::new()),
+            Decision::Failed(failure) => (false, failure.denies, failure.reason, vec![failure.error]),
         };
         status.insert("allowed".into(), allowed.into());
         if denied {
@@ -103,8 +107,9 @@ impl VirtualResource for Review {
         if !reason.is_empty() {
             status.insert("reason".into(), reason.into());
         }
-        if let Some(error) = selector_error(&object) {
-            status.insert("evaluationError".into(), error.into());
+        errors.extend(selectors.errors);
+        if !errors.is_empty() {
+            status.insert("evaluationError".into(), errors.join("; ").into());
         }
         object.put("status", status);
         Ok(admitted.created(object))
@@ -211,24 +216,6 @@ fn check(errors: &mut Errors, about: About, namespace: &str, object: &Value) {
 }
 
 /// Selectors of the review that do not parse are reported in its status, not refused.
-fn selector_error(object: &Value) -> Option<String> {
-    let attributes = object.dig("spec.resourceAttributes");
-    let errors: Vec<String> = ["fieldSelector", "labelSelector"]
-        .into_iter()
-        .filter_map(|key| {
-            let requirements = attributes.dig(key).list("requirements");
-            let good = |r: &&Value| matches!(r.text("operator"), "In" | "NotIn" | "Exists" | "DoesNotExist");
-            let how = match requirements.iter().filter(good).count() {
-                n if n == requirements.len() => return None,
-                0 => "ignored",
-                _ => "partially ignored",
-            };
-            Some(format!("spec.resourceAttributes.{key} {how} due to parse error"))
-        })
-        .collect();
-    (!errors.is_empty()).then(|| errors.join("; "))
-}
-
 fn named_user(object: &Value) -> User {
     User {
         name: object.text("spec.user").into(),
@@ -245,37 +232,7 @@ fn named_user(object: &Value) -> User {
     }
 }
 
-/// The review's field selector as a query has it: `rawSelector`, or what its requirements say of single values, which is all that
-/// a query can.
-fn field_selector(object: &Value) -> Cow<'_, str> {
-    let selector = object.dig("spec.resourceAttributes.fieldSelector");
-    let requirements = selector.list("requirements");
-    if requirements.is_empty() {
-        return selector.text("rawSelector").into();
-    }
-    let terms: Vec<String> = requirements
-        .iter()
-        .filter_map(|requirement| {
-            let mut values = requirement.strings("values");
-            let (value, None) = (values.next()?, values.next()) else {
-                return None;
-            };
-            let operator = match requirement.text("operator") {
-                "In" => "=",
-                "NotIn" => "!=",
-                _ => return None,
-            };
-            let value = value
-                .replace('\\', "\\\\")
-                .replace(',', "\\,")
-                .replace('=', "\\=");
-            Some(format!("{}{operator}{value}", requirement.text("key")))
-        })
-        .collect();
-    terms.join(",").into()
-}
-
-fn attributes<'a>(user: &'a User, object: &'a Value, field_selector: &'a str) -> Attributes<'a> {
+fn attributes<'a>(user: &'a User, object: &'a Value, selectors: &'a Selectors<'_>) -> Attributes<'a> {
     let resource = object.dig("spec.resourceAttributes");
     let other = object.dig("spec.nonResourceAttributes");
     let is_resource = !resource.is_null();
@@ -298,7 +255,8 @@ fn attributes<'a>(user: &'a User, object: &'a Value, field_selector: &'a str) ->
         namespace: resource.text("namespace"),
         name: resource.text("name"),
         path: other.text("path"),
-        field_selector,
+        field_selector: &selectors.field,
+        label_selector: &selectors.label,
     }
 }
 
@@ -359,13 +317,5 @@ mod tests {
             json!({"metadata": {"name": "x"}, "spec": spec}),
             &[r#"metadata: Invalid value: {"name":"x"}: must be empty"#],
         );
-    }
-
-    #[test]
-    fn selectors_that_do_not_parse_are_reported() {
-        let review = |operator: &str| json!({"spec": {"resourceAttributes": {"labelSelector": {"requirements": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": operator}]}}}});
-        assert_eq!(selector_error(&review("In")), None);
-        let text = "spec.resourceAttributes.labelSelector partially ignored due to parse error";
-        assert_eq!(selector_error(&review("Near")).as_deref(), Some(text));
     }
 }

@@ -79,6 +79,7 @@ pub async fn check_role(
         name: &authorized.info().name,
         path: "",
         field_selector: "",
+        label_selector: "",
     };
     if matches!(authorizer.authorize(&escalate).await, Decision::Allow(_)) {
         return Ok(());
@@ -140,6 +141,7 @@ pub async fn check_binding(
         name: role,
         path: "",
         field_selector: "",
+        label_selector: "",
     };
     let known = matches!(role_kind, "Role" | "ClusterRole");
     if known && matches!(authorizer.authorize(&bind).await, Decision::Allow(_)) {

@@ -195,6 +195,7 @@ mod tests {
             name: "",
             path: "",
             field_selector: "",
+            label_selector: "",
         }
     }
 

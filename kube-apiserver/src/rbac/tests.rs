@@ -37,6 +37,7 @@ fn ask(rbac: &Rbac, user: &User, namespace: &str, what: &str) -> Decision {
         name: words.get(3).copied().unwrap_or_default(),
         path: words[1],
         field_selector: "",
+        label_selector: "",
     };
     if words[1].starts_with('/') {
         return rbac.index().decide(&base);
@@ -50,6 +51,7 @@ fn ask(rbac: &Rbac, user: &User, namespace: &str, what: &str) -> Decision {
         subresource,
         path: "",
         field_selector: "",
+        label_selector: "",
         ..base
     })
 }

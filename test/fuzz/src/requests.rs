@@ -74,7 +74,7 @@ pub fn request(data: &[u8]) {
             .build()
             .expect("a runtime");
         let builder = ControlPlane::builder().in_memory().with(|options| {
-            options.authorization_mode = vec![control_plane::AuthorizationMode::AlwaysAllow];
+            options.authorization.authorization_mode = vec![control_plane::AuthorizationMode::AlwaysAllow];
         });
         let plane = runtime.block_on(builder.start()).expect("a server");
         (runtime, plane)

@@ -227,13 +227,7 @@ async fn a_webhook_authenticates_tokens() {
     .await;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("webhook.kubeconfig");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
-        "clusters": [{"name": "w", "cluster": {"server": webhook.url(), "certificate-authority-data": webhook.ca_bundle()}}],
-        "users": [{"name": "u", "user": {}}],
-    });
-    std::fs::write(&file, config.to_string()).expect("a file");
+    std::fs::write(&file, webhook.kubeconfig()).expect("a file");
     let (plane, client) = plane_with(|builder| {
         builder.with(|options| {
             options.authentication_token_webhook_config_file = Some(file);

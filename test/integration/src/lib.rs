@@ -5,6 +5,7 @@
 mod access;
 mod admission;
 mod aggregation;
+mod authorizers;
 mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;

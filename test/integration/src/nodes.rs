@@ -12,7 +12,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 async fn a_kubelet_reads_objects_of_its_pods() {
     let (plane, client) = plane_with(|builder| {
         builder.with(|options| {
-            options.authorization_mode = vec![AuthorizationMode::Node, AuthorizationMode::Rbac];
+            options.authorization.authorization_mode = vec![AuthorizationMode::Node, AuthorizationMode::Rbac];
             options.enable_admission_plugins = vec!["NodeRestriction".into()];
         })
     })

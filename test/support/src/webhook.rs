@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -104,6 +104,18 @@ impl Webhook {
     /// Its authority as `caBundle` has it.
     pub fn ca_bundle(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(&self.ca)
+    }
+
+    /// A kubeconfig that leads to it.
+    pub fn kubeconfig(&self) -> String {
+        let cluster = json!({"server": self.url(), "certificate-authority-data": self.ca_bundle()});
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
+            "clusters": [{"name": "w", "cluster": cluster}],
+            "users": [{"name": "u", "user": {}}],
+        });
+        config.to_string()
     }
 
     /// The reviews that it has received, in order.

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use generic_server::authn::request_header::RequestHeaderOptions;
 use kube_apiserver::{AccessOptions, TokenOptions, TokenWebhookOptions};
 use machinery::go;
 
 use super::Findings;
-use crate::options::{AuthorizationMode, TokenReviewVersion};
+use crate::options::{AuthorizationFlags, TokenReviewVersion};
 
 /// A certificate (PEM, with chain) and its key.
 #[derive(Debug, Clone)]
@@ -41,7 +40,7 @@ pub(super) struct AccessFlags {
     pub(super) anonymous: bool,
     pub(super) front_proxy: FrontProxy,
     pub(super) tokens: ServiceAccountTokens,
-    pub(super) modes: Vec<AuthorizationMode>,
+    pub(super) authorization: AuthorizationFlags,
 }
 
 impl AccessFlags {
@@ -50,16 +49,6 @@ impl AccessFlags {
         self.front_proxy
             .check(found, self.client_ca_file.as_deref(), proxy_client);
         self.tokens.check(found);
-        let repeated =
-            |mode: &AuthorizationMode| self.modes.iter().filter(|other| *other == mode).count() > 1;
-        if self.modes.iter().any(repeated) {
-            let names = self.modes.iter().filter_map(ValueEnum::to_possible_value);
-            let names: Vec<String> = names.map(|name| go::quote(name.get_name())).collect();
-            found.fault(format!(
-                "authorization-mode [{}] has mode specified more than once",
-                names.join(" ")
-            ));
-        }
         let (version, cache_ttl) = (self.token_webhook_version.into(), self.token_webhook_cache_ttl);
         AccessOptions {
             client_ca_file: self.client_ca_file,
@@ -75,7 +64,7 @@ impl AccessFlags {
             front_proxy: self.front_proxy.headers(),
             front_proxy_ca_file: self.front_proxy.ca_file,
             tokens: self.tokens.into_options(),
-            modes: self.modes.into_iter().map(Into::into).collect(),
+            authorization: self.authorization.read(found),
         }
     }
 }

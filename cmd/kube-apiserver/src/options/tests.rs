@@ -141,6 +141,26 @@ fn invalid_values_are_refused_with_their_flag() {
             "authorization-mode [\"RBAC\" \"Node\" \"RBAC\"] has mode specified more than once",
         ),
         (
+            &["--authorization-mode=ABAC"],
+            "authorization-mode ABAC's authorization policy file not passed",
+        ),
+        (
+            &["--authorization-mode=Webhook"],
+            "authorization-mode Webhook's authorization config file not passed",
+        ),
+        (
+            &["--authorization-policy-file=f"],
+            "cannot specify --authorization-policy-file without mode ABAC",
+        ),
+        (
+            &["--authorization-webhook-config-file=f"],
+            "cannot specify --authorization-webhook-config-file without mode Webhook",
+        ),
+        (
+            &["--authorization-config=f", "--authorization-webhook-version=v1"],
+            "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined",
+        ),
+        (
             &["--enable-admission-plugins=Bogus"],
             "enable-admission-plugins plugin \"Bogus\" is unknown",
         ),
@@ -328,6 +348,15 @@ const EFFECTS: &[&[&str]] = &[
         "--authentication-token-webhook-config-file=file",
     ],
     &["--authorization-mode=AlwaysDeny"],
+    &["--authorization-config=f"],
+    &["--authorization-mode=ABAC", "--authorization-policy-file=f"],
+    &[
+        "--authorization-mode=Webhook",
+        "--authorization-webhook-config-file=f",
+    ],
+    &["--authorization-webhook-version=v1"],
+    &["--authorization-webhook-cache-authorized-ttl=1s"],
+    &["--authorization-webhook-cache-unauthorized-ttl=1s"],
     &["--runtime-config=apps/v1=true"],
     &["--enable-admission-plugins=JobValidation"],
     &["--disable-admission-plugins=LimitRanger"],

@@ -22,7 +22,7 @@ pub(super) fn chain(
 ) -> Result<Arc<Chain>, StartError> {
     let endpoints = endpoints(stores, access, &aggregator)?;
     let requests = &mut stores.config.requests;
-    let (authenticator, authorizer) = (access.authenticator.clone(), access.authorizer.clone());
+    let (authenticator, authorizer) = (access.authenticator.clone(), access.authorizer());
     let mut config = ChainConfig::new(authenticator, authorizer, aggregator);
     config.endpoints = endpoints;
     config.lifecycle = stores.lifecycle.clone();

@@ -63,13 +63,13 @@ impl Prepared {
         servers.readiness.finish(Stage::Aggregation);
         // After that, because the roles and bindings that were just written count too.
         let mut followers: Vec<(&'static str, Task)> = Vec::new();
-        if let Some(rbac) = &servers.access.rbac {
+        if let Some(rbac) = &servers.access.rbac() {
             let tasks = follow_rbac(rbac, &stores.directory).await;
             for task in tasks.map_err(StartError::Bootstrap)? {
                 followers.push(("rbac", Box::pin(task)));
             }
         }
-        if let Some(nodes) = &servers.access.nodes {
+        if let Some(nodes) = &servers.access.nodes() {
             let tasks =
                 retry_while_slow(|| authorization::node::follow(nodes.clone(), &stores.directory)).await;
             for task in tasks.map_err(StartError::Bootstrap)? {

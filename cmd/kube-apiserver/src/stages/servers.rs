@@ -45,19 +45,21 @@ impl Servers {
             &stores.directory,
             &mut stores.reload,
         )?;
+        access.register(&stores.metrics);
         let builtin = builtin(&stores, &access);
         let groups = kube_apiserver::groups(&builtin);
+        let rbac = access.rbac();
         let options = AdmissionOptions {
             plugins: &stores.config.plugins,
             configs: &stores.plugin_configs,
             allow_privileged: stores.config.allow_privileged,
-            rbac: access.rbac.as_ref(),
+            rbac: rbac.as_ref(),
         };
         let admission = kube_apiserver::admission_chain(&builtin, &options, &stores.tasks);
         let readiness = Readiness::new(&stores.health, admission.clone());
         let env = ServeEnv {
             admission: admission.clone(),
-            authorizer: access.authorizer.clone(),
+            authorizer: access.authorizer(),
             max_body: limits::BODY_BYTES,
             min_request_timeout: stores.config.requests.min_timeout,
         };
@@ -98,7 +100,7 @@ fn builtin(stores: &Stores, access: &Access) -> kube_apiserver::Deps {
         prefix: config.storage.prefix.clone(),
         stored_form: config.storage.stored_form,
         directory: stores.directory.clone(),
-        authorizer: access.authorizer.clone(),
+        authorizer: access.authorizer(),
         token_authenticator: access.tokens.clone(),
         token_issuer: access.issuer.clone(),
         service_cidrs: config.service_cidrs.clone(),

@@ -2,7 +2,7 @@
 //! volumes names.
 
 use generic_server::ApiError;
-use generic_server::authz::{Attributes as Question, Decision};
+use generic_server::authz::Attributes as Question;
 use machinery::go::{self, Quoted};
 use machinery::meta;
 use serde_json::Value;
@@ -86,15 +86,15 @@ impl NodeRestriction {
             name: write.attributes.name,
             path: "",
             field_selector: "",
+            label_selector: "",
         };
-        match self.authorizer.authorize(&question).await {
-            Decision::Allow(_) => Ok(()),
-            Decision::Deny(_) | Decision::NoOpinion(_) => Err(format!(
+        self.authorizer.authorize(&question).await.permits().map_err(|_| {
+            format!(
                 "audience {} not found in pod spec volume, {} is not authorized to request tokens for this audience",
                 Quoted(audience),
                 user.name
-            )),
-        }
+            )
+        })
     }
 
     async fn is_audience_of(&self, volume: &Value, pod: &Value, audience: &str) -> Result<bool, ApiError> {

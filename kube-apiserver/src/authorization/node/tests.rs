@@ -38,6 +38,7 @@ async fn ask(authorizer: &NodeAuthorizer, user: &User, request: &str) -> Decisio
         name,
         path: "",
         field_selector,
+        label_selector: "",
     };
     authorizer.authorize(&attributes).await
 }

@@ -35,6 +35,33 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ),
     ("anonymous-auth", USERS, "anonymous_requests_and_audiences"),
     ("api-audiences", USERS, "anonymous_requests_and_audiences"),
+    ("authorization-config", USERS, "authorizers_of_flags_and_files"),
+    (
+        "authorization-policy-file",
+        USERS,
+        "authorizers_of_flags_and_files",
+    ),
+    (
+        "authorization-webhook-cache-authorized-ttl",
+        USERS,
+        "authorizers_of_flags_and_files",
+    ),
+    (
+        "authorization-webhook-cache-unauthorized-ttl",
+        USERS,
+        "authorizers_of_flags_and_files",
+    ),
+    (
+        "authorization-webhook-config-file",
+        USERS,
+        "authorizers_of_flags_and_files",
+    ),
+    (
+        "authorization-webhook-version",
+        USERS,
+        "authorizers_of_flags_and_files",
+    ),
+    ("authorization-mode", USERS, "authorizers_of_flags_and_files"),
     (
         "authentication-token-webhook-cache-ttl",
         USERS,
@@ -154,7 +181,6 @@ const SHOWN_IN_PROCESS: &[(&str, &str, &str)] = &[
         ACCESS,
         "a_webhook_authenticates_tokens",
     ),
-    ("authorization-mode", NODES, "a_kubelet_reads_objects_of_its_pods"),
     (
         "enable-admission-plugins",
         NODES,

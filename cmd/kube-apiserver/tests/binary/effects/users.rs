@@ -75,13 +75,7 @@ async fn answers_of_a_token_webhook_expire() {
     .await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("webhook.kubeconfig");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
-        "clusters": [{"name": "w", "cluster": {"server": webhook.url(), "certificate-authority-data": webhook.ca_bundle()}}],
-        "users": [{"name": "u", "user": {}}],
-    });
-    std::fs::write(&file, config.to_string()).expect("a file");
+    std::fs::write(&file, webhook.kubeconfig()).expect("a file");
     let named = format!("--authentication-token-webhook-config-file={}", file.display());
     let flags = [&*named, "--authentication-token-webhook-cache-ttl=1ms"];
     let (_child, client) = start_on(dir.path(), 0, &flags).await;
@@ -93,4 +87,65 @@ async fn answers_of_a_token_webhook_expire() {
         (webhook.questions().len() > 2).then_some(())
     })
     .await;
+}
+
+/// How a server of these flags answers a user without a role, twice, and how often its webhook was asked.
+async fn asked(webhook: &Webhook, dir: &std::path::Path, flags: &[&str]) -> (u16, usize) {
+    let tokens = dir.join("tokens.csv");
+    std::fs::write(&tokens, "secret,alice,1\n").expect("a file");
+    let tokens = format!("--token-auth-file={}", tokens.display());
+    let flags: Vec<&str> = flags.iter().copied().chain([&*tokens]).collect();
+    let (_child, client) = start_on(dir, 0, &flags).await;
+    let alice = client
+        .anonymous(&authority_of(dir))
+        .header("authorization", "Bearer secret");
+    let before = webhook.questions().len();
+    alice.get("/api/v1/nodes").await;
+    let status = alice.get("/api/v1/nodes").await.status;
+    (status, webhook.questions().len() - before)
+}
+
+#[tokio::test]
+async fn authorizers_of_flags_and_files() {
+    let webhook = Webhook::start(|review| {
+        let allowed = review["spec"]["user"] == "alice";
+        Reply::Json(
+            json!({"apiVersion": review["apiVersion"], "kind": "SubjectAccessReview", "status": {"allowed": allowed}}),
+        )
+    })
+    .await;
+    let dir = || tempfile::tempdir().expect("a directory");
+    let files = dir();
+    let kubeconfig = files.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, webhook.kubeconfig()).expect("a file");
+    let webhook_flag = format!("--authorization-webhook-config-file={}", kubeconfig.display());
+    let by_webhook = ["--authorization-mode=RBAC,Webhook", &webhook_flag];
+    assert_eq!(asked(&webhook, dir().path(), &by_webhook).await, (200, 1));
+    assert_eq!(
+        webhook.questions()[0]["apiVersion"],
+        "authorization.k8s.io/v1beta1"
+    );
+    let uncached = [
+        by_webhook[0],
+        by_webhook[1],
+        "--authorization-webhook-version=v1",
+        "--authorization-webhook-cache-authorized-ttl=0",
+        "--authorization-webhook-cache-unauthorized-ttl=0",
+    ];
+    assert_eq!(asked(&webhook, dir().path(), &uncached).await, (200, 2));
+    let last = webhook.questions().pop().expect("a question");
+    assert_eq!(last["apiVersion"], "authorization.k8s.io/v1");
+
+    let policies = files.path().join("policies");
+    let policy = r#"{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"nodes","apiGroup":"*"}}"#;
+    std::fs::write(&policies, policy).expect("a file");
+    let policies = format!("--authorization-policy-file={}", policies.display());
+    let by_policies = ["--authorization-mode=ABAC", &policies];
+    assert_eq!(asked(&webhook, dir().path(), &by_policies).await, (200, 0));
+
+    let config = files.path().join("authorization");
+    let text = "{\"apiVersion\": \"apiserver.config.k8s.io/v1\", \"kind\": \"AuthorizationConfiguration\", \"authorizers\": [{\"type\": \"RBAC\", \"name\": \"rbac\"}, {\"type\": \"AlwaysAllow\", \"name\": \"alwaysallow\"}]}";
+    std::fs::write(&config, text).expect("a file");
+    let config = format!("--authorization-config={}", config.display());
+    assert_eq!(asked(&webhook, dir().path(), &[&*config]).await, (200, 0));
 }

@@ -1,0 +1,345 @@
+//! SubjectAccessReviews as they are sent and answered, and the answers that are remembered.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use machinery::go::Quoted;
+use machinery::selector::label::Operator;
+use machinery::selector::{FieldSelector, LabelSelector};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use crate::authz::{Attributes, Decision, Failure};
+
+/// The version of the SubjectAccessReviews that are sent and expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessReviewVersion {
+    /// `authorization.k8s.io/v1`.
+    V1,
+    /// `authorization.k8s.io/v1beta1`, where the groups are called `group`.
+    V1beta1,
+}
+
+impl AccessReviewVersion {
+    fn api_version(self) -> &'static str {
+        match self {
+            AccessReviewVersion::V1 => "authorization.k8s.io/v1",
+            AccessReviewVersion::V1beta1 => "authorization.k8s.io/v1beta1",
+        }
+    }
+
+    /// The review of a specification that [`spec`] made.
+    pub(super) fn review(self, spec: &Value) -> Value {
+        let mut spec = spec.clone();
+        if self == AccessReviewVersion::V1beta1
+            && let Some(spec) = spec.as_object_mut()
+            && let Some(groups) = spec.remove("groups")
+        {
+            spec.insert("group".into(), groups);
+        }
+        json!({
+            "apiVersion": self.api_version(), "kind": "SubjectAccessReview",
+            "metadata": {"creationTimestamp": null},
+            "spec": spec,
+            "status": {"allowed": false},
+        })
+    }
+
+    /// The decision that an answer has.
+    ///
+    /// # Errors
+    /// The answer is no SubjectAccessReview of this version.
+    pub(super) fn decision(self, answer: &Value) -> Result<Decision, String> {
+        let named = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+        if (named("apiVersion"), named("kind")) != (self.api_version(), "SubjectAccessReview") {
+            return Err(format!(
+                "the webhook answered {} {} rather than a SubjectAccessReview of {}",
+                Quoted(named("apiVersion")),
+                Quoted(named("kind")),
+                self.api_version()
+            ));
+        }
+        let status = answer.get("status").unwrap_or(&Value::Null);
+        let says = |key: &str| status.get(key).and_then(Value::as_bool) == Some(true);
+        let reason = status.get("reason").and_then(Value::as_str).unwrap_or_default();
+        Ok(match (says("denied"), says("allowed")) {
+            (true, true) => Decision::Failed(Failure {
+                error: "webhook subject access review returned both allow and deny response".into(),
+                reason: reason.into(),
+                denies: true,
+            }),
+            (true, false) => Decision::Deny(reason.into()),
+            (false, true) => Decision::Allow(reason.into()),
+            (false, false) => Decision::NoOpinion(reason.into()),
+        })
+    }
+}
+
+/// The `spec` of a review: of version 1, with the user's and the request's attributes. Empty ones are left out.
+pub fn spec(attributes: &Attributes<'_>) -> Value {
+    let user = attributes.user;
+    let mut spec = Map::new();
+    let mut put = |key: &str, value: Value| {
+        let is_empty = match &value {
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(members) => members.is_empty() && key == "extra",
+            _ => false,
+        };
+        if !is_empty {
+            spec.insert(key.into(), value);
+        }
+    };
+    if attributes.is_resource {
+        put("resourceAttributes", resource_attributes(attributes));
+    } else {
+        let path = texts(&[("path", attributes.path), ("verb", attributes.verb)]);
+        put("nonResourceAttributes", Value::Object(path));
+    }
+    put("user", user.name.as_str().into());
+    put("groups", json!(user.groups));
+    put("extra", json!(user.extra));
+    put("uid", user.uid.as_str().into());
+    Value::Object(spec)
+}
+
+fn texts(members: &[(&str, &str)]) -> Map<String, Value> {
+    members
+        .iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(key, text)| ((*key).to_string(), Value::from(*text)))
+        .collect()
+}
+
+fn resource_attributes(attributes: &Attributes<'_>) -> Value {
+    let mut found = texts(&[
+        ("namespace", attributes.namespace),
+        ("verb", attributes.verb),
+        ("group", attributes.group),
+        ("version", attributes.version),
+        ("resource", attributes.resource),
+        ("subresource", attributes.subresource),
+        ("name", attributes.name),
+    ]);
+    let selectors = [
+        ("fieldSelector", field_requirements(attributes.field_selector)),
+        ("labelSelector", label_requirements(attributes.label_selector)),
+    ];
+    for (key, requirements) in selectors {
+        if !requirements.is_empty() {
+            found.insert(key.into(), json!({"requirements": requirements}));
+        }
+    }
+    Value::Object(found)
+}
+
+/// The requirements of a selector; none of one that cannot be read, which asks for a broader permission.
+fn field_requirements(text: &str) -> Vec<Value> {
+    let selector = FieldSelector::parse(text).unwrap_or_default();
+    let requirement = |one: &machinery::selector::field::FieldRequirement| {
+        let operator = if one.negated { "NotIn" } else { "In" };
+        json!({"key": one.field, "operator": operator, "values": [one.value]})
+    };
+    selector.requirements().iter().map(requirement).collect()
+}
+
+fn label_requirements(text: &str) -> Vec<Value> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let Ok(selector) = LabelSelector::parse(text) else {
+        return Vec::new();
+    };
+    let requirements = selector.requirements().iter().filter_map(|one| {
+        let operator = match one.operator() {
+            Operator::In | Operator::Equals | Operator::DoubleEquals => "In",
+            Operator::NotIn | Operator::NotEquals => "NotIn",
+            Operator::Exists => "Exists",
+            Operator::DoesNotExist => "DoesNotExist",
+            Operator::GreaterThan | Operator::LessThan => return None,
+        };
+        let mut requirement = json!({"key": one.key(), "operator": operator});
+        if !one.values().is_empty() {
+            requirement["values"] = json!(one.values());
+        }
+        Some(requirement)
+    });
+    requirements.collect()
+}
+
+/// Decisions by the specification of their review. Beyond its bound, those whose time is over go; if that does not help, all.
+#[derive(Debug)]
+pub(super) struct Decisions {
+    /// How long an allowed request is remembered, and any other; zero does not remember it.
+    allowed: Duration,
+    other: Duration,
+    bound: usize,
+    known: Mutex<HashMap<String, (Instant, Decision)>>,
+}
+
+impl Decisions {
+    pub(super) fn new(allowed: Duration, other: Duration, bound: usize) -> Self {
+        Decisions {
+            allowed,
+            other,
+            bound,
+            known: Mutex::default(),
+        }
+    }
+
+    pub(super) fn get(&self, spec: &str) -> Option<Decision> {
+        let known = self.known.lock();
+        let (until, decision) = known.get(spec)?;
+        (*until > Instant::now()).then(|| decision.clone())
+    }
+
+    pub(super) fn remember(&self, spec: String, decision: &Decision) {
+        let lifetime = match decision {
+            Decision::Allow(_) => self.allowed,
+            Decision::Deny(_) | Decision::NoOpinion(_) | Decision::Failed(_) => self.other,
+        };
+        if lifetime.is_zero() {
+            return;
+        }
+        let now = Instant::now();
+        let mut known = self.known.lock();
+        if known.len() >= self.bound {
+            known.retain(|_, (until, _)| *until > now);
+            if known.len() >= self.bound {
+                known.clear();
+            }
+        }
+        known.insert(spec, (now + lifetime, decision.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::User;
+
+    fn attributes(user: &User) -> Attributes<'_> {
+        Attributes {
+            user,
+            verb: "list",
+            is_resource: true,
+            group: "",
+            version: "v1",
+            resource: "pods",
+            subresource: "",
+            namespace: "ns",
+            name: "",
+            path: "/api/v1/namespaces/ns/pods",
+            field_selector: "spec.nodeName=n,a!=b",
+            label_selector: "a in (b,c),d!=e,f,!g,h>1",
+        }
+    }
+
+    #[test]
+    fn reviews_have_upstreams_form() {
+        let user = User {
+            name: "u".into(),
+            uid: "1".into(),
+            groups: vec!["g".into()],
+            extra: [("k".to_string(), vec!["v".to_string()])].into(),
+        };
+        let of_user = json!({"user": "u", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}});
+        let mut expected = of_user.clone();
+        expected["resourceAttributes"] = json!({
+            "namespace": "ns", "verb": "list", "version": "v1", "resource": "pods",
+            "fieldSelector": {"requirements": [
+                {"key": "a", "operator": "NotIn", "values": ["b"]},
+                {"key": "spec.nodeName", "operator": "In", "values": ["n"]},
+            ]},
+            "labelSelector": {"requirements": [
+                {"key": "a", "operator": "In", "values": ["b", "c"]},
+                {"key": "d", "operator": "NotIn", "values": ["e"]},
+                {"key": "f", "operator": "Exists"},
+                {"key": "g", "operator": "DoesNotExist"},
+            ]},
+        });
+        assert_eq!(spec(&attributes(&user)), expected);
+        let unreadable = Attributes {
+            field_selector: "x",
+            label_selector: "a in",
+            ..attributes(&user)
+        };
+        let found = spec(&unreadable);
+        assert_eq!(
+            found["resourceAttributes"],
+            json!({"namespace": "ns", "verb": "list", "version": "v1", "resource": "pods"})
+        );
+        let path = Attributes {
+            is_resource: false,
+            path: "/healthz",
+            verb: "get",
+            ..attributes(&user)
+        };
+        let mut expected = of_user;
+        expected["nonResourceAttributes"] = json!({"path": "/healthz", "verb": "get"});
+        assert_eq!(spec(&path), expected);
+        assert_eq!(
+            spec(&Attributes {
+                user: &User::default(),
+                ..path
+            }),
+            json!({"nonResourceAttributes": {"path": "/healthz", "verb": "get"}})
+        );
+        let review = AccessReviewVersion::V1beta1.review(&expected);
+        assert_eq!(review["apiVersion"], "authorization.k8s.io/v1beta1");
+        assert_eq!(review["spec"]["group"], json!(["g"]));
+        assert_eq!(review["spec"].get("groups"), None);
+    }
+
+    #[test]
+    fn answers_are_judged() {
+        #[track_caller]
+        fn check(status: Value, expected: Decision) {
+            let answer = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status});
+            assert_eq!(
+                AccessReviewVersion::V1.decision(&answer),
+                Ok(expected),
+                "{answer}"
+            );
+        }
+        check(
+            json!({"allowed": true, "reason": "r"}),
+            Decision::Allow("r".into()),
+        );
+        check(
+            json!({"allowed": false, "reason": "r"}),
+            Decision::NoOpinion("r".into()),
+        );
+        check(json!({"denied": true}), Decision::Deny(String::new()));
+        check(Value::Null, Decision::NoOpinion(String::new()));
+        check(json!({"allowed": "true"}), Decision::NoOpinion(String::new()));
+        check(
+            json!({"allowed": true, "denied": true}),
+            Decision::Failed(Failure {
+                error: "webhook subject access review returned both allow and deny response".into(),
+                reason: String::new(),
+                denies: true,
+            }),
+        );
+        for answer in [
+            Value::Null,
+            json!({"apiVersion": "authorization.k8s.io/v1beta1", "kind": "SubjectAccessReview"}),
+        ] {
+            assert!(AccessReviewVersion::V1.decision(&answer).is_err(), "{answer}");
+        }
+    }
+
+    #[test]
+    fn decisions_are_remembered_for_their_time_and_number() {
+        let minute = Duration::from_secs(60);
+        let decisions = Decisions::new(minute, Duration::ZERO, 2);
+        let allow = Decision::Allow(String::new());
+        decisions.remember("a".into(), &Decision::Deny(String::new()));
+        assert_eq!(decisions.get("a"), None);
+        decisions.remember("a".into(), &allow);
+        decisions.remember("b".into(), &allow);
+        assert_eq!(decisions.get("a"), Some(allow.clone()));
+        decisions.remember("c".into(), &allow);
+        assert_eq!((decisions.get("a"), decisions.get("c")), (None, Some(allow)));
+    }
+}

@@ -1,0 +1,75 @@
+//! Asking a webhook again while it fails.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::client::ClientError;
+
+/// How often one question is asked while the webhook fails. Upstream's figure.
+const ATTEMPTS: u32 = 5;
+/// How much longer each further pause is: by half, as upstream's.
+const GROWTH: f32 = 1.5;
+
+/// The first pause before a question is asked again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pauses(pub(super) Duration);
+
+impl Default for Pauses {
+    /// Upstream's.
+    fn default() -> Self {
+        Pauses(Duration::from_millis(500))
+    }
+}
+
+/// The answer, after further attempts while the webhook is unreachable or overloaded.
+pub(super) async fn with_pauses<T, F: Future<Output = Result<T, ClientError>>>(
+    pauses: Pauses,
+    mut ask: impl FnMut() -> F,
+) -> Result<T, ClientError> {
+    let mut pause = pauses.0;
+    for _ in 1..ATTEMPTS {
+        match ask().await {
+            Err(error) if passes(&error) => {
+                tokio::time::sleep(pause).await;
+                pause = pause.mul_f32(GROWTH);
+            }
+            answer => return answer,
+        }
+    }
+    ask().await
+}
+
+/// Whether the same question may be answered a moment later.
+fn passes(error: &ClientError) -> bool {
+    match error {
+        ClientError::Credentials(_) | ClientError::TimedOut => false,
+        ClientError::Unreachable(_) => true,
+        ClientError::Status(status, _) => matches!(
+            *status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR | StatusCode::GATEWAY_TIMEOUT
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_failures_pass() {
+        #[track_caller]
+        fn check(error: &ClientError, expected: bool) {
+            assert_eq!(passes(error), expected, "{error}");
+        }
+        let status = |status| ClientError::Status(status, String::new());
+        check(&ClientError::Unreachable("gone".into()), true);
+        check(&ClientError::TimedOut, false);
+        check(&status(StatusCode::TOO_MANY_REQUESTS), true);
+        check(&status(StatusCode::INTERNAL_SERVER_ERROR), true);
+        check(&status(StatusCode::GATEWAY_TIMEOUT), true);
+        check(&status(StatusCode::UNAUTHORIZED), false);
+        check(&status(StatusCode::SERVICE_UNAVAILABLE), false);
+        check(&ClientError::Credentials("no key".into()), false);
+    }
+}
