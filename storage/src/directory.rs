@@ -6,18 +6,23 @@
 //! | `FORMAT`, `FORMAT.copy` | the engine and the format version: there has been a store here ([`Note`]) |
 //! | `REVISION` | how far the store was when it was last opened or closed ([`Mark`]) |
 //! | `RESTORING` | a restore has begun and has not ended |
+//! | `../STORE` | there has been a store, and how far it was: outside, so that it stays when this directory goes ([`Known`]) |
 //!
 //! New data is made under a name that ends in `.new`, synced, and renamed: at any moment of a crash, the data is absent or
 //! whole, and leftovers are removed by the next start. `FORMAT` follows the data.
 
+mod beside;
+mod lock;
 mod mark;
 mod note;
 
-use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use self::beside::Known;
+pub use self::lock::DirectoryLock;
 use self::note::Note;
 use crate::crash;
 use crate::format::{self, Noted};
@@ -35,9 +40,11 @@ const RESTORING: &str = "RESTORING";
 pub(crate) struct Directory {
     path: PathBuf,
     engine: EngineKind,
-    lock: File,
+    _lock: DirectoryLock,
     /// There has been a store here.
     noted: bool,
+    /// What the file outside says of before this start.
+    known: Known,
 }
 
 impl Directory {
@@ -114,18 +121,13 @@ impl Directory {
     }
 
     fn claim(path: &Path, engine: EngineKind) -> Result<Directory, StorageError> {
-        // Only the owner may read the directory, because it holds secrets.
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(|error| failed("cannot make the data directory", path, error))?;
-        let lock = lock(&path.join("LOCK"))?;
+        let lock = DirectoryLock::acquire(path)?;
         Ok(Directory {
             path: path.to_owned(),
             engine,
-            lock,
+            _lock: lock,
             noted: false,
+            known: Known::read(path, engine),
         })
     }
 
@@ -154,9 +156,13 @@ impl Directory {
         file.metadata().is_ok_and(|meta| meta.len() > 0)
     }
 
-    /// Whether there has been a store here before this start.
-    pub(crate) fn was_noted(&self) -> bool {
-        self.noted
+    /// The file that says that there has been a store before this start.
+    pub(crate) fn noted_by(&self) -> Option<PathBuf> {
+        match self.known {
+            _ if self.noted => Some(self.join("FORMAT")),
+            Known::Nothing => None,
+            Known::Something | Known::Store { .. } => beside::place(&self.path, self.engine),
+        }
     }
 
     fn is_restoring(&self) -> bool {
@@ -241,6 +247,11 @@ impl Directory {
     }
 }
 
+/// Whether a store has been in a directory that may not be there any more.
+pub fn had_store(dir: &Path, engine: EngineKind) -> bool {
+    Note::exists(dir) || Known::read(dir, engine) != Known::Nothing
+}
+
 /// Where directories are named by their engines, one beside another: a store is not begun with a second engine in the belief that it
 /// is the first. One that exists already may be opened.
 fn refuse_neighbour(path: &Path, engine: EngineKind) -> Result<(), StorageError> {
@@ -273,45 +284,6 @@ pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     let stat = rustix::fs::statvfs(path)
         .map_err(|error| failed("cannot ask for the free space of", path, error.into()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // Closing alone would not do while a child process that is just being started still has a copy of the handle.
-        let _ = self.lock.unlock();
-    }
-}
-
-fn lock(path: &Path) -> Result<File, StorageError> {
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(|error| failed("cannot write to the data directory: opening", path, error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut owner = String::new();
-            // The content is only used in the message.
-            let _ = file.read_to_string(&mut owner);
-            let owner = owner.trim();
-            return Err(StorageError::Locked(if owner.is_empty() {
-                "another process".into()
-            } else {
-                owner.into()
-            }));
-        }
-        Err(TryLockError::Error(error)) => return Err(failed("cannot lock", path, error)),
-    }
-    let named = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "process {}", std::process::id()))
-        .and_then(|()| file.flush());
-    named.map_err(|error| failed("cannot write to the data directory: writing", path, error))?;
-    Ok(file)
 }
 
 /// Writes a small file so that after a crash it is whole or as it was.

@@ -20,7 +20,7 @@
 //! # Engines
 //!
 //! [`open`] opens an embedded one ([`EngineKind`]: redb, sled, memory), [`memory`] makes one for tests, [`open_etcd`] reaches a
-//! cluster. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md describes how they work.
+//! cluster. [`DirectoryLock`] is for what else is in a data directory. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md describes how they work.
 //!
 //! Stores keep values as they are given. Whoever writes them encrypts them first, with [`encryption`].
 #![warn(missing_docs)]
@@ -41,6 +41,7 @@ mod options;
 mod revision;
 
 pub use damage::Damage;
+pub use directory::{DirectoryLock, had_store};
 pub use engine::{
     BackupInfo, CompactionInfo, Event, EventKind, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse,
     ScrubReport, Store, StoreStatus, Txn, WatchHandle, WatchSink,

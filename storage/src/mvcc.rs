@@ -142,16 +142,19 @@ impl MvccStore {
         })?;
         let mut directory = Directory::open(dir, options.engine, formats.directory)?;
         if !directory.has_data() {
-            if directory.was_noted() && !options.allow_empty {
+            let noted = directory.noted_by();
+            if let Some(file) = noted.as_ref().filter(|_| !options.allow_empty) {
                 return Err(StorageError::Gone(format!(
                     "`{}` is absent or empty, and `{}` says that there was one; restore a backup, or allow an empty store",
                     directory.data().display(),
-                    directory.join("FORMAT").display()
+                    file.display()
                 )));
             }
+            // Where there was a store, watchers have seen its revisions.
+            let begin = noted.map_or(0, |_| successor(directory.reached().unwrap_or(0)));
             directory.create(|fresh| {
                 let kv = open_kv(fresh, &options)?;
-                let made = writer::make_settings(&*kv, formats.map);
+                let made = writer::make_settings(&*kv, formats.map, begin);
                 close_kv(kv, made.is_ok());
                 made
             })?;
@@ -179,7 +182,15 @@ impl MvccStore {
         steps: &[MapStep],
     ) -> Result<Arc<MvccStore>, StorageError> {
         let may_be_new = directory.is_none() || options.allow_empty;
-        let loaded = writer::load(&*kv, steps, may_be_new, wall_ms)?;
+        let mut loaded = writer::load(&*kv, steps, may_be_new, wall_ms)?;
+        let reached = directory.as_ref().and_then(Directory::reached);
+        if let Some(reached) =
+            reached.filter(|reached| options.allow_empty && loaded.index.revision < *reached)
+        {
+            // What is lost had these revisions; none means two things.
+            kv.apply(&writer::begin_at(successor(reached)))?;
+            loaded = writer::load(&*kv, steps, may_be_new, wall_ms)?;
+        }
         if let Some(directory) = &directory {
             directory.opened(loaded.index.revision, loaded.book.records, options.allow_empty)?;
         }
@@ -292,6 +303,15 @@ impl MvccStore {
         }
         Ok(total)
     }
+}
+
+/// How far the revisions of a store that takes another's place begin past the other's, unless set otherwise: more than could have
+/// been written since it was last looked at, and little of what a revision can hold.
+const MARGIN: u64 = 1_000_000_000;
+
+/// The revision that a store begins at which takes the place of one that was at `reached` when it was last looked at.
+fn successor(reached: u64) -> u64 {
+    reached.saturating_add(MARGIN)
 }
 
 /// Lowers the limits that suit a disk to ones that suit memory.

@@ -4,9 +4,12 @@
 //! that were acknowledged are gone. A crash cannot tear what was synced. So the directory notes the newest revision when the store
 //! is opened and closed, and at the close the number of records, too.
 //!
+//! Where the directory is one of several in a data directory, a file outside says the same ([`beside`]).
+//!
 //! The file is a line, `revision 12 records 34 sum 1a2b3c4d`, without the records while the store is open.
 
-use super::{Directory, remove, write_durably};
+use super::beside::Known;
+use super::{Directory, beside, remove, write_durably};
 use crate::StorageError;
 
 const NAME: &str = "REVISION";
@@ -64,6 +67,27 @@ impl Mark {
 }
 
 impl Directory {
+    fn mark(&self) -> Option<Mark> {
+        Mark::parse(&std::fs::read_to_string(self.join(NAME)).ok()?)
+    }
+
+    /// The newest revision that a store here is known to have reached, whether or not it is still there.
+    pub(crate) fn reached(&self) -> Option<u64> {
+        self.mark().map(|mark| mark.revision).max(self.known.revision())
+    }
+
+    /// Fails with `Gone` when a store ends before what is known of it from outside of its directory.
+    fn check_known(&self, now: u64) -> Result<(), StorageError> {
+        match self.known {
+            Known::Store { engine, revision } if engine == self.engine => Mark {
+                revision,
+                records: None,
+            }
+            .check(now, 0),
+            _ => Ok(()),
+        }
+    }
+
     /// Compares the store with its mark, and marks it as open. Fails with `Gone` when it has lost data.
     pub(crate) fn opened(&self, revision: u64, records: u64, allow_empty: bool) -> Result<(), StorageError> {
         let path = self.join(NAME);
@@ -76,6 +100,10 @@ impl Directory {
             }
             _ => {}
         }
+        if !allow_empty {
+            self.check_known(revision)?;
+        }
+        beside::note(&self.path, self.engine, revision);
         let now = Mark {
             revision,
             records: None,
@@ -95,11 +123,10 @@ impl Directory {
 
     /// Compares the data with the store's mark, which it leaves as it is. Fails with `Gone` when data has been lost.
     pub(crate) fn compare(&self, revision: u64, records: u64) -> Result<(), StorageError> {
-        let noted = std::fs::read_to_string(self.join(NAME)).ok();
-        match noted.as_deref().and_then(Mark::parse) {
-            Some(mark) => mark.check(revision, records),
-            None => Ok(()),
+        if let Some(mark) = self.mark() {
+            mark.check(revision, records)?;
         }
+        self.check_known(revision)
     }
 
     /// Notes how the store was closed.
@@ -114,6 +141,7 @@ impl Directory {
                 "the store's revision cannot be noted"
             );
         }
+        beside::note(&self.path, self.engine, revision);
     }
 }
 

@@ -22,7 +22,7 @@ use super::index::{Index, Pin, Version};
 use super::kv::Kv;
 use super::migrate::FORMATS;
 use super::record::{self, Header, Location};
-use super::{Shared, close_kv, open_kv};
+use super::{MARGIN, Shared, close_kv, open_kv};
 use crate::directory::{self, Directory};
 use crate::format;
 use crate::{BackupInfo, EngineKind, OpenOptions, Revision, StorageError};
@@ -31,9 +31,6 @@ const MAGIC: &[u8; 20] = b"kube-storage-backup\n";
 const FORMAT: u32 = 1;
 /// The suffix of a backup's name until it is complete.
 const PARTIAL: &str = ".partial";
-/// How far a restored store's revisions begin past its snapshot's, unless set otherwise: more than could have been written
-/// since, and little of what a revision can hold.
-const DEFAULT_MARGIN: u64 = 1_000_000_000;
 /// Keys per read transaction: a long one would keep redb from reusing pages.
 const KEYS_PER_READER: usize = 512;
 const BATCH_BYTES: usize = 8 << 20;
@@ -45,7 +42,7 @@ const MAX_LEN: u32 = 1 << 30;
 pub struct RestoreOptions {
     /// The engine and directory of the new store. The directory has to be empty or absent.
     pub store: OpenOptions,
-    /// How far revisions begin past the snapshot's. It must be more than was written since.
+    /// How far revisions begin past the snapshot's, and past those of a store that was there before. It must be more than was written since.
     pub margin: u64,
 }
 
@@ -54,7 +51,7 @@ impl RestoreOptions {
     pub fn new(store: OpenOptions) -> RestoreOptions {
         RestoreOptions {
             store,
-            margin: DEFAULT_MARGIN,
+            margin: MARGIN,
         }
     }
 }
@@ -159,7 +156,7 @@ pub fn inspect_backup(path: &Path) -> Result<BackupInfo, StorageError> {
 
 /// Makes a store from a snapshot, which is checked first. The store is closed again; [`open`](crate::open) it as any other.
 ///
-/// Its revisions begin past the snapshot's by the margin, and everything before is compacted. Fails with `Engine` when the
+/// Its revisions begin past the snapshot's by the margin (past those of a store that was there before, when these were higher), and everything before is compacted. Fails with `Engine` when the
 /// directory is not empty, and as [`inspect_backup`] and [`open`](crate::open) do.
 pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, StorageError> {
     let info = inspect_backup(path)?;
@@ -173,7 +170,9 @@ pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, Stor
         source: None,
     })?;
     let mut directory = Directory::open_for_restore(dir, options.store.engine)?;
-    let begin = info.revision.0.saturating_add(options.margin);
+    // A store that was here may have been restored from the same snapshot before.
+    let reached = directory.reached().unwrap_or(0).max(info.revision.0);
+    let begin = reached.saturating_add(options.margin);
     directory.create(|fresh| {
         let kv = open_kv(fresh, &options.store)?;
         let filled = fill(&*kv, path, begin);

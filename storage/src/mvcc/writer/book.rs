@@ -8,7 +8,7 @@ use imbl::{OrdMap, OrdSet, Vector};
 
 use super::super::clock::Clock;
 use super::super::index::{Index, Version};
-use super::super::kv::Kv;
+use super::super::kv::{Kv, Write};
 use super::super::migrate::{self, MapStep};
 use super::super::record::{self, Header, Location};
 use crate::format;
@@ -114,12 +114,24 @@ pub(in crate::mvcc) struct Loaded {
     pub damaged: Vec<Damage>,
 }
 
-/// Makes the settings of a new store.
-pub(in crate::mvcc) fn make_settings(kv: &dyn Kv, steps: &[MapStep]) -> Result<(), StorageError> {
-    kv.apply(&[
+/// Makes the settings of a new store whose revisions begin at `begin`.
+pub(in crate::mvcc) fn make_settings(kv: &dyn Kv, steps: &[MapStep], begin: u64) -> Result<(), StorageError> {
+    let mut batch = vec![
         record::put_u32(record::META_FORMAT, format::newest(steps)),
         record::put_u32(record::META_CHUNK, chunk_len(kv)),
-    ])
+    ];
+    if begin > 0 {
+        batch.extend(begin_at(begin));
+    }
+    kv.apply(&batch)
+}
+
+/// The settings of a store that is at this revision, everything before which is compacted.
+pub(in crate::mvcc) fn begin_at(revision: u64) -> [Write; 2] {
+    [
+        record::put_u64(record::META_OLDEST, revision),
+        record::put_u64(record::META_REVISION, revision),
+    ]
 }
 
 fn chunk_len(kv: &dyn Kv) -> u32 {
@@ -147,7 +159,7 @@ pub(in crate::mvcc) fn load(
         if !may_be_new || has_records(kv)? {
             return Err(StorageError::Corrupt("the store's settings are missing".into()));
         }
-        make_settings(kv, steps)?;
+        make_settings(kv, steps, 0)?;
         return Ok(Loaded {
             index: Index::default(),
             book: Bookkeeping::new(Clock::new(wall_ms, 0)),
