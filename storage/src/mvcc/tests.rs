@@ -8,6 +8,7 @@ mod damage;
 mod directory;
 mod faults;
 mod full;
+mod gone;
 mod growth;
 mod linearizable;
 mod migration;
@@ -17,6 +18,7 @@ mod owner;
 mod restart;
 mod sled_blobs;
 mod sled_full;
+mod sled_writes;
 mod torture;
 
 use std::path::Path;
