@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use storage::{BackupInfo, EngineKind, OpenOptions, RestoreOptions, StorageError};
+use storage::{BackupInfo, DirectoryLock, EngineKind, OpenOptions, RestoreOptions, StorageError};
 
 use crate::{Options, StartError};
 
@@ -114,14 +114,16 @@ impl BackupCommand {
             dir: Some(dir),
             ..OpenOptions::default()
         };
-        match storage::open(open) {
-            Ok(store) => {
-                let info = store.backup(&self.to).await;
-                store.shutdown().await;
-                info.map_err(store_error(&directory))
-            }
+        let offline = async {
+            let _lock = DirectoryLock::acquire(&directory)?;
+            let store = storage::open(open)?;
+            let info = store.backup(&self.to).await;
+            store.shutdown().await;
+            info
+        };
+        match offline.await {
             Err(StorageError::Locked(_)) => online(&directory.join("admin.kubeconfig"), &self.to).await,
-            Err(error) => Err(store_error(&directory)(error)),
+            done => done.map_err(store_error(&directory)),
         }
     }
 }
@@ -176,9 +178,14 @@ impl RestoreCommand {
             ..OpenOptions::default()
         };
         let from = self.from.clone();
-        let restored =
-            tokio::task::spawn_blocking(move || storage::restore(&from, &RestoreOptions::new(open))).await;
+        let restored = tokio::task::spawn_blocking(move || {
+            // Nothing is made for a snapshot that cannot be used.
+            storage::inspect_backup(&from)?;
+            let _lock = DirectoryLock::acquire(&directory)?;
+            storage::restore(&from, &RestoreOptions::new(open))
+        });
         let info = restored
+            .await
             .map_err(|_| StartError::Backup("the restore was interrupted".into()))?
             .map_err(store_error(&dir))?;
         Ok(format!(

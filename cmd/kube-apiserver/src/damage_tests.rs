@@ -22,16 +22,19 @@ async fn start(dir: &Path) -> (ControlPlane, Client) {
 
 /// Changes a byte of the stored values of objects with this name. Keys are stored without quotes.
 fn damage(dir: &Path, name: &str) {
+    damage_text(dir, &format!("\"name\":\"{name}\""));
+}
+
+fn damage_text(dir: &Path, text: &str) {
     let file = dir.join("redb/store.redb");
     let mut bytes = std::fs::read(&file).expect("the store's file");
-    let text = format!("\"name\":\"{name}\"");
     let places: Vec<usize> = bytes
         .windows(text.len())
         .enumerate()
         .filter(|(_, window)| *window == text.as_bytes())
         .map(|(at, _)| at)
         .collect();
-    assert!(!places.is_empty(), "{name} is stored as it is");
+    assert!(!places.is_empty(), "{text} is stored as it is");
     for at in places {
         bytes[at + 2] ^= 1;
     }
@@ -162,5 +165,379 @@ async fn damaged_admission_configuration_refuses_writes_until_deleted() {
     })
     .await;
     client.get("/readyz").await.expect(200);
+    plane.stop().await;
+}
+
+/// Objects of kinds that the server itself reads: where they are, and one whose name has `hurt` in it.
+fn of_internal_readers() -> Vec<(&'static str, Value)> {
+    let of = |version: &str, kind: &str, name: &str, rest: Value| {
+        let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}});
+        for (key, value) in rest.as_object().expect("an object") {
+            match key.as_str() {
+                "annotations" | "labels" => object["metadata"][key] = value.clone(),
+                _ => object[key] = value.clone(),
+            }
+        }
+        object
+    };
+    let names = json!({"plural": "hurts", "singular": "hurt", "kind": "Hurt"});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let parent = json!({"resource": "services", "namespace": "default", "name": "nobody"});
+    let backend = json!({"service": {"name": "s", "namespace": "default"}, "group": "hurt.example.com", "version": "v1",
+        "insecureSkipTLSVerify": true, "groupPriorityMinimum": 10, "versionPriority": 10});
+    let level = json!({"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}});
+    let rules = json!([{"apiGroups": [""], "resources": ["hurt-things"], "verbs": ["get"]}]);
+    let default = |group: &str| json!({format!("{group}.kubernetes.io/is-default-class"): "true"});
+    let pod = json!({"containers": [{"name": "c", "image": "i"}]});
+    vec![
+        (
+            "/api/v1/namespaces",
+            of("v1", "Namespace", "hurt-namespace", json!({})),
+        ),
+        ("/api/v1/nodes", of("v1", "Node", "hurt-node", json!({}))),
+        (
+            "/api/v1/namespaces/default/serviceaccounts",
+            of("v1", "ServiceAccount", "hurt-account", json!({})),
+        ),
+        (
+            "/api/v1/namespaces/default/secrets",
+            of("v1", "Secret", "hurt-secret", json!({})),
+        ),
+        (
+            "/api/v1/namespaces/default/pods",
+            of("v1", "Pod", "hurt-pod", json!({"spec": pod})),
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            of(
+                "v1",
+                "Service",
+                "hurt-service",
+                json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}}),
+            ),
+        ),
+        (
+            "/apis/networking.k8s.io/v1/ipaddresses",
+            of(
+                "networking.k8s.io/v1",
+                "IPAddress",
+                "10.0.0.77",
+                json!({"spec": {"parentRef": parent}}),
+            ),
+        ),
+        (
+            "/apis/networking.k8s.io/v1/ingressclasses",
+            of(
+                "networking.k8s.io/v1",
+                "IngressClass",
+                "hurt-ingress",
+                json!({"annotations": default("ingressclass"), "spec": {"controller": "example.com/c"}}),
+            ),
+        ),
+        (
+            "/apis/storage.k8s.io/v1/storageclasses",
+            of(
+                "storage.k8s.io/v1",
+                "StorageClass",
+                "hurt-storage",
+                json!({"annotations": default("storageclass"), "provisioner": "example.com/p"}),
+            ),
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            of(
+                "scheduling.k8s.io/v1",
+                "PriorityClass",
+                "hurt-priority",
+                json!({"value": 7, "globalDefault": true}),
+            ),
+        ),
+        (
+            "/apis/node.k8s.io/v1/runtimeclasses",
+            of(
+                "node.k8s.io/v1",
+                "RuntimeClass",
+                "hurt-runtime",
+                json!({"handler": "h"}),
+            ),
+        ),
+        (
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+            of(
+                "coordination.k8s.io/v1",
+                "Lease",
+                "hurt-lease",
+                json!({"spec": {}}),
+            ),
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            of(
+                "rbac.authorization.k8s.io/v1",
+                "ClusterRole",
+                "hurt-role",
+                json!({"labels": {"part": "x"}, "rules": rules}),
+            ),
+        ),
+        (
+            "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
+            of(
+                "flowcontrol.apiserver.k8s.io/v1",
+                "PriorityLevelConfiguration",
+                "hurt-level",
+                json!({"spec": level}),
+            ),
+        ),
+        (
+            "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+            of(
+                "flowcontrol.apiserver.k8s.io/v1",
+                "FlowSchema",
+                "hurt-schema",
+                json!({"spec": {"priorityLevelConfiguration": {"name": "global-default"}}}),
+            ),
+        ),
+        (
+            "/apis/apiregistration.k8s.io/v1/apiservices",
+            of(
+                "apiregistration.k8s.io/v1",
+                "APIService",
+                "v1.hurt.example.com",
+                json!({"spec": backend}),
+            ),
+        ),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            of(
+                "apiextensions.k8s.io/v1",
+                "CustomResourceDefinition",
+                "hurts.crd.example.com",
+                json!({"spec": {"group": "crd.example.com", "scope": "Namespaced", "names": names, "versions": [version]}}),
+            ),
+        ),
+    ]
+}
+
+/// The same object by another name.
+fn sibling(object: &Value) -> Value {
+    let text = object.to_string();
+    let text = text
+        .replace("hurt", "new")
+        .replace("Hurt", "New")
+        .replace("10.0.0.77", "10.0.0.78");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().expect("a name")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_object_stops_no_other_of_its_kind() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (plane, client) = start(dir.path()).await;
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    eventually("the account of pods", || async {
+        (client.get(account).await.status == 200).then_some(())
+    })
+    .await;
+    for (path, object) in of_internal_readers() {
+        client.post(path, &object).await.expect(201);
+    }
+    let whole = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "whole"},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part": "x"}}]}});
+    client
+        .post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &whole)
+        .await
+        .expect(201);
+    plane.stop().await;
+    for (_, object) in of_internal_readers() {
+        damage(dir.path(), name_of(&object));
+    }
+
+    let (plane, client) = start(dir.path()).await;
+    client.get("/readyz").await.expect(200);
+    for (path, object) in of_internal_readers() {
+        client
+            .get(&format!("{path}/{}", name_of(&object)))
+            .await
+            .expect(500);
+        client.post(path, &sibling(&object)).await.expect(201);
+    }
+    // What depends on defaults has those that can be read, the first of them after a start, too.
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pod = client
+        .post("/api/v1/namespaces/default/pods", &pod)
+        .await
+        .expect(201);
+    assert_eq!(pod["spec"]["priorityClassName"], "new-priority", "{pod}");
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "late"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = client
+        .post("/api/v1/namespaces/default/persistentvolumeclaims", &claim)
+        .await
+        .expect(201);
+    assert_eq!(claim["spec"]["storageClassName"], "new-storage", "{claim}");
+    let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "late"},
+        "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}});
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+    let ingress = client.post(ingresses, &ingress).await.expect(201);
+    assert_eq!(ingress["spec"]["ingressClassName"], "new-ingress", "{ingress}");
+    eventually("the aggregated role", || async {
+        let role = client
+            .get("/apis/rbac.authorization.k8s.io/v1/clusterroles/whole")
+            .await
+            .expect(200);
+        (role["rules"][0]["resources"][0] == "new-things").then_some(())
+    })
+    .await;
+    // An address whose object cannot be read may be of any service.
+    let taken = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "taken"},
+        "spec": {"clusterIP": "10.0.0.77", "ports": [{"port": 80}]}});
+    client
+        .post("/api/v1/namespaces/default/services", &taken)
+        .await
+        .expect(422);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_cannot_be_read_keeps_its_address() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (plane, client) = start(dir.path()).await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
+    let mut hurt = service("hurt");
+    hurt["metadata"]["labels"] = json!({"mark": "unmistakable"});
+    let hurt = client.post(services, &hurt).await.expect(201);
+    plane.stop().await;
+    damage_text(dir.path(), "unmistakable");
+    let (plane, client) = start(dir.path()).await;
+    // The first search of a start begins where that service was given its address.
+    let first = client.post(services, &service("first")).await.expect(201);
+    assert_ne!(first["spec"]["clusterIP"], hurt["spec"]["clusterIP"]);
+    let mut wants = service("wants");
+    wants["spec"]["clusterIP"] = hurt["spec"]["clusterIP"].clone();
+    client.post(services, &wants).await.expect(422);
+    // Once it is deleted its address is free.
+    client
+        .delete(&format!("{services}/hurt?{IGNORE}"))
+        .await
+        .expect(200);
+    client.post(services, &wants).await.expect(201);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_limits_or_protects_fails_closed_in_its_namespace() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (plane, client) = start(dir.path()).await;
+    let limits = json!([{"type": "Container", "max": {"cpu": "1"}}]);
+    let cases = [
+        (
+            "resourcequotas",
+            "ResourceQuota",
+            json!({"hard": {"configmaps": "1"}}),
+        ),
+        ("limitranges", "LimitRange", json!({"limits": limits})),
+    ];
+    for (resource, kind, spec) in &cases {
+        let name = format!("with-{resource}");
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        client.post("/api/v1/namespaces", &namespace).await.expect(201);
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": format!("hurt-{resource}")}, "spec": spec});
+        client
+            .post(&format!("/api/v1/namespaces/{name}/{resource}"), &object)
+            .await
+            .expect(201);
+        eventually("the account of pods", || async {
+            let path = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
+            (client.get(&path).await.status == 200).then_some(())
+        })
+        .await;
+    }
+    plane.stop().await;
+    for (resource, ..) in &cases {
+        damage(dir.path(), &format!("hurt-{resource}"));
+    }
+    let (plane, client) = start(dir.path()).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}]}});
+    for (resource, ..) in &cases {
+        let within = format!("/api/v1/namespaces/with-{resource}");
+        client.post(&format!("{within}/pods"), &pod).await.expect(500);
+        client
+            .delete(&format!("{within}/{resource}/hurt-{resource}?{IGNORE}"))
+            .await
+            .expect(200);
+        client.post(&format!("{within}/pods"), &pod).await.expect(201);
+    }
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_is_deleted_around_a_damaged_object() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (plane, client) = start(dir.path()).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}});
+    client.post("/api/v1/namespaces", &namespace).await.expect(201);
+    let maps = "/api/v1/namespaces/going/configmaps";
+    for name in ["sound", "hurt"] {
+        client.post(maps, &map(name)).await.expect(201);
+    }
+    plane.stop().await;
+    damage(dir.path(), "hurt");
+    let (plane, client) = start(dir.path()).await;
+    let place = "/api/v1/namespaces/going";
+    client.delete(place).await.expect(200);
+    eventually("the condition that names what is left", || async {
+        let left = client.get(place).await.expect(200);
+        let failed = left["status"]["conditions"].as_array()?.iter().any(|condition| {
+            condition["type"] == "NamespaceDeletionContentFailure"
+                && condition["status"] == "True"
+                && condition["message"]
+                    .as_str()
+                    .is_some_and(|why| why.contains("hurt"))
+        });
+        failed.then_some(())
+    })
+    .await;
+    client.get(&format!("{maps}/sound")).await.expect(404);
+    client.delete(&format!("{maps}/hurt?{IGNORE}")).await.expect(200);
+    eventually("the end of the namespace", || async {
+        (client.get(place).await.status == 404).then_some(())
+    })
+    .await;
+    plane.stop().await;
+}
+
+/// As upstream: an update has to read what it replaces.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_object_is_not_overwritten() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (plane, client) = start(dir.path()).await;
+    client.post(MAPS, &map("hurt")).await.expect(201);
+    plane.stop().await;
+    damage(dir.path(), "hurt");
+    let (plane, client) = start(dir.path()).await;
+    let one = format!("{MAPS}/hurt");
+    let merge = "application/merge-patch+json";
+    let apply = "application/apply-patch+yaml";
+    for answer in [
+        client.put(&one, &map("hurt")).await,
+        client.patch(&one, merge, &json!({"data": {"a": "b"}})).await,
+        client
+            .patch(&format!("{one}?fieldManager=m"), apply, &map("hurt"))
+            .await,
+        client.delete(&one).await,
+    ] {
+        let status = answer.expect(500);
+        assert_eq!(status["reason"], "InternalError", "{status}");
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(message.contains("corrupt object"), "{status}");
+    }
+    client.post(MAPS, &map("hurt")).await.expect(409);
+    client.delete(&format!("{one}?{IGNORE}")).await.expect(200);
+    client.post(MAPS, &map("hurt")).await.expect(201);
     plane.stop().await;
 }

@@ -9,6 +9,14 @@ pub enum StartError {
     /// A flag's value, or a file that a flag names, is invalid.
     #[error("{0}")]
     Option(String),
+    /// The data directory cannot be used.
+    #[error("cannot use the data directory {place}: {}", store_text(.source))]
+    Data {
+        /// The directory.
+        place: String,
+        /// The fault.
+        source: StorageError,
+    },
     /// The store cannot be opened.
     #[error("cannot open the store in {place}: {}", store_text(.source))]
     Store {
@@ -80,7 +88,7 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         match self {
             StartError::Option(_) | StartError::Access(AccessError::Option(_)) => 2,
-            StartError::Store { .. } | StartError::Pki(_) => 3,
+            StartError::Data { .. } | StartError::Store { .. } | StartError::Pki(_) => 3,
             StartError::Listen { .. } => 4,
             StartError::Tls(_)
             | StartError::Bootstrap(_)

@@ -18,6 +18,8 @@ pub mod check;
 mod config;
 #[cfg(test)]
 mod damage_tests;
+#[cfg(test)]
+mod data_tests;
 mod error;
 pub mod logging;
 mod options;
@@ -34,7 +36,7 @@ use generic_server::directory::Directory;
 use generic_server::pki::Pki;
 use generic_server::reload::Reload;
 use generic_server::startup::Running;
-use storage::Store;
+use storage::{DirectoryLock, Store};
 
 pub use builder::Builder;
 pub use error::StartError;
@@ -52,6 +54,8 @@ pub struct ControlPlane {
     directory: Arc<Directory>,
     kubeconfig_file: Option<PathBuf>,
     reload: Arc<Reload>,
+    /// Held to the end: the stores are closed by then.
+    _data_lock: Option<Arc<DirectoryLock>>,
 }
 
 impl ControlPlane {

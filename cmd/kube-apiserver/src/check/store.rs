@@ -68,7 +68,8 @@ async fn look_with(config: &Config, keys: Keys, found: &mut Found) {
     let outcome = match (&config.storage.engine, &config.data_dir) {
         (Engine::Etcd(etcd), _) => of_cluster(etcd, &config.storage.prefix, &keys).await,
         (Engine::Embedded { kind, .. }, Some(directory)) if *kind != EngineKind::Memory => {
-            if !directory.join(kind.name()).exists() {
+            let store = directory.join(kind.name());
+            if !store.exists() && !storage::had_store(&store, *kind) {
                 found.note("there is no store yet; a start makes one");
                 return;
             }
@@ -91,6 +92,8 @@ pub(super) async fn of_directory(
     kind: EngineKind,
     keys: Keys,
 ) -> Result<Found, StartError> {
+    // Nothing is made where there is no directory.
+    let _lock = directory.exists().then(|| engines::lock(directory)).transpose()?;
     let options = OpenOptions {
         engine: kind,
         dir: Some(directory.join(kind.name())),

@@ -5,10 +5,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use machinery::GroupResource;
-use storage::{OpenOptions, Store};
+use storage::{DirectoryLock, OpenOptions, Store};
 
 use crate::config::{Config, Engine, Etcd};
 use crate::{StartError, backup};
+
+/// Locks a data directory, whichever engine the server has: keys, certificates and the kubeconfig are in it, too.
+///
+/// # Errors
+/// When another process has it, or it cannot be made.
+pub(crate) fn lock(data_dir: &Path) -> Result<DirectoryLock, StartError> {
+    DirectoryLock::acquire(data_dir).map_err(|source| StartError::Data {
+        place: data_dir.display().to_string(),
+        source,
+    })
+}
 
 /// The engine of every resource without one of its own.
 pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
@@ -41,12 +52,8 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
         place: place.display().to_string(),
         source,
     })?;
-    // The store's lock says that no other server is writing a backup here.
-    if let Some(directory) = config
-        .data_dir
-        .as_ref()
-        .filter(|_| *kind != storage::EngineKind::Memory)
-    {
+    // The lock of the data directory says that no other server is writing a backup here.
+    if let Some(directory) = &config.data_dir {
         match storage::remove_partial_backups(directory, backup::UNFINISHED) {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed files of interrupted backups"),

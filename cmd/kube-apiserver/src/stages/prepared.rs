@@ -154,7 +154,12 @@ impl Prepared {
                 .kubeconfig_file
                 .clone()
                 .map(|file| (file, local_url(running.address())));
-            tasks.spawn("own certificates", own.keep(kubeconfig));
+            // It writes into the data directory for as long as it runs.
+            let lock = stores.data_lock.clone();
+            tasks.spawn("own certificates", async move {
+                own.keep(kubeconfig).await;
+                drop(lock);
+            });
         }
         let reload = Arc::new(stores.reload);
         tasks.spawn("files", reload.clone().follow());
@@ -164,6 +169,7 @@ impl Prepared {
             directory: stores.directory,
             kubeconfig_file: self.kubeconfig_file,
             reload,
+            _data_lock: stores.data_lock,
         }
     }
 }

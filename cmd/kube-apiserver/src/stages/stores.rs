@@ -18,6 +18,7 @@ use generic_server::spawn::Tasks;
 use generic_server::startup::STORE_TIMEOUT;
 use kube_apiserver::PluginConfigs;
 use machinery::GroupResource;
+use storage::DirectoryLock;
 
 use super::engines;
 use super::own_pki::OwnPki;
@@ -28,6 +29,8 @@ use crate::config::{Config, EncryptionFile, Storage};
 #[derive(Debug)]
 pub(super) struct Stores {
     pub(super) config: Config,
+    /// Held before anything in the data directory is read or written; `None` without one.
+    pub(super) data_lock: Option<Arc<DirectoryLock>>,
     pub(super) listener: Listener,
     /// Where members of the cluster reach this server.
     pub(super) advertise: IpAddr,
@@ -64,6 +67,7 @@ impl Stores {
         let advertise = config
             .advertise_address
             .unwrap_or_else(|| reachable(listener.address().ip()));
+        let data_lock = config.data_dir.as_deref().map(engines::lock).transpose()?;
         let engine = engines::open(&config)?;
         let (lifecycle, tasks, metrics) = (Lifecycle::new(), Tasks::new(), Metrics::new());
         let health = Health::new(lifecycle.clone());
@@ -78,6 +82,7 @@ impl Stores {
         let (pki, own_pki) = open_pki(&config, advertise, &storage, encryption.as_deref()).await?;
         let stores = Stores {
             config,
+            data_lock: data_lock.map(Arc::new),
             listener,
             advertise,
             plugin_configs,
