@@ -75,8 +75,32 @@ impl Client {
         Ok(self.entry(at, namespace, name).await?.map(|entry| entry.value()))
     }
 
-    /// Every object of a resource, of one namespace where one is named. All of them or an error: a decision on a list must not
-    /// take an object that cannot be read for one that is not there.
+    /// Every object of a resource that can be read, of one namespace where one is named. The log has those that cannot, from when
+    /// the cache found them. For defaults, aggregation and warnings: one damaged object does not stop its kind.
+    pub(crate) async fn list_readable(
+        &self,
+        at: At<'_>,
+        namespace: &str,
+    ) -> Result<Vec<Arc<Entry>>, ApiError> {
+        let (entries, _) = list_of(&self.resource(at)?, namespace).await?;
+        Ok(entries)
+    }
+
+    /// Whether an object is there and cannot be read.
+    pub(crate) async fn is_unreadable(
+        &self,
+        at: At<'_>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<bool, ApiError> {
+        let registered = self.resource(at)?;
+        let snapshot = registered.store.as_system().fresh().await?;
+        let key = registered.store.key(namespace, name);
+        Ok(snapshot.unreadable.contains_key(key.as_str()))
+    }
+
+    /// Every object of a resource, of one namespace where one is named. All of them or an error, for what limits or protects
+    /// (quotas, limit ranges, disruption budgets): an object that cannot be read must not be taken for one that is not there.
     pub(crate) async fn list(&self, at: At<'_>, namespace: &str) -> Result<Vec<Arc<Entry>>, ApiError> {
         let registered = self.resource(at)?;
         let (entries, unreadable) = list_of(&registered, namespace).await?;

@@ -21,7 +21,7 @@ fn marked(object: &Value, keys: &[&str]) -> bool {
 
 /// The marked object of a resource: the newest, then the first by name.
 async fn default_of(client: &Client, at: At<'_>, keys: &[&str]) -> Result<Option<Value>, ApiError> {
-    let entries = client.list(at, "").await?;
+    let entries = client.list_readable(at, "").await?;
     let mut found: Vec<Value> = entries
         .iter()
         .map(|e| e.value())

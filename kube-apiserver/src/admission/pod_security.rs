@@ -271,7 +271,7 @@ impl PodSecurity {
 
     /// The violations of the pods of a namespace, those of the same controller last.
     async fn of_pods(&self, namespace: &str, asked: LevelVersion) -> Vec<String> {
-        let Ok(entries) = self.client.list(("", "pods"), namespace).await else {
+        let Ok(entries) = self.client.list_readable(("", "pods"), namespace).await else {
             return vec!["failed to list pods while checking new PodSecurity enforce level".into()];
         };
         let (mut controllers, mut exempt) = (HashSet::new(), 0);

@@ -103,7 +103,7 @@ impl AdmissionPlugin for Priority {
 impl Priority {
     /// The class of pods that name none: of several the one with the lowest value.
     async fn default_class(&self) -> Result<Option<Value>, ApiError> {
-        let classes = self.0.list(CLASSES, "").await?;
+        let classes = self.0.list_readable(CLASSES, "").await?;
         let defaults = classes
             .iter()
             .map(|e| e.value())

@@ -35,7 +35,13 @@ pub(super) async fn run(client: Client) {
 }
 
 async fn sync(client: &Client) -> Result<(), ApiError> {
-    let roles: Vec<Value> = client.list(ROLES, "").await?.iter().map(|e| e.value()).collect();
+    // A role that cannot be read grants nothing, here neither.
+    let roles: Vec<Value> = client
+        .list_readable(ROLES, "")
+        .await?
+        .iter()
+        .map(|e| e.value())
+        .collect();
     for role in roles.iter().filter(|r| r.has("aggregationRule")) {
         let rules = aggregate(role, &roles);
         let rules = Value::from(rules);

@@ -91,7 +91,7 @@ impl Migrator {
 
     /// Takes every migration as far as it goes. Says whether there is more to do without anybody changing anything.
     async fn sync(&self) -> bool {
-        let migrations = match self.client.list(MIGRATIONS, "").await {
+        let migrations = match self.client.list_readable(MIGRATIONS, "").await {
             Ok(entries) => entries.iter().map(|entry| entry.value()).collect::<Vec<_>>(),
             Err(error) => {
                 warn!(error = error.message(), "cannot list storage version migrations");

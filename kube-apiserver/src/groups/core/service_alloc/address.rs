@@ -62,10 +62,16 @@ impl Owner {
         })
     }
 
-    /// Whether the stored service has the address.
+    /// Whether the stored service has the address. One that cannot be read may have it.
     async fn holds(&self, client: &Client, ip: IpAddr) -> Result<bool, ApiError> {
-        let service = client.find(SERVICES, &self.namespace, &self.name).await?;
-        Ok(service.is_some_and(|service| allocations(&service).contains(&Allocation::Ip(ip))))
+        let (namespace, name) = (&*self.namespace, &*self.name);
+        match client.find(SERVICES, namespace, name).await {
+            Ok(service) => {
+                Ok(service.is_some_and(|service| allocations(&service).contains(&Allocation::Ip(ip))))
+            }
+            Err(_) if client.is_unreadable(SERVICES, namespace, name).await? => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -87,8 +93,13 @@ pub(super) async fn claim(
         if let Some(made) = client.create_entry(ADDRESSES, "", object(ip, owner)).await? {
             return Ok(Claim::Made(guard(client, &made)?));
         }
-        let Some(found) = client.find(ADDRESSES, "", &ip.to_string()).await? else {
-            continue;
+        let name = ip.to_string();
+        let found = match client.find(ADDRESSES, "", &name).await {
+            Ok(Some(found)) => found,
+            Ok(None) => continue,
+            // Its parent is unknown.
+            Err(_) if client.is_unreadable(ADDRESSES, "", &name).await? => return Ok(Claim::Taken),
+            Err(error) => return Err(error),
         };
         let Some(parent) = Owner::of_address(&found) else {
             return Ok(Claim::Taken);
