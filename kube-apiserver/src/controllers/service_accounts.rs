@@ -15,6 +15,8 @@ use crate::json::Json;
 
 /// How often the same other content may be found in place of one's own, in one namespace and within a time.
 const QUARREL_TIMES: u32 = 5;
+/// The same for the one of two replicas that is to stay: by then the other has yielded, unless it never does.
+const QUARREL_TIMES_OF_FIRST: u32 = 2 * QUARREL_TIMES + 2;
 const QUARREL_WITHIN: Duration = Duration::from_secs(60);
 
 const NAMESPACES: At<'static> = ("", "namespaces");
@@ -96,8 +98,8 @@ async fn keep(
     tokio::join!(by_namespace, by_object);
 }
 
-/// Another writer of the same objects with other content: a replica with other certificates. The first to notice
-/// yields, since two writers would rewrite the object for ever.
+/// Another writer of the same objects with other content: a replica with other certificates. One of the two yields, since they would
+/// rewrite the object for ever: the one whose content is later in the order of texts, so that not both do.
 #[derive(Debug, Default)]
 struct Quarrel(Mutex<Written>);
 
@@ -110,8 +112,9 @@ struct Written {
 }
 
 impl Quarrel {
-    /// Whether to leave the object as it is. A person who edits it does not repeat the same edit so often.
-    fn yields(&self, name: &str, namespace: &str, data: &Value) -> bool {
+    /// Whether to leave the object with `data` as it is, in place of `own`. A person who edits it does not repeat the same edit so
+    /// often.
+    fn yields(&self, name: &str, namespace: &str, own: &Value, data: &Value) -> bool {
         let mut written = self.0.lock();
         if written.yielded {
             return true;
@@ -126,7 +129,11 @@ impl Quarrel {
             (*since, *times) = (now, 0);
         }
         *times += 1;
-        if *times <= QUARREL_TIMES {
+        let patience = match own.to_string() < data.to_string() {
+            true => QUARREL_TIMES_OF_FIRST,
+            false => QUARREL_TIMES,
+        };
+        if *times <= patience {
             return false;
         }
         written.yielded = true;
@@ -161,7 +168,7 @@ async fn ensure(
             client.create(at, namespace, wanted).await?;
         }
         Some(live) if wanted.has("data") && live.dig("data") != wanted.dig("data") => {
-            if quarrel.yields(name, namespace, live.dig("data")) {
+            if quarrel.yields(name, namespace, wanted.dig("data"), live.dig("data")) {
                 return Ok(());
             }
             client
@@ -183,23 +190,50 @@ mod tests {
     #[test]
     fn a_replica_that_is_overwritten_repeatedly_yields() {
         let quarrel = Quarrel::default();
-        let (theirs, other) = (json!({"ca.crt": "theirs"}), json!({"ca.crt": "other"}));
+        let data = |ca: &str| json!({"ca.crt": ca});
+        let (own, theirs, other) = (data("z own"), data("theirs"), data("other"));
         // A new certificate is found wanting in every namespace once.
         for n in 0..1_000 {
-            assert!(!quarrel.yields("kube-root-ca.crt", &format!("ns{n}"), &theirs));
+            assert!(!quarrel.yields("kube-root-ca.crt", &format!("ns{n}"), &own, &theirs));
         }
         // A person edits it.
         for _ in 0..QUARREL_TIMES {
-            assert!(!quarrel.yields("kube-root-ca.crt", "a", &theirs));
+            assert!(!quarrel.yields("kube-root-ca.crt", "a", &own, &theirs));
         }
-        assert!(!quarrel.yields("kube-root-ca.crt", "a", &other));
+        assert!(!quarrel.yields("kube-root-ca.crt", "a", &own, &other));
         for _ in 0..QUARREL_TIMES {
-            assert!(!quarrel.yields("kube-root-ca.crt", "a", &theirs));
+            assert!(!quarrel.yields("kube-root-ca.crt", "a", &own, &theirs));
         }
-        assert!(quarrel.yields("kube-root-ca.crt", "a", &theirs));
+        assert!(quarrel.yields("kube-root-ca.crt", "a", &own, &theirs));
         assert!(
-            quarrel.yields("kube-root-ca.crt", "b", &theirs),
+            quarrel.yields("kube-root-ca.crt", "b", &own, &theirs),
             "everywhere from then on"
         );
+    }
+
+    /// Two replicas that find each other's content, however their turns fall: the same one yields, and the other does not.
+    #[test]
+    fn one_of_two_yields() {
+        let (low, high) = (json!({"ca.crt": "a"}), json!({"ca.crt": "b"}));
+        let most = 4 * QUARREL_TIMES_OF_FIRST;
+        // How many turns one has for each of the other's; both find the other's content at once where writes cross.
+        for turns in [[1, 1], [1, 2], [2, 1]] {
+            let (first, second) = (Quarrel::default(), Quarrel::default());
+            let mut yielded = [false; 2];
+            for _ in 0..most {
+                for _ in 0..turns[0] {
+                    // There is nothing to find once the other has yielded.
+                    yielded[0] |= !yielded[1] && first.yields("map", "ns", &low, &high);
+                }
+                for _ in 0..turns[1] {
+                    yielded[1] |= !yielded[0] && second.yields("map", "ns", &high, &low);
+                }
+            }
+            assert_eq!(yielded, [false, true], "{turns:?}");
+        }
+        // A writer that never yields, as upstream's controller manager, is left alone all the same.
+        let quarrel = Quarrel::default();
+        let times = (0..most).filter(|_| !quarrel.yields("map", "ns", &low, &high));
+        assert_eq!(times.count(), QUARREL_TIMES_OF_FIRST as usize);
     }
 }
