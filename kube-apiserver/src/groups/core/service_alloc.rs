@@ -14,18 +14,20 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use generic_server::ApiError;
+use generic_server::registry::from_storage;
 use generic_server::registry::strategy::{Finisher, WriteContext, WriteHooks};
-use machinery::{FieldError, FieldPath, GroupKind, meta};
+use machinery::{FieldError, FieldPath, GroupKind, GroupResource, meta};
 use serde_json::Value;
-use storage::Guard;
+use storage::{Guard, Txn};
 
 use self::address::{Claim, Owner};
 use self::families::{family, init_families};
 use self::ledger::{Allocation, Held, Ledger, Pending, Search, allocations, ports};
 use self::patch::{normalize, patch_allocated};
-use self::shared::{Entered, SharedPorts};
+use self::shared::{CLAIMS_PER_WRITE, Entered, SharedPorts};
 use super::service::{drop_by_type, headless, keeps_addresses, needs_health_check, needs_node_port};
 use crate::client::Client;
 use crate::deps::Deps;
@@ -38,6 +40,9 @@ pub use shared::keep_node_ports;
 
 /// How often a service looks for other addresses and ports because what it found belongs to others.
 const ATTEMPTS: usize = 16;
+/// Claims that the write of a service depends on at most: an etcd takes 128 conditions. Services with more node ports than that
+/// depend on those of the first.
+const MOST_GUARDS: usize = 100;
 
 /// The hooks of services.
 #[derive(Debug)]
@@ -47,6 +52,8 @@ pub(super) struct Allocator {
     ports: RangeInclusive<u16>,
     ledger: tokio::sync::Mutex<Ledger>,
     pending: Pending,
+    /// How many writes were given up. Each may still be on its way to the store.
+    given_up: Arc<AtomicU64>,
     /// Where the store is shared.
     shared: Option<Arc<SharedPorts>>,
 }
@@ -58,13 +65,15 @@ struct Hold {
     shared: Option<Arc<SharedPorts>>,
     pending: Pending,
     owner: Owner,
+    /// Counts this when the write is given up, where the store is not shared; `None` once it is stored.
+    count_given_up: Option<Arc<AtomicU64>>,
     /// Held until this ends.
     held: Option<Held>,
     /// IPAddress objects made and ports entered for this write.
     made: Vec<Allocation>,
     /// The addresses and ports that the write gives up.
     given_up: Vec<Allocation>,
-    /// The IPAddress objects as they were made.
+    /// The IPAddress objects and the claims of ports as they were made.
     guards: Vec<Guard>,
 }
 
@@ -75,11 +84,16 @@ impl Finisher for Hold {
 
     fn commit(mut self: Box<Self>) {
         self.made = std::mem::take(&mut self.given_up);
+        self.count_given_up = None;
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        // Before what it held is free: the next search sees one or the other.
+        if let Some(count) = self.count_given_up.take() {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
         // The release must not take this write for one under way.
         self.held = None;
         let gone = std::mem::take(&mut self.made);
@@ -135,6 +149,7 @@ impl Allocator {
             ports: deps.node_ports.clone(),
             ledger: tokio::sync::Mutex::default(),
             pending: Pending::default(),
+            given_up: Arc::default(),
             shared: SharedPorts::of(deps),
         }
     }
@@ -162,48 +177,45 @@ impl Allocator {
                 shared: self.shared.clone(),
                 pending: self.pending.clone(),
                 owner: owner.clone(),
+                count_given_up: self.shared.is_none().then(|| self.given_up.clone()),
                 held: Some(held),
                 made: Vec::new(),
                 given_up: Vec::new(),
                 guards: Vec::new(),
             };
-            if let Some(shared) = self.shared.as_ref().filter(|_| !new_ports.is_empty()) {
-                let taken = match ctx.dry_run {
-                    true => shared.taken().await?,
-                    false => match shared.enter(&new_ports, &services).await? {
-                        Entered::Yes => BTreeSet::new(),
-                        Entered::No(taken) => taken,
-                    },
-                };
-                if new_ports.iter().any(|port| taken.contains(port)) {
-                    elsewhere.extend(taken.into_iter().map(Allocation::Port));
-                    continue;
-                }
-                if !ctx.dry_run {
-                    hold.made
-                        .extend(new_ports.iter().map(|port| Allocation::Port(*port)));
-                }
-            }
             if ctx.dry_run {
+                if let Some(shared) = self.shared.as_ref().filter(|_| !new_ports.is_empty()) {
+                    let taken = shared.taken().await?;
+                    if new_ports.iter().any(|port| taken.contains(port)) {
+                        elsewhere.extend(taken.into_iter().map(Allocation::Port));
+                        continue;
+                    }
+                }
                 *service = draft;
                 return Ok(Some(Box::new(hold)));
             }
             let taken_before = elsewhere.len();
-            let mut claimed = Vec::new();
+            if let Some(taken) = self.enter(&new_ports, &services, &mut hold).await? {
+                elsewhere.extend(taken.into_iter().map(Allocation::Port));
+                continue;
+            }
             for ip in ips {
                 match address::claim(&self.client, ip, &owner, self.shared.is_some()).await? {
                     Claim::Made(guard) => {
-                        claimed.push(Allocation::Ip(ip));
+                        hold.made.push(Allocation::Ip(ip));
                         hold.guards.extend(guard);
                     }
                     Claim::Kept => {}
                     Claim::Taken => _ = elsewhere.insert(Allocation::Ip(ip)),
                 }
             }
-            hold.made.extend(&claimed);
-            if !claimed.is_empty() {
-                // A service may have been stored since the search whose object was taken for one without a service.
-                elsewhere.extend(self.stored(claimed).await?);
+            if !hold.made.is_empty() {
+                // A service may have been stored since the search whose claim was taken for one without a service.
+                let stored = self.stored(hold.made.clone()).await?;
+                // Its ports stay entered.
+                hold.made
+                    .retain(|made| matches!(made, Allocation::Ip(_)) || !stored.contains(made));
+                elsewhere.extend(stored);
             }
             if elsewhere.len() > taken_before {
                 continue;
@@ -221,6 +233,31 @@ impl Allocator {
         ))
     }
 
+    /// Enters ports where the store is shared, for a hold that gives them back. Gives those that are taken when not all of them
+    /// are free.
+    async fn enter(
+        &self,
+        ports: &[u16],
+        services: &BTreeSet<u16>,
+        hold: &mut Hold,
+    ) -> Result<Option<BTreeSet<u16>>, ApiError> {
+        let Some(shared) = &self.shared else {
+            return Ok(None);
+        };
+        let guarded = shared.guards(self.client.resource(("", "services"))?.store.as_system().engine());
+        for some in ports.chunks(CLAIMS_PER_WRITE) {
+            match shared.enter(some, services).await? {
+                Entered::No(taken) => return Ok(Some(taken)),
+                Entered::Yes(claims) => {
+                    hold.made.extend(some.iter().map(|port| Allocation::Port(*port)));
+                    hold.guards.extend(claims.into_iter().filter(|_| guarded));
+                }
+            }
+        }
+        hold.guards.truncate(MOST_GUARDS);
+        Ok(None)
+    }
+
     /// One search for what a service needs: new addresses and ports, what holds them, and the ports of all services.
     async fn search(
         &self,
@@ -231,15 +268,18 @@ impl Allocator {
     ) -> Result<(Vec<IpAddr>, Vec<u16>, Held, BTreeSet<u16>), ApiError> {
         let mut held = Held::new(&self.pending);
         let mut ledger = self.ledger.lock().await;
-        // In this order: a write that is no longer pending after this line is in the snapshot.
+        // In this order: a write that is no longer pending after this line is in the snapshot, or counted.
         let busy = self.pending.lock().clone();
-        let snapshot = self
-            .client
-            .resource(("", "services"))?
-            .store
-            .as_system()
-            .fresh()
-            .await?;
+        let services = self.client.resource(("", "services"))?.store;
+        let given_up = self.given_up.load(Ordering::SeqCst);
+        if ledger.settled != given_up {
+            // A request that ends leaves its write in the queue of an engine in this process, which keeps the order.
+            let behind_it = services.as_system().engine().commit(Txn::default()).await;
+            let resource = GroupResource::new("", "services");
+            behind_it.map_err(|error| from_storage(&error, &resource, "update"))?;
+            ledger.settled = given_up;
+        }
+        let snapshot = services.as_system().fresh().await?;
         ledger.follow(&snapshot.objects);
         let mut search = Search {
             ledger: &mut ledger,

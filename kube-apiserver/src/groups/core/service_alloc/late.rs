@@ -1,7 +1,10 @@
-//! Writes of services that arrive late: after another server has taken their address over.
+//! Writes of services that arrive late: after another server has taken their address or node port over, or another request of the
+//! same server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use generic_server::Authorized;
 use generic_server::admission::AdmissionChain;
 use generic_server::registry::StorageFactory;
@@ -17,19 +20,25 @@ use storage::{
 };
 use tokio::sync::oneshot;
 
+use super::ledger::{Allocation, allocations};
+use super::shared::{REPAIRS_BEFORE_RELEASE, SharedPorts};
 use crate::client::Client;
 use crate::groups::check;
 use crate::json::Json;
 
 const SERVICES: &str = "/registry/services/specs/";
 const ADDRESSES: &str = "/registry/ipaddresses/";
+const CLAIMS: &str = "/registry/_servers/nodeports/";
 
-/// A store that several servers share, as one of them sees it.
+/// A store as one of the servers on it sees it.
 #[derive(Debug)]
 struct Wire {
     engine: Arc<dyn Store>,
-    /// The receiver of the next write of a service, which is delayed.
-    held: Mutex<Option<oneshot::Sender<DelayedWrite>>>,
+    /// Whether other servers use it; else it takes writes in their order.
+    shared: bool,
+    order: Arc<tokio::sync::Mutex<()>>,
+    /// The receiver of the next write under a prefix, which is delayed.
+    held: Mutex<Option<(&'static str, oneshot::Sender<DelayedWrite>)>>,
     /// How far behind this server's clock is, as the times of its IPAddress objects say.
     behind_seconds: i64,
 }
@@ -81,8 +90,15 @@ impl Store for Wire {
         if Self::is_under(&txn, ADDRESSES) {
             txn.ops = txn.ops.into_iter().map(|op| self.earlier(op)).collect();
         }
-        let held = Self::is_under(&txn, SERVICES).then(|| self.held.lock().take());
-        let Some(notify) = held.flatten() else {
+        let held = {
+            let mut held = self.held.lock();
+            held.take_if(|(prefix, _)| Self::is_under(&txn, prefix))
+        };
+        let order = match self.shared {
+            true => None,
+            false => Some(self.order.clone().lock_owned().await),
+        };
+        let Some((_, notify)) = held else {
             return self.engine.commit(txn).await;
         };
         let (go_on, wait) = oneshot::channel();
@@ -92,6 +108,7 @@ impl Store for Wire {
         let late = async move {
             wait.await.unwrap();
             let outcome = engine.commit(txn).await;
+            drop(order);
             report.send(matches!(outcome, Ok(Outcome::Committed(_)))).unwrap();
             outcome
         };
@@ -111,9 +128,8 @@ impl Store for Wire {
         self.engine.fresh().await
     }
 
-    /// As an engine elsewhere.
     fn published(&self) -> Option<Revision> {
-        None
+        self.engine.published().filter(|_| !self.shared)
     }
 
     async fn compact(&self, revision: Revision) -> Result<CompactionInfo, StorageError> {
@@ -134,12 +150,20 @@ struct Server {
     wire: Arc<Wire>,
     client: Client,
     services: Arc<ServedResource>,
+    /// `None` on a store of its own.
+    ports: Option<Arc<SharedPorts>>,
 }
 
 impl Server {
     fn on(engine: &Arc<dyn Store>, behind_seconds: i64) -> Server {
+        Server::with(engine, behind_seconds, true)
+    }
+
+    fn with(engine: &Arc<dyn Store>, behind_seconds: i64, shared: bool) -> Server {
         let wire = Arc::new(Wire {
             engine: engine.clone(),
+            shared,
+            order: Arc::default(),
             held: Mutex::default(),
             behind_seconds,
         });
@@ -154,29 +178,69 @@ impl Server {
             wire,
             client,
             services,
+            ports: SharedPorts::of(&deps),
         }
     }
 
     /// Creates a service; its address, or the message of the error.
     async fn create(&self, name: &str, ip: Option<&str>) -> Result<String, String> {
+        let spec = json!({"clusterIP": ip, "ports": [{"port": 80}]});
+        let stored = self.create_with(name, spec).await?;
+        Ok(stored.text("spec.clusterIP").to_owned())
+    }
+
+    /// Creates a service with this node port; or the message of the error.
+    async fn create_on_port(&self, name: &str, port: u16) -> Result<(), String> {
+        let spec = json!({"type": "NodePort", "clusterIP": null, "ports": [{"port": 80, "nodePort": port}]});
+        self.create_with(name, spec).await.map(drop)
+    }
+
+    async fn create_with(&self, name: &str, spec: Value) -> Result<Value, String> {
         let mut service = json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"clusterIP": ip, "ports": [{"port": 80}]},
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": spec,
         });
         self.services.strategy.default(&mut service);
         let (authorized, none) = (Authorized::system(), AdmissionChain::default());
         let call = WriteCall::internal(&self.services, &authorized, &none, "default");
         let stored = write::create(&call, service).await;
         let stored = stored.map_err(|error| error.message().to_owned())?;
-        let stored = stored.value(&self.services).await.unwrap();
-        Ok(stored.text("spec.clusterIP").to_owned())
+        Ok(stored.value(&self.services).await.unwrap())
     }
 
     /// The next write of a service is delayed.
     fn hold(&self) -> oneshot::Receiver<DelayedWrite> {
+        self.hold_under(SERVICES)
+    }
+
+    fn hold_under(&self, prefix: &'static str) -> oneshot::Receiver<DelayedWrite> {
         let (notify, held) = oneshot::channel();
-        *self.wire.held.lock() = Some(notify);
+        *self.wire.held.lock() = Some((prefix, notify));
         held
+    }
+
+    /// Finds ports without services so often that they are released.
+    async fn release_ports(&self) {
+        let mut leaks = BTreeMap::new();
+        for _ in 0..REPAIRS_BEFORE_RELEASE {
+            let ports = self.ports.as_ref().unwrap();
+            ports.repair(&self.client, &mut leaks).await.unwrap();
+        }
+    }
+
+    /// Releases ports that no service has, as a server does that makes no claims.
+    async fn forget_ports(&self) {
+        let key = "/registry/ranges/servicenodeports".to_owned();
+        let ops = vec![Op::Delete { key }];
+        let done = self.wire.commit(Txn { guards: vec![], ops }).await;
+        assert!(matches!(done, Ok(Outcome::Committed(_))), "{done:?}");
+    }
+
+    /// The services that have a node port.
+    async fn with_port(&self, port: u16) -> Vec<String> {
+        let services = self.client.list(("", "services"), "").await.unwrap();
+        let services = services.iter().map(|entry| entry.value());
+        let with_it = services.filter(|service| allocations(service).contains(&Allocation::Port(port)));
+        with_it.map(|service| meta::name(&service).to_owned()).collect()
     }
 
     /// The services that have an address, and the one that its object names.
@@ -273,4 +337,117 @@ async fn a_write_that_was_given_up_and_arrives_late_is_refused() {
         other.owners(IP).await,
         (vec!["other".into()], Some("other".into()))
     );
+}
+
+const PORT: u16 = 30_500;
+
+#[tokio::test]
+async fn a_service_that_is_stored_late_does_not_get_a_port_that_was_taken_over() {
+    let engine: Arc<dyn Store> = storage::memory();
+    let (slow, other) = (Server::on(&engine, 0), Server::on(&engine, 0));
+    let held = slow.hold();
+    let writing = slow.create_on_port("late", PORT);
+    let meanwhile = async {
+        let DelayedWrite { go_on, arrived } = held.await.unwrap();
+        let made = other.create_on_port("other", PORT).await;
+        assert!(made.unwrap_err().contains("provided port is already allocated"));
+        other.release_ports().await;
+        other.create_on_port("other", PORT).await.unwrap();
+        go_on.send(()).unwrap();
+        assert!(!arrived.await.unwrap(), "it is refused");
+    };
+    let (written, ()) = tokio::join!(writing, meanwhile);
+    assert!(written.unwrap_err().contains(AGAIN));
+    for server in [&slow, &other] {
+        assert_eq!(server.with_port(PORT).await, ["other"]);
+    }
+}
+
+/// The late write arrives before, and amid, the write that would take its port over.
+#[tokio::test]
+async fn a_port_that_was_released_and_is_used_after_all_is_not_given_out() {
+    for amid in [false, true] {
+        let engine: Arc<dyn Store> = storage::memory();
+        let (slow, other) = (Server::on(&engine, 0), Server::on(&engine, 0));
+        let held = slow.hold();
+        let writing = slow.create_on_port("late", PORT);
+        let meanwhile = async {
+            let DelayedWrite { go_on, arrived } = held.await.unwrap();
+            other.forget_ports().await;
+            let arrive = async {
+                go_on.send(()).unwrap();
+                assert!(arrived.await.unwrap(), "nobody has the port");
+            };
+            if !amid {
+                arrive.await;
+                return other.create_on_port("other", PORT).await;
+            }
+            // Its search is over, and it enters the port.
+            let entering = other.hold_under(CLAIMS);
+            let taking = other.create_on_port("other", PORT);
+            let between = async {
+                let entering = entering.await.unwrap();
+                arrive.await;
+                entering.go_on.send(()).unwrap();
+                assert!(entering.arrived.await.unwrap(), "nobody changed the range");
+            };
+            tokio::join!(taking, between).0
+        };
+        let (written, made) = tokio::join!(writing, meanwhile);
+        written.unwrap();
+        let why = made.unwrap_err();
+        assert!(why.contains("provided port is already allocated"), "{why}");
+        for server in [&slow, &other] {
+            assert_eq!(server.with_port(PORT).await, ["late"]);
+        }
+        // It stays so, whatever was released meanwhile.
+        slow.release_ports().await;
+        other.create_on_port("again", PORT).await.unwrap_err();
+    }
+}
+
+/// The request ends while its write is under way; another one asks for the same port.
+async fn given_up(slow: &Server, other: &Server) -> (bool, Result<(), String>) {
+    let held = slow.hold();
+    let DelayedWrite { go_on, arrived } = {
+        let writing = slow.create_on_port("late", PORT);
+        tokio::pin!(writing);
+        tokio::select! {
+            _ = &mut writing => panic!("it is held up"),
+            held = held => held.unwrap(),
+        }
+    };
+    let made = other.create_on_port("other", PORT);
+    tokio::pin!(made);
+    // As far as it gets without the other.
+    let mut done = None;
+    for _ in 0..1_000 {
+        if let Some(made) = made.as_mut().now_or_never() {
+            done = Some(made);
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    go_on.send(()).unwrap();
+    let arrived = arrived.await.unwrap();
+    let made = match done {
+        Some(made) => made,
+        None => made.await,
+    };
+    (arrived, made)
+}
+
+#[tokio::test]
+async fn a_write_that_was_given_up_and_its_port() {
+    for shared in [true, false] {
+        let engine: Arc<dyn Store> = storage::memory();
+        let server = Server::with(&engine, 0, shared);
+        let (arrived, made) = given_up(&server, &server).await;
+        let holders = server.with_port(PORT).await;
+        assert_eq!(holders.len(), 1, "{shared}: {holders:?}");
+        assert_eq!(
+            (arrived, made.is_ok()),
+            (holders == ["late"], holders == ["other"])
+        );
+    }
 }

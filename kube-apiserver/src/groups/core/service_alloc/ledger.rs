@@ -24,6 +24,8 @@ pub(super) enum Allocation {
 pub(super) struct Ledger {
     objects: imbl::OrdMap<Arc<str>, Arc<Entry>>,
     taken: HashMap<Allocation, usize>,
+    /// So many of the writes that were given up have arrived, or never will.
+    pub(super) settled: u64,
     /// Where the next search begins, per range.
     next: HashMap<String, u128>,
 }

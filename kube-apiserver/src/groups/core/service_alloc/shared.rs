@@ -1,6 +1,11 @@
 //! Node ports on a store that several servers share. Each enters a port before it stores the service that has it, so that no two
 //! give out the same one: into `ranges/servicenodeports`, upstream's RangeAllocation, which a kube-apiserver beside this one keeps, too.
 //!
+//! A port without a service is released after a while, and the write that it was entered for may still arrive. So each entry
+//! makes a claim of its own, a key beside the range, and the service may be stored for as long as its claims are as they were made.
+//! Whoever enters the port next makes the claim again, and then looks once more whether a service has it: either the late write is
+//! seen there, or it is refused. Upstream's servers make no claims; a write that is late by nine minutes may meet a service of theirs.
+//!
 //! Mirrors `pkg/registry/core/service/allocator/storage` and `portallocator/controller`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,12 +30,15 @@ use crate::deps::Deps;
 use crate::json::Json;
 use crate::rules::{Kind, Rules};
 
+/// Ports that are entered, and claims that are removed, in one transaction at most: an etcd takes 128 operations.
+pub(super) const CLAIMS_PER_WRITE: usize = 50;
+
 /// How often one change is tried again because another server was first.
 const ATTEMPTS: usize = 32;
 /// How often the range is compared with the services, and how often a port is found without a service before it is free again. Both
 /// are upstream's.
 const REPAIR_EVERY: Duration = Duration::from_secs(180);
-const REPAIRS_BEFORE_RELEASE: u32 = 3;
+pub(super) const REPAIRS_BEFORE_RELEASE: u32 = 3;
 
 static PLAIN: Rules = Rules::PLAIN;
 
@@ -43,8 +51,8 @@ struct Stored {
 
 /// How entering ports ended.
 pub(super) enum Entered {
-    /// They are this server's.
-    Yes,
+    /// They are this server's: their claims as they were made.
+    Yes(Vec<Guard>),
     /// At least one is not free; these are taken.
     No(BTreeSet<u16>),
 }
@@ -56,6 +64,8 @@ pub(crate) struct SharedPorts {
     codec: Arc<dyn StorageCodec>,
     resource: GroupResource,
     key: String,
+    /// Where the claims are.
+    claims: String,
     range: RangeInclusive<u16>,
     /// Given up by this server, but not yet taken out.
     given_up: Mutex<BTreeSet<u16>>,
@@ -82,13 +92,16 @@ impl SharedPorts {
             codec: deps.storage.codec_of(&resource, Arc::new(codec)),
             resource,
             key: format!("{}/ranges/servicenodeports", deps.prefix),
+            // No name of an API group or resource has an underscore, so nobody lists them by accident.
+            claims: format!("{}/_servers/nodeports/", deps.prefix),
             range: deps.node_ports.clone(),
             given_up: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         }))
     }
 
-    /// Enters ports, all or none. `services` are the ports of stored services, from which the range is built when there is none.
+    /// Enters ports, all or none, [`CLAIMS_PER_WRITE`] at most. `services` are the ports of stored services, from which the range is
+    /// built when there is none.
     pub(super) async fn enter(&self, wanted: &[u16], services: &BTreeSet<u16>) -> Result<Entered, ApiError> {
         let _changing = self.changing.lock().await;
         for _ in 0..ATTEMPTS {
@@ -108,9 +121,14 @@ impl SharedPorts {
             }
             taken.extend(wanted);
             let revision = stored.map_or(Revision(0), |stored| stored.revision);
-            if self.write(&taken, revision).await? {
+            let gone = given_up.iter().copied().filter(|port| !wanted.contains(port));
+            if let Some(written) = self.write(&taken, revision, wanted, gone).await? {
                 self.given_up.lock().retain(|port| !given_up.contains(port));
-                return Ok(Entered::Yes);
+                let claim = |port: &u16| Guard {
+                    key: self.claim(*port),
+                    mod_revision: written,
+                };
+                return Ok(Entered::Yes(wanted.iter().map(claim).collect()));
             }
         }
         Err(ApiError::server_timeout(&self.resource, "update", 1))
@@ -165,27 +183,53 @@ impl SharedPorts {
         }))
     }
 
-    /// False when another server was first.
-    async fn write(&self, taken: &BTreeSet<u16>, revision: Revision) -> Result<bool, ApiError> {
+    fn claim(&self, port: u16) -> String {
+        format!("{}{port}", self.claims)
+    }
+
+    /// Whether a guard that names a claim holds for writes to this engine.
+    pub(super) fn guards(&self, engine: &Arc<dyn Store>) -> bool {
+        Arc::ptr_eq(&self.engine, engine)
+    }
+
+    /// Stores what is taken, makes claims and removes those of other ports (as many as there is room for: a claim that stays does no
+    /// harm). Gives the revision of the write, `None` when another server was first.
+    async fn write(
+        &self,
+        taken: &BTreeSet<u16>,
+        revision: Revision,
+        claimed: &[u16],
+        gone: impl Iterator<Item = u16>,
+    ) -> Result<Option<Revision>, ApiError> {
         let object = json!({
             "kind": "RangeAllocation", "apiVersion": "v1", "metadata": {},
             "range": self.text(), "data": BASE64.encode(self.bits(taken)),
         });
         let json = object.to_string().into();
         let value = self.codec.encode(&self.key, &object, &json);
+        let mut ops = vec![Op::Put {
+            key: self.key.clone(),
+            value: value.map_err(ApiError::internal)?,
+            ttl: None,
+        }];
+        ops.extend(claimed.iter().map(|port| Op::Put {
+            key: self.claim(*port),
+            value: "claimed".into(),
+            ttl: None,
+        }));
+        ops.extend(gone.take(CLAIMS_PER_WRITE).map(|port| Op::Delete {
+            key: self.claim(port),
+        }));
         let txn = Txn {
             guards: vec![Guard {
                 key: self.key.clone(),
                 mod_revision: revision,
             }],
-            ops: vec![Op::Put {
-                key: self.key.clone(),
-                value: value.map_err(ApiError::internal)?,
-                ttl: None,
-            }],
+            ops,
         };
         match self.engine.commit(txn).await {
-            Ok(outcome) => Ok(matches!(outcome, Outcome::Committed(_))),
+            Ok(Outcome::Committed(revision)) => Ok(Some(revision)),
+            Ok(Outcome::Conflict { .. }) => Ok(None),
             Err(error) => Err(from_storage(&error, &self.resource, "update")),
         }
     }
@@ -221,7 +265,11 @@ impl SharedPorts {
 
     /// Compares the range with the services once: ports of services are entered, and ports of none are released after they were
     /// found so often enough. `leaks` says how often.
-    async fn repair(&self, client: &Client, leaks: &mut BTreeMap<u16, u32>) -> Result<(), ApiError> {
+    pub(super) async fn repair(
+        &self,
+        client: &Client,
+        leaks: &mut BTreeMap<u16, u32>,
+    ) -> Result<(), ApiError> {
         for _ in 0..ATTEMPTS {
             // In this order: a server that enters a port later makes the write below fail.
             let stored = self.read().await?;
@@ -251,7 +299,10 @@ impl SharedPorts {
                 }
             }
             let wanted: BTreeSet<u16> = used.iter().chain(found.keys()).copied().collect();
-            if (revision != Revision(0) && wanted == entered) || self.write(&wanted, revision).await? {
+            let released = entered.difference(&wanted).copied();
+            let done = revision != Revision(0) && wanted == entered
+                || self.write(&wanted, revision, &[], released).await?.is_some();
+            if done {
                 for port in wanted.difference(&entered).filter(|_| revision != Revision(0)) {
                     tracing::warn!(port, "the node port of a service was not entered");
                 }
@@ -292,6 +343,7 @@ mod tests {
             codec: Arc::new(generic_server::registry::cache::JsonCodec),
             resource: GroupResource::new("", "servicenodeportallocations"),
             key: "/registry/ranges/servicenodeports".into(),
+            claims: "/registry/_servers/nodeports/".into(),
             range,
             given_up: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -316,7 +368,7 @@ mod tests {
         let shared = shared(30000..=30015);
         let services = BTreeSet::from([30001]);
         let enter = async |ports: &[u16]| match shared.enter(ports, &services).await.expect("an answer") {
-            Entered::Yes => None,
+            Entered::Yes(_) => None,
             Entered::No(taken) => Some(taken.into_iter().collect::<Vec<_>>()),
         };
         assert_eq!(enter(&[30001]).await, Some(vec![30001]), "a service has it");
@@ -347,7 +399,7 @@ mod tests {
         let race = |shared: Arc<SharedPorts>| async move {
             let mut own = Vec::new();
             for port in 30000..=30015 {
-                if let Ok(Entered::Yes) = shared.enter(&[port], &BTreeSet::new()).await {
+                if let Ok(Entered::Yes(_)) = shared.enter(&[port], &BTreeSet::new()).await {
                     own.push(port);
                 }
             }
