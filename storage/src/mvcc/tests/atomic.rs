@@ -30,6 +30,8 @@ fn tidy(engine: EngineKind, dir: &Path) {
     };
     let expected = ["FORMAT", "FORMAT.copy", "LOCK", "REVISION", data].map(str::to_owned);
     assert_eq!(names(dir), BTreeSet::from(expected), "no litter");
+    let beside = [engine.name(), "STORE"].map(str::to_owned);
+    assert_eq!(names(dir.parent().unwrap()), BTreeSet::from(beside));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,17 +39,17 @@ async fn a_first_start_is_all_or_nothing() {
     for engine in ON_DISK {
         let mut steps = 0;
         while steps < MOST {
-            let dir = tempfile::tempdir().unwrap();
-            let (opened, killed) = crash::until(steps, || reopen(engine, dir.path()));
+            let data = tempfile::tempdir().unwrap();
+            let dir = data.path().join(engine.name());
+            let (opened, killed) = crash::until(steps, || reopen(engine, &dir));
             // A process that is killed has no time to close its store, but one that has opened it has it.
             drop(opened);
             let s = Subject::in_process(
-                reopen(engine, dir.path())
-                    .unwrap_or_else(|error| panic!("killed at step {steps}: {error:?}")),
+                reopen(engine, &dir).unwrap_or_else(|error| panic!("killed at step {steps}: {error:?}")),
             );
             s.write("a", "1").await;
             s.finish().await;
-            tidy(engine, dir.path());
+            tidy(engine, &dir);
             if !killed {
                 break;
             }
@@ -71,11 +73,12 @@ async fn a_restore_is_all_or_nothing() {
     for engine in ON_DISK {
         let mut steps = 0;
         while steps < MOST {
-            let dir = tempfile::tempdir().unwrap();
-            let target = RestoreOptions::new(options(engine, dir.path()));
+            let data = tempfile::tempdir().unwrap();
+            let dir = data.path().join(engine.name());
+            let target = RestoreOptions::new(options(engine, &dir));
             let (restored, killed) = crash::until(steps, || restore(&backup, &target));
             assert_eq!(restored.is_err(), killed, "{restored:?}");
-            match reopen(engine, dir.path()) {
+            match reopen(engine, &dir) {
                 // Before anything was noted, or when it was complete.
                 Ok(store) => {
                     let s = Subject::in_process(store);
@@ -87,15 +90,15 @@ async fn a_restore_is_all_or_nothing() {
                         found.len()
                     );
                     s.finish().await;
-                    tidy(engine, dir.path());
+                    tidy(engine, &dir);
                 }
                 Err(StorageError::Corrupt(why)) => {
                     assert!(killed && why.contains("restore again"), "step {steps}: {why}");
                     restore(&backup, &target).unwrap();
-                    let s = Subject::in_process(reopen(engine, dir.path()).unwrap());
+                    let s = Subject::in_process(reopen(engine, &dir).unwrap());
                     assert_eq!(s.list("", None).await, whole);
                     s.finish().await;
-                    tidy(engine, dir.path());
+                    tidy(engine, &dir);
                 }
                 Err(error) => panic!("step {steps}: {error:?}"),
             }
