@@ -11,6 +11,7 @@ mod limits;
 mod listener;
 mod registry;
 mod tls;
+mod unread;
 
 pub use crate::metrics::ConnectionMetrics;
 pub use crate::request::ConnectionInfo;

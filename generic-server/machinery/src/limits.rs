@@ -45,7 +45,7 @@ pub const FIELD_ERRORS: usize = 1_000;
 /// Bytes of one value, path or detail that is shown in an error. Upstream has no bound. Past it: the value is cut and ends in `...`.
 pub const SHOWN_VALUE_BYTES: usize = 10 * 1024;
 
-/// Bytes of the message of one Status. Upstream has no bound. Past it: the message is cut and ends in `...`.
+/// Bytes of the message of one Status, escaped as in JSON. Upstream has no bound. Past it: the message is cut and ends in `...`.
 pub const MESSAGE_BYTES: usize = 256 * 1024;
 
 /// Bytes of the field errors that the validation of one object gathers. Upstream has no bound. Past it: further ones are passed over.
@@ -151,6 +151,16 @@ pub const SLICE_STEPS: usize = 32 * 1024;
 /// Strings looked at to decide whether a role or binding grants more than its writer holds. Upstream has no bound. Past it: 403.
 pub const ESCALATION_STEPS: usize = 5_000_000;
 
+/// Tokens that one webhook of authentication is asked about at once. Upstream has no bound. Past it: the others wait in order.
+pub const TOKEN_LOOKUPS: usize = 256;
+
+/// Tokens that are being looked up or wait for it, requests with the same token together. Upstream has no bound. Past it: 401, as for any
+/// lookup that fails.
+pub const TOKEN_LOOKUPS_WAITING: usize = 8_192;
+
+/// How long the lookup of a token may take, its turn and all attempts included. Upstream's figure (`sharedLookupTimeout`). Past it: 401.
+pub const TOKEN_LOOKUP_TIME: Duration = Duration::from_secs(30);
+
 /// Bytes of the rules in the answer to a `SelfSubjectRulesReview`. Upstream has no bound. Past it: the list ends and is marked as
 /// incomplete.
 pub const RESOLVED_RULES_BYTES: usize = 16 << 20;
@@ -177,6 +187,21 @@ pub const IDLE_SECONDS: u64 = 90;
 /// Concurrent streams of one HTTP/2 connection. Upstream's figure, which is what Go's clients assume before they have read the settings.
 /// Past it: the stream is refused.
 pub const STREAMS: u32 = 100;
+
+/// Bytes left of a request's body that are read and dropped before an answer that did not wait for them, so that an HTTP/1.1 connection can
+/// go on; for [`LINGER`] at most. Go's figure (`maxPostHandlerReadBytes`). Past it: the answer says `Connection: close`, and the connection
+/// lingers.
+pub const DROPPED_BODY_BYTES: usize = 256 * 1024;
+
+/// How long a connection that closes while its client sends a body waits for more of it, its write side shut: a reset could overtake the
+/// answer. Go's figure (`rstAvoidanceDelay`), which waits once and reads nothing. Past it: it is closed.
+pub const LINGER: Duration = Duration::from_millis(500);
+
+/// The same for all of the body, while more of it keeps coming. Past it: the connection is closed.
+pub const LINGER_IN_ALL: Duration = Duration::from_secs(5);
+
+/// Bytes that a connection reads and drops while it lingers. Past it: it is closed.
+pub const LINGER_BYTES: usize = 64 << 20;
 
 // Answers.
 

@@ -33,6 +33,7 @@ use super::limits::ConnectionLimits;
 use super::listener::{AcceptError, Backoff, Listener};
 use super::registry::{Place, Registry};
 use super::tls::Tls;
+use super::unread::{Unread, Watched};
 use crate::metrics::{Closed, ConnectionMetrics};
 use crate::request::{ConnectionInfo, Kept, Request, Response, empty};
 use crate::spawn::Tasks;
@@ -230,13 +231,20 @@ impl Server {
         };
         info.closing = place.activity.closing.clone();
         let (info, requests) = (Arc::new(info), place.requests());
-        let stream = TokioIo::new(Metered::new(stream, place));
+        let unread = Arc::new(Unread::new(protocol == Protocol::Http1));
+        let stream = TokioIo::new(Metered::new(stream, place, unread.clone()));
         let (facts, running, handler) = (info.clone(), requests.clone(), self.handler.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             let running = running.begin();
-            let answer = answer(&handler, &facts, request);
+            // Requests of HTTP/1.1 come one after the other.
+            let unread = (protocol == Protocol::Http1).then(|| unread.clone());
+            let has_body = !HttpBody::is_end_stream(request.body());
+            let answer = answer(&handler, &facts, request, unread.as_ref());
             async move {
-                let response = answer.await;
+                let mut response = answer.await;
+                if let Some(unread) = unread {
+                    unread.settle(has_body, &mut response).await;
+                }
                 // The request runs until all of its answer is handed over.
                 let answer = response.map(|body| Kept::new(body, running));
                 Ok::<_, Infallible>(answer)
@@ -301,16 +309,20 @@ fn answer(
     handler: &Arc<dyn Handler>,
     info: &Arc<ConnectionInfo>,
     request: http::Request<Incoming>,
+    unread: Option<&Arc<Unread>>,
 ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
     let (mut parts, body) = request.into_parts();
+    if let Some(unread) = unread {
+        unread.begin();
+    }
+    let body = match unread {
+        _ if HttpBody::is_end_stream(&body) => empty(),
+        Some(unread) => Watched::new(body, &parts.headers, unread.clone()).boxed_unsync(),
+        None => body.map_err(Into::into).boxed_unsync(),
+    };
     if let Err(refusal) = head::check(parts.version, &parts.method, &parts.headers) {
         return Box::pin(std::future::ready(*refusal));
     }
     parts.extensions.insert(info.clone());
-    let body = if HttpBody::is_end_stream(&body) {
-        empty()
-    } else {
-        body.map_err(Into::into).boxed_unsync()
-    };
     handler.clone().handle(Request::from_parts(parts, body))
 }

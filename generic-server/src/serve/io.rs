@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
@@ -9,6 +10,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::registry::Place;
+use super::unread::{Linger, Unread};
 
 /// A stream whose first bytes may be peeked at before they are read.
 #[derive(Debug)]
@@ -95,11 +97,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
 pub(super) struct Metered<S> {
     inner: S,
     place: Place,
+    unread: Arc<Unread>,
+    /// Its end, once its write side is shut while a client may be sending.
+    linger: Option<Linger>,
 }
 
 impl<S> Metered<S> {
-    pub(super) fn new(inner: S, place: Place) -> Self {
-        Metered { inner, place }
+    pub(super) fn new(inner: S, place: Place, unread: Arc<Unread>) -> Self {
+        Metered {
+            inner,
+            place,
+            unread,
+            linger: None,
+        }
     }
 
     fn wrote(&self, count: usize) {
@@ -118,11 +128,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
         let count = u64::try_from(buf.filled().len() - before).unwrap_or_default();
         self.place.activity.read.fetch_add(count, Ordering::Relaxed);
+        if count > 0 {
+            self.unread.arrived();
+        }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let count = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
         self.wrote(count);
@@ -148,6 +161,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let this = &mut *self;
+        if let Some(linger) = &mut this.linger {
+            return linger.poll(&mut this.inner, cx).map(Ok);
+        }
+        ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        if !this.unread.lingers() {
+            return Poll::Ready(Ok(()));
+        }
+        let linger = this.linger.insert(Linger::new());
+        linger.poll(&mut this.inner, cx).map(Ok)
     }
 }

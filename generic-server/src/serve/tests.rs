@@ -1,6 +1,7 @@
 //! Connections end to end: a real port with TLS, and memory.
 
 mod bounds;
+mod early;
 mod silence;
 
 use std::sync::Arc;
