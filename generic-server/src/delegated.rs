@@ -10,6 +10,7 @@ mod authn;
 mod authz;
 mod client;
 mod kubeconfig;
+mod lookups;
 mod retry;
 mod webhook;
 
@@ -19,4 +20,5 @@ pub use authn::{FrontProxy, TokenReviews, Trust, front_proxy};
 pub use authz::AccessReviews;
 pub use client::{ClientError, KubeClient};
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use lookups::Lookups;
 pub use webhook::{ReviewVersion, TokenWebhook};

@@ -16,7 +16,7 @@ use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
 use generic_server::authz::Authorizer;
-use generic_server::delegated::{AccessReviewVersion, ReviewVersion};
+use generic_server::delegated::{AccessReviewVersion, Lookups, ReviewVersion};
 use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
 use generic_server::metrics::Metrics;
@@ -160,6 +160,8 @@ pub struct Access {
     pub cluster_authorities: watch::Receiver<ClusterAuthorities>,
     /// The documents about service account tokens, by path.
     pub endpoints: Vec<(&'static str, Arc<StaticJson>)>,
+    /// The lookups of the token webhook, for their metrics.
+    pub lookups: Option<Arc<Lookups>>,
 }
 
 impl Access {
@@ -191,6 +193,7 @@ impl Access {
             authenticator: tokens,
             issuer,
             endpoints,
+            lookups,
         } = tokens::build(options, pki, directory, reload)?;
         let authenticators: Vec<Arc<dyn Authenticator>> = vec![
             Arc::new(RequestHeader::new(front_proxies, options.front_proxy.clone())),
@@ -210,6 +213,7 @@ impl Access {
             issuer,
             cluster_authorities,
             endpoints,
+            lookups,
         })
     }
 

@@ -15,7 +15,8 @@ use crate::request::User;
 const PAUSE: Duration = Duration::from_secs(5);
 const CONFIG_MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
-/// Authenticates tokens by asking the main server. Put a [`crate::authn::token_cache::TokenCache`] before it.
+/// Authenticates tokens by asking the main server. Put [`super::Lookups`] before it, and a [`crate::authn::token_cache::TokenCache`] before
+/// these.
 #[derive(Debug)]
 pub struct TokenReviews(pub KubeClient);
 
@@ -29,7 +30,11 @@ impl TokenAuthenticator for TokenReviews {
         let path = "/apis/authentication.k8s.io/v1/tokenreviews";
         let answer = match self.0.create(path, &review).await {
             Ok(answer) => answer,
-            Err(error) => return TokenVerdict::Failed(error.to_string()),
+            Err(error) => {
+                return TokenVerdict::Failed(format!(
+                    "cannot ask the API server for a token review: {error}"
+                ));
+            }
         };
         let Some(status) = answer.get("status") else {
             return TokenVerdict::Failed("a TokenReview without status".into());

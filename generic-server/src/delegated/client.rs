@@ -19,20 +19,20 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer.
 const ANSWER_BYTES: usize = 8 << 20;
 
-/// The main server could not be asked, or said no.
+/// The server (the main one, or a webhook) could not be asked, or said no.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The kubeconfig's certificates cannot be used.
     #[error("unusable credentials: {0}")]
     Credentials(String),
     /// No answer.
-    #[error("cannot reach the API server: {}", fault_of(&**.0))]
+    #[error("no answer: {}", fault_of(&**.0))]
     Unreachable(BoxError),
     /// The answer took too long.
     #[error("the answer took too long: context deadline exceeded")]
     TimedOut,
     /// An answer that is no success.
-    #[error("the API server answered {0}: {1}")]
+    #[error("the answer is {0}: {1}")]
     Status(StatusCode, String),
 }
 
@@ -67,6 +67,11 @@ impl KubeClient {
     /// With this much time for each answer.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         KubeClient { timeout, ..self }
+    }
+
+    /// The URL of the server.
+    pub(super) fn server(&self) -> &str {
+        &self.server
     }
 
     /// Reads an object.

@@ -38,7 +38,7 @@ impl ReviewVersion {
 }
 
 /// Authenticates tokens by a webhook: it gives a user, no opinion (`NotMine`) for a token that it does not know, or a failure when
-/// it cannot be asked. Put a [`crate::authn::token_cache::TokenCache`] before it.
+/// it cannot be asked. Put [`super::Lookups`] before it, and a [`crate::authn::token_cache::TokenCache`] before these.
 #[derive(Debug)]
 pub struct TokenWebhook {
     client: KubeClient,
@@ -102,8 +102,9 @@ impl TokenAuthenticator for TokenWebhook {
         let answer = match self.ask(&review).await {
             Ok(answer) => answer,
             Err(error) => {
-                tracing::error!(%error, "failed to make webhook authenticator request");
-                return TokenVerdict::Failed(error.to_string());
+                let url = self.client.server();
+                tracing::error!(url, %error, "failed to make webhook authenticator request");
+                return TokenVerdict::Failed(format!("token webhook: {error}"));
             }
         };
         verdict(self.version, &self.audiences, wanted, &answer)

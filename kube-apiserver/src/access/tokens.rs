@@ -9,7 +9,7 @@ use generic_server::authn::TokenAuthenticator;
 use generic_server::authn::token_cache::TokenCache;
 use generic_server::authn::token_file::TokenFile;
 use generic_server::authn::union::TokenUnion;
-use generic_server::delegated::{KubeClient, Kubeconfig, TokenWebhook};
+use generic_server::delegated::{KubeClient, Kubeconfig, Lookups, TokenWebhook};
 use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
 use generic_server::pki::Pki;
@@ -36,6 +36,8 @@ pub(super) struct Tokens {
     pub(super) issuer: Arc<dyn TokenIssuer>,
     /// Issuer discovery, by path.
     pub(super) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
+    /// The lookups of the token webhook.
+    pub(super) lookups: Option<Arc<Lookups>>,
 }
 
 pub(super) fn build(
@@ -68,9 +70,15 @@ pub(super) fn build(
     let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
     all.push(Arc::new(accounts));
     all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
-    if let Some(webhook) = &options.token_webhook {
-        all.push(token_webhook(webhook, &audiences)?);
-    }
+    let lookups = match &options.token_webhook {
+        None => None,
+        Some(webhook) => {
+            let lookups = token_webhook(webhook, &audiences)?;
+            let cache = TokenCache::of_remote(lookups.clone(), webhook.cache_ttl);
+            all.push(cache.map_err(|_| AccessError::Randomness)?);
+            Some(lookups)
+        }
+    };
     let deletions = Deletions(directory.clone());
     let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || deletions.count()))
         .map_err(|_| AccessError::Randomness)?;
@@ -96,21 +104,19 @@ pub(super) fn build(
         authenticator,
         issuer: Arc::new(Issuer { signer, audiences }),
         endpoints,
+        lookups,
     })
 }
 
-/// A cached token webhook. Its kubeconfig is read at the start, as upstream's.
-fn token_webhook(
-    options: &TokenWebhookOptions,
-    audiences: &[String],
-) -> Result<Arc<TokenCache>, AccessError> {
+/// The token webhook, without a cache. Its kubeconfig is read at the start, as upstream's.
+fn token_webhook(options: &TokenWebhookOptions, audiences: &[String]) -> Result<Arc<Lookups>, AccessError> {
     let wrong = |error: &dyn std::fmt::Display| {
         AccessError::Option(format!("--authentication-token-webhook-config-file: {error}"))
     };
     let config = Kubeconfig::read(&options.config_file).map_err(|error| wrong(&error))?;
     let client = KubeClient::new(&config).map_err(|error| wrong(&error))?;
     let webhook = TokenWebhook::new(client, options.version, audiences.to_vec());
-    TokenCache::of_remote(Arc::new(webhook), options.cache_ttl).map_err(|_| AccessError::Randomness)
+    Ok(Lookups::new(Arc::new(webhook)))
 }
 
 /// Where the keys of service account tokens come from.

@@ -12,7 +12,7 @@ use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
 use generic_server::authz::{Authorizer, Privileged, Union};
 use generic_server::delegated::{
-    self, AccessReviews, FrontProxy, KubeClient, Kubeconfig, TokenReviews, Trust,
+    self, AccessReviews, FrontProxy, KubeClient, Kubeconfig, Lookups, TokenReviews, Trust,
 };
 use generic_server::spawn::Tasks;
 
@@ -54,7 +54,7 @@ pub(crate) async fn build(
     let mut asked: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged::default())];
     if let Some(client) = client {
         let reviews: Arc<dyn TokenAuthenticator> = Arc::new(TokenReviews(client.clone()));
-        let cache = TokenCache::new(reviews, Box::new(|| 0))
+        let cache = TokenCache::new(Lookups::new(reviews), Box::new(|| 0))
             .map_err(|_| StartError::Access("no randomness".into()))?;
         ways.push(Arc::new(Bearer(cache)));
         asked.push(Arc::new(AccessReviews::new(client)));

@@ -46,6 +46,9 @@ impl Servers {
             &mut stores.reload,
         )?;
         access.register(&stores.metrics);
+        if let Some(lookups) = &access.lookups {
+            stores.metrics.register(lookups.clone());
+        }
         let builtin = builtin(&stores, &access);
         let groups = kube_apiserver::groups(&builtin);
         let rbac = access.rbac();
