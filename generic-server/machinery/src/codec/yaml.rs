@@ -37,8 +37,12 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         depth: 0,
         line: 0,
         duplicates: Vec::new(),
+        has_large_integers: false,
     };
-    let value = reader.document()?;
+    let mut value = reader.document()?;
+    if reader.has_large_integers {
+        large_integers_as_floats(&mut value);
+    }
     let mut strict = Vec::new();
     if !reader.duplicates.is_empty() {
         strict.push(StrictError::Other(format!(
@@ -51,6 +55,20 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 
 fn fail<T>(text: impl std::fmt::Display) -> Result<T, DecodeError> {
     Err(DecodeError::Syntax(format!("yaml: {text}")))
+}
+
+/// An integer that is no `i64`: a number of YAML, as which it may be a key, and a float of JSON, which upstream goes through.
+fn is_large_integer(value: &Value) -> bool {
+    value.is_u64() && !value.is_i64()
+}
+
+fn large_integers_as_floats(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(large_integers_as_floats),
+        Value::Object(map) => map.values_mut().for_each(large_integers_as_floats),
+        number if is_large_integer(number) => *number = Value::from(number.as_f64()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// How much a value is: its nodes, and the bytes of its texts with a few for each node, about what it has as JSON.
@@ -79,6 +97,8 @@ struct Reader<'a> {
     line: usize,
     /// Messages about keys that are there already, of the first [`limits::STRICT_ERRORS`] of them.
     duplicates: Vec<String>,
+    /// There are integers past those of JSON.
+    has_large_integers: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -118,6 +138,7 @@ impl<'a> Reader<'a> {
             Event::Alias(id) => return self.alias(id),
             Event::Scalar(text, style, anchor, tag) => {
                 let value = scalar_value(&text, style, tag.as_deref())?;
+                self.has_large_integers |= is_large_integer(&value);
                 self.made.bytes += text.len();
                 self.memory.value(value.as_str())?;
                 (value, anchor)

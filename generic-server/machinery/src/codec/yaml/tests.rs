@@ -49,6 +49,21 @@ fn plain_scalars_follow_yaml_1_1() {
         "18446744073709551615: !!str 1\ntrue: x\n1.5: v\nb: !!binary aGk=\n",
         json!({"18446744073709551615": "1", "true": "x", "1.5": "v", "b": "hi"}),
     );
+    // JSON, which upstream goes through, has no larger integers.
+    for text in [
+        "9223372036854775807\t",
+        "9223372036854775808",
+        "16005144815170536386\t",
+        "[a, {b: -9223372036854775808, c: 18446744073709551615}]",
+    ] {
+        let decoded = decode(text.as_bytes()).unwrap().value;
+        let json = decoded.to_string();
+        assert_eq!(
+            crate::codec::json::decode(json.as_bytes()).unwrap().value,
+            decoded
+        );
+    }
+    reads("9223372036854775808", json!(9_223_372_036_854_775_808.0));
 }
 
 #[test]
