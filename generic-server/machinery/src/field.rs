@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::go::{self, Quoted};
 use crate::limits;
 
-pub use clip::{clip, clip_text};
+pub use clip::{clip, clip_escaped, clip_text};
 
 /// A path to a field: `spec.containers[0].name`, `metadata.labels[a/b]`. Cheap to extend, rendered only on error.
 #[derive(Debug, Clone, Copy)]

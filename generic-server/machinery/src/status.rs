@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::field::clip_text;
+use crate::field::{clip_escaped, clip_text};
 use crate::limits;
 use crate::{FieldError, GroupKind, GroupResource};
 
@@ -133,7 +133,7 @@ impl ApiError {
         ApiError(Box::new(Inner {
             code,
             reason,
-            message: clip_text(limits::MESSAGE_BYTES, message.into()),
+            message: clip_escaped(limits::MESSAGE_BYTES, message.into()),
             details: None,
             token: String::new(),
         }))
@@ -163,7 +163,7 @@ impl ApiError {
         let causes = &mut self.0.details.get_or_insert_default().causes;
         if causes.len() < limits::CAUSES {
             causes.push(Cause {
-                message: clip_text(limits::MESSAGE_BYTES, cause.message),
+                message: clip_escaped(limits::MESSAGE_BYTES, cause.message),
                 ..cause
             });
         }
@@ -187,7 +187,7 @@ impl ApiError {
     /// The same with another message.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
-        self.0.message = clip_text(limits::MESSAGE_BYTES, message.into());
+        self.0.message = clip_escaped(limits::MESSAGE_BYTES, message.into());
         self
     }
 
@@ -612,6 +612,11 @@ mod tests {
         let cut = ApiError::bad_request("x".repeat(limits::MESSAGE_BYTES + 1));
         assert_eq!(cut.message().len(), limits::MESSAGE_BYTES + 3);
         assert!(cut.message().ends_with("x..."));
+        // As it is sent: a quote takes two bytes.
+        let fits = ApiError::bad_request("\"".repeat(limits::MESSAGE_BYTES / 2));
+        assert_eq!(fits.message().len(), limits::MESSAGE_BYTES / 2);
+        let cut = ApiError::bad_request("\"".repeat(limits::MESSAGE_BYTES / 2 + 1));
+        assert_eq!(cut.message().len(), limits::MESSAGE_BYTES / 2 + 3);
 
         let path = FieldPath::new("spec");
         let shown = |bytes: usize| FieldError::invalid_str(&path, &"x".repeat(bytes), "bad").body();
