@@ -341,6 +341,15 @@ pub async fn slice() {
     }
 }
 
+/// Does something for each of these, in a slice of its own: with thousands of short ones, turns and the deadline are looked at between
+/// them, and one long one holds others up no longer than it takes.
+pub async fn each<T>(items: impl IntoIterator<Item = T>, mut work: impl FnMut(T)) {
+    for item in items {
+        work(item);
+        slice().await;
+    }
+}
+
 /// The end of a slice of what is a long computation: the request goes on in the pool, in `lane` unless it has one, after others had
 /// their turn.
 pub async fn pause(lane: Lane) {

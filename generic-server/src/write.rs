@@ -121,6 +121,15 @@ impl<'a> WriteCall<'a> {
             namespace: self.namespace,
             gvk: &self.resource.gvk,
             dry_run: self.dry_run,
+            expression_faults: &[],
+        }
+    }
+
+    /// What [`crate::registry::strategy::WriteContext::expression_faults`] is to be for the validation of this object.
+    async fn expression_faults(&self, object: &Value) -> Vec<FieldError> {
+        match self.strategy.expression_faults() {
+            Some(find) => find(object).await,
+            None => Vec::new(),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Collects field errors in upstream's words. The plain rules (required, enumerations, ranges, immutability, names) are one
 //! call each; errors of a single kind are built from [`FieldError`] directly.
 
+use std::collections::HashMap;
+
 use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
@@ -17,14 +19,38 @@ pub(crate) struct Errors {
     found: Vec<FieldError>,
     /// Bytes of their texts.
     bytes: usize,
+    /// Expressions that do not compile, by the path of their field.
+    expressions: HashMap<String, FieldError>,
 }
 
 impl Errors {
     /// Runs a validation and returns its errors.
     pub(crate) fn collect(check: impl FnOnce(&mut Errors)) -> Vec<FieldError> {
-        let mut errors = Errors::default();
+        Self::collect_with(&[], check)
+    }
+
+    /// The same, of an object whose expressions have these faults.
+    pub(crate) fn collect_with(
+        expressions: &[FieldError],
+        check: impl FnOnce(&mut Errors),
+    ) -> Vec<FieldError> {
+        let by_path = |fault: &FieldError| (fault.field.clone(), fault.clone());
+        let mut errors = Errors {
+            expressions: expressions.iter().map(by_path).collect(),
+            ..Errors::default()
+        };
         check(&mut errors);
         errors.found
+    }
+
+    /// Reports the fault of the expression at a path, if it has one.
+    pub(crate) fn expression(&mut self, path: &FieldPath<'_>) {
+        if self.expressions.is_empty() {
+            return;
+        }
+        if let Some(fault) = self.expressions.remove(&path.to_string()) {
+            self.push(fault);
+        }
     }
 
     pub(crate) fn push(&mut self, error: FieldError) {

@@ -5,8 +5,8 @@
 use std::fmt;
 
 use generic_server::registry::strategy::{
-    DefaultPropagation, NameRule, OtherVersion, SelectableField, Strategy, WriteContext, WriteHooks,
-    subdomain_name,
+    DefaultPropagation, ExpressionFaults, NameRule, OtherVersion, SelectableField, Strategy, WriteContext,
+    WriteHooks, subdomain_name,
 };
 use machinery::{FieldError, meta};
 use serde_json::Value;
@@ -33,6 +33,8 @@ pub(crate) struct Rules {
     pub(crate) prepare_create: fn(&WriteContext<'_>, &mut Value),
     /// Before the common part of an update's preparation.
     pub(crate) prepare_update: fn(&WriteContext<'_>, &mut Value, &Value),
+    /// What has to be compiled for validation, which reports the faults by [`Errors::expression`].
+    pub(crate) expression_faults: Option<ExpressionFaults>,
     pub(crate) validate: fn(&mut Errors, &Value),
     /// Also given the old object; `validate` is not called for updates.
     pub(crate) validate_update: fn(&mut Errors, &Value, &Value),
@@ -76,6 +78,7 @@ impl Rules {
         default: |_| {},
         prepare_create: |_, _| {},
         prepare_update: |_, _, _| {},
+        expression_faults: None,
         validate: |_, _| {},
         validate_update: |_, _, _| {},
         prepare_status: |_, _| {},
@@ -204,8 +207,14 @@ impl Strategy for Kind {
         (self.rules.prepare_create)(ctx, object);
     }
 
-    fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
-        Errors::collect(|errors| (self.rules.validate)(errors, object))
+    fn expression_faults(&self) -> Option<ExpressionFaults> {
+        self.rules.expression_faults
+    }
+
+    fn validate_create(&self, ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
+        Errors::collect_with(ctx.expression_faults, |errors| {
+            (self.rules.validate)(errors, object);
+        })
     }
 
     fn warnings_on_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<String> {
@@ -217,8 +226,10 @@ impl Strategy for Kind {
         prepare_update(self.rules, object, old);
     }
 
-    fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
-        Errors::collect(|errors| (self.rules.validate_update)(errors, object, old))
+    fn validate_update(&self, ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<FieldError> {
+        Errors::collect_with(ctx.expression_faults, |errors| {
+            (self.rules.validate_update)(errors, object, old);
+        })
     }
 
     fn warnings_on_update(&self, _ctx: &WriteContext<'_>, object: &Value, old: &Value) -> Vec<String> {

@@ -7,7 +7,8 @@ use machinery::names::name_is_dns_subdomain;
 use machinery::{FieldError, meta};
 use serde_json::{Value, json};
 
-use generic_server::registry::strategy::{NameRule, Strategy, WriteContext};
+use futures_util::FutureExt;
+use generic_server::registry::strategy::{ExpressionFaults, NameRule, Strategy, WriteContext};
 use generic_server::resource::{Column, TableConvertor};
 use generic_server::write::now;
 
@@ -107,6 +108,13 @@ impl Strategy for CrdStrategy {
             map.insert("status".into(), status::initial(storage.as_deref()));
         }
         meta::set(object, "generation", 1);
+    }
+
+    fn expression_faults(&self) -> Option<ExpressionFaults> {
+        Some(|crd| {
+            let compiled = validation::compile_patterns(crd);
+            compiled.map(|()| Vec::new()).boxed()
+        })
     }
 
     fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {

@@ -16,6 +16,7 @@ use machinery::names::{dns1035_label, dns1123_subdomain};
 use machinery::{FieldError, FieldPath, limits, meta};
 use serde_json::Value;
 
+pub(crate) use pattern::compile as compile_patterns;
 pub(crate) use structural::validate as structural_errors;
 
 use crate::crd::approval::{self, Approval};

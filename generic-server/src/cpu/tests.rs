@@ -204,3 +204,29 @@ async fn a_panic_gives_the_turn_back() {
     assert_eq!((pool.running(), pool.waiting()), (0, 0));
     offload(&pool, 0, None, pause(Lane::Answers)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_item_is_a_slice() {
+    /// How many of ten items, each of 100 ms, are worked on until a deadline.
+    async fn worked(deadline: Duration) -> usize {
+        let pool = Pool::new(1);
+        let (items, slices) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let deadline = tokio::time::Instant::now() + deadline;
+        let work = offload(&pool, 0, Some(deadline.into_std()), async {
+            pause(Lane::Bodies).await;
+            let mut each = std::pin::pin!(each(0..10, |_| {
+                items.fetch_add(1, Ordering::Relaxed);
+            }));
+            while futures_util::poll!(each.as_mut()).is_pending() {
+                slices.fetch_add(1, Ordering::Relaxed);
+                tokio::time::advance(Duration::from_millis(100)).await;
+            }
+        });
+        let _ = tokio::time::timeout_at(deadline, work).await;
+        let (items, slices) = (items.into_inner(), slices.into_inner());
+        assert!(items.abs_diff(slices) <= 1, "{items} in {slices}");
+        items
+    }
+    assert_eq!(worked(Duration::from_secs(60)).await, 10);
+    assert_eq!(worked(Duration::from_millis(350)).await, 4);
+}

@@ -354,9 +354,27 @@ impl Webhooks {
     }
 }
 
-/// The errors of the expressions of a webhook's `matchConditions`, for its own admission. `path` is that of the list.
-pub fn condition_faults(hook: &Value, path: &FieldPath<'_>) -> Vec<FieldError> {
-    Conditions::compile(hook, &scope().env().build()).faults(path)
+/// The errors of the expressions of a configuration's `matchConditions`, for its own admission. Compiles in slices.
+pub async fn condition_faults(configuration: &Value) -> Vec<FieldError> {
+    let env = scope().env().build();
+    let list = |value: &'_ Value, key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let mut found = Vec::new();
+    let path = FieldPath::new("webhooks");
+    for (index, hook) in list(configuration, "webhooks").iter().enumerate() {
+        let mut conditions = Conditions::default();
+        for condition in list(hook, "matchConditions") {
+            conditions.push(&condition, &env);
+            cpu::slice().await;
+        }
+        found.extend(conditions.faults(&path.index(index).child("matchConditions")));
+    }
+    found
 }
 
 #[async_trait::async_trait]

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use futures_util::future::BoxFuture;
 use machinery::{ApiError, FieldError, GroupVersionKind};
 use serde_json::Value;
 use storage::Guard;
@@ -19,7 +20,12 @@ pub struct WriteContext<'a> {
     pub gvk: &'a GroupVersionKind,
     /// Nothing will be stored.
     pub dry_run: bool,
+    /// What [`Strategy::expression_faults`] found in the object, in no order that validation may rely on.
+    pub expression_faults: &'a [FieldError],
 }
+
+/// Finds the faults of the expressions and patterns of an object.
+pub type ExpressionFaults = for<'a> fn(&'a Value) -> BoxFuture<'a, Vec<FieldError>>;
 
 /// The treatment of dependents when a delete names no propagation policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +123,12 @@ pub trait Strategy: Send + Sync + Debug {
     /// connections then.
     fn is_costly(&self) -> bool {
         false
+    }
+
+    /// Compiles the expressions and patterns of an object before its validation, in slices ([`crate::cpu::slice`]): an object of a few
+    /// kilobytes may hold seconds of it. Validation finds the faults in its context.
+    fn expression_faults(&self) -> Option<ExpressionFaults> {
+        None
     }
 
     /// Faults of a new object. Metadata has been checked already.

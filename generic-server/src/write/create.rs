@@ -8,7 +8,7 @@ use super::{Stored, WriteCall, match_namespace, metadata, sent_version, without_
 use crate::admission::Operation;
 use crate::cpu;
 use crate::registry::store::Written;
-use crate::registry::strategy::Finisher;
+use crate::registry::strategy::{Finisher, WriteContext};
 
 /// How often a generated name that is taken is generated again.
 const GENERATE_ATTEMPTS: usize = 8;
@@ -147,6 +147,10 @@ pub(super) async fn prepare(
         None => None,
     };
     cpu::slice().await;
+    let context = WriteContext {
+        expression_faults: &call.expression_faults(object).await,
+        ..context
+    };
     let mut errors = metadata::create_errors(call, object);
     errors.extend(call.strategy.validate_create(&context, object));
     if !errors.is_empty() {

@@ -11,7 +11,7 @@ use crate::authz::{Attributes, Authorizer, forbidden};
 use crate::cpu;
 use crate::registry::cache::Entry;
 use crate::registry::store::Written;
-use crate::registry::strategy::Strategy;
+use crate::registry::strategy::{Strategy, WriteContext};
 
 /// How often a write that names no resourceVersion is retried after a lost race. Upstream's storage tries without end;
 /// a bound turns a livelock into an answer.
@@ -172,6 +172,10 @@ async fn change(
         None => None,
     };
     cpu::slice().await;
+    let context = WriteContext {
+        expression_faults: &call.expression_faults(&object).await,
+        ..context
+    };
     let mut errors = metadata::update_errors(call, &object, &live);
     errors.extend(call.strategy.validate_update(&context, &object, &live));
     if !errors.is_empty() {

@@ -146,6 +146,7 @@ fn judge(resource: &ServedResource, strategy: &dyn Strategy, object: &Value) {
         namespace: "n",
         gvk: &resource.gvk,
         dry_run: false,
+        expression_faults: &[],
     };
     let mut new = object.clone();
     strategy.default(&mut new);

@@ -1,9 +1,27 @@
 //! Whether a pattern compiles; errors are in the words of Go's `regexp`.
 
+use std::collections::HashSet;
+
 use machinery::schema::{check_pattern, excessive_repetition, patterns_weight};
 use machinery::{FieldError, FieldPath, limits};
 use regex::RegexBuilder;
 use serde_json::Value;
+
+/// Compiles the patterns of a definition in slices, unless they are too large together. Nothing is reported: the validation that follows
+/// comes by each of them and knows its path, and their outcomes are remembered for it.
+pub(crate) async fn compile(crd: &Value) {
+    let mut found = Vec::new();
+    collect(crd.get("spec").unwrap_or(&Value::Null), &mut found);
+    if patterns_weight(found.iter().copied()) > limits::PATTERN_WEIGHT {
+        return;
+    }
+    let mut seen = HashSet::new();
+    found.retain(|pattern| seen.insert(*pattern));
+    generic_server::cpu::each(found, |pattern| {
+        let _ = fault(pattern);
+    })
+    .await;
+}
 
 /// Refuses a definition whose patterns are too large together, unless it was so before: nothing else may compile them then.
 pub(super) fn too_large(crd: &Value, old: Option<&Value>) -> Option<FieldError> {

@@ -72,30 +72,50 @@ impl Drop for Pattern {
 }
 
 /// What is known of patterns: whether they compile. The same few are in thousands of schemas, and to compile one costs as much as to read
-/// twenty kilobytes of JSON. Forgotten all at once when there are too many, which are more than [`limits::PATTERN_WEIGHT`] lets one
-/// definition have.
-static KNOWN: Mutex<BTreeMap<Box<str>, Result<(), regex::Error>>> = Mutex::new(BTreeMap::new());
-const MOST_KNOWN: usize = limits::PATTERN_WEIGHT / LEAST_WEIGHT + 1024;
-/// Longer patterns are not remembered.
-const LONGEST_KNOWN: usize = 512;
+/// twenty kilobytes of JSON. Forgotten all at once when there are too many, which are more than one definition may have: its patterns are
+/// compiled one by one before its validation, which finds the outcomes here.
+static KNOWN: Mutex<Known> = Mutex::new(Known {
+    outcomes: BTreeMap::new(),
+    bytes: 0,
+});
+
+#[derive(Debug)]
+struct Known {
+    outcomes: BTreeMap<Box<str>, Result<(), regex::Error>>,
+    /// Those of the patterns, and a few for each.
+    bytes: usize,
+}
+
+/// The weight of a pattern in [`Known::bytes`] beside its text.
+const KNOWN_BYTES_EACH: usize = 64;
+/// A definition has fewer: [`limits::PATTERN_WEIGHT`] bounds their number, and a body their text.
+const MOST_KNOWN_BYTES: usize =
+    limits::BODY_BYTES + limits::PATTERN_WEIGHT / LEAST_WEIGHT * KNOWN_BYTES_EACH + (1 << 20);
 
 /// Whether a pattern written for Go compiles.
 ///
 /// # Errors
 /// When the pattern is malformed or too large.
 pub fn check(pattern: &str) -> Result<(), regex::Error> {
-    if let Some(outcome) = KNOWN.lock().get(pattern) {
+    if let Some(outcome) = KNOWN.lock().outcomes.get(pattern) {
         return outcome.clone();
     }
     let outcome = compile(pattern).map(drop);
-    if pattern.len() <= LONGEST_KNOWN {
-        let mut known = KNOWN.lock();
-        if known.len() >= MOST_KNOWN {
-            known.clear();
-        }
-        known.insert(pattern.into(), outcome.clone());
-    }
+    KNOWN.lock().insert(pattern, outcome.clone());
     outcome
+}
+
+impl Known {
+    fn insert(&mut self, pattern: &str, outcome: Result<(), regex::Error>) {
+        let bytes = pattern.len() + KNOWN_BYTES_EACH;
+        if self.bytes + bytes > MOST_KNOWN_BYTES {
+            self.outcomes.clear();
+            self.bytes = 0;
+        }
+        if self.outcomes.insert(pattern.into(), outcome).is_none() {
+            self.bytes += bytes;
+        }
+    }
 }
 
 fn compile(pattern: &str) -> Result<Regex, regex::Error> {
@@ -110,13 +130,10 @@ const UNICODE_CLASS: usize = 1_000;
 /// The product of nested repetitions that Go allows.
 const MOST_REPETITIONS: usize = 1_000;
 
-/// The size of a set of patterns once they are compiled, in states and roughly: each counts once, but for long ones, whose outcome is not
-/// remembered.
+/// The size of a set of patterns once they are compiled, in states and roughly: each counts once.
 pub fn patterns_weight<'p>(patterns: impl IntoIterator<Item = &'p str>) -> usize {
     let mut seen = BTreeSet::new();
-    let counted = patterns
-        .into_iter()
-        .filter(|pattern| pattern.len() > LONGEST_KNOWN || seen.insert(*pattern));
+    let counted = patterns.into_iter().filter(|pattern| seen.insert(*pattern));
     counted.fold(0, |sum, pattern| {
         sum.saturating_add(weigh(pattern).unwrap_or(0).max(LEAST_WEIGHT))
     })
@@ -158,18 +175,23 @@ fn weigh(pattern: &str) -> Result<usize, &str> {
                 .split_once(',')
                 .unwrap_or((&after[..end], &after[..end]));
             let number = |text: &str| text.parse::<usize>().unwrap_or(usize::MAX);
-            let most = if high.is_empty() {
-                number(low)
-            } else {
-                number(high)
-            };
+            let low = number(low);
+            let most = if high.is_empty() { low } else { number(high) };
             if let Some(atom) = &mut last {
-                let product = atom.repeated.max(1).saturating_mul(most.max(1));
-                if number(low).max(most) > MOST_REPETITIONS || product > MOST_REPETITIONS {
-                    return Err(&at[..at.len() - rest.len()]);
+                let refused = || Err(&at[..at.len() - rest.len()]);
+                if low.max(most) > MOST_REPETITIONS {
+                    return refused();
                 }
+                if most == 0 && !high.is_empty() {
+                    // None of it: Go does not look at what is within.
+                    *atom = plain(1);
+                    continue;
+                }
+                atom.repeated = atom.repeated.max(1).saturating_mul(most.max(1));
                 atom.weight = atom.weight.saturating_mul(most.max(1));
-                atom.repeated = product;
+                if most >= 2 && atom.repeated > MOST_REPETITIONS {
+                    return refused();
+                }
             }
             continue;
         }
@@ -423,14 +445,33 @@ mod tests {
 
     #[test]
     fn outcomes_are_remembered() {
-        for text in ["^only-in-this-other-test$", "^only-in-this-other-test($"] {
+        let long = "only-in-this-other-test".repeat(100);
+        for text in ["^only-in-this-other-test$", "^only-in-this-other-test($", &long] {
             let sound = super::check(text).is_ok();
             let again = crate::steps::of(|| assert_eq!(super::check(text).is_ok(), sound));
             assert_eq!(again, 0, "{text}");
         }
-        let long = "a".repeat(LONGEST_KNOWN + 1);
-        assert!(super::check(&long).is_ok());
-        assert!(!KNOWN.lock().contains_key(long.as_str()));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_enough_for_one_definition() {
+        let mut known = Known {
+            outcomes: BTreeMap::new(),
+            bytes: 0,
+        };
+        // As many as there may be, with all the text that a body has.
+        let count = limits::PATTERN_WEIGHT / LEAST_WEIGHT;
+        let text = "a".repeat(limits::BODY_BYTES / count - 6);
+        for index in 0..count {
+            known.insert(&format!("{text}{index:06}"), Ok(()));
+            known.insert(&format!("{text}{index:06}"), Ok(()));
+        }
+        assert_eq!(known.outcomes.len(), count);
+        let room = MOST_KNOWN_BYTES - known.bytes - KNOWN_BYTES_EACH;
+        known.insert(&"b".repeat(room), Ok(()));
+        assert_eq!((known.outcomes.len(), known.bytes), (count + 1, MOST_KNOWN_BYTES));
+        known.insert("c", Ok(()));
+        assert_eq!((known.outcomes.len(), known.bytes), (1, 1 + KNOWN_BYTES_EACH));
     }
 
     #[test]
@@ -457,6 +498,13 @@ mod tests {
         check("a{1000}", Ok(1_000));
         check("a{1001}", Err("{1001}"));
         check("a{2,1001}", Err("{2,1001}"));
+        // As Go has it: a part that is there no times has no repetitions, and one that is there once is no repetition.
+        check("((a{1000}){0}){5}", Ok(10));
+        check("((a{1000}){0,0}){5}", Ok(10));
+        check("((a{1000}){0,}){5}", Err("{5}"));
+        check("((a{1000}){1}){1}", Ok(1_002));
+        check("((a{1000}){0,1}){2}", Err("{2}"));
+        check("a{1001}{0}", Err("{1001}"));
         check(")))((([", Ok(13));
     }
 
@@ -464,8 +512,8 @@ mod tests {
     fn a_set_of_patterns_is_weighed_once_each() {
         assert_eq!(patterns_weight(["a", "a", "b"]), 2 * LEAST_WEIGHT);
         assert_eq!(patterns_weight([r"\pL{10}", r"\pL{10}"]), 10_000);
-        let long = "a".repeat(LONGEST_KNOWN + 1);
-        assert_eq!(patterns_weight([long.as_str(), &long]), 2 * (LONGEST_KNOWN + 1));
+        let long = "a".repeat(1_000);
+        assert_eq!(patterns_weight([long.as_str(), &long]), 1_000);
     }
 
     #[test]

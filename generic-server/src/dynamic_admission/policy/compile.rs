@@ -253,12 +253,15 @@ fn mutation(value: &Value, full: &Env) -> Mutation {
     }
 }
 
-/// The errors of a policy's expressions, for its own admission: each that does not compile, in the order of the fields.
-pub fn faults(phase: Phase, policy: &Value) -> Vec<FieldError> {
+/// The errors of a policy's expressions, for its own admission: each that does not compile, in the order of the fields. Compiles in
+/// slices.
+pub async fn faults(phase: Phase, policy: &Value) -> Vec<FieldError> {
     let mut found = Vec::new();
     let spec = policy.get("spec").unwrap_or(&Value::Null);
     let mut compilation = Compilation::new(phase, spec);
-    while compilation.step() {}
+    while compilation.step() {
+        cpu::slice().await;
+    }
     let rules = compilation.rules;
     let root = FieldPath::new("spec");
     let mut note = |path: &FieldPath<'_>, expression: &Expression| {

@@ -47,3 +47,28 @@ async fn conditions_being_compiled_delay_only_writes_that_match() {
         "the condition says that it is not asked"
     );
 }
+
+#[tokio::test]
+async fn conditions_are_compiled_in_slices_for_their_own_admission() {
+    let hook = |conditions: usize| {
+        let condition = json!({"name": "a", "expression": "1 + 1"});
+        json!({"name": "d.e.f", "matchConditions": vec![condition; conditions]})
+    };
+    let configuration = json!({"webhooks": [hook(2), {"name": "none"}, hook(3)]});
+    let mut turns = 0;
+    let found = cpu::offload(&Pool::new(1), 0, None, async {
+        cpu::pause(cpu::Lane::Bodies).await;
+        let mut faults = std::pin::pin!(condition_faults(&configuration));
+        std::future::poll_fn(|cx| {
+            turns += 1;
+            faults.as_mut().poll(cx)
+        })
+        .await
+    })
+    .await;
+    let paths: Vec<&str> = found.iter().map(|fault| fault.field.as_str()).collect();
+    assert_eq!(paths.len(), 5);
+    assert_eq!(paths[0], "webhooks[0].matchConditions[0].expression");
+    assert_eq!(paths[4], "webhooks[2].matchConditions[2].expression");
+    assert_eq!(turns, 6);
+}

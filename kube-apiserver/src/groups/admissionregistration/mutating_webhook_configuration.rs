@@ -3,13 +3,14 @@
 use serde_json::Value;
 
 use super::defaults::webhooks;
-use super::webhooks::validate;
+use super::webhooks::{expression_faults, validate};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
     generation: &["webhooks"],
     unconditional_update: false,
     default: |object| webhooks(object, true),
+    expression_faults: Some(expression_faults),
     validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update: validate,
     ..Rules::PLAIN

@@ -1,7 +1,7 @@
 //! Common parts of validating and mutating admission policies and their bindings: validation, expressions included.
 
-use std::collections::HashMap;
-
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use generic_server::dynamic_admission::policy::{self, Phase};
 use machinery::names::{
     dns1035_label, dns1123_subdomain, name_is_dns_subdomain, path_segment_name, qualified_name,
@@ -16,32 +16,20 @@ use crate::unique::Seen;
 
 const MOST_ANNOTATIONS: usize = 20;
 const MOST_ANNOTATION_SOURCE: usize = 5 * 1024;
-/// Expressions that do not compile, by the path of their field.
-struct Compiled(HashMap<String, FieldError>);
+/// The faults of a policy's expressions.
+pub(super) fn validating_faults(policy: &Value) -> BoxFuture<'_, Vec<FieldError>> {
+    policy::faults(Phase::Validating, policy).boxed()
+}
 
-impl Compiled {
-    fn of(phase: Phase, policy: &Value) -> Self {
-        let errors = policy::faults(phase, policy);
-        Compiled(
-            errors
-                .into_iter()
-                .map(|fault| (fault.field.to_string(), fault))
-                .collect(),
-        )
-    }
-
-    fn report(&mut self, errors: &mut Errors, path: &FieldPath<'_>) {
-        if let Some(fault) = self.0.remove(&path.to_string()) {
-            errors.push(fault);
-        }
-    }
+/// The same of a mutating one.
+pub(super) fn mutating_faults(policy: &Value) -> BoxFuture<'_, Vec<FieldError>> {
+    policy::faults(Phase::Mutating, policy).boxed()
 }
 
 /// Checks a ValidatingAdmissionPolicy.
 pub(super) fn validating(errors: &mut Errors, object: &Value) {
-    let mut compiled = Compiled::of(Phase::Validating, object);
     let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
-    common(errors, &root, spec, &mut compiled);
+    common(errors, &root, spec);
     let (validations, annotations) = (spec.list("validations"), spec.list("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         let text = "validations or auditAnnotations must contain at least one item";
@@ -51,7 +39,7 @@ pub(super) fn validating(errors: &mut Errors, object: &Value) {
     }
     let at = root.child("validations");
     for (index, one) in validations.iter().enumerate() {
-        validation(errors, &at.index(index), one, &mut compiled);
+        validation(errors, &at.index(index), one);
     }
     let at = root.child("auditAnnotations");
     if annotations.len() > MOST_ANNOTATIONS {
@@ -61,7 +49,7 @@ pub(super) fn validating(errors: &mut Errors, object: &Value) {
     let mut keys = Seen::default();
     for (index, one) in annotations.iter().enumerate() {
         let path = at.index(index);
-        annotation(errors, &path, meta::name(object), one, &mut compiled);
+        annotation(errors, &path, meta::name(object), one);
         let key = one.text("key");
         if keys.again(key) {
             errors.duplicate(&path.child("key"), key);
@@ -71,16 +59,15 @@ pub(super) fn validating(errors: &mut Errors, object: &Value) {
 
 /// Checks a MutatingAdmissionPolicy.
 pub(super) fn mutating(errors: &mut Errors, object: &Value) {
-    let mut compiled = Compiled::of(Phase::Mutating, object);
     let (root, spec) = (FieldPath::new("spec"), object.dig("spec"));
-    common(errors, &root, spec, &mut compiled);
+    common(errors, &root, spec);
     let at = root.child("mutations");
     let mutations = spec.list("mutations");
     if mutations.is_empty() {
         errors.required(&at, "mutations must contain at least one item");
     }
     for (index, one) in mutations.iter().enumerate() {
-        mutation(errors, &at.index(index), one, &mut compiled);
+        mutation(errors, &at.index(index), one);
     }
     let at = root.child("reinvocationPolicy");
     errors.required_one_of(&at, spec.text("reinvocationPolicy"), &["IfNeeded", "Never"]);
@@ -108,7 +95,7 @@ pub(super) fn binding(errors: &mut Errors, object: &Value, mutating: bool) {
     }
 }
 
-fn common(errors: &mut Errors, root: &FieldPath<'_>, spec: &Value, compiled: &mut Compiled) {
+fn common(errors: &mut Errors, root: &FieldPath<'_>, spec: &Value) {
     errors.required_one_of(
         &root.child("failurePolicy"),
         spec.text("failurePolicy"),
@@ -131,9 +118,7 @@ fn common(errors: &mut Errors, root: &FieldPath<'_>, spec: &Value, compiled: &mu
         errors.required(&at, "");
     }
     let at = root.child("matchConditions");
-    conditions(errors, &at, spec.list("matchConditions"), &mut |errors, path| {
-        compiled.report(errors, path);
-    });
+    conditions(errors, &at, spec.list("matchConditions"));
     let at = root.child("variables");
     for (index, variable) in spec.list("variables").iter().enumerate() {
         let path = at.index(index);
@@ -149,21 +134,14 @@ fn common(errors: &mut Errors, root: &FieldPath<'_>, spec: &Value, compiled: &mu
             &path.child("expression"),
             variable.text("expression"),
             "expression is not specified",
-            compiled,
         );
     }
 }
 
-fn expression(
-    errors: &mut Errors,
-    path: &FieldPath<'_>,
-    source: &str,
-    missing: &str,
-    compiled: &mut Compiled,
-) {
+fn expression(errors: &mut Errors, path: &FieldPath<'_>, source: &str, missing: &str) {
     match source.trim().is_empty() {
         true => errors.required(path, missing),
-        false => compiled.report(errors, path),
+        false => errors.expression(path),
     }
 }
 
@@ -237,14 +215,14 @@ fn mutable(errors: &mut Errors, path: &FieldPath<'_>, resources: &Value) {
     }
 }
 
-fn validation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
+fn validation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     let source = value.text("expression");
     let missing = "expression is not specified";
-    expression(errors, &path.child("expression"), source, missing, compiled);
+    expression(errors, &path.child("expression"), source, missing);
     let (at, source) = (path.child("messageExpression"), value.text("messageExpression"));
     match (source.is_empty(), source.trim().is_empty()) {
         (false, true) => errors.invalid(&at, source, "must be non-empty if specified"),
-        (false, false) => compiled.report(errors, &at),
+        (false, false) => errors.expression(&at),
         (true, _) => {}
     }
     let (at, message) = (path.child("message"), value.text("message"));
@@ -259,13 +237,7 @@ fn validation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, compiled
     }
 }
 
-fn annotation(
-    errors: &mut Errors,
-    path: &FieldPath<'_>,
-    policy: &str,
-    value: &Value,
-    compiled: &mut Compiled,
-) {
+fn annotation(errors: &mut Errors, path: &FieldPath<'_>, policy: &str, value: &Value) {
     let (at, key) = (path.child("key"), value.text("key"));
     if policy.is_empty() {
         errors.invalid(&at, key, "requires metadata.name be non-empty");
@@ -278,10 +250,10 @@ fn annotation(
         let text = format!("must not exceed {MOST_ANNOTATION_SOURCE} bytes in length");
         return errors.required(&at, &text);
     }
-    expression(errors, &at, source, "valueExpression is not specified", compiled);
+    expression(errors, &at, source, "valueExpression is not specified");
 }
 
-fn mutation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, compiled: &mut Compiled) {
+fn mutation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
     let known = ["ApplyConfiguration", "JSONPatch"];
     let kind = value.text("patchType");
     if !errors.required_one_of(&path.child("patchType"), kind, &known) {
@@ -294,7 +266,7 @@ fn mutation(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, compiled: 
     let at = path.child(own);
     if value.has(own) {
         let source = value.dig(own).text("expression");
-        expression(errors, &at.child("expression"), source, "", compiled);
+        expression(errors, &at.child("expression"), source, "");
     } else {
         errors.required(&at, &format!("must be specified when patchType is {kind}"));
     }
@@ -356,7 +328,13 @@ mod tests {
 
     fn check(object: &mut Value, validate: fn(&mut Errors, &Value), expected: &[&str]) {
         defaults::policy(object);
-        let found = Errors::collect(|errors| validate(errors, object));
+        let phase = match object.dig("spec").has("mutations") {
+            true => Phase::Mutating,
+            false => Phase::Validating,
+        };
+        let faults = policy::faults(phase, object).now_or_never();
+        let faults = faults.expect("nothing is awaited outside of requests");
+        let found = Errors::collect_with(&faults, |errors| validate(errors, object));
         let found: Vec<String> = found
             .iter()
             .map(|e| format!("{}: {}", e.field, e.body()))

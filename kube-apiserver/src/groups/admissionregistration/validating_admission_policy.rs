@@ -1,7 +1,7 @@
 //! ValidatingAdmissionPolicy.
 
 use super::defaults::policy;
-use super::policies::validating;
+use super::policies::{validating, validating_faults};
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
@@ -10,6 +10,7 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
     unconditional_update: false,
     default: policy,
+    expression_faults: Some(validating_faults),
     validate: validating,
     validate_update: |errors, new, _| validating(errors, new),
     ..Rules::PLAIN

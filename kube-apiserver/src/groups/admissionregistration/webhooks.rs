@@ -1,7 +1,7 @@
 //! Common parts of validating and mutating webhook configurations: validation of webhooks, rules, conditions and clients.
 
-use std::collections::HashMap;
-
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use generic_server::dynamic_admission::webhook::condition_faults;
 use machinery::names::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number, qualified_name};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
@@ -96,15 +96,7 @@ fn webhook(errors: &mut Errors, path: &FieldPath<'_>, hook: &Value, strict: &Str
     }
     client(errors, &path.child("clientConfig"), hook.dig("clientConfig"));
     let at = path.child("matchConditions");
-    let mut compiled: HashMap<String, FieldError> = condition_faults(hook, &at)
-        .into_iter()
-        .map(|fault| (fault.field.clone(), fault))
-        .collect();
-    conditions(errors, &at, hook.list("matchConditions"), &mut |errors, path| {
-        if let Some(fault) = compiled.remove(&path.to_string()) {
-            errors.push(fault);
-        }
-    });
+    conditions(errors, &at, hook.list("matchConditions"));
 }
 
 pub(super) fn selector(errors: &mut Errors, path: &FieldPath<'_>, selector: &Value) {
@@ -132,13 +124,13 @@ fn versions(errors: &mut Errors, path: &FieldPath<'_>, hook: &Value, strict: &St
     }
 }
 
-/// Checks match conditions; `compiled` reports what is wrong with the expression at a path.
-pub(super) fn conditions(
-    errors: &mut Errors,
-    path: &FieldPath<'_>,
-    list: &[Value],
-    compiled: &mut dyn FnMut(&mut Errors, &FieldPath<'_>),
-) {
+/// The faults of a configuration's expressions.
+pub(super) fn expression_faults(configuration: &Value) -> BoxFuture<'_, Vec<FieldError>> {
+    condition_faults(configuration).boxed()
+}
+
+/// Checks match conditions.
+pub(super) fn conditions(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
     const MOST: usize = 64;
     if list.len() > MOST {
         errors.push(FieldError::too_many(path, list.len(), MOST));
@@ -148,7 +140,7 @@ pub(super) fn conditions(
         let path = path.index(index);
         let at = path.child("expression");
         if errors.need(&at, condition.text("expression").trim()) {
-            compiled(errors, &at);
+            errors.expression(&at);
         }
         let name = condition.text("name");
         if errors.need(&path.child("name"), name) {

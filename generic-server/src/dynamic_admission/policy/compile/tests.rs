@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::FutureExt;
 use serde_json::json;
 
 use super::*;
@@ -12,20 +13,27 @@ fn spec(entries: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
 
 #[tokio::test]
 async fn each_entry_is_a_slice() {
-    async fn turns(policy: Value) -> usize {
+    async fn turns_of<T>(work: impl Future<Output = T>) -> usize {
         let pool = Pool::new(1);
         let turns = AtomicUsize::new(0);
         offload(&pool, 0, None, async {
             pause(Lane::Bodies).await;
-            let mut compiled = std::pin::pin!(Rules::compile(Phase::Validating, policy));
+            let mut work = std::pin::pin!(work);
             std::future::poll_fn(|cx| {
                 turns.fetch_add(1, Ordering::Relaxed);
-                compiled.as_mut().poll(cx).map(drop)
+                work.as_mut().poll(cx).map(drop)
             })
             .await
         })
         .await;
         turns.into_inner()
+    }
+    /// The same for its own admission as for those that it judges.
+    async fn turns(policy: Value) -> usize {
+        let admitted = turns_of(faults(Phase::Validating, &policy)).await;
+        let compiled = turns_of(Rules::compile(Phase::Validating, policy)).await;
+        assert_eq!(admitted, compiled);
+        compiled
     }
     let validations = |count: usize| json!(vec![json!({"expression": "true"}); count]);
     assert_eq!(turns(spec([("validations", validations(1))])).await, 2);
@@ -84,7 +92,9 @@ fn variables_cost_their_dependencies() {
 fn a_variable_sees_those_before_it() {
     #[track_caller]
     fn check(variables: Value, expected: &[&str]) {
-        let found = faults(Phase::Validating, &spec([("variables", variables)]));
+        let policy = spec([("variables", variables)]);
+        let found = faults(Phase::Validating, &policy).now_or_never();
+        let found = found.expect("nothing is awaited outside of requests");
         let found: Vec<String> = found.iter().map(|fault| fault.field.to_string()).collect();
         assert_eq!(found, expected);
     }
