@@ -11,7 +11,11 @@ const SKIPPED: &str = "SKIPPED_TESTS";
 /// Formatting, dependencies, lints, documentation, repository rules, generated files, then all tests.
 pub(crate) fn ci(root: &Path) -> Result<(), String> {
     step("formatting", || cargo(root, &["fmt", "--all", "--check"]))?;
-    step("dependencies", || supply::check(root))?;
+    let mut skipped = Vec::new();
+    step("dependencies", || {
+        skipped = supply::check(root)?;
+        Ok(())
+    })?;
     step("lints", || {
         cargo(
             root,
@@ -29,7 +33,9 @@ pub(crate) fn ci(root: &Path) -> Result<(), String> {
     step("documentation", || document(root))?;
     step("repository rules", || tidy::run(root))?;
     step("generated files", || codegen::run(root, true))?;
-    test(root, &[])
+    let tested = test(root, &[]);
+    say(&skipped_checks(&skipped));
+    tested
 }
 
 /// Builds the documentation of the public items; a broken or private link fails.
@@ -65,6 +71,16 @@ fn summary(lines: &str) -> String {
     text
 }
 
+/// How many checks were skipped, which, and why.
+pub(crate) fn skipped_checks(skipped: &[String]) -> String {
+    let mut text = format!("==> {} checks skipped for want of a network", skipped.len());
+    for check in skipped {
+        text.push_str("\n    ");
+        text.push_str(check);
+    }
+    text
+}
+
 fn step(name: &str, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     say(&format!("==> {name}"));
     run().map_err(|error| format!("{name}: {error}"))
@@ -73,6 +89,15 @@ fn step(name: &str, run: impl FnOnce() -> Result<(), String>) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn skipped_checks_are_counted_and_listed() {
+        assert_eq!(skipped_checks(&[]), "==> 0 checks skipped for want of a network");
+        assert_eq!(
+            skipped_checks(&["advisories: no way".to_string()]),
+            "==> 1 checks skipped for want of a network\n    advisories: no way"
+        );
+    }
 
     #[test]
     fn skipped_tests_are_counted_and_listed_once() {
