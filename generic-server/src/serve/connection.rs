@@ -64,6 +64,8 @@ pub struct Server {
     http2: Arc<http2::Builder<TokioExecutor>>,
     registry: Arc<Registry>,
     tasks: Tasks,
+    /// Streams that wait for their reset.
+    resets: Tasks,
     draining: CancellationToken,
 }
 
@@ -106,6 +108,7 @@ impl Server {
             http1: Arc::new(http1),
             http2: Arc::new(http2),
             tasks: Tasks::new(),
+            resets: Tasks::new(),
             draining: CancellationToken::new(),
         }
     }
@@ -231,20 +234,17 @@ impl Server {
         };
         info.closing = place.activity.closing.clone();
         let (info, requests) = (Arc::new(info), place.requests());
-        let unread = Arc::new(Unread::new(protocol == Protocol::Http1));
+        let unread = Unread::new(protocol, self.resets.clone());
         let stream = TokioIo::new(Metered::new(stream, place, unread.clone()));
         let (facts, running, handler) = (info.clone(), requests.clone(), self.handler.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             let running = running.begin();
-            // Requests of HTTP/1.1 come one after the other.
-            let unread = (protocol == Protocol::Http1).then(|| unread.clone());
+            let unread = unread.clone();
             let has_body = !HttpBody::is_end_stream(request.body());
-            let answer = answer(&handler, &facts, request, unread.as_ref());
+            let answer = answer(&handler, &facts, request, &unread);
             async move {
                 let mut response = answer.await;
-                if let Some(unread) = unread {
-                    unread.settle(has_body, &mut response).await;
-                }
+                unread.settle(has_body, &mut response).await;
                 // The request runs until all of its answer is handed over.
                 let answer = response.map(|body| Kept::new(body, running));
                 Ok::<_, Infallible>(answer)
@@ -284,6 +284,7 @@ impl Server {
             tracing::warn!(connections = self.connections(), "connections are cut");
         }
         self.tasks.stop(Duration::from_secs(1)).await;
+        self.resets.stop(Duration::from_secs(1)).await;
     }
 }
 
@@ -309,16 +310,13 @@ fn answer(
     handler: &Arc<dyn Handler>,
     info: &Arc<ConnectionInfo>,
     request: http::Request<Incoming>,
-    unread: Option<&Arc<Unread>>,
+    unread: &Arc<Unread>,
 ) -> Pin<Box<dyn Future<Output = Response> + Send>> {
     let (mut parts, body) = request.into_parts();
-    if let Some(unread) = unread {
-        unread.begin();
-    }
-    let body = match unread {
-        _ if HttpBody::is_end_stream(&body) => empty(),
-        Some(unread) => Watched::new(body, &parts.headers, unread.clone()).boxed_unsync(),
-        None => body.map_err(Into::into).boxed_unsync(),
+    unread.begin();
+    let body = match HttpBody::is_end_stream(&body) {
+        true => empty(),
+        false => Watched::new(body, &parts.headers, unread.clone()).boxed_unsync(),
     };
     if let Err(refusal) = head::check(parts.version, &parts.method, &parts.headers) {
         return Box::pin(std::future::ready(*refusal));

@@ -1,13 +1,16 @@
-//! What a client still sends of an HTTP/1.1 request that was answered before all of it was read.
+//! What a client still sends of a request that was answered before all of it was read.
 //!
-//! A socket that is closed with unread bytes is reset, and the reset can overtake the answer. So a short rest of a body is read and
+//! On HTTP/1.1 a socket that is closed with unread bytes is reset, and the reset can overtake the answer. So a short rest of a body is read and
 //! dropped before the answer, and the connection goes on; with a longer one the answer says `Connection: close`, and the connection
 //! lingers: its write side is shut, and what still comes is dropped. Go's net/http does the same. A head that is refused before its end
-//! is such a rest, too. HTTP/2 needs none of it: there a stream is reset without an error once its answer is out.
+//! is such a rest, too.
+//!
+//! On HTTP/2 a stream is reset without an error once its answer is out. As some clients (curl 7.88) look at the reset before the answer that
+//! came with it, it follows after a moment, in which nothing more is read of the stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,18 +21,25 @@ use hyper::body::Incoming;
 use machinery::limits;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
+use super::clock::Protocol;
 use crate::request::{BoxError, Response};
+use crate::spawn::Tasks;
 
 /// What is unread of one connection's requests.
 #[derive(Debug)]
 pub(super) struct Unread {
+    protocol: Protocol,
     rest: Mutex<Rest>,
     /// Whether bytes may be on their way that belong to no request to come.
     some: AtomicBool,
-    /// Whether requests of HTTP/1.1 come on the connection, and nothing else.
-    applies: AtomicBool,
+    /// Whether the connection has gone over to another protocol.
+    upgraded: AtomicBool,
+    /// Where streams wait for their reset, and how many of this connection do.
+    tasks: Tasks,
+    waiting: AtomicUsize,
 }
 
 /// The body of the request that is being answered.
@@ -68,7 +78,9 @@ impl Watched {
             awaited: head.contains_key(header::EXPECT),
             ended: false,
         };
-        *unread.rest.lock() = Rest::Held;
+        if unread.protocol == Protocol::Http1 {
+            *unread.rest.lock() = Rest::Held;
+        }
         Watched {
             tracked: Some(tracked),
             unread,
@@ -115,6 +127,9 @@ impl Drop for Watched {
         if tracked.ended || tracked.body.is_end_stream() {
             return;
         }
+        if self.unread.protocol == Protocol::Http2 {
+            return self.unread.clone().reset_later(tracked.body);
+        }
         let mut rest = self.unread.rest.lock();
         match *rest {
             Rest::Answered => self.unread.some.store(true, Ordering::Relaxed),
@@ -124,13 +139,16 @@ impl Drop for Watched {
 }
 
 impl Unread {
-    /// Of a connection that has had no request; `applies` if it is one of HTTP/1.1.
-    pub(super) fn new(applies: bool) -> Self {
-        Unread {
+    /// Of a connection that has had no request.
+    pub(super) fn new(protocol: Protocol, tasks: Tasks) -> Arc<Self> {
+        Arc::new(Unread {
+            protocol,
             rest: Mutex::default(),
             some: AtomicBool::new(false),
-            applies: AtomicBool::new(applies),
-        }
+            upgraded: AtomicBool::new(false),
+            tasks,
+            waiting: AtomicUsize::new(0),
+        })
     }
 
     /// Bytes have come: a head or a part of it, or of a body.
@@ -147,9 +165,9 @@ impl Unread {
     pub(super) async fn settle(&self, has_body: bool, answer: &mut Response) {
         // The bytes that follow are another protocol's.
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.applies.store(false, Ordering::Relaxed);
+            return self.upgraded.store(true, Ordering::Relaxed);
         }
-        if !has_body {
+        if !has_body || self.protocol == Protocol::Http2 {
             return;
         }
         let left = std::mem::replace(&mut *self.rest.lock(), Rest::Answered);
@@ -166,7 +184,24 @@ impl Unread {
 
     /// Whether the connection has to linger at its end.
     pub(super) fn lingers(&self) -> bool {
-        self.applies.load(Ordering::Relaxed) && self.some.load(Ordering::Relaxed)
+        self.protocol == Protocol::Http1
+            && self.some.load(Ordering::Relaxed)
+            && !self.upgraded.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a stream for a moment before it is reset, of no more streams than a client may have open.
+    fn reset_later(self: Arc<Self>, body: Incoming) {
+        let most = usize::try_from(limits::STREAMS).unwrap_or(usize::MAX);
+        if Handle::try_current().is_err() || self.waiting.load(Ordering::Relaxed) >= most {
+            return;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let tasks = self.tasks.clone();
+        tasks.spawn("reset of a stream", async move {
+            tokio::time::sleep(limits::LINGER).await;
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            drop(body);
+        });
     }
 }
 

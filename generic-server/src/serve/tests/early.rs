@@ -199,6 +199,47 @@ async fn lingering_has_its_bounds() {
     );
 }
 
+/// The frames of an HTTP/2 server: kind, flags and payload of those about stream 1.
+async fn frames_of_stream(client: &mut tokio::io::DuplexStream, count: usize) -> Vec<(u8, u8, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while frames.len() < count {
+        let mut start = [0; 9];
+        client.read_exact(&mut start).await.unwrap();
+        let mut payload = vec![0; usize::from(start[1]) << 8 | usize::from(start[2])];
+        client.read_exact(&mut payload).await.unwrap();
+        if start[5..] == [0, 0, 0, 1] {
+            frames.push((start[3], start[4], payload));
+        }
+    }
+    frames
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_reset_without_an_error_a_moment_after_its_answer() {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+    let server = Server::with_limits(Arc::new(Refuses::default()), ConnectionLimits::default());
+    let info = ConnectionInfo::new("127.0.0.1:9".parse().unwrap(), Vec::new());
+    let mut client = server.connect_in_memory(info);
+    // POST /at-once of http://a, without the end of the stream.
+    let mut head = vec![0x83, 0x86, 0x41, 1, b'a', 0x44, 8];
+    head.extend_from_slice(b"/at-once");
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    bytes.extend_from_slice(&[0, 0, u8::try_from(head.len()).unwrap(), HEADERS, 4, 0, 0, 0, 1]);
+    bytes.extend_from_slice(&head);
+    bytes.extend_from_slice(&[0, 0, 1, DATA, 0, 0, 0, 0, 1, b'x']);
+    client.write_all(&bytes).await.unwrap();
+    let since = tokio::time::Instant::now();
+    let answer = frames_of_stream(&mut client, 2).await;
+    assert!(since.elapsed() < machinery::limits::LINGER);
+    assert_eq!(answer[0].0, HEADERS);
+    assert_eq!(answer[1], (DATA, 1, REFUSAL.as_bytes().to_vec()));
+    let reset = frames_of_stream(&mut client, 1).await;
+    assert_eq!(reset, [(RST_STREAM, 0, vec![0; 4])]);
+    assert!(since.elapsed() >= machinery::limits::LINGER);
+}
+
 #[tokio::test]
 async fn an_early_answer_is_not_lost_on_http2() {
     let plain = plain().await;
