@@ -9,6 +9,8 @@ use generic_server::encryption::Encryption;
 use generic_server::pki::{self, Authority};
 use generic_server::spawn::Tasks;
 
+use kube_apiserver::{PluginConfigs, PluginSelection};
+
 use crate::halves;
 
 /// PEM, certificates and keys.
@@ -29,6 +31,22 @@ pub fn kubeconfig(data: &[u8]) {
         return;
     }
     let _ = Kubeconfig::parse(&text);
+}
+
+/// A file of `--admission-control-config-file`, for plugins that are all on. Files that it names are none of its own.
+pub fn admission(data: &[u8]) {
+    static PLUGINS: LazyLock<PluginSelection> = LazyLock::new(|| {
+        let names = ["EventRateLimit", "PodNodeSelector", "PodTolerationRestriction"];
+        let (plugins, _) = PluginSelection::new(&names.map(str::to_string), &[]).expect("plugins that exist");
+        plugins
+    });
+    if String::from_utf8_lossy(data).contains("/dev/") {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), data).expect("a file");
+    let read = || PluginConfigs::read(Some(file.path()), &PLUGINS).map(|(_, warnings)| warnings);
+    assert_eq!(read(), read(), "the same file is read the same");
 }
 
 /// A file of static tokens.

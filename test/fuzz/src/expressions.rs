@@ -4,7 +4,9 @@ use std::sync::LazyLock;
 
 use kube_cel::{Bindings, DeclType, Env, FieldDecl, ListType, PER_CALL_LIMIT, Val};
 use machinery::jsonpath::JsonPath;
+use machinery::limits;
 use machinery::quantity::Quantity;
+use machinery::schema::{Pattern, check_pattern, excessive_repetition, patterns_weight};
 use machinery::selector::field::FieldSelector;
 use machinery::selector::label::LabelSelector;
 use machinery::time::{GoDuration, Timestamp};
@@ -52,16 +54,45 @@ pub fn field_selector(data: &[u8]) {
     }
 }
 
-/// A quantity: its normal form is its own.
+/// A quantity: its normal form is its own, once it has been printed twice.
 pub fn quantity(data: &[u8]) {
     let Some(text) = text(data) else { return };
     if let Ok(quantity) = Quantity::parse(text) {
         let printed = quantity.to_string();
         let again = Quantity::parse(&printed).expect("its own text is a quantity");
-        assert_eq!(again.to_string(), printed, "its text is its own");
+        // A fraction with a binary suffix that comes to a whole number is printed without a suffix, as Go does; what is read of that is
+        // decimal and may get one.
+        let settled = Quantity::parse(&again.to_string()).expect("its own text is a quantity");
+        assert_eq!(settled.to_string(), again.to_string(), "its text is its own");
         let _ = (quantity.value(), quantity.milli_value(), quantity.as_f64());
         let _ = quantity.add(&again).sub(&again).mul(3).neg().to_string();
     }
+}
+
+/// A pattern of a schema, a NUL, and the text that it is held against.
+pub fn pattern(data: &[u8]) {
+    let (pattern, value) = halves(data);
+    let (Some(pattern), Some(value)) = (text(pattern), text(value)) else {
+        return;
+    };
+    let weight = patterns_weight([pattern]);
+    assert_eq!(patterns_weight([pattern, pattern]), weight, "it counts once");
+    // As at the admission of a definition: what is refused is not compiled.
+    if excessive_repetition(pattern).is_some() || weight > limits::PATTERN_WEIGHT {
+        return;
+    }
+    let compiles = check_pattern(pattern).is_ok();
+    let matches = Pattern::new(pattern).matches(value);
+    assert_eq!(
+        matches.is_some(),
+        compiles,
+        "what compiles can be held against a text"
+    );
+    assert_eq!(
+        Pattern::new(pattern).matches(value),
+        matches,
+        "and says the same of it again"
+    );
 }
 
 /// Times and durations.

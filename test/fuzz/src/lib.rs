@@ -11,9 +11,9 @@ mod mutate;
 mod patches;
 mod requests;
 
-pub use access::{certificates, encryption, kubeconfig, tokens};
+pub use access::{admission, certificates, encryption, kubeconfig, tokens};
 pub use decoders::{cbor, json, protobuf, typed, yaml};
-pub use expressions::{cel, field_selector, jsonpath, label_selector, quantity, time};
+pub use expressions::{cel, field_selector, jsonpath, label_selector, pattern, quantity, time};
 pub use mutate::Mutator;
 pub use patches::{apply, json_patch, merge_patch, strategic_patch};
 pub use requests::{request, request_info};
@@ -43,12 +43,14 @@ pub const TARGETS: &[Target] = &[
     target("label_selector", label_selector, 3_000),
     target("field_selector", field_selector, 3_000),
     target("quantity", quantity, 3_000),
+    target("pattern", pattern, 1_000),
     target("time", time, 3_000),
     target("jsonpath", jsonpath, 3_000),
     target("cel", cel, 1_000),
     target("certificates", certificates, 1_000),
     target("kubeconfig", kubeconfig, 1_000),
     target("tokens", tokens, 1_000),
+    target("admission", admission, 1_000),
     target("encryption", encryption, 300),
     target("request_info", request_info, 3_000),
     target("request", request, 300),

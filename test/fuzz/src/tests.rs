@@ -73,6 +73,6 @@ macro_rules! replays {
 }
 
 replays! {
-    json typed yaml protobuf cbor json_patch merge_patch strategic_patch apply label_selector field_selector quantity time jsonpath cel
-    certificates kubeconfig tokens encryption request_info request
+    json typed yaml protobuf cbor json_patch merge_patch strategic_patch apply label_selector field_selector quantity pattern time jsonpath cel
+    certificates kubeconfig tokens admission encryption request_info request
 }
