@@ -6,6 +6,7 @@ mod codecs;
 mod connections;
 mod credentials;
 mod crowds;
+mod definitions;
 mod escalation;
 mod objects;
 mod patches;
@@ -23,6 +24,7 @@ pub fn all() -> Vec<Attack> {
         patches::attacks(),
         objects::attacks(),
         codecs::attacks(),
+        definitions::attacks(),
         requests::attacks(),
         credentials::attacks(),
         aggregation::attacks(),
