@@ -3,21 +3,13 @@
 //!
 //! Mirrors upstream's `authenticator/token/webhook`.
 
-use std::time::Duration;
-
-use http::StatusCode;
 use machinery::go::Quoted;
 use serde_json::{Value, json};
 
 use super::authn::{strings, user_of};
-use super::client::{ClientError, KubeClient};
+use super::client::KubeClient;
+use super::retry::{self, Pauses};
 use crate::authn::{TokenAuthenticator, TokenVerdict, server_audiences};
-
-/// How often one token is asked about while the webhook fails, and the pause after the first time. Both are upstream's.
-const ATTEMPTS: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// How much longer each further pause is: by half.
-const GROWTH: f32 = 1.5;
 
 /// The form of the TokenReviews that the webhook takes and gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +37,7 @@ pub struct TokenWebhook {
     version: ReviewVersion,
     /// The audiences of tokens when the webhook names none.
     audiences: Vec<String>,
-    first_pause: Duration,
+    pauses: Pauses,
 }
 
 impl TokenWebhook {
@@ -55,33 +47,7 @@ impl TokenWebhook {
             client,
             version,
             audiences,
-            first_pause: FIRST_PAUSE,
-        }
-    }
-
-    /// The answer, after further attempts while the webhook is unreachable or overloaded.
-    async fn ask(&self, review: &Value) -> Result<Value, ClientError> {
-        let mut pause = self.first_pause;
-        for _ in 1..ATTEMPTS {
-            match self.client.create("", review).await {
-                Err(error) if passes(&error) => {
-                    tokio::time::sleep(pause).await;
-                    pause = pause.mul_f32(GROWTH);
-                }
-                answer => return answer,
-            }
-        }
-        self.client.create("", review).await
-    }
-}
-
-/// Whether the same question may be answered a moment later.
-fn passes(error: &ClientError) -> bool {
-    match error {
-        ClientError::Credentials(_) | ClientError::TimedOut => false,
-        ClientError::Unreachable(_) => true,
-        ClientError::Status(status, _) => {
-            *status == StatusCode::TOO_MANY_REQUESTS || *status == StatusCode::INTERNAL_SERVER_ERROR
+            pauses: Pauses::default(),
         }
     }
 }
@@ -99,7 +65,8 @@ impl TokenAuthenticator for TokenWebhook {
             "spec": {"token": token, "audiences": wanted},
             "status": {"user": {}},
         });
-        let answer = match self.ask(&review).await {
+        let answer = retry::with_pauses(self.pauses, || self.client.create("", &review)).await;
+        let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
                 let url = self.client.server();
@@ -231,20 +198,5 @@ mod tests {
             extra: extra.map(|(key, values)| (key.to_string(), values)).into(),
         };
         assert_eq!(user, expected);
-    }
-
-    #[test]
-    fn some_failures_pass() {
-        #[track_caller]
-        fn check(error: &ClientError, expected: bool) {
-            assert_eq!(passes(error), expected, "{error}");
-        }
-        let status = |status| ClientError::Status(status, String::new());
-        check(&ClientError::Unreachable("gone".into()), true);
-        check(&status(StatusCode::TOO_MANY_REQUESTS), true);
-        check(&status(StatusCode::INTERNAL_SERVER_ERROR), true);
-        check(&status(StatusCode::UNAUTHORIZED), false);
-        check(&status(StatusCode::SERVICE_UNAVAILABLE), false);
-        check(&ClientError::Credentials("no key".into()), false);
     }
 }
