@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
+    ast::{Expr, Kind, Literal, op},
     checker::{self, Reference, Scope, Variable},
     cost::{self, CostEstimate},
     decls::Library,
@@ -136,15 +137,50 @@ impl Env {
             .map(|variable| variable.name.clone())
             .collect();
         let output = checked.type_of(&checked.root).clone();
+        let mut selected = Vec::new();
+        collect_selections(&checked.root, &mut selected);
+        selected.sort_unstable();
+        selected.dedup();
         Ok(Program {
             root,
             locals,
             names,
             used: used.into(),
+            selected: selected.into(),
             output,
             estimate,
         })
     }
+}
+
+/// The fields that are selected of identifiers.
+fn collect_selections(expr: &Expr, found: &mut Vec<(Box<str>, Box<str>)>) {
+    let selection = match &expr.kind {
+        Kind::Select(select) => Some((&*select.operand, &select.field)),
+        Kind::Call(call) if &*call.function == op::OPT_SELECT => match &call.args[..] {
+            [
+                operand,
+                Expr {
+                    kind: Kind::Literal(Literal::String(field)),
+                    ..
+                },
+            ] => Some((operand, field)),
+            _ => None,
+        },
+        _ => None,
+    };
+    if let Some((
+        Expr {
+            kind: Kind::Ident(name),
+            ..
+        },
+        field,
+    )) = selection
+    {
+        found.push((name.clone(), field.clone()));
+    }
+    expr.kind
+        .each_child(&mut |child| collect_selections(child, found));
 }
 
 /// A compiled expression.
@@ -154,6 +190,8 @@ pub struct Program {
     locals: u32,
     names: Box<[Box<str>]>,
     used: Box<[bool]>,
+    /// Identifiers with the fields that are selected of them.
+    selected: Box<[(Box<str>, Box<str>)]>,
     output: Type,
     estimate: CostEstimate,
 }
@@ -175,6 +213,14 @@ impl Program {
             .iter()
             .zip(&self.used)
             .any(|(name, used)| *used && &**name == variable)
+    }
+
+    /// Whether the expression selects this field of an identifier, in the form `variable.field`, `variable.?field` or
+    /// `has(variable.field)`.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        self.selected
+            .iter()
+            .any(|(of, name)| (&**of, &**name) == (variable, field))
     }
 
     /// Evaluates. Its cost is taken from the budget; when that does not suffice, the budget is emptied and the error

@@ -213,6 +213,8 @@ pub enum ListType {
 pub enum DeclKind {
     /// Any JSON, taken as it is.
     Dyn,
+    /// Any JSON as Go decodes it without a type: every number is a double. Members can be named escaped (`a__dot__b` for `a.b`).
+    Untyped,
     /// `x-kubernetes-int-or-string`.
     IntOrString,
     Bool,
@@ -275,6 +277,11 @@ impl DeclType {
     /// Any JSON, untyped.
     pub fn dynamic() -> DeclType {
         DeclType::new(DeclKind::Dyn, Type::Dyn, UNBOUNDED_STRING, 1)
+    }
+
+    /// Any JSON as Go decodes it without a type, such as the claims of a token.
+    pub fn untyped() -> DeclType {
+        DeclType::new(DeclKind::Untyped, Type::Dyn, UNBOUNDED_STRING, 1)
     }
 
     /// An int or a string, checked at run time.
@@ -542,9 +549,52 @@ pub fn escape_field(name: &str) -> Option<String> {
     Some(out)
 }
 
+/// The JSON name that an escaped one stands for, when it is one: `a.b` for `a__dot__b`. `None`: an escape is unknown.
+pub(crate) fn unescape_field(escaped: &str) -> Option<String> {
+    let mut out = String::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let Some(at) = rest.find("__") {
+        let inside = &rest[at + 2..];
+        let length = inside.find('_').unwrap_or(inside.len());
+        if length == 0 || !inside[length..].starts_with("__") {
+            // No escape begins here; one may begin at the next underscore.
+            out.push_str(&rest[..=at]);
+            rest = &rest[at + 1..];
+            continue;
+        }
+        out.push_str(&rest[..at]);
+        match &inside[..length] {
+            "underscores" => out.push_str("__"),
+            "dot" => out.push('.'),
+            "dash" => out.push('-'),
+            "slash" => out.push('/'),
+            word if RESERVED.contains(&word) && length + 4 == escaped.len() => out.push_str(word),
+            _ => return None,
+        }
+        rest = &inside[length + 2..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escaped_fields_are_read_back() {
+        let check =
+            |name: &str, want: Option<&str>| assert_eq!(unescape_field(name).as_deref(), want, "{name}");
+        for name in ["a", "namespace", "a__b", "a.b-c/d", "__", "example.com/x_y"] {
+            let escaped = escape_field(name).expect("it can be escaped");
+            check(&escaped, Some(name));
+        }
+        check("a_b", Some("a_b"));
+        check("a___dot__b", Some("a_.b"));
+        check("a__other__b", None);
+        check("a__if__", None);
+        check("____", Some("____"));
+    }
 
     #[test]
     fn fields_are_escaped_as_upstream_does() {

@@ -16,7 +16,7 @@ use crate::{
     error::EvalError,
     opaque::Opaque,
     scalar,
-    types::{DeclType, ListType, ObjectType, Type},
+    types::{DeclKind, DeclType, ListType, ObjectType, Type, unescape_field},
 };
 
 /// A CEL value.
@@ -358,7 +358,12 @@ impl<'a> Map<'a> {
                     value => Some(Val::json(value, &field.decl)),
                 }
             }
-            Map::Json { map, value } => map.get(name).map(|item| Val::json(item, value)),
+            Map::Json { map, value } => {
+                let escaped = matches!(value.kind(), DeclKind::Untyped) && name.contains("__");
+                let unescaped = escaped.then(|| unescape_field(name)).flatten();
+                map.get(unescaped.as_deref().unwrap_or(name))
+                    .map(|item| Val::json(item, value))
+            }
             Map::Vals(entries) | Map::Built { entries, .. } => entries
                 .get(&Key::String(name.into()))
                 .map(|entry| Ok(entry.1.clone())),

@@ -14,11 +14,12 @@ use crate::{
 };
 
 static DYN: LazyLock<DeclType> = LazyLock::new(DeclType::dynamic);
+static UNTYPED: LazyLock<DeclType> = LazyLock::new(DeclType::untyped);
 
 impl<'a> Val<'a> {
     /// The value of JSON under a declaration. Data that does not fit its declaration is an error naming what was expected.
     pub fn json(value: &'a Value, decl: &'a DeclType) -> Result<Val<'a>, EvalError> {
-        if value.is_null() && !matches!(decl.kind(), DeclKind::Dyn) {
+        if value.is_null() && !matches!(decl.kind(), DeclKind::Dyn | DeclKind::Untyped) {
             return match decl.is_nullable() {
                 true => Ok(Val::Null),
                 false => Err(EvalError::fixed(
@@ -28,6 +29,7 @@ impl<'a> Val<'a> {
         }
         match decl.kind() {
             DeclKind::Dyn => Ok(Val::dynamic(value)),
+            DeclKind::Untyped => Ok(Val::untyped(value)),
             DeclKind::Object(object) => match value {
                 Value::Object(map) => Ok(Val::Map(Map::Object { map, object })),
                 _ => Err(EvalError::fixed(
@@ -71,6 +73,20 @@ impl<'a> Val<'a> {
                 list_type: &ListType::Atomic,
             }),
             Value::Object(map) => Val::Map(Map::Json { map, value: &DYN }),
+        }
+    }
+
+    /// The value of JSON as Go decodes it without a type: numbers are doubles, and members can be named escaped.
+    pub fn untyped(value: &'a Value) -> Val<'a> {
+        match value {
+            Value::Number(number) => Val::Double(number.as_f64().unwrap_or(f64::NAN)),
+            Value::Array(items) => Val::List(List::Json {
+                items,
+                elem: &UNTYPED,
+                list_type: &ListType::Atomic,
+            }),
+            Value::Object(map) => Val::Map(Map::Json { map, value: &UNTYPED }),
+            other => Val::dynamic(other),
         }
     }
 }
