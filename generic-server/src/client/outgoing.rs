@@ -4,9 +4,10 @@
 //! with another name to verify), upgrades it or passes bodies on unread uses hyper with [`super::connect`].
 //!
 //! Its rules: HTTPS alone; only the given TLS settings decide on trust; no redirects, which would lead around both; no proxies of the
-//! environment. It has no rule about addresses, since an administrator has named the server.
+//! environment. [`Outgoing::new`] has no rule about addresses, since an administrator has named the server; [`Outgoing::within`] is for URLs that come
+//! from elsewhere.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use http::Method;
@@ -29,6 +30,7 @@ const WINDOW: u32 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Outgoing {
     client: Client,
+    permitted: fn(IpAddr) -> bool,
 }
 
 impl Outgoing {
@@ -36,7 +38,15 @@ impl Outgoing {
     ///
     /// # Errors
     /// When the client cannot be made of these settings.
-    pub fn new(mut tls: ClientConfig) -> Result<Self, Fault> {
+    pub fn new(tls: ClientConfig) -> Result<Self, Fault> {
+        Outgoing::within(tls, |_| true)
+    }
+
+    /// The same, for servers at permitted addresses alone: names are resolved to no other ones.
+    ///
+    /// # Errors
+    /// When the client cannot be made of these settings.
+    pub fn within(mut tls: ClientConfig, permitted: fn(IpAddr) -> bool) -> Result<Self, Fault> {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
@@ -44,7 +54,7 @@ impl Outgoing {
             .no_proxy()
             .redirect(redirect::Policy::none())
             .referer(false)
-            .dns_resolver(Resolver)
+            .dns_resolver(Resolver(permitted))
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_TIMEOUT)
@@ -52,30 +62,49 @@ impl Outgoing {
             .http2_initial_connection_window_size(WINDOW)
             .build()
             .map_err(|error| Fault(super::fault_of(&error)))?;
-        Ok(Outgoing { client })
+        Ok(Outgoing { client, permitted })
     }
 
     /// A request, to be completed and sent.
     ///
     /// # Errors
-    /// When the URL is none.
+    /// When the URL is none, or names an address that is not permitted.
     pub fn request(&self, method: Method, url: &str) -> Result<RequestBuilder, Fault> {
         let parsed = Url::parse(url).map_err(|error| Fault(format!("parse {}: {error}", Quoted(url))))?;
+        // Addresses are not resolved, so the resolver does not see them.
+        let host = parsed.host_str().unwrap_or_default();
+        let literal = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>();
+        if literal.is_ok_and(|address| !(self.permitted)(address)) {
+            return Err(forbidden(host));
+        }
         Ok(self.client.request(method, parsed))
     }
 }
 
-/// Resolves names as the system does, and fails in the words of Go's client.
-struct Resolver;
+fn forbidden(host: &str) -> Fault {
+    Fault(format!(
+        "dial tcp {host}: no permitted address: link-local and unspecified ones are refused"
+    ))
+}
+
+/// Resolves names as the system does, to permitted addresses, and fails in the words of Go's client.
+struct Resolver(fn(IpAddr) -> bool);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
+        let permitted = self.0;
         Box::pin(async move {
             let host = name.as_str();
             let found = tokio::net::lookup_host((host, 0))
                 .await
                 .map_err(|_| Fault(format!("dial tcp: lookup {host}: no such host")))?;
-            let found: Vec<SocketAddr> = found.collect();
+            let found: Vec<SocketAddr> = found.filter(|address| permitted(address.ip())).collect();
+            if found.is_empty() {
+                return Err(forbidden(host).into());
+            }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
@@ -99,5 +128,25 @@ mod tests {
         let error = request.expect("a URL").send().await.expect_err("no TLS");
         assert!(error.is_builder(), "{error:?}");
         assert!(client().request(Method::GET, "no url").is_err());
+    }
+
+    #[test]
+    fn forbidden_addresses_are_refused() {
+        let tls = settings(TrustedPeers::Anyone)
+            .expect("settings")
+            .with_no_client_auth();
+        let client =
+            Outgoing::within(tls, |address| !crate::client::is_forbidden(address)).expect("a client");
+        #[track_caller]
+        fn check(client: &Outgoing, url: &str, permitted: bool) {
+            assert_eq!(client.request(Method::GET, url).is_ok(), permitted, "{url}");
+        }
+        check(&client, "https://127.0.0.1/", true);
+        check(&client, "https://[::1]/", true);
+        check(&client, "https://issuer.example/", true);
+        check(&client, "https://169.254.169.254/", false);
+        check(&client, "https://0xa9fea9fe/", false);
+        check(&client, "https://[fe80::1]/", false);
+        check(&client, "https://[::ffff:169.254.169.254]/", false);
     }
 }
