@@ -25,11 +25,22 @@ struct Watched {
     apply: Apply,
 }
 
+/// A file whose new content takes time to come into use.
+#[async_trait::async_trait]
+pub trait Follow: Send + Sync {
+    /// What the log calls the file.
+    fn name(&self) -> &'static str;
+
+    /// Looks at the file once. True when it had changed and counts from now on; faults go to the log, and the previous content stays.
+    async fn look(&self) -> bool;
+}
+
 /// All files that are read again.
 #[derive(Default)]
 pub struct Reload {
     watched: Vec<Watched>,
     encryption: Option<Arc<Encryption>>,
+    followed: Vec<Arc<dyn Follow>>,
     /// The other state that follows the files.
     afterwards: Vec<Apply>,
 }
@@ -69,6 +80,11 @@ impl Reload {
         self.encryption = encryption;
     }
 
+    /// Follows a file that takes care of itself.
+    pub fn follow_file(&mut self, file: Arc<dyn Follow>) {
+        self.followed.push(file);
+    }
+
     /// Calls this, too, whenever files were taken over.
     pub fn afterwards(&mut self, apply: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.afterwards.push(Box::new(apply));
@@ -102,6 +118,11 @@ impl Reload {
             && encryption.look().await == Ok(true)
         {
             taken.push("encryption configuration");
+        }
+        for file in &self.followed {
+            if file.look().await {
+                taken.push(file.name());
+            }
         }
         taken
     }
