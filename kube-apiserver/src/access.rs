@@ -22,6 +22,7 @@ use generic_server::endpoint::StaticJson;
 use generic_server::metrics::Metrics;
 use generic_server::pki::Pki;
 use generic_server::reload::Reload;
+use generic_server::spawn::Tasks;
 use tokio::sync::watch;
 
 use crate::authorization::chain::AuthorizerChain;
@@ -29,6 +30,7 @@ use crate::authorization::node::NodeAuthorizer;
 use crate::bootstrap::ClusterAuthorities;
 use crate::deps::TokenIssuer;
 use crate::rbac::Rbac;
+use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators, JwtSource};
 use trust::Bundle;
 
 pub use rbac::follow_rbac;
@@ -95,8 +97,11 @@ pub struct AccessOptions {
     pub token_auth_file: Option<PathBuf>,
     /// The webhook that is asked about other tokens.
     pub token_webhook: Option<TokenWebhookOptions>,
-    /// Requests without credentials are `system:anonymous` rather than refused.
-    pub anonymous: bool,
+    /// Tokens of other issuers.
+    pub jwt: JwtSource,
+    /// Whether requests without credentials are `system:anonymous` rather than refused; `None` leaves it to the file of [`JwtSource::File`],
+    /// and where that says nothing they are.
+    pub anonymous: Option<bool>,
     /// CAs of front proxies; the server's own front-proxy CA when unset.
     pub front_proxy_ca_file: Option<PathBuf>,
     /// The names and headers of front proxies.
@@ -161,11 +166,13 @@ pub struct Access {
     /// The documents about service account tokens, by path.
     pub endpoints: Vec<(&'static str, Arc<StaticJson>)>,
     /// The lookups of the token webhook, for their metrics.
-    pub lookups: Option<Arc<Lookups>>,
+    lookups: Option<Arc<Lookups>>,
+    /// Tokens of other issuers, which are not asked for anything until [`Access::start`].
+    jwt: Option<Arc<JwtAuthenticators>>,
 }
 
 impl Access {
-    /// Reads the files that the options name and has `reload` follow them.
+    /// Reads the files that the options name and has `reload` follow them. Tasks in the background are of `tasks`.
     ///
     /// # Errors
     /// A file that cannot be read or has invalid content.
@@ -174,6 +181,7 @@ impl Access {
         pki: &Pki,
         directory: &Arc<Directory>,
         reload: &mut Reload,
+        tasks: &Tasks,
     ) -> Result<Self, AccessError> {
         let clients = Bundle::new(
             ("--client-ca-file", options.client_ca_file.as_deref()),
@@ -194,13 +202,15 @@ impl Access {
             issuer,
             endpoints,
             lookups,
-        } = tokens::build(options, pki, directory, reload)?;
+            jwt,
+            anonymous,
+        } = tokens::build(options, pki, directory, reload, tasks)?;
         let authenticators: Vec<Arc<dyn Authenticator>> = vec![
             Arc::new(RequestHeader::new(front_proxies, options.front_proxy.clone())),
             Arc::new(X509::new(authorities)),
             Arc::new(Bearer(tokens.clone())),
         ];
-        let anonymous = options.anonymous.then(Anonymous::default);
+        let anonymous = anonymous_requests(options.anonymous, anonymous)?;
         let authorizers = AuthorizerChain::new(&options.authorization).map_err(AccessError::Option)?;
         let chain = authorizers.clone();
         reload.watch("authorization configuration", authorizers.file(), move || {
@@ -214,6 +224,7 @@ impl Access {
             cluster_authorities,
             endpoints,
             lookups,
+            jwt,
         })
     }
 
@@ -232,9 +243,31 @@ impl Access {
         self.authorizers.nodes()
     }
 
-    /// Adds the metrics of authorization.
-    pub fn register(&self, metrics: &Metrics) {
+    /// Gets to know the issuers of tokens in the background, and adds the metrics of authentication and authorization.
+    pub fn start(&self, metrics: &Metrics) {
         self.authorizers.register(metrics);
+        if let Some(lookups) = &self.lookups {
+            metrics.register(lookups.clone());
+        }
+        if let Some(jwt) = &self.jwt {
+            metrics.register(jwt.metrics());
+            jwt.start();
+        }
+    }
+}
+
+/// Which requests without credentials are let in: by the flag, or by the file, not by both.
+fn anonymous_requests(
+    flag: Option<bool>,
+    file: Option<AnonymousConfig>,
+) -> Result<Option<Anonymous>, AccessError> {
+    match (flag, file) {
+        (Some(_), Some(_)) => Err(AccessError::Option(
+            "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
+                .into(),
+        )),
+        (_, Some(file)) => Ok(file.enabled.then_some(Anonymous { paths: file.paths })),
+        (flag, None) => Ok(flag.unwrap_or(true).then(Anonymous::default)),
     }
 }
 

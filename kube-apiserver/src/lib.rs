@@ -38,3 +38,4 @@ pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::{groups, priority};
 pub use net::Cidr;
+pub use tokens::jwt::{JwtSource, OidcOptions};

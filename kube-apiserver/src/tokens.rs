@@ -1,6 +1,9 @@
-//! Bearer tokens that objects of the built-in kinds stand behind: service account tokens and bootstrap tokens.
+//! Bearer tokens: those that objects of the built-in kinds stand behind (service account tokens and bootstrap tokens), and those of other
+//! issuers.
 
 pub mod bootstrap_token;
+mod jws;
+pub mod jwt;
 mod secret;
 pub mod service_account;
 

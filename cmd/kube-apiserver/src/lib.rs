@@ -42,7 +42,7 @@ pub use builder::Builder;
 pub use error::StartError;
 pub use logging::LogFormat;
 pub use options::{
-    AuthorizationFlags, AuthorizationMode, Options, StorageBackend, StorageMediaType,
+    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, Options, StorageBackend, StorageMediaType,
     SubjectAccessReviewVersion, TokenReviewVersion,
 };
 

@@ -1,6 +1,7 @@
 //! The command line: upstream's flag names for what exists here, and the few of our own. Parsing binds nothing and reads no
 //! file; [`crate::config`] says what the options mean, [`Options::validate`] collects all faults at once.
 
+mod authentication;
 mod authorization;
 
 use std::net::IpAddr;
@@ -8,10 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, Parser, ValueEnum};
-use generic_server::delegated::ReviewVersion;
 
 use crate::logging::LogFormat;
 
+pub use authentication::{AuthenticationFlags, TokenReviewVersion};
 pub use authorization::{AuthorizationFlags, AuthorizationMode, SubjectAccessReviewVersion};
 
 // The headings of `--help`: upstream's, and one of our own.
@@ -52,26 +53,6 @@ pub enum StorageMediaType {
     /// Protobuf, as upstream stores them.
     #[value(name = "application/vnd.kubernetes.protobuf")]
     Protobuf,
-}
-
-/// The form of TokenReviews that a webhook takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TokenReviewVersion {
-    /// `authentication.k8s.io/v1`.
-    #[value(name = "v1")]
-    V1,
-    /// `authentication.k8s.io/v1beta1`.
-    #[value(name = "v1beta1")]
-    V1beta1,
-}
-
-impl From<TokenReviewVersion> for ReviewVersion {
-    fn from(version: TokenReviewVersion) -> Self {
-        match version {
-            TokenReviewVersion::V1 => ReviewVersion::V1,
-            TokenReviewVersion::V1beta1 => ReviewVersion::V1beta1,
-        }
-    }
 }
 
 /// A Kubernetes API server: core and built-in groups, custom resources and aggregated APIs in one process.
@@ -231,9 +212,9 @@ pub struct Options {
     /// How long answers of the webhook are kept.
     #[arg(long, default_value = "2m", value_parser = duration, help_heading = AUTHENTICATION, value_name = "DURATION")]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// Requests without credentials are system:anonymous rather than refused.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = AUTHENTICATION, value_name = "BOOL", hide_possible_values = true)]
-    pub anonymous_auth: bool,
+    /// The configuration of JWT authenticators and of anonymous requests.
+    #[command(flatten)]
+    pub authentication: AuthenticationFlags,
     /// The issuer of service-account tokens. Repeated: the first issues, all are accepted.
     #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local", help_heading = AUTHENTICATION, value_name = "LIST")]
     pub service_account_issuer: Vec<String>,

@@ -165,6 +165,26 @@ pub const TOKEN_LOOKUP_TIME: Duration = Duration::from_secs(30);
 /// incomplete.
 pub const RESOLVED_RULES_BYTES: usize = 16 << 20;
 
+/// JWT authenticators of one configuration. Upstream's figure. Past it: the configuration is refused.
+pub const JWT_AUTHENTICATORS: usize = 64;
+
+/// Bytes of one answer of a token issuer: its discovery document, its keys, a distributed claim. Upstream has no bound. Past it: the answer
+/// cannot be used.
+pub const ISSUER_ANSWER_BYTES: usize = 1 << 20;
+
+/// How long a token issuer may take for one answer. Upstream's figure. Past it: the answer cannot be used.
+pub const ISSUER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Keys of one issuer; a token that names none is tried with all. Upstream has no bound. Past it: further ones are passed over.
+pub const ISSUER_KEYS: usize = 256;
+
+/// How long the keys of an issuer are not fetched again for tokens that none of them has signed. Upstream fetches for each such token, unless
+/// the issuer says how long its keys hold. Past it: the token is refused.
+pub const ISSUER_KEYS_PAUSE: Duration = Duration::from_secs(1);
+
+/// Issuers of distributed claims that one JWT authenticator gets to know. Upstream has no bound. Past it: the token is refused.
+pub const CLAIM_ISSUERS: usize = 16;
+
 // Connections.
 
 /// File descriptors that connections leave to everything else: the store, webhooks, aggregated servers.

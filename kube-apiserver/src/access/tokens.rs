@@ -14,6 +14,7 @@ use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
 use generic_server::pki::Pki;
 use generic_server::reload::Reload;
+use generic_server::spawn::Tasks;
 use machinery::GroupResource;
 use machinery::time::Timestamp;
 use serde_json::Value;
@@ -21,6 +22,7 @@ use serde_json::Value;
 use super::{AccessError, AccessOptions, TokenWebhookOptions};
 use crate::deps::{IssuedToken, TokenClaims, TokenIssuer};
 use crate::tokens::bootstrap_token::BootstrapToken;
+use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators};
 use crate::tokens::service_account::{
     self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
 };
@@ -38,6 +40,10 @@ pub(super) struct Tokens {
     pub(super) endpoints: Vec<(&'static str, Arc<StaticJson>)>,
     /// The lookups of the token webhook.
     pub(super) lookups: Option<Arc<Lookups>>,
+    /// Tokens of other issuers.
+    pub(super) jwt: Option<Arc<JwtAuthenticators>>,
+    /// What their configuration says of anonymous requests.
+    pub(super) anonymous: Option<AnonymousConfig>,
 }
 
 pub(super) fn build(
@@ -45,6 +51,7 @@ pub(super) fn build(
     pki: &Pki,
     directory: &Arc<Directory>,
     reload: &mut Reload,
+    tasks: &Tasks,
 ) -> Result<Tokens, AccessError> {
     let (issuers, audiences) = (&options.tokens.issuers, options.tokens.audiences.clone());
     let issuer = issuers.first().cloned().unwrap_or_default();
@@ -70,6 +77,14 @@ pub(super) fn build(
     let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
     all.push(Arc::new(accounts));
     all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
+    // After those of service accounts: a token of another issuer may cost a request to it.
+    let jwt = options
+        .jwt
+        .load(&audiences, issuers, tasks)
+        .map_err(AccessError::Option)?;
+    if let Some(authenticators) = &jwt.authenticators {
+        all.push(authenticators.clone());
+    }
     let lookups = match &options.token_webhook {
         None => None,
         Some(webhook) => {
@@ -82,6 +97,11 @@ pub(super) fn build(
     let deletions = Deletions(directory.clone());
     let authenticator = TokenCache::new(Arc::new(TokenUnion(all)), Box::new(move || deletions.count()))
         .map_err(|_| AccessError::Randomness)?;
+    if let Some(file) = jwt.file {
+        let cache = authenticator.clone();
+        file.when_changed(move || cache.clear());
+        reload.follow_file(file);
+    }
     let cache = authenticator.clone();
     let signer = Arc::new(ArcSwap::from_pointee(Signer::new(&issuer, signing)));
     let kept = signer.clone();
@@ -105,6 +125,8 @@ pub(super) fn build(
         issuer: Arc::new(Issuer { signer, audiences }),
         endpoints,
         lookups,
+        jwt: jwt.authenticators,
+        anonymous: jwt.anonymous,
     })
 }
 

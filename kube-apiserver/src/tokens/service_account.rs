@@ -8,8 +8,6 @@ mod keys;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use generic_server::User;
 use generic_server::authn::{TokenAuthenticator, TokenVerdict, split_service_account};
 use machinery::go::quote;
@@ -18,6 +16,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::jws::unverified_claims;
 use super::secret::{data, same};
 use super::{TokenObjectKind, TokenObjects};
 
@@ -399,7 +398,7 @@ impl TokenAuthenticator for ServiceAccounts {
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
         // The issuer decides which authenticator verifies the token; nothing else of the payload is used before the
         // signature is verified.
-        let Some(payload) = unverified_payload(token) else {
+        let Some(payload) = unverified_claims(token) else {
             return TokenVerdict::NotMine;
         };
         let issuer = payload.get("iss").and_then(Value::as_str).unwrap_or_default();
@@ -412,15 +411,6 @@ impl TokenAuthenticator for ServiceAccounts {
             Err(why) => TokenVerdict::Failed(why),
         }
     }
-}
-
-fn unverified_payload(token: &str) -> Option<Value> {
-    let mut parts = token.split('.');
-    let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
-    if parts.next().is_some() {
-        return None;
-    }
-    serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
 fn account_user(namespace: &str, name: &str, uid: &str) -> User {

@@ -15,6 +15,7 @@ mod encryption;
 mod etcd;
 mod garbage;
 mod interop;
+mod issuers;
 mod linearizable;
 mod nodes;
 mod objects;

@@ -4,11 +4,13 @@
 //! Not a product: it panics where a test should fail.
 
 mod client;
+mod issuer;
 mod kubectl;
 mod upstream;
 mod webhook;
 
 pub use client::{Answer, Client, Watch};
+pub use issuer::{Issuer, Signing};
 pub use kubectl::kubectl;
 pub use test_tools::{Cluster, Etcd, PATIENCE, Proxy, eventually, linearizable, named_tool, tool};
 pub use upstream::Upstream;

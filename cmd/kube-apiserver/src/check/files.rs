@@ -42,6 +42,8 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
             &own,
             &directory,
             &mut Reload::default(),
+            // Nothing is started: issuers of tokens are not asked.
+            &Tasks::new(),
         ));
     }
     match PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins) {

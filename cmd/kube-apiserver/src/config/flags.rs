@@ -79,7 +79,7 @@ impl From<Options> for Flags {
             authentication_token_webhook_config_file,
             authentication_token_webhook_version,
             authentication_token_webhook_cache_ttl,
-            anonymous_auth,
+            authentication,
             service_account_issuer,
             service_account_key_file,
             service_account_signing_key_file,
@@ -163,7 +163,7 @@ impl From<Options> for Flags {
                 token_webhook_config_file: authentication_token_webhook_config_file,
                 token_webhook_version: authentication_token_webhook_version,
                 token_webhook_cache_ttl: authentication_token_webhook_cache_ttl,
-                anonymous: anonymous_auth,
+                authentication,
                 front_proxy: FrontProxy {
                     ca_file: requestheader_client_ca_file,
                     allowed_names: requestheader_allowed_names,

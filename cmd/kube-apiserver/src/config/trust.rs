@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use generic_server::authn::request_header::RequestHeaderOptions;
-use kube_apiserver::{AccessOptions, TokenOptions, TokenWebhookOptions};
+use kube_apiserver::{AccessOptions, JwtSource, OidcOptions, TokenOptions, TokenWebhookOptions};
 use machinery::go;
 
 use super::Findings;
-use crate::options::{AuthorizationFlags, TokenReviewVersion};
+use crate::options::{AuthenticationFlags, AuthorizationFlags, TokenReviewVersion};
 
 /// A certificate (PEM, with chain) and its key.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub(super) struct AccessFlags {
     pub(super) token_webhook_config_file: Option<PathBuf>,
     pub(super) token_webhook_version: TokenReviewVersion,
     pub(super) token_webhook_cache_ttl: Duration,
-    pub(super) anonymous: bool,
+    pub(super) authentication: AuthenticationFlags,
     pub(super) front_proxy: FrontProxy,
     pub(super) tokens: ServiceAccountTokens,
     pub(super) authorization: AuthorizationFlags,
@@ -60,13 +60,51 @@ impl AccessFlags {
                     version,
                     cache_ttl,
                 }),
-            anonymous: self.anonymous,
+            jwt: jwt_source(&self.authentication, found),
+            anonymous: self.authentication.anonymous_auth,
             front_proxy: self.front_proxy.headers(),
             front_proxy_ca_file: self.front_proxy.ca_file,
             tokens: self.tokens.into_options(),
             authorization: self.authorization.read(found),
         }
     }
+}
+
+/// The file, or the flags that stand for one.
+fn jwt_source(flags: &AuthenticationFlags, found: &mut Findings) -> JwtSource {
+    let text = |flag: &Option<String>| flag.clone().unwrap_or_default();
+    let file = flags.authentication_config.as_ref();
+    if let Some(file) = file.filter(|file| !file.as_os_str().is_empty()) {
+        if flags.has_oidc() {
+            found.fault("authentication-config file and oidc-* flags are mutually exclusive");
+        }
+        return JwtSource::File(file.clone());
+    }
+    if !flags.has_oidc() {
+        return JwtSource::None;
+    }
+    let (issuer_url, client_id) = (text(&flags.oidc_issuer_url), text(&flags.oidc_client_id));
+    if issuer_url.is_empty() || client_id.is_empty() {
+        found.fault(
+            "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+        );
+        return JwtSource::None;
+    }
+    let algorithms = &flags.oidc_signing_algs;
+    JwtSource::Oidc(Box::new(OidcOptions {
+        issuer_url,
+        client_id,
+        ca_file: flags.oidc_ca_file.clone(),
+        username_claim: flags.oidc_username_claim.clone().unwrap_or_else(|| "sub".into()),
+        username_prefix: text(&flags.oidc_username_prefix),
+        groups_claim: text(&flags.oidc_groups_claim),
+        groups_prefix: text(&flags.oidc_groups_prefix),
+        required_claims: flags.oidc_required_claim.clone(),
+        signing_algs: match algorithms.is_empty() {
+            true => vec!["RS256".into()],
+            false => algorithms.clone(),
+        },
+    }))
 }
 
 /// The credentials and headers by which a front proxy is trusted.

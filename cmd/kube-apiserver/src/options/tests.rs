@@ -137,6 +137,18 @@ fn invalid_values_are_refused_with_their_flag() {
             "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users",
         ),
         (
+            &["--oidc-issuer-url=https://a"],
+            "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+        ),
+        (
+            &["--oidc-groups-claim=groups"],
+            "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+        ),
+        (
+            &["--authentication-config=file", "--oidc-signing-algs=RS256"],
+            "authentication-config file and oidc-* flags are mutually exclusive",
+        ),
+        (
             &["--authorization-mode=RBAC,Node,RBAC"],
             "authorization-mode [\"RBAC\" \"Node\" \"RBAC\"] has mode specified more than once",
         ),
@@ -224,6 +236,8 @@ fn choices_are_closed() {
         "--logging-format=xml",
         "--authorization-mode=Everybody",
         "--allow-privileged=maybe",
+        "--anonymous-auth=maybe",
+        "--oidc-required-claim=claim",
     ] {
         assert!(
             Options::try_parse_from(["kube-apiserver", flag]).is_err(),
@@ -327,6 +341,44 @@ const EFFECTS: &[&[&str]] = &[
     &["--tls-cert-file=crt", "--tls-private-key-file=key"],
     &["--tls-private-key-file=key", "--tls-cert-file=crt"],
     &["--anonymous-auth=false"],
+    &["--authentication-config=file"],
+    &["--oidc-issuer-url=https://i", "--oidc-client-id=c"],
+    &["--oidc-client-id=c", "--oidc-issuer-url=https://i"],
+    &[
+        "--oidc-ca-file=ca",
+        "--oidc-issuer-url=https://i",
+        "--oidc-client-id=c",
+    ],
+    &[
+        "--oidc-username-claim=email",
+        "--oidc-issuer-url=https://i",
+        "--oidc-client-id=c",
+    ],
+    &[
+        "--oidc-username-prefix=-",
+        "--oidc-issuer-url=https://i",
+        "--oidc-client-id=c",
+    ],
+    &[
+        "--oidc-groups-claim=g",
+        "--oidc-issuer-url=https://i",
+        "--oidc-client-id=c",
+    ],
+    &[
+        "--oidc-groups-prefix=g:",
+        "--oidc-issuer-url=https://i",
+        "--oidc-client-id=c",
+    ],
+    &[
+        "--oidc-required-claim=a=b",
+        "--oidc-issuer-url=https://i",
+        "--oidc-client-id=c",
+    ],
+    &[
+        "--oidc-signing-algs=ES256",
+        "--oidc-issuer-url=https://i",
+        "--oidc-client-id=c",
+    ],
     &["--api-audiences=a"],
     &["--client-ca-file=ca"],
     &["--requestheader-client-ca-file=ca"],

@@ -44,11 +44,9 @@ impl Servers {
             &stores.pki,
             &stores.directory,
             &mut stores.reload,
+            &stores.tasks,
         )?;
-        access.register(&stores.metrics);
-        if let Some(lookups) = &access.lookups {
-            stores.metrics.register(lookups.clone());
-        }
+        access.start(&stores.metrics);
         let builtin = builtin(&stores, &access);
         let groups = kube_apiserver::groups(&builtin);
         let rbac = access.rbac();

@@ -2,6 +2,7 @@
 
 mod coverage;
 mod etcd;
+mod issuers;
 mod users;
 
 use std::path::Path;

@@ -18,6 +18,8 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::RSAPublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
+use super::super::jws::Jws;
+
 /// The fault of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -310,17 +312,11 @@ impl PublicKeys {
 
     /// Whether one of the keys signed a token in compact form; the named one, or any when none is named.
     pub(super) fn verify(&self, token: &str) -> Result<bool, &'static str> {
-        let (signed, signature) = token.rsplit_once('.').ok_or("malformed token")?;
-        let header = signed.split('.').next().unwrap_or_default();
-        let decode = |text: &str| BASE64.decode(text).map_err(|_| "malformed token");
-        let header: Value = serde_json::from_slice(&decode(header)?).map_err(|_| "malformed token")?;
-        let signature = decode(signature)?;
-        let algorithm = header.get("alg").and_then(Value::as_str).unwrap_or_default();
-        let named = header.get("kid").and_then(Value::as_str).unwrap_or_default();
-        let candidates: &[(String, PublicKey)] = if named.is_empty() {
+        let jws = Jws::parse(token).map_err(|_| "malformed token")?;
+        let candidates: &[(String, PublicKey)] = if jws.key_id.is_empty() {
             &self.keys
         } else {
-            match self.by_id.get(named) {
+            match self.by_id.get(&jws.key_id) {
                 Some(at) => std::slice::from_ref(&self.keys[*at]),
                 None => &[],
             }
@@ -330,9 +326,9 @@ impl PublicKeys {
         }
         // The algorithm is the key's; a token with another one in its header (or `none`) is invalid.
         Ok(candidates.iter().any(|(_, key)| {
-            key.algorithm.name() == algorithm
+            key.algorithm.name() == jws.algorithm
                 && UnparsedPublicKey::new(key.algorithm.verifier(), &key.raw)
-                    .verify(signed.as_bytes(), &signature)
+                    .verify(jws.signed.as_bytes(), &jws.signature)
                     .is_ok()
         }))
     }

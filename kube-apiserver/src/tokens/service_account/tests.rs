@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 
 use arc_swap::ArcSwap;
-use base64::prelude::BASE64_STANDARD;
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
 
 use super::*;

@@ -8,6 +8,7 @@ use control_plane::Options;
 
 const ADMISSION: &str = "cmd/kube-apiserver/tests/binary/admission_config.rs";
 const HERE: &str = "cmd/kube-apiserver/tests/binary/effects.rs";
+const ISSUERS: &str = "cmd/kube-apiserver/tests/binary/effects/issuers.rs";
 const USERS: &str = "cmd/kube-apiserver/tests/binary/effects/users.rs";
 const ON_ETCD: &str = "cmd/kube-apiserver/tests/binary/effects/etcd.rs";
 const FLAGS: &str = "cmd/kube-apiserver/tests/binary/flags.rs";
@@ -62,6 +63,7 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "authorizers_of_flags_and_files",
     ),
     ("authorization-mode", USERS, "authorizers_of_flags_and_files"),
+    ("authentication-config", ISSUERS, "a_file_of_jwt_authenticators"),
     (
         "authentication-token-webhook-cache-ttl",
         USERS,
@@ -121,6 +123,15 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ("max-requests-inflight", SERVING, "seats_are_bounded_by_flags"),
     ("min-free-disk-mib", HERE, "a_first_start_needs_free_space"),
     ("min-request-timeout", HERE, "networks_and_services"),
+    ("oidc-ca-file", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-client-id", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-groups-claim", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-groups-prefix", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-issuer-url", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-required-claim", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-signing-algs", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-username-claim", ISSUERS, "flags_about_an_issuer"),
+    ("oidc-username-prefix", ISSUERS, "flags_about_an_issuer"),
     ("request-timeout", SERVING, "a_request_ends_with_its_timeout"),
     (
         "requestheader-allowed-names",
