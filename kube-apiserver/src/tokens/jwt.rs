@@ -12,6 +12,7 @@ mod distributed;
 mod expressions;
 mod file;
 mod flags;
+mod json;
 mod keys;
 mod metrics;
 mod provider;

@@ -91,6 +91,9 @@ fn jwt_source(flags: &AuthenticationFlags, found: &mut Findings) -> JwtSource {
         return JwtSource::None;
     }
     let algorithms = &flags.oidc_signing_algs;
+    if algorithms.iter().any(|name| name == "ES512") {
+        found.warn("--oidc-signing-algs: ES512 has no effect: tokens that are signed by it are refused");
+    }
     JwtSource::Oidc(Box::new(OidcOptions {
         issuer_url,
         client_id,

@@ -202,10 +202,11 @@ fn invalid_values_are_refused_with_their_flag() {
 #[test]
 fn flags_without_effect_are_named() {
     #[track_caller]
-    fn warns(flag: &str, expected: &str) {
-        let options = Options::try_parse_from(["kube-apiserver", flag]).expect("it parses");
+    fn warns(flags: &str, expected: &str) {
+        let line = ["kube-apiserver"].into_iter().chain(flags.split(' '));
+        let options = Options::try_parse_from(line).expect("it parses");
         let config = Config::new(options).expect("no faults");
-        assert_eq!(config.warnings, [expected], "{flag}");
+        assert_eq!(config.warnings, [expected], "{flags}");
     }
     warns(
         "--watch-cache=false",
@@ -222,6 +223,10 @@ fn flags_without_effect_are_named() {
     warns(
         "--enable-admission-plugins=JobValidation",
         "--enable-admission-plugins: plugin \"JobValidation\" does not exist in this server and has no effect",
+    );
+    warns(
+        "--oidc-issuer-url=https://i --oidc-client-id=c --oidc-signing-algs=RS256,ES512",
+        "--oidc-signing-algs: ES512 has no effect: tokens that are signed by it are refused",
     );
     warns(
         "--requestheader-group-headers=X-G",

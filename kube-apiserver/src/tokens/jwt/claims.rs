@@ -8,44 +8,7 @@ use serde_json::{Map, Value};
 
 use super::config::JwtConfig;
 use super::expressions::{Mapper, check_rules, user_value};
-
-/// Go's name of the kind of a JSON value, in messages about one of another kind.
-pub(super) fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-fn mismatch(value: &Value, wanted: &str) -> String {
-    let kind = json_kind(value);
-    format!("json: cannot unmarshal {kind} into Go value of type {wanted}")
-}
-
-/// A string as Go decodes it: null is an empty one.
-pub(super) fn text(value: &Value) -> Result<String, String> {
-    match value {
-        Value::Null => Ok(String::new()),
-        Value::String(text) => Ok(text.clone()),
-        other => Err(mismatch(other, "string")),
-    }
-}
-
-/// A string, or a list of them.
-pub(super) fn text_or_texts(value: &Value) -> Result<Vec<String>, String> {
-    match value {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(items) => match items.iter().map(text).collect() {
-            Ok(texts) => Ok(texts),
-            Err(_) => Err(mismatch(value, "string")),
-        },
-        one => Ok(vec![text(one)?]),
-    }
-}
+use super::json::{mismatch, text, text_or_texts};
 
 fn claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c Value, String> {
     claims.get(name).ok_or_else(|| "claim not present".to_owned())

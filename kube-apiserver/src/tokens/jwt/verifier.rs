@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 use super::super::jws::{Jws, unverified_claims};
-use super::claims::{text, text_or_texts};
+use super::json::{text, text_or_texts};
 use super::provider::Provider;
 
 /// How far in the future the beginning of a token may be: clocks differ.
