@@ -37,5 +37,5 @@ pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::{groups, priority};
-pub use net::Cidr;
+pub use net::{Cidr, special_ip};
 pub use tokens::jwt::{JwtSource, OidcOptions};

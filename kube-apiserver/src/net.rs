@@ -99,6 +99,35 @@ impl fmt::Display for Cidr {
     }
 }
 
+/// Why an address may not be the endpoint of a Service, in upstream's words; nothing for one that may.
+pub fn special_ip(ip: IpAddr) -> impl Iterator<Item = &'static str> {
+    let (link_local, local_multicast) = match ip {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (
+            v6.segments()[0] & 0xffc0 == 0xfe80,
+            v6.segments()[0] & 0xff0f == 0xff02,
+        ),
+    };
+    let reasons = [
+        (ip.is_unspecified(), "may not be unspecified (0.0.0.0 or ::)"),
+        (
+            ip.is_loopback(),
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ),
+        (
+            link_local,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ),
+        (
+            local_multicast,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ),
+    ];
+    reasons
+        .into_iter()
+        .filter_map(|(is_special, reason)| is_special.then_some(reason))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

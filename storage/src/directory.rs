@@ -280,7 +280,10 @@ fn other_engine(path: &Path, found: EngineKind, wanted: EngineKind) -> StorageEr
 }
 
 /// Bytes that an unprivileged process may still write to the file system of this.
-pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
+///
+/// # Errors
+/// When the file system does not say.
+pub fn free_bytes(path: &Path) -> Result<u64, StorageError> {
     let stat = rustix::fs::statvfs(path)
         .map_err(|error| failed("cannot ask for the free space of", path, error.into()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))

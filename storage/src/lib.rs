@@ -41,7 +41,7 @@ mod options;
 mod revision;
 
 pub use damage::Damage;
-pub use directory::{DirectoryLock, had_store};
+pub use directory::{DirectoryLock, free_bytes, had_store};
 pub use engine::{
     BackupInfo, CompactionInfo, Event, EventKind, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse,
     ScrubReport, Store, StoreStatus, Txn, WatchHandle, WatchSink,

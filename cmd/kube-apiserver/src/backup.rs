@@ -26,7 +26,7 @@ pub(crate) const UNFINISHED: &str = ".backup-";
 
 /// Writes a snapshot of the store into a new file.
 #[derive(Debug, Parser)]
-#[command(name = "kube-apiserver backup")]
+#[command(name = "backup", bin_name = "kube-apiserver backup")]
 pub struct BackupCommand {
     /// The new file.
     #[arg(long)]
@@ -44,7 +44,7 @@ pub struct BackupCommand {
 
 /// Makes the store of a data directory from a snapshot.
 #[derive(Debug, Parser)]
-#[command(name = "kube-apiserver restore")]
+#[command(name = "restore", bin_name = "kube-apiserver restore")]
 pub struct RestoreCommand {
     /// The snapshot.
     #[arg(long)]

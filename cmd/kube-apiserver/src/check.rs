@@ -15,7 +15,7 @@ use crate::{Options, StartError};
 /// Reads every record of a store that no server uses, and says which are damaged. A running server does so by itself
 /// (`--scrub-interval`).
 #[derive(Debug, Parser)]
-#[command(name = "kube-apiserver scrub")]
+#[command(name = "scrub", bin_name = "kube-apiserver scrub")]
 pub struct ScrubCommand {
     /// The data directory.
     #[arg(long)]

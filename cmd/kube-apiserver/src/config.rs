@@ -81,6 +81,24 @@ impl Findings {
     }
 }
 
+/// A list without a value (`--disable-admission-plugins=`) is empty, as upstream has it; the parser makes it a list of one empty text.
+fn drop_empty_values(options: &mut Options) {
+    let lists = [
+        &mut options.feature_gates,
+        &mut options.runtime_config,
+        &mut options.enable_admission_plugins,
+        &mut options.disable_admission_plugins,
+        &mut options.watch_cache_sizes,
+        &mut options.etcd_servers_overrides,
+        &mut options.api_audiences,
+    ];
+    for list in lists {
+        if matches!(list.as_slice(), [value] if value.is_empty()) {
+            list.clear();
+        }
+    }
+}
+
 impl Options {
     /// Every fault that can be found without opening anything, one line each.
     pub fn validate(&self) -> Vec<String> {
@@ -93,8 +111,9 @@ impl Config {
     ///
     /// # Errors
     /// Every fault that can be found without opening anything, one line each.
-    pub(crate) fn new(options: Options) -> Result<Self, Vec<String>> {
+    pub(crate) fn new(mut options: Options) -> Result<Self, Vec<String>> {
         let mut found = Findings::default();
+        drop_empty_values(&mut options);
         found.warnings.extend(unread::flags(&options));
         let flags = Flags::from(options);
         found.faults.extend(logging::filter(&flags.verbosity).err());
@@ -115,6 +134,8 @@ impl Config {
             &flags.disable_admission_plugins,
         );
         let service_cidrs = found.take(services::service_cidrs(&flags.service_cluster_ip_range));
+        let advertise_address =
+            services::advertise_address(&mut found, flags.advertise_address, &service_cidrs);
         let node_ports = services::node_ports(&flags.service_node_port_range).unwrap_or_else(|fault| {
             found.fault(fault);
             0..=0
@@ -127,7 +148,7 @@ impl Config {
         }
         Ok(Config {
             listen: SocketAddr::new(flags.bind_address, flags.secure_port),
-            advertise_address: flags.advertise_address,
+            advertise_address,
             serving: flags.serving,
             data_dir,
             storage,

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("backup") => return command(BackupCommand::parse_from(std::env::args().skip(1)).run()),
         Some("restore") => return command(RestoreCommand::parse_from(std::env::args().skip(1)).run()),
-        Some("check") => return command(check(Options::parse_from(std::env::args().skip(1)))),
+        Some("check") => return command(check(Options::parse_subcommand("kube-apiserver check"))),
         Some("scrub") => return command(ScrubCommand::parse_from(std::env::args().skip(1)).run()),
         _ => {}
     }

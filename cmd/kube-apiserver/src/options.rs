@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, Parser, ValueEnum};
+use clap::{Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 
 use crate::logging::LogFormat;
 
@@ -27,6 +27,13 @@ const ADMISSION: &str = "Admission flags";
 const LOGS: &str = "Logs flags";
 const MISC: &str = "Misc flags";
 const GLOBAL: &str = "Global flags";
+
+/// The end of `--help`: the subcommands, which `main` tells apart by their first word.
+const SUBCOMMANDS: &str = "Commands, each with a --help of its own:
+  backup   Writes a snapshot of the store into a new file
+  restore  Makes the store of a data directory from a snapshot
+  check    Says whether a server could start with these flags, and does not start it
+  scrub    Reads every record of a store that no server uses, and says which are damaged";
 
 /// The engine that objects are stored in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -64,7 +71,8 @@ pub enum StorageMediaType {
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
-    args = global_flags()
+    args = global_flags(),
+    after_help = SUBCOMMANDS
 )]
 pub struct Options {
     /// The address that members of the cluster reach this server at; by default the host's own.
@@ -330,6 +338,13 @@ impl Options {
     /// The options of `kube-apiserver` without any flag.
     pub fn defaults() -> Self {
         Options::parse_from(["kube-apiserver"])
+    }
+
+    /// Parses the command line of a subcommand that takes the server's flags, or ends the process as clap does.
+    pub fn parse_subcommand(name: &'static str) -> Self {
+        let command = Options::command().bin_name(name).after_help("");
+        let matches = command.get_matches_from(std::env::args_os().skip(1));
+        Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
     /// The data directory: the flag's, else `$XDG_DATA_HOME/kube-apiserver`, else `~/.local/share/kube-apiserver`.

@@ -60,7 +60,6 @@ fn key(item: &str) -> &str {
 
 impl Features {
     pub(super) fn read(found: &mut Findings, gates: &[String], apis: &[String]) -> Self {
-        let on = |list, key| setting(list, key).and_then(Result::ok);
         for item in gates {
             match setting(gates, key(item)) {
                 Some(Err(why)) => found.fault(format!("--feature-gates: {why}")),
@@ -74,18 +73,41 @@ impl Features {
             }
         }
         runtime_config(found, apis);
-        // The more special key decides.
-        let served = |api| {
-            let keys = [api, "api/beta", "api/all"];
-            keys.into_iter().find_map(|key| on(apis, key)).unwrap_or_default()
-        };
         Features {
-            storage_migration: served(STORAGE_MIGRATION_API)
-                && on(gates, STORAGE_MIGRATION).unwrap_or_default(),
-            lease_candidates: served(LEASE_CANDIDATE_API),
-            unsafe_deletion: on(gates, UNSAFE_DELETION).unwrap_or_default(),
+            storage_migration: is_served(apis, STORAGE_MIGRATION_API) && is_on(gates, STORAGE_MIGRATION),
+            lease_candidates: is_served(apis, LEASE_CANDIDATE_API),
+            unsafe_deletion: is_on(gates, UNSAFE_DELETION),
         }
     }
+}
+
+/// Whether a key of `key=bool` is on.
+fn is_on(list: &[String], key: &str) -> bool {
+    matches!(setting(list, key), Some(Ok(true)))
+}
+
+/// Whether a beta version is served. The more special key decides.
+fn is_served(apis: &[String], api: &str) -> bool {
+    let keys = [api, "api/beta", "api/all"];
+    let value = keys.into_iter().find_map(|key| setting(apis, key)?.ok());
+    value.unwrap_or_default()
+}
+
+/// Warnings of storage version migrations with one of their two switches alone: the feature gate, or their version by name.
+pub(super) fn lone_migration_switch(gates: &[String], apis: &[String]) -> Option<String> {
+    let gate = format!("--feature-gates={STORAGE_MIGRATION}=true");
+    let api = format!("--runtime-config={STORAGE_MIGRATION_API}=true");
+    let (gate_is_on, is_served) = (
+        is_on(gates, STORAGE_MIGRATION),
+        is_served(apis, STORAGE_MIGRATION_API),
+    );
+    let (lone, other) = match (gate_is_on, is_served) {
+        (true, false) => (gate, api),
+        // `api/beta` and `api/all` turn on others, too.
+        (false, true) if is_on(apis, STORAGE_MIGRATION_API) => (api, gate),
+        _ => return None,
+    };
+    Some(format!("{lone} has no effect without {other}"))
 }
 
 /// Checks `--runtime-config`. Built-in groups are known, whether or not they can be turned off.
@@ -94,12 +116,18 @@ fn runtime_config(found: &mut Findings, apis: &[String]) {
         .kinds()
         .map(|(group, ..)| group)
         .collect();
+    let keys: BTreeSet<&str> = apis.iter().map(|item| key(item)).collect();
+    let all_off = matches!(setting(apis, "api/all"), Some(Ok(false)));
+    if all_off && keys.len() == 1 {
+        return found.fault("--runtime-config: invalid runtime-config with only api/all=false");
+    }
     let mut unknown = BTreeSet::new();
     for item in apis {
         if let Some(Err(why)) = setting(apis, key(item)) {
             found.fault(format!("--runtime-config: {why}"));
         }
         match key(item) {
+            "api/all" if all_off => {}
             STORAGE_MIGRATION_API | LEASE_CANDIDATE_API | "api/all" | "api/beta" => continue,
             "api/ga" | "api/alpha" | "api/legacy" | "v1" => {}
             other => match other.split_once('/') {
@@ -185,6 +213,7 @@ mod tests {
         check(&["storagemigration.k8s.io/v1beta1"], gates, false, true);
         check(&["api/beta=true"], gates, true, true);
         check(&["api/beta=true"], &[], true, false);
+        check(&["api/all=false", "api/beta=true"], gates, true, true);
         check(
             &["api/all=true", "coordination.k8s.io/v1beta1=false"],
             gates,

@@ -1,11 +1,16 @@
-//! The addresses that a cluster gives to Services.
+//! The addresses that a cluster gives to Services, and that the `kubernetes` Service leads to.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use kube_apiserver::Cidr;
+use kube_apiserver::{Cidr, special_ip};
+
+use super::Findings;
 
 /// Bits of a range of cluster IPs, at most. Upstream's figure.
 const CIDR_BITS: u8 = 20;
+/// Addresses in a range of cluster IPs, at least. Upstream's figure.
+const MIN_CIDR_ADDRESSES: u128 = 8;
 
 /// The ranges of cluster IPs: one, or one of each family.
 pub(super) fn service_cidrs(text: &str) -> Result<Vec<Cidr>, String> {
@@ -25,6 +30,11 @@ pub(super) fn service_cidrs(text: &str) -> Result<Vec<Cidr>, String> {
                 "specified {FLAG} is too large; for {bits}-bit addresses, the mask must be >= {least}"
             ));
         }
+        if cidr.size() < MIN_CIDR_ADDRESSES {
+            return Err(format!(
+                "{FLAG}: the service cluster IP range must be at least {MIN_CIDR_ADDRESSES} IP addresses"
+            ));
+        }
     }
     match all.as_slice() {
         [_] => Ok(all),
@@ -32,6 +42,34 @@ pub(super) fn service_cidrs(text: &str) -> Result<Vec<Cidr>, String> {
         [_, _] => Err(format!("{FLAG}[0] and {FLAG}[1] must be of different IP family")),
         _ => Err(format!("{FLAG} must not contain more than two entries")),
     }
+}
+
+/// The address that members of the cluster reach this server at. An unspecified one is none, as upstream has it: the host's own is
+/// found later.
+pub(super) fn advertise_address(
+    found: &mut Findings,
+    given: Option<IpAddr>,
+    service_cidrs: &[Cidr],
+) -> Option<IpAddr> {
+    const FLAG: &str = "--advertise-address";
+    let address = given.filter(|address| !address.is_unspecified())?;
+    if address.is_loopback() {
+        found.warn(format!(
+            "{FLAG}: {address} is a loopback address: the Service `kubernetes` gets no endpoint"
+        ));
+    } else {
+        for reason in special_ip(address) {
+            found.fault(format!("{FLAG}: {address} {reason}"));
+        }
+    }
+    if let Some(primary) = service_cidrs.first()
+        && primary.is_v6() != address.is_ipv6()
+    {
+        found.fault(format!(
+            "{FLAG}: service IP family \"{primary}\" must match public address family \"{address}\""
+        ));
+    }
+    Some(address)
 }
 
 /// The ports of Services of type NodePort.

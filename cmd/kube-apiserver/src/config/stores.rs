@@ -11,6 +11,9 @@ use super::Findings;
 use super::trust::KeyFiles;
 use crate::options::{Options, StorageBackend, StorageMediaType};
 
+/// The shortest history: caches are filled by lists of several pages, which end when their revision is compacted in between.
+const MIN_HISTORY_RETENTION: Duration = Duration::from_secs(1);
+
 /// Where objects are stored.
 #[derive(Debug)]
 pub(crate) struct Storage {
@@ -173,7 +176,7 @@ impl StorageFlags {
         Storage {
             engine: match on_etcd {
                 true => Engine::Etcd(etcd),
-                false => self.embedded.read(self.backend),
+                false => self.embedded.read(found, self.backend),
             },
             prefix: found.take(prefix(&self.prefix)),
             stored_form,
@@ -189,7 +192,18 @@ impl StorageFlags {
 }
 
 impl EmbeddedFlags {
-    fn read(self, backend: Option<StorageBackend>) -> Engine {
+    fn read(self, found: &mut Findings, backend: Option<StorageBackend>) -> Engine {
+        if self.history_retention < MIN_HISTORY_RETENTION {
+            let least = MIN_HISTORY_RETENTION.as_secs();
+            found.fault(format!("--history-retention must be at least {least}s"));
+        }
+        let bounds = [
+            ("--history-max-changes", self.history_max_changes),
+            ("--history-max-mib", self.history_max_mib),
+        ];
+        for (flag, _) in bounds.iter().filter(|(_, most)| *most == 0) {
+            found.fault(format!("{flag} must be more than zero"));
+        }
         Engine::Embedded {
             kind: match backend {
                 Some(StorageBackend::Memory) => EngineKind::Memory,

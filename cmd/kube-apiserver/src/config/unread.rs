@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::features;
 use crate::options::{Options, StorageBackend};
 
 /// A flag, and whether it is set to something else than its default.
@@ -77,6 +78,10 @@ pub(super) fn flags(options: &Options) -> Vec<String> {
         let set = flags.iter().filter(|(_, is_set)| *is_set);
         set.map(move |(flag, _)| format!("{flag} has no effect {why}"))
     })
+    .chain(features::lone_migration_switch(
+        &options.feature_gates,
+        &options.runtime_config,
+    ))
     .collect()
 }
 
@@ -153,5 +158,14 @@ mod tests {
                 "--authentication-token-webhook-cache-ttl has no effect without --authentication-token-webhook-config-file",
             ],
         );
+        let (gate, api) = (
+            "--feature-gates=StorageVersionMigrator=true",
+            "--runtime-config=storagemigration.k8s.io/v1beta1=true",
+        );
+        check(&[gate, api], &[]);
+        check(&[gate, "--runtime-config=api/beta=true"], &[]);
+        check(&["--runtime-config=api/all=true"], &[]);
+        check(&[gate], &[&format!("{gate} has no effect without {api}")]);
+        check(&[api], &[&format!("{api} has no effect without {gate}")]);
     }
 }

@@ -1,4 +1,3 @@
-use clap::CommandFactory as _;
 use generic_server::registry::cache::StoredForm;
 
 use super::*;
@@ -105,6 +104,50 @@ fn invalid_values_are_refused_with_their_flag() {
             "--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family",
         ),
         (
+            &["--service-cluster-ip-range=10.0.0.0/30"],
+            "--service-cluster-ip-range: the service cluster IP range must be at least 8 IP addresses",
+        ),
+        (
+            &["--service-cluster-ip-range=fd00::/126"],
+            "--service-cluster-ip-range: the service cluster IP range must be at least 8 IP addresses",
+        ),
+        (
+            &["--advertise-address=169.254.1.1"],
+            "--advertise-address: 169.254.1.1 may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ),
+        (
+            &["--advertise-address=224.0.0.1"],
+            "--advertise-address: 224.0.0.1 may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ),
+        (
+            &["--advertise-address=2001:db8::1"],
+            "--advertise-address: service IP family \"10.0.0.0/24\" must match public address family \"2001:db8::1\"",
+        ),
+        (
+            &["--history-retention=0"],
+            "--history-retention must be at least 1s",
+        ),
+        (
+            &["--history-retention=999ms"],
+            "--history-retention must be at least 1s",
+        ),
+        (
+            &["--history-max-changes=0"],
+            "--history-max-changes must be more than zero",
+        ),
+        (
+            &["--history-max-mib=0"],
+            "--history-max-mib must be more than zero",
+        ),
+        (
+            &["--runtime-config=api/all=false"],
+            "--runtime-config: invalid runtime-config with only api/all=false",
+        ),
+        (
+            &["--disable-admission-plugins=LimitRanger,"],
+            "disable-admission-plugins plugin \"\" is unknown",
+        ),
+        (
             &["--runtime-config=bogus/v1=true"],
             "--runtime-config: unknown api groups bogus/v1: name them as group/version=true, or remove them",
         ),
@@ -194,6 +237,20 @@ fn invalid_values_are_refused_with_their_flag() {
         ],
         &["--service-cluster-ip-range=10.0.0.0/12,fd00::/108"],
         &["--disable-admission-plugins=NodeRestriction,ServiceAccount"],
+        &[
+            "--disable-admission-plugins=",
+            "--enable-admission-plugins=",
+            "--feature-gates=",
+            "--runtime-config=",
+            "--watch-cache-sizes=",
+        ],
+        &["--advertise-address=0.0.0.0"],
+        &["--advertise-address=::"],
+        &[
+            "--advertise-address=fd00::1",
+            "--service-cluster-ip-range=fd00::/125",
+        ],
+        &["--history-retention=1s"],
     ] {
         check(good, &[]);
     }
@@ -219,6 +276,14 @@ fn flags_without_effect_are_named() {
     warns(
         "--runtime-config=apps/v1=false",
         "--runtime-config: `apps/v1=false` has no effect: only storagemigration.k8s.io/v1beta1 and coordination.k8s.io/v1beta1 can be turned on and off",
+    );
+    warns(
+        "--runtime-config=api/all=false,coordination.k8s.io/v1beta1=true",
+        "--runtime-config: `api/all=false` has no effect: only storagemigration.k8s.io/v1beta1 and coordination.k8s.io/v1beta1 can be turned on and off",
+    );
+    warns(
+        "--advertise-address=127.0.0.1",
+        "--advertise-address: 127.0.0.1 is a loopback address: the Service `kubernetes` gets no endpoint",
     );
     warns(
         "--enable-admission-plugins=JobValidation",
@@ -284,6 +349,9 @@ fn help_is_grouped_as_upstreams_and_wrapped() {
         "Misc",
     ];
     assert_eq!(headings, expected);
+    for subcommand in ["backup", "restore", "check", "scrub"] {
+        assert!(text.contains(&format!("\n  {subcommand} ")), "{subcommand}");
+    }
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert!(longest <= Some(120), "{longest:?}");
 }

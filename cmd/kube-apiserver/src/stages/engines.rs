@@ -47,6 +47,9 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
             (kind, options)
         }
     };
+    if let Some(dir) = &options.dir {
+        fits_a_new_store(dir, options.min_free_bytes)?;
+    }
     let place = config.data_dir.as_deref().unwrap_or(Path::new(kind.name()));
     let store = storage::open(options).map_err(|source| StartError::Store {
         place: place.display().to_string(),
@@ -61,6 +64,28 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
         }
     }
     Ok(store)
+}
+
+/// Whether there is room for a new store; one that exists is read even when the disk is full.
+fn fits_a_new_store(dir: &Path, min_free_bytes: u64) -> Result<(), StartError> {
+    let parent = dir.ancestors().skip(1).find(|parent| parent.exists());
+    let Some(parent) = parent.filter(|_| !dir.exists()) else {
+        return Ok(());
+    };
+    // What cannot be asked for here is an error of opening the store, which names the directory.
+    let Some(free) = storage::free_bytes(parent)
+        .ok()
+        .filter(|free| *free < min_free_bytes)
+    else {
+        return Ok(());
+    };
+    let mebibytes = |bytes: u64| bytes >> 20;
+    Err(StartError::Option(format!(
+        "--min-free-disk-mib={}: a new store has too little free space, {} MiB are free at `{}`",
+        mebibytes(min_free_bytes),
+        mebibytes(free),
+        parent.display()
+    )))
 }
 
 pub(crate) fn open_etcd(etcd: &Etcd, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {

@@ -236,8 +236,14 @@ async fn a_lost_store_is_refused_unless_it_may_be_empty() {
 async fn a_first_start_needs_free_space() {
     let dir = tempfile::tempdir().expect("a directory");
     let (code, text) = outcome(dir.path(), &["--min-free-disk-mib=1000000000"]).await;
-    assert_ne!(code, Some(0), "{text}");
-    assert!(text.contains("free space"), "{text}");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.starts_with(
+            "kube-apiserver: --min-free-disk-mib=1000000000: a new store has too little free space"
+        ),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
+use crate::net::special_ip;
 use crate::rules::Rules;
 use crate::unique::Seen;
 
@@ -416,31 +417,8 @@ pub(crate) fn endpoint_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str)
     let Ok(ip) = text.parse::<IpAddr>() else {
         return errors.invalid(path, text, "must be a valid IP address");
     };
-    let (link_local, local_multicast) = match ip {
-        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(v6) => (
-            v6.segments()[0] & 0xffc0 == 0xfe80,
-            v6.segments()[0] & 0xff0f == 0xff02,
-        ),
-    };
-    for (bad, why) in [
-        (ip.is_unspecified(), "may not be unspecified (0.0.0.0 or ::)"),
-        (
-            ip.is_loopback(),
-            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
-        ),
-        (
-            link_local,
-            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
-        ),
-        (
-            local_multicast,
-            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
-        ),
-    ] {
-        if bad {
-            errors.invalid(path, text, why);
-        }
+    for reason in special_ip(ip) {
+        errors.invalid(path, text, reason);
     }
 }
 
