@@ -26,6 +26,9 @@ pub(crate) fn of_kind<T: DeserializeOwned>(
     versions: &[&str],
     kind: &str,
 ) -> Result<T, String> {
+    if !value.is_object() && !value.is_null() {
+        return Err("the document is no object".to_string());
+    }
     let mut take = |key: &str| {
         let member = value.as_object_mut().and_then(|object| object.remove(key));
         member

@@ -20,40 +20,38 @@ pub struct Reloads {
 struct State {
     /// Successes and failures: how many, and when the last one was, in seconds since 1970.
     counts: [(u64, u64); 2],
-    /// The hash of the content in use.
-    applied: String,
+    /// The hash of the content in use; `None` without a file.
+    applied: Option<String>,
 }
 
 impl Reloads {
-    /// `name`: such as `authorization`. `server`: this server's identity; `content`: of the file as it was read first.
-    pub fn new(name: &'static str, server: &str, content: &[u8]) -> Self {
+    /// `name`: such as `authorization`. Without a file there are no metrics.
+    pub fn new(name: &'static str) -> Self {
+        // The name that leases of a server have.
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Reloads {
             name,
-            server: hash(server.as_bytes()),
-            state: Mutex::new(State {
-                applied: hash(content),
-                ..State::default()
-            }),
+            server: content_hash(host.trim().as_bytes()),
+            state: Mutex::default(),
         }
     }
 
-    /// Counts a reload: of new content that is in use now, or that cannot be used.
-    pub fn reloaded(&self, content: Result<&[u8], ()>) {
+    /// This content of the file is in use from now on.
+    pub fn applied(&self, content: &[u8]) {
+        self.state.lock().applied = Some(content_hash(content));
+    }
+
+    /// Counts a reload: the changed content is in use, or cannot be used.
+    pub fn reloaded(&self, good: bool) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut state = self.state.lock();
-        let (count, last) = &mut state.counts[usize::from(content.is_err())];
+        let (count, last) = &mut self.state.lock().counts[usize::from(!good)];
         *count += 1;
         *last = now.as_secs();
-        if let Ok(content) = content {
-            state.applied = hash(content);
-        }
     }
 }
 
-fn hash(content: &[u8]) -> String {
-    if content.is_empty() {
-        return String::new();
-    }
+/// The hash that metrics name a content by.
+pub fn content_hash(content: &[u8]) -> String {
     let hex: String = digest(&SHA256, content)
         .as_ref()
         .iter()
@@ -66,6 +64,7 @@ impl Collect for Reloads {
     fn collect(&self, out: &mut String) {
         let name = self.name;
         let state = self.state.lock();
+        let Some(applied) = &state.applied else { return };
         let rows = || ["success", "failure"].into_iter().zip(state.counts);
         let total = format!("apiserver_{name}_config_controller_automatic_reloads_total");
         let help = format!(
@@ -90,7 +89,7 @@ impl Collect for Reloads {
             "Information about the last applied {name} configuration with hash as label, split by apiserver identity."
         );
         family(out, &info, "gauge", &help);
-        let labels = [("apiserver_id_hash", &*self.server), ("hash", &*state.applied)];
+        let labels = [("apiserver_id_hash", &*self.server), ("hash", &**applied)];
         sample(out, &info, &labels, 1);
     }
 }
@@ -101,12 +100,16 @@ mod tests {
 
     #[test]
     fn reloads_are_counted_by_outcome() {
-        let reloads = Reloads::new("authorization", "me", b"one");
-        reloads.reloaded(Err(()));
-        reloads.reloaded(Ok(b"two"));
+        let reloads = Reloads::new("authorization");
         let mut out = String::new();
         reloads.collect(&mut out);
-        let server = hash(b"me");
+        assert_eq!(out, "", "there is no file");
+        reloads.applied(b"one");
+        reloads.reloaded(false);
+        reloads.applied(b"two");
+        reloads.reloaded(true);
+        reloads.collect(&mut out);
+        let server = reloads.server.clone();
         for expected in [
             format!(
                 "apiserver_authorization_config_controller_automatic_reloads_total{{apiserver_id_hash=\"{server}\",status=\"success\"}} 1\n"
@@ -116,7 +119,7 @@ mod tests {
             ),
             format!(
                 "apiserver_authorization_config_controller_last_config_info{{apiserver_id_hash=\"{server}\",hash=\"{}\"}} 1\n",
-                hash(b"two")
+                content_hash(b"two")
             ),
         ] {
             assert!(out.contains(&expected), "{out}");

@@ -84,6 +84,9 @@ impl PolicyList {
 
 fn policy(line: &str, unversioned: &mut bool) -> Result<Policy, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    if !value.is_object() {
+        return Err("it is no object".to_string());
+    }
     let named = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     match (named("apiVersion"), named("kind")) {
         (VERSION, "Policy") => Ok(read::<Versioned>(value)?.spec.for_authenticated()),
@@ -301,7 +304,8 @@ mod tests {
             r#"{"apiVersion":"v9","kind":"Policy"}"#,
             r#"error reading policy file FILE, line 1: {"apiVersion":"v9","kind":"Policy"}: no kind "Policy" is registered for version "v9""#,
         );
-        check("[]\n", "error reading policy file FILE, line 1: []: ");
+        // A list without members would be a policy for everybody.
+        check("[]\n", "error reading policy file FILE, line 1: []: it is no object");
         check(
             r#"{"user": 1}"#,
             r#"error reading policy file FILE, line 1: {"user": 1}: invalid type"#,

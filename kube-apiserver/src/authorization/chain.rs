@@ -94,7 +94,8 @@ impl AuthorizerChain {
                 let flag = "--authorization-config";
                 let data = config_file::read(path).map_err(|why| format!("{flag}: {why}"))?;
                 let configs = config::parse(&data).map_err(|why| format!("{flag}: {why}"))?;
-                let metrics = Reloads::new("authorization", &identity(), &data);
+                let metrics = Reloads::new("authorization");
+                metrics.applied(&data);
                 reloads = Some((path.clone(), Arc::new(metrics)));
                 (configs, flag)
             }
@@ -143,8 +144,9 @@ impl AuthorizerChain {
             self.parts.check(&configs)?;
             self.links(&configs)
         });
-        metrics.reloaded(taken.as_ref().map(|_| &*data).map_err(|_| ()));
+        metrics.reloaded(taken.is_ok());
         self.current.store(Arc::new(taken?));
+        metrics.applied(&data);
         Ok(())
     }
 
@@ -210,14 +212,6 @@ impl AuthorizerChain {
             link: link.clone(),
         }))
     }
-}
-
-/// This server among its replicas, for metrics.
-fn identity() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .unwrap_or_default()
-        .trim()
-        .to_string()
 }
 
 impl AuthorizerConfig {

@@ -142,7 +142,7 @@ async fn a_short_rest_is_read_and_the_connection_goes_on() {
     assert_eq!(kept(bound, bound, "").await, (2, false));
     assert_eq!(kept(bound + 1, bound + 1, "").await, (1, true));
     // One that does not come.
-    assert_eq!(kept(bound, 0, "").await.1, true);
+    assert!(kept(bound, 0, "").await.1);
     // One that is not sent before the server asks for it.
     assert_eq!(kept(2, 0, "Expect: 100-continue\r\n").await, (1, true));
 }

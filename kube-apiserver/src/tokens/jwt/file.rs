@@ -188,7 +188,7 @@ mod tests {
             assert!(!file.look().await);
             let mut metrics = String::new();
             authenticators.metrics().collect(&mut metrics);
-            let failures = format!("_automatic_reloads_total{{status=\"failure\"}} {round}\n");
+            let failures = format!("status=\"failure\"}} {round}\n");
             assert!(metrics.contains(&failures), "{metrics}");
         }
         // The configuration before is in use.
