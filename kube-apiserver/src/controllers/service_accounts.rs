@@ -129,7 +129,8 @@ impl Quarrel {
             (*since, *times) = (now, 0);
         }
         *times += 1;
-        let patience = match own.to_string() < data.to_string() {
+        let [own, found] = [own, data].map(ToString::to_string);
+        let patience = match own < found {
             true => QUARREL_TIMES_OF_FIRST,
             false => QUARREL_TIMES,
         };

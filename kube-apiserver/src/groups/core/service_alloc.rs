@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use generic_server::ApiError;
+use generic_server::registry::cache::{Unreadable, ValueError};
 use generic_server::registry::from_storage;
 use generic_server::registry::strategy::{Finisher, WriteContext, WriteHooks};
 use machinery::{FieldError, FieldPath, GroupKind, GroupResource, meta};
@@ -291,6 +292,13 @@ impl Allocator {
         let ips = self.addresses(&mut search, service, kept)?;
         self.node_ports(&mut search, service, kept)?;
         let ports = search.ports;
+        // One that is damaged can only be deleted; one whose key comes has its ports again. A shared range knows them.
+        let sealed = |one: &Arc<Unreadable>| matches!(one.error, ValueError::Untransformable(_));
+        if self.shared.is_none() && !ports.is_empty() && snapshot.unreadable.values().any(sealed) {
+            return Err(ApiError::internal(
+                "failed to allocate a nodePort: a service cannot be decrypted, and its ports are unknown",
+            ));
+        }
         let services = match &self.shared {
             Some(_) if !ports.is_empty() => ledger.ports().collect(),
             _ => BTreeSet::new(),

@@ -451,3 +451,22 @@ async fn a_write_that_was_given_up_and_its_port() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_ports_of_a_service_that_cannot_be_decrypted_are_not_given_out() {
+    let engine: Arc<dyn Store> = storage::memory();
+    let sealed = Op::Put {
+        key: format!("{SERVICES}default/sealed"),
+        value: "k8s:enc:aescbc:v1:key:sealed".into(),
+        ttl: None,
+    };
+    let txn = Txn {
+        guards: vec![],
+        ops: vec![sealed],
+    };
+    engine.commit(txn).await.unwrap();
+    let server = Server::with(&engine, 0, false);
+    let why = server.create_on_port("other", PORT).await.unwrap_err();
+    assert!(why.contains("its ports are unknown"), "{why}");
+    server.create("without", None).await.unwrap();
+}
