@@ -9,6 +9,7 @@ mod authorizers;
 mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;
+mod discovery;
 mod disk;
 mod dry_run;
 mod encryption;

@@ -2,7 +2,8 @@
 //!
 //! A name is what stands in backticks in the column `shown by`, and anywhere in a table what has a `::`: a path (or the end of
 //! one) of the repository that holds tests, or a test with the module that it is in,
-//! `integration: etcd::replicas_give_a_node_port_once`. A row that works names at least one.
+//! `integration: etcd::replicas_give_a_node_port_once`. A row that works names at least one. A folder that is a crate, or the sources of
+//! one, shows nothing in particular, and a test without its module has to be the only one of its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,6 +65,9 @@ impl Tree {
             .paths
             .iter()
             .filter(|path| in_module(path, last) && self.is_tested(path));
+        if modules.is_empty() && tests.len() > 1 {
+            return false;
+        }
         tests
             .iter()
             .chain(written)
@@ -77,6 +81,13 @@ impl Tree {
         in_module(path, module) || written.is_some_and(|files| files.iter().any(|file| file == path))
     }
 
+    /// Whether a folder is a crate, or the sources of one.
+    fn is_crate(&self, name: &str) -> bool {
+        let manifest = format!("/{name}/Cargo.toml");
+        let mut paths = self.paths.iter().map(|path| format!("/{path}"));
+        name.ends_with("/src") || paths.any(|path| path.ends_with(&manifest))
+    }
+
     /// Whether a file has tests.
     fn is_tested(&self, path: &str) -> bool {
         self.tested.contains(path)
@@ -84,6 +95,9 @@ impl Tree {
 
     /// A file, a module or a folder with tests by the end of its path.
     fn has_path(&self, name: &str) -> bool {
+        if self.is_crate(name) {
+            return false;
+        }
         let (file, folder) = (format!("/{name}.rs"), format!("/{name}/"));
         self.paths.iter().any(|path| {
             if !self.is_tested(path) {
@@ -152,6 +166,9 @@ mod tests {
             "test/integration/src/objects.rs",
             "#[tokio::test]\nasync fn a_test() {}\nfn no_test() {}\nmod inner {}\n",
         );
+        tree.add("test/integration/Cargo.toml", "");
+        tree.add("test/integration/src/folder/one.rs", "#[test]\nfn twice() {}\n");
+        tree.add("test/integration/src/folder/other.rs", "#[test]\nfn twice() {}\n");
         #[track_caller]
         fn check(tree: &Tree, cell: &str, expected: &[&str]) {
             let document =
@@ -167,14 +184,18 @@ mod tests {
             "`objects::a_test`",
             "`a_test`, by hand",
             "`integration: objects::inner`",
-            "`integration/src`",
+            "`integration/src/folder`",
             "`src/objects.rs`",
         ] {
             check(&tree, good, &[]);
         }
+        check(&tree, "`test/integration`", &["test/integration"]);
+        check(&tree, "`integration/src`", &["integration/src"]);
         check(&tree, "`objects::no_test`", &["objects::no_test"]);
         check(&tree, "`other::a_test`, `gone`", &["other::a_test", "gone"]);
         check(&tree, "`bjects.rs/x`", &["bjects.rs/x"]);
+        check(&tree, "`other::twice`", &[]);
+        check(&tree, "`twice`", &["twice"]);
         tree.add("src/untested.rs", "fn no_test() {}\n");
         check(&tree, "`src/untested`", &["src/untested"]);
         // Outside of tables everything goes.
