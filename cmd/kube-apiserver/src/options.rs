@@ -170,7 +170,7 @@ pub struct Options {
     /// Where the embedded store, keys and certificates are kept; by default a directory of the user.
     #[arg(long, help_heading = STORE, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// How long history is kept for exact reads, watches and continue tokens.
+    /// How long history is kept for exact reads, watches and continue tokens; 1s at least.
     #[arg(long, default_value = "5m", value_parser = duration, help_heading = STORE, value_name = "DURATION")]
     pub history_retention: Duration,
     /// Maximum number of overwritten and deleted values in the history; each takes about 120 bytes of memory.
