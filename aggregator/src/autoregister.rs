@@ -104,7 +104,7 @@ impl AutoRegister {
             let (reconciled, mut quiet) = (self.reconciled.lock(), self.quiet.lock());
             let mut plan = Plan::new(&wanted, &reconciled, &mut quiet);
             for entry in snapshot.objects.values() {
-                plan.look(&Live {
+                plan.diff_one(&Live {
                     name: entry.name(),
                     revision: entry.revision.0,
                     read: &|| entry.value(),
@@ -112,7 +112,7 @@ impl AutoRegister {
             }
             plan.finish()
         };
-        let outcomes = join_all(steps.iter().map(|(name, step)| self.take(name, step))).await;
+        let outcomes = join_all(steps.iter().map(|(name, step)| self.execute_step(name, step))).await;
         outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
         let mut reconciled = self.reconciled.lock();
         reconciled.extend(
@@ -131,7 +131,7 @@ impl AutoRegister {
         }
     }
 
-    async fn take(&self, name: &str, step: &Step) -> Result<(), ApiError> {
+    async fn execute_step(&self, name: &str, step: &Step) -> Result<(), ApiError> {
         let (authorized, none) = (Authorized::system(), AdmissionChain::default());
         let call = WriteCall::internal(&self.resource, &authorized, &none, "");
         let outcome = match step {
@@ -244,7 +244,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn look(&mut self, live: &Live<'_>) {
+    fn diff_one(&mut self, live: &Live<'_>) {
         let name = live.name.to_string();
         let desired = self.missing.remove(&name);
         let state = (live.revision, desired.cloned());
@@ -339,7 +339,7 @@ mod tests {
         for _ in 0..2 {
             let mut plan = Plan::new(wanted, &reconciled, &mut quiet);
             for object in &live {
-                plan.look(&Live {
+                plan.diff_one(&Live {
                     name: meta::name(object),
                     revision: 1,
                     read: &|| object.clone(),

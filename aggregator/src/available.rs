@@ -31,7 +31,7 @@ use condition::{AVAILABLE, Condition, READABLE};
 pub(crate) use condition::{replace_condition, write_status};
 
 /// How often a server that answers is looked at.
-const EVERY: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 /// How often one that does not is, at first and after a while.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_LATER: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ impl Watch {
     }
 
     /// Takes the backends of a new routing table: new ones get a task, gone ones lose theirs.
-    pub(crate) fn take(self: &Arc<Self>, routes: &Routes) {
+    pub(crate) fn update_routes(self: &Arc<Self>, routes: &Routes) {
         let mut watched = self.watched.lock();
         let mut old = std::mem::take(&mut *watched);
         for backend in routes.backends() {
@@ -147,7 +147,7 @@ impl Watch {
             }
             // The store is not there or its cache restarts.
             tokio::time::sleep(Duration::from_millis(200)).await;
-            self.look(|_| true).await;
+            self.probe(|_| true).await;
         }
     }
 
@@ -156,7 +156,7 @@ impl Watch {
         let mut changes: Vec<Arc<Change>> = Vec::new();
         loop {
             match reflector.next(&mut changes).await {
-                Event::Listed(_) => self.look(|_| true).await,
+                Event::Listed(_) => self.probe(|_| true).await,
                 Event::Changed => {
                     let touches = |spec: &RemoteSpec, change: &Change| {
                         let entry = &change.entry;
@@ -170,7 +170,7 @@ impl Watch {
                         entry.namespace() == spec.namespace
                             && (about(entry) || change.previous.as_deref().is_some_and(about))
                     };
-                    self.look(|spec| changes.iter().any(|change| touches(spec, change)))
+                    self.probe(|spec| changes.iter().any(|change| touches(spec, change)))
                         .await;
                     changes.clear();
                 }
@@ -180,7 +180,7 @@ impl Watch {
     }
 
     /// Resolves and checks the backends of these specs again.
-    async fn look(&self, which: impl Fn(&RemoteSpec) -> bool) {
+    async fn probe(&self, which: impl Fn(&RemoteSpec) -> bool) {
         let backends: Vec<Arc<Backend>> = {
             let watched = self.watched.lock();
             watched.values().map(|(backend, _)| backend.clone()).collect()
@@ -221,7 +221,7 @@ impl Watch {
                 backend.learn.notify_one();
             }
             let pause = match failures {
-                0 => EVERY,
+                0 => INTERVAL,
                 1..PATIENT_AFTER => RETRY,
                 _ => RETRY_LATER,
             };
@@ -244,7 +244,7 @@ impl Watch {
                 // The next time that it is found available.
                 backend.outdated.store(true, Ordering::Release);
             }
-            // Of one that went away meanwhile the other condition says all there is to say.
+            // Gone backends: Available already reports it; skip this condition.
             let write =
                 async || condition::write(&self.resource, &backend.spec, READABLE, condition.as_ref()).await;
             if !gone && let Err(error) = write().await {

@@ -32,7 +32,7 @@ const HANGING: Duration = Duration::from_secs(10);
 
 /// A document that a backend gave.
 #[derive(Debug)]
-pub(crate) struct Kept<T> {
+pub(crate) struct CachedDocument<T> {
     /// Of its bytes.
     pub(crate) hash: String,
     /// The backend's own name of this state; empty if it gives none.
@@ -54,9 +54,9 @@ pub(crate) struct Backend {
     /// The discovery document that it last sent.
     pub(crate) known: ArcSwapOption<VersionDiscovery>,
     /// Its OpenAPI document as it last gave it.
-    pub(crate) openapi: ArcSwapOption<Kept<bytes::Bytes>>,
+    pub(crate) openapi: ArcSwapOption<CachedDocument<bytes::Bytes>>,
     /// Its part of the OpenAPI document of everything, likewise.
-    pub(crate) swagger: ArcSwapOption<Kept<SwaggerPart>>,
+    pub(crate) swagger: ArcSwapOption<CachedDocument<SwaggerPart>>,
     /// Its documents are fetched again when this is set.
     pub(crate) outdated: AtomicBool,
     /// Its documents should be fetched now.

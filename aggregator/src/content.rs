@@ -25,13 +25,13 @@ use crate::backend::Backend;
 use crate::local::version_rank;
 use crate::proxy;
 use crate::published::Published;
-use crate::remote_discovery::{self, Ask};
+use crate::remote_discovery::{self, BackendRequest};
 
 /// Objects looked at per resource and round; more are left for the next.
 const PAGE: usize = 500;
 /// How large a page may be, and an object.
-const MOST: usize = 64 << 20;
-const MOST_OBJECT: usize = 4 << 20;
+const MAX_PAGE_BYTES: usize = 64 << 20;
+const MAX_OBJECT_BYTES: usize = 4 << 20;
 
 /// Metadata alone, where the server can.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -95,14 +95,19 @@ impl RemoteContent {
             .map(|(backend, _)| backend)
     }
 
-    async fn ask_plainly(&self, backend: &Arc<Backend>, method: Method, path: &str) -> Result<Value, String> {
-        let ask = Ask {
+    async fn request_json(
+        &self,
+        backend: &Arc<Backend>,
+        method: Method,
+        path: &str,
+    ) -> Result<Value, String> {
+        let ask = BackendRequest {
             method,
             headers: &self.headers,
             body: Bytes::new(),
-            most: Some(MOST),
+            most: Some(MAX_PAGE_BYTES),
         };
-        let answer = remote_discovery::ask_backend(backend, path, &ask)
+        let answer = remote_discovery::send_to_backend(backend, path, &ask)
             .await
             .map_err(|fault| fault.to_string())?;
         match answer.status {
@@ -132,7 +137,7 @@ impl RemoteContent {
         let root = remote_discovery::path(&backend.spec);
         let path = format!("{root}/namespaces/{namespace}/{}", resource.name);
         let page = format!("{path}?limit={PAGE}");
-        let found = self.ask_plainly(backend, Method::GET, &page).await?;
+        let found = self.request_json(backend, Method::GET, &page).await?;
         let items = |list: &Value| -> Vec<Value> {
             let items = list.get("items").and_then(Value::as_array);
             items.cloned().unwrap_or_default()
@@ -142,14 +147,14 @@ impl RemoteContent {
         }
         if resource.collection {
             let all = format!("{path}?propagationPolicy=Background");
-            self.ask_plainly(backend, Method::DELETE, &all).await?;
+            self.request_json(backend, Method::DELETE, &all).await?;
         } else {
             for item in items(&found) {
                 let one = format!("{path}/{}?propagationPolicy=Background", meta::name(&item));
-                self.ask_plainly(backend, Method::DELETE, &one).await?;
+                self.request_json(backend, Method::DELETE, &one).await?;
             }
         }
-        let rest = items(&self.ask_plainly(backend, Method::GET, &page).await?);
+        let rest = items(&self.request_json(backend, Method::GET, &page).await?);
         if !rest.is_empty() {
             let key = GroupResource::new(&backend.spec.group, &resource.name);
             remaining.resources.push((key, rest.len()));
@@ -237,7 +242,7 @@ impl RemoteResources for RemoteContent {
         self.kinds.of(&self.published).to_vec()
     }
 
-    async fn ask(
+    async fn request(
         &self,
         resource: &RemoteResource,
         namespace: &str,
@@ -263,13 +268,13 @@ impl RemoteResources for RemoteContent {
                 (Method::DELETE, options.to_string().into())
             }
         };
-        let what = Ask {
+        let what = BackendRequest {
             method,
             headers: &headers,
             body,
-            most: Some(MOST_OBJECT),
+            most: Some(MAX_OBJECT_BYTES),
         };
-        let answer = remote_discovery::ask_backend(&backend, &path, &what)
+        let answer = remote_discovery::send_to_backend(&backend, &path, &what)
             .await
             .map_err(|fault| away(fault.to_string()))?;
         let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use generic_server::client::fault_of;
 use generic_server::discovery::VersionDiscovery;
+use generic_server::request::{ReadError, read_bounded};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body::Body;
-use http_body_util::BodyExt;
 use machinery::meta;
 use serde_json::{Map, Value, json};
 
@@ -18,14 +17,14 @@ use crate::proxy;
 use crate::remote::RemoteSpec;
 
 /// How long an answer may take, to its end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How large a discovery document may be.
-const MOST: usize = 8 << 20;
+const MAX_DISCOVERY_BYTES: usize = 8 << 20;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 /// The answer of a backend to a request of this server itself.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct BackendResponse {
     pub(crate) url: String,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -52,7 +51,7 @@ pub(crate) fn path(spec: &RemoteSpec) -> String {
 
 /// A request to a backend, without its path.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct BackendRequest<'a> {
     pub(crate) method: Method,
     pub(crate) headers: &'a HeaderMap,
     /// The body; may be empty.
@@ -67,18 +66,22 @@ pub(crate) async fn get(
     path: &str,
     headers: &HeaderMap,
     most: Option<usize>,
-) -> Result<Answer, Fault> {
-    let ask = Ask {
+) -> Result<BackendResponse, Fault> {
+    let request = BackendRequest {
         method: Method::GET,
         headers,
         body: Bytes::new(),
         most,
     };
-    ask_backend(backend, path, &ask).await
+    send_to_backend(backend, path, &request).await
 }
 
-/// Asks one of a backend's addresses. Its requests may be repeated.
-pub(crate) async fn ask_backend(backend: &Arc<Backend>, path: &str, what: &Ask<'_>) -> Result<Answer, Fault> {
+/// Sends a request to one of a backend's addresses. It may be repeated.
+pub(crate) async fn send_to_backend(
+    backend: &Arc<Backend>,
+    path: &str,
+    request: &BackendRequest<'_>,
+) -> Result<BackendResponse, Fault> {
     let nowhere = |why: String| Fault {
         url: String::new(),
         why,
@@ -89,8 +92,8 @@ pub(crate) async fn ask_backend(backend: &Arc<Backend>, path: &str, what: &Ask<'
     // A second address, or the same one on a new connection: the pooled one may have died.
     for authority in targets.iter().cycle().take(targets.len().clamp(2, 3)) {
         let url = format!("https://{authority}{path}");
-        let asked = ask(transport, &url, what);
-        let why = match tokio::time::timeout(PATIENCE, asked).await {
+        let sent = send(transport, &url, request);
+        let why = match tokio::time::timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(why)) => why,
             Err(_) => "context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into(),
@@ -100,7 +103,11 @@ pub(crate) async fn ask_backend(backend: &Arc<Backend>, path: &str, what: &Ask<'
     Err(last)
 }
 
-async fn ask(transport: &crate::transport::Transport, url: &str, what: &Ask<'_>) -> Result<Answer, String> {
+async fn send(
+    transport: &crate::transport::Transport,
+    url: &str,
+    what: &BackendRequest<'_>,
+) -> Result<BackendResponse, String> {
     let mut request = http::Request::new(proxy::body(what.body.clone()));
     *request.method_mut() = what.method.clone();
     *request.uri_mut() = url.parse().map_err(|error| format!("{error}"))?;
@@ -113,29 +120,19 @@ async fn ask(transport: &crate::transport::Transport, url: &str, what: &Ask<'_>)
         .request(request)
         .await
         .map_err(|error| fault_of(&error))?;
-    let (head, mut body) = response.into_parts();
-    let mut bytes = BytesMut::new();
-    if let Some(most) = what.most {
-        let too_large = || format!("the answer is larger than {most} bytes");
-        let least = body.size_hint().lower();
-        if usize::try_from(least).is_ok_and(|least| least > most) {
-            return Err(too_large());
-        }
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| fault_of(&error))?;
-            if let Some(data) = frame.data_ref() {
-                if bytes.len() + data.len() > most {
-                    return Err(too_large());
-                }
-                bytes.extend_from_slice(data);
-            }
-        }
-    }
-    Ok(Answer {
+    let (head, body) = response.into_parts();
+    let body = match what.most {
+        None => Bytes::new(),
+        Some(most) => read_bounded(body, most).await.map_err(|error| match error {
+            ReadError::TooLarge(most) => format!("the answer is larger than {most} bytes"),
+            ReadError::Failed(error) => fault_of(&error),
+        })?,
+    };
+    Ok(BackendResponse {
         url: url.to_string(),
         status: head.status,
         headers: head.headers,
-        body: bytes.freeze(),
+        body,
     })
 }
 
@@ -147,7 +144,7 @@ pub(crate) async fn open(
     backend: &Arc<Backend>,
     path: &str,
     headers: &HeaderMap,
-) -> Result<(StatusCode, hyper::body::Incoming, crate::transport::Place), String> {
+) -> Result<(StatusCode, hyper::body::Incoming, crate::transport::StreamPermit), String> {
     let transport = backend.transport.as_ref().map_err(Clone::clone)?;
     let targets = backend.targets()?;
     let authority = targets.first().ok_or("no address")?;
@@ -159,7 +156,7 @@ pub(crate) async fn open(
     let place = transport
         .place()
         .ok_or("too many requests to this server are under way")?;
-    let asked = tokio::time::timeout(PATIENCE, place.pool.request(request)).await;
+    let asked = tokio::time::timeout(RESPONSE_TIMEOUT, place.pool.request(request)).await;
     let response = asked
         .map_err(|_| "context deadline exceeded (Client.Timeout exceeded while awaiting headers)")?
         .map_err(|error| fault_of(&error))?;
@@ -172,7 +169,7 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Result
     let spec = &backend.spec;
     let mut modern = headers.clone();
     modern.insert(header::ACCEPT, HeaderValue::from_static(AGGREGATED));
-    if let Ok(answer) = get(backend, "/apis", &modern, Some(MOST)).await
+    if let Ok(answer) = get(backend, "/apis", &modern, Some(MAX_DISCOVERY_BYTES)).await
         && answer.status.is_success()
         && is_aggregated(&answer.headers)
         && let Ok(document) = serde_json::from_slice::<Value>(&answer.body)
@@ -182,7 +179,7 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Result
     }
     let mut legacy = headers.clone();
     legacy.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let answer = get(backend, &path(spec), &legacy, Some(MOST))
+    let answer = get(backend, &path(spec), &legacy, Some(MAX_DISCOVERY_BYTES))
         .await
         .map_err(|fault| fault.to_string())?;
     if !answer.status.is_success() {
@@ -199,7 +196,7 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Result
 }
 
 /// How large an OpenAPI document may be.
-const MOST_OPENAPI: usize = 8 << 20;
+const MAX_OPENAPI_BYTES: usize = 8 << 20;
 
 /// An OpenAPI document that a backend gave, with its ETag.
 #[derive(Debug)]
@@ -226,7 +223,7 @@ pub(crate) async fn fetch_openapi(
     {
         headers.insert(header::IF_NONE_MATCH, etag);
     }
-    let answer = get(backend, path, &headers, Some(MOST_OPENAPI))
+    let answer = get(backend, path, &headers, Some(MAX_OPENAPI_BYTES))
         .await
         .map_err(|fault| fault.to_string())?;
     match answer.status {

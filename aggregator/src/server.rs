@@ -29,7 +29,7 @@ use crate::resolve::Resolver;
 use crate::transport::ProxyKey;
 
 /// How long to wait before something that failed is retried.
-const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
 /// The status of writes that a store has no room for.
 const INSUFFICIENT_STORAGE: u16 = 507;
 
@@ -208,7 +208,7 @@ impl Aggregator {
             };
             if let Err(error) = outcome {
                 tracing::warn!(%error, "cannot register the local APIServices");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_DELAY).await;
                 continue;
             }
             let moved = sources.iter_mut().map(|source| Box::pin(source.changed()));
@@ -232,7 +232,7 @@ impl Aggregator {
     }
 
     fn load(&self, snapshot: &Snapshot) {
-        self.watch.take(&self.published.load(snapshot));
+        self.watch.update_routes(&self.published.load(snapshot));
         self.published.changes.send_modify(|n| *n += 1);
     }
 

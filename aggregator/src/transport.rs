@@ -36,9 +36,9 @@ const IDLE_PER_ENDPOINT: usize = 64;
 const WINDOW: u32 = 256 * 1024;
 /// Requests in flight on one connection, as many as any server allows. Its window holds all of theirs, so that clients that do not
 /// read block no others.
-const LANE: usize = 100;
+const MAX_STREAMS_PER_CONNECTION: usize = 100;
 /// Connections per endpoint.
-const MOST_LANES: usize = 64;
+const MAX_CONNECTIONS_PER_ENDPOINT: usize = 64;
 /// A backend's head may not be larger: an endless one is an error.
 const MAX_HEADERS: usize = 256 * 1024;
 
@@ -71,7 +71,7 @@ struct Lane {
 
 impl Lane {
     fn new(connector: Connector) -> Self {
-        let lane = u32::try_from(LANE).unwrap_or(u32::MAX);
+        let lane = u32::try_from(MAX_STREAMS_PER_CONNECTION).unwrap_or(u32::MAX);
         let pool = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -87,14 +87,14 @@ impl Lane {
             .build(connector);
         Lane {
             pool,
-            free: Arc::new(Semaphore::new(LANE)),
+            free: Arc::new(Semaphore::new(MAX_STREAMS_PER_CONNECTION)),
         }
     }
 }
 
-/// A place on a connection, until the answer has ended.
+/// A stream on a connection, until the answer has ended.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StreamPermit {
     pub(crate) pool: Pool,
     pub(crate) permit: OwnedSemaphorePermit,
 }
@@ -127,7 +127,7 @@ impl Transport {
     }
 
     /// A place on the first connection that has one; `None` when too many requests are under way.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<StreamPermit> {
         let mut lanes = self.lanes.lock();
         let key = self.key.load();
         if !Arc::ptr_eq(&key, &lanes.shown) {
@@ -137,7 +137,7 @@ impl Transport {
         }
         let lanes = &mut lanes.all;
         let free = |lane: &Lane| {
-            Some(Place {
+            Some(StreamPermit {
                 permit: lane.free.clone().try_acquire_owned().ok()?,
                 pool: lane.pool.clone(),
             })
@@ -145,7 +145,7 @@ impl Transport {
         if let Some(place) = lanes.iter().find_map(free) {
             return Some(place);
         }
-        if lanes.len() >= MOST_LANES {
+        if lanes.len() >= MAX_CONNECTIONS_PER_ENDPOINT {
             return None;
         }
         lanes.push(Lane::new(self.connector.clone()));
@@ -210,8 +210,13 @@ mod tests {
         let key = authority.client("proxy", "proxies").expect("a certificate");
         let key = key.certified_key().expect("a pair");
         let transport = Transport::new(&spec, &Arc::new(arc_swap::ArcSwap::from(key))).expect("a transport");
-        let mut places: Vec<Place> = (0..LANE * MOST_LANES).filter_map(|_| transport.place()).collect();
-        assert_eq!(places.len(), LANE * MOST_LANES);
+        let mut places: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CONNECTION * MAX_CONNECTIONS_PER_ENDPOINT)
+            .filter_map(|_| transport.place())
+            .collect();
+        assert_eq!(
+            places.len(),
+            MAX_STREAMS_PER_CONNECTION * MAX_CONNECTIONS_PER_ENDPOINT
+        );
         assert!(transport.place().is_none());
         places.pop();
         assert!(transport.place().is_some());

@@ -122,7 +122,7 @@ async fn look_at(server: &Arc<ApiExtensions>, tasks: &Tasks, finalizing: &Arc<Fi
         let (server, name) = (server.clone(), name.clone());
         tasks.spawn("crd-retry", async move {
             tokio::time::sleep(RETRY).await;
-            server.look_again([name]);
+            server.enqueue([name]);
         });
     }
 }
@@ -139,7 +139,7 @@ impl ApiExtensions {
             .crds
             .values()
             .filter(|d| !d.names_accepted && *d.name != *name);
-        self.look_again(waiting.map(|d| d.name.clone()));
+        self.enqueue(waiting.map(|d| d.name.clone()));
     }
 
     /// Writes the decisions about a CRD to its status.

@@ -121,7 +121,7 @@ impl Shape {
     }
 
     /// Evaluates the rules, unless the schema's faults stand in the way.
-    fn judge(
+    fn evaluate_rules(
         &self,
         ctx: &WriteContext<'_>,
         object: &Value,
@@ -356,7 +356,7 @@ impl Strategy for CustomStrategy {
         errors.extend(self.shape.scale_faults(object, true));
         errors.extend(embedded::validate(kind.whole.root(), object));
         errors.extend(list_types::validate(kind.whole.root(), object));
-        self.shape.judge(ctx, object, None, &mut errors);
+        self.shape.evaluate_rules(ctx, object, None, &mut errors);
         errors
     }
 
@@ -392,7 +392,7 @@ impl Strategy for CustomStrategy {
         if list_types::validate(kind.whole.root(), old).is_empty() {
             errors.extend(list_types::validate(kind.whole.root(), object));
         }
-        self.shape.judge(ctx, object, Some(old), &mut errors);
+        self.shape.evaluate_rules(ctx, object, Some(old), &mut errors);
         errors
     }
 
@@ -482,7 +482,7 @@ impl Strategy for CustomStatusStrategy {
         if list_types::validate(kind.whole.root(), old).is_empty() {
             errors.extend(list_types::validate(kind.whole.root(), object));
         }
-        self.shape.judge(ctx, object, Some(old), &mut errors);
+        self.shape.evaluate_rules(ctx, object, Some(old), &mut errors);
         errors
     }
 

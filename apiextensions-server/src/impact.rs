@@ -134,13 +134,13 @@ impl NamedCreate for Impact {
         let admitted = call.validate(&crd).await?;
         let store = definitions.objects(&definition);
         let snapshot = store.view(call.authorized).fresh().await?;
-        let report = judge(&snapshot, &definition, &crd).await?;
+        let report = impact_on(&snapshot, &definition, &crd).await?;
         Ok(admitted.report(report))
     }
 }
 
 /// The impact of a definition on these objects.
-pub(crate) async fn judge(
+pub(crate) async fn impact_on(
     snapshot: &Snapshot,
     definition: &Definition,
     crd: &Value,

@@ -12,8 +12,8 @@ use generic_server::registry::Entry;
 use crate::definition::Definition;
 use crate::server::ApiExtensions;
 
-/// CRDs that have series of their own.
-const MOST: usize = 200;
+/// CRDs that have series of their own, at most.
+const MAX_SERIES: usize = 200;
 /// The approximate overhead of an object in the cache, in bytes.
 const PER_OBJECT: usize = size_of::<Entry>() + 64;
 
@@ -165,9 +165,9 @@ impl Collect for CostMetrics {
         let costs = index.all().filter_map(|d| Some((d.name.clone(), Cost::of(d)?)));
         let mut costs: Vec<(Arc<str>, Cost)> = costs.collect();
         costs.sort_by(|(a, x), (b, y)| (y.cache, a).cmp(&(x.cache, b)));
-        if costs.len() > MOST {
+        if costs.len() > MAX_SERIES {
             let mut other = Cost::default();
-            for (_, cost) in costs.drain(MOST..) {
+            for (_, cost) in costs.drain(MAX_SERIES..) {
                 other.add(&cost);
             }
             costs.push(("other".into(), other));

@@ -1,6 +1,6 @@
 //! `x-kubernetes-validations`: from rules as written to compiled programs, typed by the schema they stand in.
 //!
-//! [`judge`] is for CRD admission: whether rules compile, and their estimated cost. [`RuleTree`] is for objects: every rule of a
+//! [`compile_and_estimate`] is for CRD admission: whether rules compile, and their estimated cost. [`RuleTree`] is for objects: every rule of a
 //! schema, compiled once with it. Mirrors `pkg/apiserver/schema/cel/{compilation,validation}.go`.
 
 mod decl;
@@ -89,7 +89,7 @@ impl Envs {
 }
 
 /// Compiles the rules of one node, in order. The error is about all of them.
-pub(crate) fn judge(schema: Props<'_>, root: bool) -> Result<Vec<Verdict>, String> {
+pub(crate) fn compile_and_estimate(schema: Props<'_>, root: bool) -> Result<Vec<Verdict>, String> {
     let envs = Envs::of(schema, root)?;
     let rules = schema.list("x-kubernetes-validations").iter().map(Props::new);
     Ok(rules.map(|rule| verdict(&envs, rule)).collect())

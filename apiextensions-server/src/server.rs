@@ -220,8 +220,8 @@ impl ApiExtensions {
         std::mem::take(&mut *self.todo.lock())
     }
 
-    /// Has the controllers look at CRDs again.
-    pub(crate) fn look_again(&self, names: impl IntoIterator<Item = Arc<str>>) {
+    /// Enqueues CRDs for the controllers.
+    pub(crate) fn enqueue(&self, names: impl IntoIterator<Item = Arc<str>>) {
         self.todo.lock().extend(names);
         self.wake.notify_one();
     }

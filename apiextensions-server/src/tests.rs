@@ -330,7 +330,7 @@ async fn a_change_is_validated_against_the_stored_object() {
         .fresh()
         .await
         .unwrap();
-    let report = crate::impact::judge(&objects, definition, &crd("foos", "Foo", narrower))
+    let report = crate::impact::impact_on(&objects, definition, &crd("foos", "Foo", narrower))
         .await
         .expect("judged");
     assert_eq!(report["objects"], 2);

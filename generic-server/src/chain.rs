@@ -1,8 +1,8 @@
 //! The handler chain: everything between a connection and the servers behind it, in one order, in this file.
 //!
-//! A request goes through [`Chain::serve`], then `received`, then `identified`, then `permitted`: each function is a stretch of
-//! the way whose order is written down where it happens, and each layer lives in a file of [`crate::filters`]. Callable without a
-//! socket. Mirrors upstream's `DefaultBuildHandlerChain`. It decides nothing about kinds: that is the delegate's.
+//! A request goes through [`Chain::serve`], then `received`, `within_deadline`, `identified`, `authenticated` and `permitted`: each
+//! function is one stretch whose order is written down where it happens, and each layer lives in a file of [`crate::filters`]. Callable
+//! without a socket. Mirrors upstream's `DefaultBuildHandlerChain`. It decides nothing about kinds: that is the delegate's.
 
 mod config;
 mod service;
@@ -225,14 +225,14 @@ impl Chain {
             None => response,
             Some(Large { seat, charge }) => {
                 let counted = self.config.metrics.unfinished(kind);
-                let terms = sending::Terms {
+                let limits = sending::SendLimits {
                     charge,
                     deadline: cut,
                     connection: by_connection,
                     metrics: self.config.metrics.clone(),
                     guard: Box::new((seat, running, counted)),
                 };
-                sending::bind(response, terms)
+                sending::bind(response, limits)
             }
         }
     }

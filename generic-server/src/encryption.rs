@@ -30,7 +30,7 @@ use config::{Key, Provider};
 use metrics::Figures;
 
 /// How long new KMS plugins may take to be healthy before a changed file is rejected for now.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a file cannot be used; the text is upstream's and has no keys in it.
@@ -59,7 +59,7 @@ struct Loaded {
 
 impl Encryption {
     /// Reads the file and asks its KMS plugins once; one that is away is asked again in the background. With `automatic`
-    /// the server calls [`Encryption::look`] from time to time.
+    /// the server calls [`Encryption::poll_once`] from time to time.
     ///
     /// # Errors
     /// When the file cannot be read or is invalid.
@@ -109,7 +109,7 @@ impl Encryption {
     ///
     /// # Errors
     /// When it is invalid, or a KMS plugin that it names is unhealthy. The previous one stays in use.
-    pub async fn look(&self) -> Result<bool, EncryptionError> {
+    pub async fn poll_once(&self) -> Result<bool, EncryptionError> {
         let outcome = self.look_quietly().await;
         match &outcome {
             Ok(true) => {
@@ -130,7 +130,7 @@ impl Encryption {
             return Ok(false);
         }
         let loaded = Loaded::read(&self.file, true)?;
-        let deadline = tokio::time::Instant::now() + HEALTH_PATIENCE;
+        let deadline = tokio::time::Instant::now() + HEALTH_TIMEOUT;
         for kms in &loaded.kms {
             while let Err(error) = kms.check().await {
                 if tokio::time::Instant::now() >= deadline {

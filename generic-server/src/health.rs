@@ -27,12 +27,12 @@ pub enum Part {
     Ready,
 }
 
-type Question = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+type CheckFn = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 struct Check {
     name: String,
     part: Part,
-    ask: Question,
+    ask: CheckFn,
 }
 
 /// The checks of a server.
@@ -131,7 +131,7 @@ impl Health {
     pub fn is_ready(&self) -> bool {
         let checks = self.checks.read();
         let mut wanted = checks.iter().filter(|check| check.part != Part::Live);
-        !self.lifecycle.shutdown_asked() && wanted.all(|check| (check.ask)().is_ok())
+        !self.lifecycle.is_stop_requested() && wanted.all(|check| (check.ask)().is_ok())
     }
 }
 
@@ -163,7 +163,7 @@ impl Document {
 
     fn shutdown(&self) -> Option<Result<(), String>> {
         (self.name == "readyz").then(|| {
-            if self.health.lifecycle.shutdown_asked() {
+            if self.health.lifecycle.is_stop_requested() {
                 Err("process is shutting down".into())
             } else {
                 Ok(())
@@ -362,7 +362,7 @@ mod tests {
             (200, "ok".into())
         );
 
-        life.ask_to_end();
+        life.request_stop();
         assert_eq!(ask(&health, "livez", "/livez").await.0, 200);
         assert_eq!(ask(&health, "readyz", "/readyz").await.0, 500);
         assert_eq!(ask(&health, "readyz", "/readyz/shutdown").await.0, 500);

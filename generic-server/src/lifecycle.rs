@@ -81,12 +81,12 @@ impl Lifecycle {
     }
 
     /// Whether a stop was requested.
-    pub fn shutdown_asked(&self) -> bool {
+    pub fn is_stop_requested(&self) -> bool {
         self.0.asked.is_cancelled()
     }
 
     /// Fires when a stop is requested.
-    pub fn asked(&self) -> &CancellationToken {
+    pub fn stop_requested(&self) -> &CancellationToken {
         &self.0.asked
     }
 
@@ -111,14 +111,14 @@ impl Lifecycle {
         self.0.running.load(Ordering::Acquire)
     }
 
-    /// Asks the server to end. [`Lifecycle::shut_down`] does the rest.
-    pub fn ask_to_end(&self) {
+    /// Requests that the server stops. [`Lifecycle::shut_down`] does the rest.
+    pub fn request_stop(&self) {
         self.0.asked.cancel();
     }
 
     /// Goes through the timeline up to and including the end of watches; the caller then drains connections and closes storage.
     pub async fn shut_down(&self, timeline: Timeline) {
-        self.ask_to_end();
+        self.request_stop();
         tokio::time::sleep(timeline.delay).await;
         self.0.not_accepting.cancel();
         if tokio::time::timeout(timeline.requests, self.idle())
@@ -161,7 +161,7 @@ mod tests {
         let other = life.clone();
         let ending = tokio::spawn(async move { other.shut_down(Timeline::default()).await });
         life.not_accepting().cancelled().await;
-        assert!(life.shutdown_asked());
+        assert!(life.is_stop_requested());
         assert!(!life.end_watches().is_cancelled());
         drop(request);
         ending.await.unwrap();

@@ -115,7 +115,7 @@ impl Reload {
         }
         if let Some(encryption) = &self.encryption
             && encryption.is_automatic()
-            && encryption.look().await == Ok(true)
+            && encryption.poll_once().await == Ok(true)
         {
             taken.push("encryption configuration");
         }

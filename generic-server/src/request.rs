@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Empty, Full, combinators::UnsyncBoxBody};
 use machinery::limits;
 use parking_lot::Mutex;
 
-pub use body::{Kept, Wrapped};
+pub use body::{GuardedBody, ReadError, Wrapped, read_bounded};
 pub(crate) use connection::CachedVerdict;
 pub use connection::{CertificateIdentity, ConnectionInfo};
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use machinery::meta;
@@ -23,6 +23,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::trust::{self, TrustedPeers};
 use crate::client::{self, Fault, TlsIo};
+use crate::request::{ReadError, read_bounded};
 
 pub use services::Services;
 
@@ -69,7 +70,7 @@ impl WebhookClient {
         // On one HTTP/2 connection all requests would meet the same endpoint of a service.
         let http2 = service.is_none() && is_local(&url);
         let client = tls(&text(&["caBundle"]), http2).map(|tls| {
-            let connector = Connector(Arc::new(Way {
+            let connector = Connector(Arc::new(ConnectorConfig {
                 tls: TlsConnector::from(tls),
                 service,
                 services,
@@ -102,13 +103,11 @@ impl WebhookClient {
                 .await
                 .map_err(|error| failed(client::fault_of(&error)))?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), most).collect().await;
-            let body = body
-                .map_err(|error| match error.is::<LengthLimitError>() {
-                    true => failed(format!("the answer is larger than {most} bytes")),
-                    false => failed(error.to_string()),
-                })?
-                .to_bytes();
+            let body = read_bounded(response.into_body(), most).await;
+            let body = body.map_err(|error| match error {
+                ReadError::TooLarge(most) => failed(format!("the answer is larger than {most} bytes")),
+                ReadError::Failed(error) => failed(error.to_string()),
+            })?;
             if !status.is_success() {
                 return Err(refusal(status.as_u16(), &body));
             }
@@ -198,7 +197,8 @@ fn tls(bundle: &str, http2: bool) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-struct Way {
+/// How a webhook is connected to.
+struct ConnectorConfig {
     tls: TlsConnector,
     /// Namespace and name, for services: where they are is asked for each connection.
     service: Option<(String, String)>,
@@ -207,7 +207,7 @@ struct Way {
 
 /// Opens connections: to the URL's host, or to where the service is at that moment.
 #[derive(Clone)]
-struct Connector(Arc<Way>);
+struct Connector(Arc<ConnectorConfig>);
 
 impl tower::Service<http::Uri> for Connector {
     type Response = TlsIo;
@@ -219,20 +219,20 @@ impl tower::Service<http::Uri> for Connector {
     }
 
     fn call(&mut self, uri: http::Uri) -> Self::Future {
-        let way = self.0.clone();
+        let config = self.0.clone();
         Box::pin(async move {
             let port = uri.port_u16().unwrap_or(443);
             let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
             let name = ServerName::try_from(host.to_string()).map_err(|error| Fault(error.to_string()))?;
-            let authority = match &way.service {
+            let authority = match &config.service {
                 Some((namespace, service)) => {
-                    let found = way.services.resolve(namespace, service, port).await;
+                    let found = config.services.resolve(namespace, service, port).await;
                     let (host, port) = found.map_err(Fault)?;
                     client::authority(&host, port)
                 }
                 None => client::authority(host, port),
             };
-            client::connect(&way.tls, &name, &authority, |_| true, CONNECT).await
+            client::connect(&config.tls, &name, &authority, |_| true, CONNECT).await
         })
     }
 }

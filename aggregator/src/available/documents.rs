@@ -7,7 +7,7 @@ use generic_server::openapi::{SwaggerPart, digest};
 use http::HeaderMap;
 
 use super::condition::Condition;
-use crate::backend::{Backend, Kept};
+use crate::backend::{Backend, CachedDocument};
 use crate::remote_discovery;
 
 const DISCOVERY: &str = "discovery";
@@ -58,7 +58,7 @@ pub(super) async fn fetch(backend: &Arc<Backend>, headers: &HeaderMap) -> Learne
     learned
 }
 
-fn etag_of<T>(kept: &ArcSwapOption<Kept<T>>) -> String {
+fn etag_of<T>(kept: &ArcSwapOption<CachedDocument<T>>) -> String {
     kept.load()
         .as_ref()
         .map(|kept| kept.etag.clone())
@@ -69,7 +69,7 @@ async fn fetch_openapi(backend: &Arc<Backend>, headers: &HeaderMap) -> Result<()
     let path = format!("/openapi/v3{}", remote_discovery::path(&backend.spec));
     let etag = etag_of(&backend.openapi);
     if let Some(given) = remote_discovery::fetch_openapi(backend, headers, &path, &etag).await? {
-        backend.openapi.store(Some(Arc::new(Kept {
+        backend.openapi.store(Some(Arc::new(CachedDocument {
             hash: digest(&given.body),
             etag: given.etag,
             document: given.body,
@@ -95,6 +95,6 @@ async fn fetch_swagger(backend: &Arc<Backend>, headers: &HeaderMap) -> Result<()
     let document = document.ok_or("it is not a swagger 2.0 document")?;
     backend
         .swagger
-        .store(Some(Arc::new(Kept { hash, etag, document })));
+        .store(Some(Arc::new(CachedDocument { hash, etag, document })));
     Ok(())
 }

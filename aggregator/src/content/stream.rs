@@ -13,10 +13,10 @@ use hyper::body::Incoming;
 use machinery::meta;
 use serde_json::{Value, json};
 
-use super::{MOST, MOST_OBJECT, PAGE};
+use super::{MAX_OBJECT_BYTES, MAX_PAGE_BYTES, PAGE};
 use crate::backend::Backend;
 use crate::proxy;
-use crate::remote_discovery::{self, Ask};
+use crate::remote_discovery::{self, BackendRequest};
 
 /// Follows the collection at a path.
 pub(super) fn follow(backend: Option<Arc<Backend>>, path: String, headers: HeaderMap) -> RemoteLines {
@@ -58,7 +58,7 @@ struct Watch {
     body: Incoming,
     pending: BytesMut,
     /// Held as long as the connection is used.
-    _place: crate::transport::Place,
+    _place: crate::transport::StreamPermit,
 }
 
 impl Following {
@@ -86,13 +86,13 @@ impl Following {
         if !token.is_empty() {
             path = format!("{path}&continue={}", proxy::segment(token));
         }
-        let ask = Ask {
+        let ask = BackendRequest {
             method: Method::GET,
             headers: &self.headers,
             body: Bytes::new(),
-            most: Some(MOST),
+            most: Some(MAX_PAGE_BYTES),
         };
-        let answer = remote_discovery::ask_backend(&self.backend, &path, &ask)
+        let answer = remote_discovery::send_to_backend(&self.backend, &path, &ask)
             .await
             .map_err(|fault| fault.to_string())?;
         if !answer.status.is_success() {
@@ -148,8 +148,8 @@ impl Following {
             }
             self.ready.push_back(event);
         }
-        if watch.pending.len() > MOST_OBJECT {
-            return Err(format!("an event is larger than {MOST_OBJECT} bytes"));
+        if watch.pending.len() > MAX_OBJECT_BYTES {
+            return Err(format!("an event is larger than {MAX_OBJECT_BYTES} bytes"));
         }
         Ok(Stage::Watch(watch))
     }

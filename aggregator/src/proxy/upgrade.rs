@@ -17,7 +17,7 @@ use crate::backend::Backend;
 use crate::transport::{Held, Transport};
 
 /// How long a backend may take to switch.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Taken from the connection to the backend at once.
 const BUFFER: usize = 32 * 1024;
 
@@ -43,7 +43,7 @@ pub(super) async fn serve(
     targets: &[Box<str>],
 ) -> Response {
     let in_flight = backend.begin_request();
-    let answer = tokio::time::timeout(PATIENCE, ask(&call, protocols, transport, targets)).await;
+    let answer = tokio::time::timeout(RESPONSE_TIMEOUT, ask(&call, protocols, transport, targets)).await;
     let mut response = match answer.unwrap_or_else(|_| Err("timed out waiting for the upgrade".into())) {
         Ok(response) => response,
         Err(why) => {

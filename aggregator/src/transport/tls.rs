@@ -22,17 +22,18 @@ pub(crate) fn client_config(spec: &RemoteSpec, key: &ProxyKey) -> Result<ClientC
         Some(bundle) => TrustedPeers::Bundle(bundle),
         None => TrustedPeers::System,
     };
-    let mut config = trust::settings(peers)?.with_client_cert_resolver(Arc::new(Shown(key.clone())));
+    let mut config =
+        trust::settings(peers)?.with_client_cert_resolver(Arc::new(FixedClientCert(key.clone())));
     // A session that is taken up again would go on with the certificate that was shown at its beginning.
     config.resumption = Resumption::disabled();
     Ok(config)
 }
 
-/// Shows the front-proxy certificate, whatever authorities the server hints at.
+/// Presents the front-proxy certificate, whatever authorities the server hints at.
 #[derive(Debug)]
-struct Shown(ProxyKey);
+struct FixedClientCert(ProxyKey);
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for FixedClientCert {
     fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }

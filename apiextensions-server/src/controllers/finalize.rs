@@ -17,11 +17,11 @@ use crate::definition::Definition;
 use crate::server::ApiExtensions;
 
 /// How long instances may take to go before the condition says so.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between attempts after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where the end of a CRD stands. Each step is entered once the one before it holds, and any failure begins again.
+/// State of CRD finalization. Each step is entered once the one before it holds, and any failure begins again.
 enum Step {
     /// It is gone, or another CRD has its name.
     Gone,
@@ -160,7 +160,7 @@ async fn delete_instances(server: &ApiExtensions, definition: &Definition) -> Re
             events.clear();
         }
     };
-    match tokio::time::timeout(PATIENCE, waiting).await {
+    match tokio::time::timeout(DRAIN_TIMEOUT, waiting).await {
         Ok(outcome) => outcome,
         Err(_) => Err(terminating(
             "True",

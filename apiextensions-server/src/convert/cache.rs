@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 /// Bytes of answers kept at most, per CRD, in each of two generations.
-const MOST: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// The approximate overhead of an answer, in bytes.
 const OVERHEAD: usize = 200;
 
@@ -28,7 +28,7 @@ impl Kept {
 
     pub(super) fn keep(&mut self, key: Key, converted: Bytes) {
         let cost = converted.len() + OVERHEAD;
-        if self.bytes + cost > MOST {
+        if self.bytes + cost > MAX_BYTES {
             self.older = std::mem::take(&mut self.newer);
             self.bytes = 0;
         }
@@ -49,7 +49,7 @@ mod tests {
         assert!(kept.get(&key(1, "g/v2")).is_some());
         assert!(kept.get(&key(2, "g/v2")).is_none());
         assert!(kept.get(&key(1, "g/v3")).is_none());
-        let large = Bytes::from(vec![b' '; MOST / 4]);
+        let large = Bytes::from(vec![b' '; MAX_BYTES / 4]);
         for rv in 2..12 {
             kept.keep(key(rv, "g/v2"), large.clone());
         }

@@ -23,7 +23,7 @@ use super::flight::{Answered, Answers, Known};
 use super::review;
 use crate::usage::Usage;
 
-/// Objects and bytes of one question at most; longer lists are several questions.
+/// Objects and bytes of one ConversionReview at most; longer lists are sent as several.
 const MOST_OBJECTS: usize = 5000;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -103,8 +103,8 @@ impl ByWebhook {
         Ok(objects)
     }
 
-    /// Asks about stored objects.
-    async fn question(self, entries: Vec<Arc<Entry>>, keys: Vec<Key>) -> Answered {
+    /// Converts stored objects with one review.
+    async fn convert_batch(self, entries: Vec<Arc<Entry>>, keys: Vec<Key>) -> Answered {
         let objects = entries.iter().map(|entry| entry.value()).collect();
         drop(entries);
         let converted = self.convert(objects, &self.served).await?;
@@ -116,8 +116,8 @@ impl ByWebhook {
         Ok(Arc::new(answered))
     }
 
-    /// The questions about some of these entries.
-    fn questions(
+    /// Splits some of these entries into batches, each with its conversion.
+    fn split_into_batches(
         &self,
         unknown: Vec<usize>,
         asked: &[(usize, &Arc<Entry>)],
@@ -138,13 +138,13 @@ impl ByWebhook {
                 }
             }
         }
-        let question = |batch: Vec<usize>| {
+        let with_conversion = |batch: Vec<usize>| {
             let entries = batch.iter().map(|i| asked[*i].1.clone()).collect();
             let about = batch.iter().map(|i| keys[*i].clone()).collect();
-            let question = self.clone().question(entries, about).boxed();
-            (batch, question)
+            let converted = self.clone().convert_batch(entries, about).boxed();
+            (batch, converted)
         };
-        batches.into_iter().map(question).collect()
+        batches.into_iter().map(with_conversion).collect()
     }
 }
 
@@ -166,7 +166,7 @@ impl RemoteConverter for ByWebhook {
         }
         let known = self
             .answers
-            .look_up(&keys, |unknown| self.questions(unknown, &asked, &keys));
+            .look_up(&keys, |unknown| self.split_into_batches(unknown, &asked, &keys));
         for (((index, _), key), known) in asked.iter().zip(&keys).zip(known) {
             out[*index] = match known {
                 Known::Answer(answer) => answer,

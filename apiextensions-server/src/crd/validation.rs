@@ -110,7 +110,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Faults of a new CRD.
+/// Validation errors of a new CRD.
 pub(crate) fn validate_create(crd: &Value) -> Vec<FieldError> {
     if let Some(error) = pattern::too_large(crd, None) {
         return vec![error];

@@ -22,9 +22,9 @@ const KEY: &str = "_servers/pki";
 /// Replicas that start together write it once and read it as often as another was faster.
 const ATTEMPTS: usize = 20;
 /// How long a store that does not answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for a store that does not answer before it is asked again.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Whether the server takes its authorities from the store: on one that others may use, unless all of them are given.
 pub(crate) fn agrees(config: &Config) -> bool {
@@ -41,7 +41,7 @@ pub(crate) fn agrees(config: &Config) -> bool {
 /// # Errors
 /// When the store cannot be read or written, or holds something else.
 pub(crate) async fn agree(stores: &StorageFactory, prefix: &str, directory: &Path) -> Result<(), StartError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STORE_TIMEOUT;
     loop {
         match attempt(stores, prefix, directory).await {
             Err(StartError::Store {
@@ -52,7 +52,7 @@ pub(crate) async fn agree(stores: &StorageFactory, prefix: &str, directory: &Pat
                     error = message,
                     "the store does not answer, the start waits for it"
                 );
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             done => return done,
         }

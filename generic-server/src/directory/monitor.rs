@@ -47,7 +47,7 @@ impl Probe {
     }
 
     /// Looks once.
-    pub async fn look(&self) {
+    pub async fn poll_once(&self) {
         let outcome = match self.status().await {
             Ok(_) => Ok(()),
             Err(why) => Err(format!("error getting data from etcd: {why}")),
@@ -67,7 +67,7 @@ impl Probe {
         let pause = (self.timeout / 2).max(Duration::from_millis(100));
         loop {
             tokio::time::sleep(pause).await;
-            self.look().await;
+            self.poll_once().await;
         }
     }
 }
@@ -227,10 +227,10 @@ mod tests {
         let engine = storage::memory();
         let probe = Probe::new(engine.clone(), Duration::from_secs(60));
         assert!(probe.outcome().is_err(), "it has not looked");
-        probe.look().await;
+        probe.poll_once().await;
         assert_eq!(probe.outcome(), Ok(()));
         engine.shutdown().await;
-        probe.look().await;
+        probe.poll_once().await;
         let why = probe.outcome().expect_err("it is shut down");
         assert!(why.starts_with("error getting data from etcd: "), "{why}");
     }

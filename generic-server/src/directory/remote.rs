@@ -66,11 +66,11 @@ pub trait RemoteResources: Send + Sync + std::fmt::Debug {
     fn locate(&self, kind: &GroupVersionKind) -> KindLocation;
     /// The resources of servers that are available, each once.
     fn resources(&self) -> Vec<Arc<RemoteResource>>;
-    /// Asks about one object; gives it, or what the server says of it.
+    /// Sends a request about one object; gives the object, or the error of the server.
     ///
     /// # Errors
     /// As the server has it; 503 when it cannot be asked.
-    async fn ask(
+    async fn request(
         &self,
         resource: &RemoteResource,
         namespace: &str,

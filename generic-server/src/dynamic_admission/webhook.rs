@@ -29,7 +29,7 @@ use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
 use crate::registry::{Entry, Synced, follow};
 use crate::webhook::{Services, WebhookClient};
-use review::{Answer, Question};
+use review::{ReviewRequest, ReviewResponse};
 
 /// The largest answer, in bytes: a patch of the largest object has room.
 const MAX_ANSWER: usize = 8 << 20;
@@ -271,19 +271,19 @@ impl Webhooks {
         hook: &Hook,
         attributes: &Attributes<'_>,
         object: Option<&Value>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ReviewResponse, Failure> {
         if attributes.dry_run && !hook.quiet {
             let text = format!("admission webhook \"{}\" does not support dry run", hook.name);
             return Err(Failure::Refused(ApiError::bad_request(text)));
         }
-        let question = Question::new(&hook.versions, attributes, object).map_err(Failure::Call)?;
-        let body = Bytes::from(question.body.to_string());
+        let request = ReviewRequest::new(&hook.versions, attributes, object).map_err(Failure::Call)?;
+        let body = Bytes::from(request.body.to_string());
         let review = hook
             .client
             .post(body, hook.timeout, MAX_ANSWER)
             .await
             .map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
-        let answer = question
+        let answer = request
             .read(&review, self.phase == Phase::Mutating)
             .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))?;
         let context = attributes.authorized.context();
@@ -300,7 +300,7 @@ impl Webhooks {
     }
 
     /// The consequence of a failed call for the write.
-    fn judge(&self, hook: &Hook, failure: Failure) -> Result<(), ApiError> {
+    fn apply_failure_policy(&self, hook: &Hook, failure: Failure) -> Result<(), ApiError> {
         match failure {
             Failure::Refused(error) => Err(error),
             Failure::Call(why) if hook.ignore_failures => {
@@ -431,12 +431,12 @@ impl AdmissionPlugin for Webhooks {
             }
             called = true;
             let changed = match self.ask(hook, attributes, object.as_deref()).await {
-                Ok(Answer {
+                Ok(ReviewResponse {
                     patch: Some(patch), ..
                 }) => Self::patch(hook, attributes, object.as_deref_mut(), &patch)?,
                 Ok(_) => false,
                 Err(failure) => {
-                    self.judge(hook, failure)?;
+                    self.apply_failure_policy(hook, failure)?;
                     false
                 }
             };
@@ -474,7 +474,7 @@ impl AdmissionPlugin for Webhooks {
         let answers = join_all(asked).await;
         for (hook, answer) in relevant.iter().zip(answers) {
             if let Err(failure) = answer {
-                self.judge(hook, failure)?;
+                self.apply_failure_policy(hook, failure)?;
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 /// From this many checks on, one for `*` is tried first.
-const MANY: usize = 4;
+const WILDCARD_CHECK_THRESHOLD: usize = 4;
 /// How many users' modes are remembered.
 const REMEMBERED: usize = 10_000;
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -303,7 +303,9 @@ async fn check_groups(
                 "impersonating the system:masters group is not allowed",
             ));
         }
-        if groups.len() >= MANY && ask(authorizer, &Attributes { name: "*", ..*base }).await.is_ok() {
+        if groups.len() >= WILDCARD_CHECK_THRESHOLD
+            && ask(authorizer, &Attributes { name: "*", ..*base }).await.is_ok()
+        {
             return Ok(());
         }
     }
@@ -323,7 +325,8 @@ async fn check_extra(
         for (key, values) in extra {
             judge_extra(key, values).map_err(|why| forbidden(base, &why))?;
         }
-        let large = extra.len() >= MANY || extra.values().map(Vec::len).sum::<usize>() >= MANY;
+        let large = extra.len() >= WILDCARD_CHECK_THRESHOLD
+            || extra.values().map(Vec::len).sum::<usize>() >= WILDCARD_CHECK_THRESHOLD;
         let all = Attributes {
             subresource: "*",
             name: "*",

@@ -167,7 +167,7 @@ pub(crate) fn size(response: &Response) -> Option<usize> {
 }
 
 /// How an answer is sent.
-pub(crate) struct Terms {
+pub(crate) struct SendLimits {
     /// The charge, from [`size`].
     pub(crate) charge: Charge,
     /// When it is cut.
@@ -180,25 +180,25 @@ pub(crate) struct Terms {
     pub(crate) guard: Box<dyn Any + Send>,
 }
 
-/// Keeps what `terms` say until the answer is taken, or its deadline cuts it.
-pub(crate) fn bind(response: Response, terms: Terms) -> Response {
+/// Keeps what `limits` say until the answer is taken, or its deadline cuts it.
+pub(crate) fn bind(response: Response, limits: SendLimits) -> Response {
     response.map(|body| {
-        let prepaid = terms.charge.bytes.load(Ordering::Relaxed);
+        let prepaid = limits.charge.bytes.load(Ordering::Relaxed);
         Sending {
             body,
             prepaid,
-            way: Arc::new(Way {
-                charge: terms.charge,
+            channel: Arc::new(BodyChannel {
+                charge: limits.charge,
                 untaken: AtomicUsize::new(0),
                 taken: AtomicWaker::new(),
             }),
-            connection: terms.connection,
-            deadline: terms
+            connection: limits.connection,
+            deadline: limits
                 .deadline
                 .map(|at| Box::pin(tokio::time::sleep_until(Instant::from_std(at)))),
             state: State::Making,
-            metrics: terms.metrics,
-            guard: Some(terms.guard),
+            metrics: limits.metrics,
+            guard: Some(limits.guard),
         }
         .boxed_unsync()
     })
@@ -206,7 +206,7 @@ pub(crate) fn bind(response: Response, terms: Terms) -> Response {
 
 /// The pieces of one answer between its body and the connection.
 #[derive(Debug)]
-struct Way {
+struct BodyChannel {
     charge: Charge,
     untaken: AtomicUsize,
     taken: AtomicWaker,
@@ -215,7 +215,7 @@ struct Way {
 /// A piece, until the connection drops it.
 struct Piece {
     bytes: Bytes,
-    way: Arc<Way>,
+    channel: Arc<BodyChannel>,
 }
 
 impl AsRef<[u8]> for Piece {
@@ -226,9 +226,9 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.way.charge.sub(self.bytes.len());
-        self.way.untaken.fetch_sub(self.bytes.len(), Ordering::AcqRel);
-        self.way.taken.wake();
+        self.channel.charge.sub(self.bytes.len());
+        self.channel.untaken.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+        self.channel.taken.wake();
     }
 }
 
@@ -246,7 +246,7 @@ struct Sending {
     body: Body,
     /// Bytes that are charged already and not in a piece yet.
     prepaid: usize,
-    way: Arc<Way>,
+    channel: Arc<BodyChannel>,
     connection: bool,
     deadline: Option<Pin<Box<Sleep>>>,
     state: State,
@@ -257,7 +257,7 @@ struct Sending {
 impl fmt::Debug for Sending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sending")
-            .field("way", &self.way)
+            .field("channel", &self.channel)
             .field("state", &self.state)
             .finish_non_exhaustive()
     }
@@ -277,11 +277,11 @@ impl Sending {
 
     /// Whether the connection has taken all but this many bytes.
     fn poll_taken(&self, but: usize, cx: &Context<'_>) -> Poll<()> {
-        let taken = || self.way.untaken.load(Ordering::Acquire) <= but;
+        let taken = || self.channel.untaken.load(Ordering::Acquire) <= but;
         if taken() {
             return Poll::Ready(());
         }
-        self.way.taken.register(cx.waker());
+        self.channel.taken.register(cx.waker());
         // It may have been taken before the waker was there.
         if taken() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -292,11 +292,11 @@ impl Sending {
         }
         let paid = self.prepaid.min(bytes.len());
         self.prepaid -= paid;
-        self.way.charge.add(bytes.len() - paid);
-        self.way.untaken.fetch_add(bytes.len(), Ordering::AcqRel);
+        self.channel.charge.add(bytes.len() - paid);
+        self.channel.untaken.fetch_add(bytes.len(), Ordering::AcqRel);
         Bytes::from_owner(Piece {
             bytes,
-            way: self.way.clone(),
+            channel: self.channel.clone(),
         })
     }
 }

@@ -58,12 +58,12 @@ use crate::registry::config::StoreConfig;
 use crate::registry::errors::{from_storage, too_large};
 use apply::Feeding;
 use interest::Interests;
-use kept::Kept;
+use kept::SnapshotHistory;
 use prepare::Expected;
 use ring::Ring;
 
 /// How long a reader waits for a revision before it gets a timeout error (upstream's figure).
-const PATIENCE: Duration = Duration::from_secs(3);
+const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a waiting reader polls the revision of an engine in this process.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
@@ -103,7 +103,7 @@ pub struct ObjectCache {
     /// Writes of this process under way, by key.
     expected: Mutex<HashMap<Arc<str>, Vec<Arc<Expected>>>>,
     /// Snapshots for further pages and exact lists.
-    kept: Kept,
+    kept: SnapshotHistory,
     /// Held while a state of the past is made.
     making: tokio::sync::Mutex<()>,
     /// The budget of snapshots and events.
@@ -150,7 +150,7 @@ impl ObjectCache {
             ring: Ring::new(budget.clone()),
             interests: Interests::default(),
             expected: Mutex::default(),
-            kept: Kept::new(budget.clone()),
+            kept: SnapshotHistory::new(budget.clone()),
             making: tokio::sync::Mutex::default(),
             budget: budget.clone(),
             feeding: Mutex::default(),
@@ -225,7 +225,7 @@ impl ObjectCache {
             }
         };
         // A timeout is not an error here: the state below decides.
-        let _ = tokio::time::timeout(PATIENCE, reached).await;
+        let _ = tokio::time::timeout(FRESHNESS_TIMEOUT, reached).await;
         let newest = self.at_least(self.current());
         if newest.revision >= revision {
             Ok(newest)
@@ -244,7 +244,7 @@ impl ObjectCache {
 
     async fn wait_until_following(&self) -> Result<(), ApiError> {
         let mut following = self.following.subscribe();
-        match tokio::time::timeout(PATIENCE, following.wait_for(|f| *f)).await {
+        match tokio::time::timeout(FRESHNESS_TIMEOUT, following.wait_for(|f| *f)).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(ApiError::server_timeout(&self.config.resource, "list", 2)),
         }

@@ -10,7 +10,7 @@ use super::ObjectStore;
 use super::cache::{Change, Feed, Interest, ObjectCache, Snapshot};
 
 /// How long to wait before a store that could not be read is read again.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Lists a resource of this process and follows it. Every event is delivered once and in order; after a gap there is a new list.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Reflector {
                     Err(_) => self.state = State::Resting,
                 },
                 State::Resting => {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                     self.state = State::Listing;
                 }
                 State::Listing => match self.list().await {
@@ -159,7 +159,7 @@ mod tests {
         // A feed that ends at once is not taken up again at once.
         let before = tokio::time::Instant::now();
         assert_eq!(step(&mut reflector).await, "listed two");
-        assert!(before.elapsed() >= PAUSE);
+        assert!(before.elapsed() >= RETRY_DELAY);
         assert_eq!(reflector.newest().expect("a list").objects.len(), 1);
     }
 }

@@ -35,7 +35,7 @@ use super::registry::{Place, Registry};
 use super::tls::Tls;
 use super::unread::{Unread, Watched};
 use crate::metrics::{Closed, ConnectionMetrics};
-use crate::request::{ConnectionInfo, Kept, Request, Response, empty};
+use crate::request::{ConnectionInfo, GuardedBody, Request, Response, empty};
 use crate::spawn::Tasks;
 
 /// Upstream's size of most bodies: the bytes that one stream may send before it is read.
@@ -246,7 +246,7 @@ impl Server {
                 let mut response = answer.await;
                 unread.settle(has_body, &mut response).await;
                 // The request runs until all of its answer is handed over.
-                let answer = response.map(|body| Kept::new(body, running));
+                let answer = response.map(|body| GuardedBody::new(body, running));
                 Ok::<_, Infallible>(answer)
             }
         });

@@ -13,9 +13,8 @@ use std::sync::Arc;
 
 use generic_server::delegate::{Delegate, Handled};
 use generic_server::registry::{Entry, Event, Reflector};
-use generic_server::request::full;
+use generic_server::request::{ReadError, full, read_bounded};
 use generic_server::{ApiError, Authorized};
-use http_body_util::BodyExt;
 use machinery::meta;
 use machinery::time::Timestamp;
 use serde_json::{Value, json};
@@ -343,14 +342,12 @@ impl Migrator {
         if status.is_success() || status == http::StatusCode::CONFLICT {
             return Ok(None);
         }
-        let (mut body, mut text) = (response.into_body(), Vec::new());
-        while let Some(Ok(frame)) = body.frame().await {
-            text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-            if text.len() > MAX_ANSWER {
-                break;
-            }
-        }
-        let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let answer: Value = match read_bounded(response.into_body(), MAX_ANSWER).await {
+            Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
+            // The status alone decides about an answer that is too large to be a message.
+            Err(ReadError::TooLarge(_)) => Value::Null,
+            Err(ReadError::Failed(error)) => return Err(Retryable(error.to_string())),
+        };
         let message = match answer.text("message") {
             "" => format!("the server answered {status}"),
             message => message.to_string(),

@@ -22,7 +22,7 @@ const MAPS: At<'static> = ("", "configmaps");
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 /// How often it is looked at without a cause: authorities expire.
-const EVERY: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(60);
 /// How long an authority stays after it has expired: clocks differ.
 const SLACK: Duration = Duration::from_secs(5 * 60);
 
@@ -55,7 +55,7 @@ pub(super) async fn run(
             Ok(()) = authorities.changed() => {
                 wanted = authentication_config(&authorities.borrow_and_update(), &names);
             }
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(INTERVAL) => {}
         }
         changes.clear();
         while let Err(error) = restore(&client, &wanted).await {

@@ -81,9 +81,10 @@ struct Subject {
 }
 
 /// Sees a binding, the subject that matched, and the role; `Some` ends the search.
-type Look<'l, 'i, T> = dyn FnMut(&'i Binding, &'i Subject, Result<&'i Role, Missing<'i>>) -> Option<T> + 'l;
+type BindingVisitor<'l, 'i, T> =
+    dyn FnMut(&'i Binding, &'i Subject, Result<&'i Role, Missing<'i>>) -> Option<T> + 'l;
 
-/// Of each subject its bindings, by their names; with each the place among the binding's subjects.
+/// subject -> binding name -> (binding, subject index)
 type BySubject = imbl::HashMap<Arc<str>, imbl::OrdMap<Arc<str>, (Arc<Binding>, usize)>>;
 
 /// The bindings of one namespace, or of the cluster.
@@ -265,7 +266,12 @@ impl Index {
     }
 
     /// Shows every binding of a user with its role, those of the cluster first, until `look` has found something.
-    fn visit<'i, T>(&'i self, user: &User, namespace: &str, look: &mut Look<'_, 'i, T>) -> Option<T> {
+    fn visit<'i, T>(
+        &'i self,
+        user: &User,
+        namespace: &str,
+        look: &mut BindingVisitor<'_, 'i, T>,
+    ) -> Option<T> {
         let local = if namespace.is_empty() {
             None
         } else {

@@ -4,7 +4,7 @@
 //! repeat. Sinks are called under that lock: they return quickly and do not call the store.
 //!
 //! The cost of a publication depends on the changed keys and their watches, not on the number of all watches: watches
-//! are found by their prefixes, and those without events get the store's revision only on request ([`HubGuard::tell`]).
+//! are found by their prefixes, and those without events get the store's revision only on request ([`HubGuard::notify_progress`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

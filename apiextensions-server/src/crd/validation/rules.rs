@@ -149,7 +149,7 @@ pub(super) fn check(
     total: &mut TotalCost,
     errors: &mut Vec<FieldError>,
 ) {
-    let verdicts = match crate::rules::judge(context.schema, context.root) {
+    let verdicts = match crate::rules::compile_and_estimate(context.schema, context.root) {
         Ok(verdicts) => verdicts,
         Err(why) => {
             errors.push(FieldError::internal(site.path, why));

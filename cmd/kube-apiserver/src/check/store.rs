@@ -21,7 +21,7 @@ const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// How values in protobuf begin.
 const ENVELOPE: &[u8] = b"k8s\0";
 /// How long a cluster may take to say that it is there.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Keys that are asked of a cluster at a time.
 const PAGE: usize = 1_000;
 
@@ -172,7 +172,7 @@ async fn values_of(engine: &dyn Store, prefix: &str, keys: &Keys) -> Result<Valu
             at,
             count_only: false,
         };
-        let page = tokio::time::timeout(PATIENCE, engine.range(request)).await;
+        let page = tokio::time::timeout(READ_TIMEOUT, engine.range(request)).await;
         let page = page.map_err(|_| StorageError::Unavailable {
             message: "it does not answer".into(),
             source: None,

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::{StartError, replicas};
 
 /// How often it is looked whether something is to be renewed, or another replica has rotated something.
-const EVERY: Duration = Duration::from_secs(600);
+const INTERVAL: Duration = Duration::from_secs(600);
 /// Without these nothing is renewed while the server runs: their signatures would no longer verify.
 const KEPT: [&str; 5] = [
     "ca.crt",
@@ -59,7 +59,7 @@ impl OwnPki {
     /// Renews them until dropped, and the administrator's kubeconfig with them: the file and the URL in it.
     pub(super) async fn keep(self, kubeconfig: Option<(PathBuf, String)>) {
         loop {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(INTERVAL).await;
             if let Err(error) = self.renew(kubeconfig.as_ref()).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,

@@ -117,7 +117,7 @@ impl Stores {
         ];
         for (name, part, timeout) in checks {
             let probe = Probe::new(self.storage.engine().clone(), timeout);
-            probe.look().await;
+            probe.poll_once().await;
             let checked = probe.clone();
             self.health.add(name, part, move || checked.outcome());
             tasks.spawn("store-health", probe.run());

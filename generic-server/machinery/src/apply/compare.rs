@@ -133,11 +133,11 @@ pub(super) fn compare<'a>(
     })
 }
 
-/// The way to the first difference of two values, innermost key first; it ends where lists, scalars or the keys themselves differ.
-type Way<'a> = [&'a str];
+/// The path to the first difference of two values, innermost key first; it ends where lists, scalars or the keys themselves differ.
+type DiffPath<'a> = [&'a str];
 
-/// Where two values first differ; `None` when they are equal. Whoever walks down that way knows of everything before it that it is
-/// equal: were each level to compare all that is below it, the innermost values would be compared once for each level.
+/// Where two values first differ; `None` when they are equal. Everything before the last key of the path is equal, and is not compared
+/// again: recomputing at each level would make this quadratic.
 fn difference<'a>(old: &'a Value, new: &'a Value) -> Option<Vec<&'a str>> {
     steps::count(1);
     let (Value::Object(old), Value::Object(new)) = (old, new) else {
@@ -166,7 +166,7 @@ fn visit<'a>(
     ty: Ty<'a>,
     old: Side<'a>,
     new: Side<'a>,
-    way: Option<&Way<'a>>,
+    way: Option<&DiffPath<'a>>,
 ) -> Result<Delta<'a>, String> {
     let found;
     let way = match (way, old, new) {
@@ -226,7 +226,7 @@ fn walk<'a>(
     view: View,
     shape: Shape<'a>,
     (old, new): (Side<'a>, Side<'a>),
-    way: &Way<'a>,
+    way: &DiffPath<'a>,
     delta: &mut Delta<'a>,
 ) -> Result<bool, String> {
     match shape {
@@ -261,7 +261,7 @@ fn members<'a>(
     view: View,
     map: &MapTy<'a>,
     (old, new): (Side<'a>, Side<'a>),
-    way: &Way<'a>,
+    way: &DiffPath<'a>,
     delta: &mut Delta<'a>,
 ) -> Result<(), String> {
     let (mut ahead, behind) = match way.split_last() {

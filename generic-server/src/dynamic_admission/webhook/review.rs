@@ -9,9 +9,9 @@ use crate::dynamic_admission::expression::request_value;
 
 const GROUP: &str = "admission.k8s.io";
 
-/// A question.
+/// An AdmissionReview that is sent to a webhook.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct ReviewRequest {
     pub(super) uid: String,
     version: &'static str,
     pub(super) body: Value,
@@ -19,7 +19,7 @@ pub(super) struct Question {
 
 /// The answer of a webhook.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ReviewResponse {
     pub(super) allowed: bool,
     /// The patch, decoded.
     pub(super) patch: Option<Value>,
@@ -44,7 +44,7 @@ fn shown(attributes: &Attributes<'_>, object: Option<&Value>) -> Value {
     object
 }
 
-impl Question {
+impl ReviewRequest {
     /// In the first of the webhook's versions that is known.
     pub(super) fn new(
         versions: &[String],
@@ -68,11 +68,11 @@ impl Question {
             request["options"] = Value::Null;
         }
         let body = json!({"kind": "AdmissionReview", "apiVersion": format!("{GROUP}/{version}"), "request": request});
-        Ok(Question { uid, version, body })
+        Ok(ReviewRequest { uid, version, body })
     }
 
     /// Reads the answer; the error says what is wrong with it.
-    pub(super) fn read(&self, review: &Value, mutating: bool) -> Result<Answer, String> {
+    pub(super) fn read(&self, review: &Value, mutating: bool) -> Result<ReviewResponse, String> {
         let response = review.get("response").filter(|response| response.is_object());
         let response = response.ok_or("webhook response was absent")?;
         let text = |key: &str| meta::dig_str(response, &[key]);
@@ -114,7 +114,7 @@ impl Question {
         };
         let strings = |key: &str| response.get(key).and_then(Value::as_array).into_iter().flatten();
         let annotations = response.get("auditAnnotations").and_then(Value::as_object);
-        Ok(Answer {
+        Ok(ReviewResponse {
             allowed: response.get("allowed").and_then(Value::as_bool).unwrap_or(false),
             patch,
             status: response

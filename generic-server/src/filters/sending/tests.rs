@@ -87,14 +87,14 @@ fn sending(body: Body, connection: bool, seconds: u64) -> (Body, Arc<ResponseBud
     let (budget, guard) = (Arc::new(ResponseBudget::default()), Arc::new(()));
     let response = Response::new(body);
     let deadline = Instant::now() + Duration::from_secs(seconds);
-    let terms = Terms {
+    let limits = SendLimits {
         charge: budget.charge("a", size(&response).unwrap()),
         deadline: Some(deadline.into_std()),
         connection,
         metrics: Metrics::new(),
         guard: Box::new(guard.clone()),
     };
-    (bind(response, terms).into_body(), budget, guard)
+    (bind(response, limits).into_body(), budget, guard)
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,14 +159,14 @@ struct Answering {
 impl Handler for Answering {
     fn handle(self: Arc<Self>, _: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         let response = Response::new(pieces(20));
-        let terms = Terms {
+        let limits = SendLimits {
             charge: self.budget.charge("a", limits::PIECE_BYTES),
             deadline: Some(std::time::Instant::now() + Duration::from_secs(self.seconds)),
             connection: true,
             metrics: Metrics::new(),
             guard: Box::new(self.guard.clone()),
         };
-        Box::pin(std::future::ready(bind(response, terms)))
+        Box::pin(std::future::ready(bind(response, limits)))
     }
 
     fn connection_metrics(&self) -> Arc<ConnectionMetrics> {

@@ -36,7 +36,7 @@ type States = BTreeMap<Revision, State>;
 
 /// The snapshots of one resource.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct SnapshotHistory {
     budget: Arc<Budget>,
     states: Mutex<States>,
     /// The newest one's revision; zero when there is none.
@@ -47,7 +47,7 @@ pub(super) struct Kept {
     bytes: AtomicUsize,
 }
 
-impl Drop for Kept {
+impl Drop for SnapshotHistory {
     fn drop(&mut self) {
         let number = self.states.get_mut().len();
         self.budget
@@ -55,9 +55,9 @@ impl Drop for Kept {
     }
 }
 
-impl Kept {
+impl SnapshotHistory {
     pub(super) fn new(budget: Arc<Budget>) -> Self {
-        Kept {
+        SnapshotHistory {
             budget,
             states: Mutex::default(),
             top: AtomicU64::new(0),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machinery::ApiError;
 use storage::{Revision, StorageError};
 
-use super::{Change, ObjectCache, PATIENCE, Snapshot};
+use super::{Change, FRESHNESS_TIMEOUT, ObjectCache, Snapshot};
 use crate::registry::budget::Holder;
 
 impl ObjectCache {
@@ -73,7 +73,7 @@ impl ObjectCache {
         }
         let mut offered = self.offered.subscribe();
         let reached = offered.wait_for(|offered| *offered >= revision);
-        matches!(tokio::time::timeout(PATIENCE, reached).await, Ok(Ok(_)))
+        matches!(tokio::time::timeout(FRESHNESS_TIMEOUT, reached).await, Ok(Ok(_)))
     }
 }
 

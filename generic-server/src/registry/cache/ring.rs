@@ -12,7 +12,7 @@ use super::Change;
 use crate::registry::budget::Budget;
 
 /// Events are kept up to this many, and this many bytes of states that nothing else keeps...
-const MOST: usize = 100_000;
+const MAX_EVENTS: usize = 100_000;
 const MOST_BYTES: usize = 16 << 20;
 /// ...and old ones only while there are few: a later reader is served from the engine's log. (Upstream's age.)
 const FEW: usize = 1_000;
@@ -79,7 +79,7 @@ struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            count: MOST,
+            count: MAX_EVENTS,
             bytes: MOST_BYTES,
         }
     }

@@ -32,7 +32,7 @@ const COUNTS: usize = 32;
 /// Resources of aggregated servers that are followed at most.
 const MOST_REMOTE: usize = 512;
 /// How long the first list of an aggregated server's resource is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a remote watch has ended, at first and at most.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(30);
@@ -122,7 +122,7 @@ impl Follows {
     pub(super) fn unsure(&self) -> bool {
         let mut all = self.followed.iter();
         all.any(|(source, f)| match f.state {
-            State::Reading => f.since.elapsed() < PATIENCE,
+            State::Reading => f.since.elapsed() < FIRST_LIST_TIMEOUT,
             State::Failing => !source.remote,
             State::Following => false,
         })
@@ -142,11 +142,11 @@ impl Follows {
         }
         if let Some(registered) = self.listing.get(resource).cloned() {
             self.arrivals.join(resource);
-            self.start(source, Kept::Local(registered));
+            self.start(source, ObjectSource::Local(registered));
         }
     }
 
-    fn start(&mut self, source: Source, kept: Kept) {
+    fn start(&mut self, source: Source, kept: ObjectSource) {
         self.stop(&source);
         self.next += 1;
         let reporter = Reporter {
@@ -155,12 +155,14 @@ impl Follows {
         };
         let arrivals = self.arrivals.clone();
         let task = match kept {
-            Kept::Local(registered) => {
+            ObjectSource::Local(registered) => {
                 let resource = source.resource.clone();
                 self.tasks
                     .spawn(follow_local(resource, registered, arrivals, reporter))
             }
-            Kept::Remote(server, resource) => self.tasks.spawn(follow_remote(server, resource, reporter)),
+            ObjectSource::Remote(server, resource) => {
+                self.tasks.spawn(follow_remote(server, resource, reporter))
+            }
         };
         self.sources.insert(self.next, source.clone());
         let follower = Follower {
@@ -301,14 +303,14 @@ impl Follows {
         for resource in wanted {
             let source = source(&resource);
             if !self.followed.contains_key(&source) {
-                self.start(source, Kept::Remote(server.clone(), resource));
+                self.start(source, ObjectSource::Remote(server.clone(), resource));
             }
         }
     }
 }
 
 /// Where a resource's objects are.
-enum Kept {
+enum ObjectSource {
     Local(Registered),
     Remote(Arc<dyn RemoteResources>, Arc<RemoteResource>),
 }

@@ -85,7 +85,7 @@ async fn look_up(
             return Ok(OwnerState::Unknown);
         };
         let asked = server
-            .ask(&resource, namespace, &owner.name, RemoteAsk::Get)
+            .request(&resource, namespace, &owner.name, RemoteAsk::Get)
             .await;
         let there = match asked {
             Ok(object) => Metadata::of_value(&object),

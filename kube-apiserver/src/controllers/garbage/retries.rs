@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::object::Uid;
 
 const FIRST: Duration = Duration::from_millis(100);
-const MOST: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// The objects to retry, and when.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Retries {
     pub(super) fn failed(&mut self, uid: Uid, now: Instant) {
         let (times, at) = self.failed.entry(uid.clone()).or_insert((0, now));
         self.due.remove(&(*at, uid.clone()));
-        *at = now + FIRST.saturating_mul(1 << (*times).min(16)).min(MOST);
+        *at = now + FIRST.saturating_mul(1 << (*times).min(16)).min(MAX_DELAY);
         *times += 1;
         self.due.insert((*at, uid));
     }
@@ -68,7 +68,7 @@ mod tests {
         for _ in 0..40 {
             retries.failed(uid.clone(), start);
         }
-        assert_eq!(retries.next(), Some(start + MOST));
+        assert_eq!(retries.next(), Some(start + MAX_DELAY));
         retries.done(&uid);
         assert_eq!(retries.next(), None);
         assert!(retries.failed.is_empty() && retries.due.is_empty());

@@ -55,7 +55,7 @@ pub(super) async fn delete(client: &Client, node: &Node, policy: &str) -> Result
             // It is looked at again when its server is back.
             return Ok(Written::Applied);
         };
-        let found = server.ask(&resource, namespace, name, RemoteAsk::Get).await;
+        let found = server.request(&resource, namespace, name, RemoteAsk::Get).await;
         let Some(object) = present(found)? else {
             return Ok(Written::Applied);
         };
@@ -65,7 +65,7 @@ pub(super) async fn delete(client: &Client, node: &Node, policy: &str) -> Result
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": {"uid": &*node.uid, "resourceVersion": now.resource_version}});
         let ask = RemoteAsk::Delete(options);
-        server.ask(&resource, namespace, name, ask).await.map(|_| ())
+        server.request(&resource, namespace, name, ask).await.map(|_| ())
     } else {
         if client.resource(at(node)).is_err() {
             return Ok(Written::Applied);
@@ -121,7 +121,7 @@ pub(super) async fn edit(
         return Ok(Written::Applied);
     };
     for _ in 0..ATTEMPTS {
-        let found = server.ask(&resource, namespace, name, RemoteAsk::Get).await;
+        let found = server.request(&resource, namespace, name, RemoteAsk::Get).await;
         let Some(before) = present(found)?.filter(|object| meta::uid(object) == &*node.uid) else {
             return Ok(Written::Applied);
         };
@@ -139,7 +139,7 @@ pub(super) async fn edit(
             return Ok(Written::Applied);
         }
         let ask = RemoteAsk::Patch(json!({"metadata": patch}));
-        match written(server.ask(&resource, namespace, name, ask).await.map(|_| ()))? {
+        match written(server.request(&resource, namespace, name, ask).await.map(|_| ()))? {
             Written::Applied => return Ok(Written::Applied),
             Written::Conflict => {}
         }

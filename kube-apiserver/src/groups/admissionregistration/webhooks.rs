@@ -131,9 +131,9 @@ pub(super) fn expression_faults(configuration: &Value) -> BoxFuture<'_, Vec<Fiel
 
 /// Checks match conditions.
 pub(super) fn conditions(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
-    const MOST: usize = 64;
-    if list.len() > MOST {
-        errors.push(FieldError::too_many(path, list.len(), MOST));
+    const MAX_MATCH_CONDITIONS: usize = 64;
+    if list.len() > MAX_MATCH_CONDITIONS {
+        errors.push(FieldError::too_many(path, list.len(), MAX_MATCH_CONDITIONS));
     }
     let mut names = Seen::default();
     for (index, condition) in list.iter().enumerate() {

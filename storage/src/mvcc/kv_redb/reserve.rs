@@ -15,7 +15,7 @@ pub(crate) trait Reserve: Send + Sync {
     fn release(&self) -> bool;
 }
 
-/// A file whose blocks nothing is written to.
+/// A preallocated file, released when the disk is full.
 pub(super) struct ReserveFile(pub(super) PathBuf);
 
 impl Reserve for ReserveFile {
