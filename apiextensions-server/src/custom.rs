@@ -52,6 +52,15 @@ impl fmt::Debug for Shape {
 }
 
 impl Shape {
+    /// Whether the validation of a small object may take long.
+    fn is_costly(&self) -> bool {
+        self.rules.is_some()
+            || self
+                .schema
+                .as_ref()
+                .is_some_and(|schema| schema.has_heavy_patterns)
+    }
+
     /// Without schema: for what judges and changes no object.
     pub(crate) fn bare(
         gvk: &GroupVersionKind,
@@ -314,7 +323,7 @@ impl CustomStrategy {
 
 impl Strategy for CustomStrategy {
     fn is_costly(&self) -> bool {
-        self.shape.rules.is_some()
+        self.shape.is_costly()
     }
 
     fn default(&self, object: &mut Value) {
@@ -446,7 +455,7 @@ impl CustomStatusStrategy {
 
 impl Strategy for CustomStatusStrategy {
     fn is_costly(&self) -> bool {
-        self.shape.rules.is_some()
+        self.shape.is_costly()
     }
 
     fn default(&self, object: &mut Value) {

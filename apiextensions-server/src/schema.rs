@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use machinery::schema::validate;
-use machinery::schema::{KindSchema, NodeId, Schema, crd};
-use machinery::{FieldError, FieldPath};
+use machinery::schema::{KindSchema, NodeId, Pattern, Schema, crd, patterns_weight};
+use machinery::{FieldError, FieldPath, limits};
 use serde_json::{Value, json};
 
 /// A compiled schema.
@@ -15,6 +15,8 @@ pub(crate) struct Compiled {
     status: Option<KindSchema>,
     /// Whether it fills in anything.
     pub(crate) has_defaults: bool,
+    /// Whether its patterns are large: the first value that is held against one waits until it is compiled.
+    pub(crate) has_heavy_patterns: bool,
 }
 
 /// Compiles an `openAPIV3Schema`.
@@ -28,7 +30,13 @@ pub(crate) fn compile(raw: &Value) -> Result<Compiled, Vec<FieldError>> {
         node.fields.iter().any(|f| f.default.is_some())
             || node.rules.as_ref().is_some_and(|r| r.default.is_some())
     });
+    let patterns = arena
+        .nodes
+        .iter()
+        .filter_map(|node| node.rules.as_ref()?.pattern.as_ref());
+    let has_heavy_patterns = patterns_weight(patterns.map(Pattern::text)) > limits::HEAVY_PATTERN_WEIGHT;
     Ok(Compiled {
+        has_heavy_patterns,
         status: status.map(|id| KindSchema::new(arena, id)),
         whole,
         has_defaults,
@@ -56,5 +64,31 @@ impl Compiled {
             Some(old) => validate::validate_update(schema.root(), status, old, &path),
             None => validate::validate_update(schema.root(), status, &json!(null), &path),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heavy_patterns_are_known() {
+        #[track_caller]
+        fn check(patterns: &[&str], expected: bool) {
+            let properties: serde_json::Map<String, Value> = patterns
+                .iter()
+                .enumerate()
+                .map(|(index, pattern)| (format!("p{index}"), json!({"type": "string", "pattern": pattern})))
+                .collect();
+            let schema = compile(&json!({"type": "object", "properties": properties})).expect("a schema");
+            assert_eq!(schema.has_heavy_patterns, expected, "{patterns:?}");
+        }
+        // A class of letters counts for a thousand states.
+        assert_eq!(limits::HEAVY_PATTERN_WEIGHT, 20_000);
+        check(&[], false);
+        check(&["^[a-z]+$", "^[0-9]{1,3}$"], false);
+        check(&[r"\pL{20}"], false);
+        check(&[r"\pL{20}a"], true);
+        check(&[r"\pL{10}", r"a\pL{10}"], true);
     }
 }

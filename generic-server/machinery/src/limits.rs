@@ -121,6 +121,10 @@ pub const JSON_PATH_VALUES: usize = 100_000;
 /// 1,000, nested ones to 1,000 together, which holds here too. Past it: 422.
 pub const PATTERN_WEIGHT: usize = 2_000_000;
 
+/// States of the patterns of one schema from which the validation of its objects leaves the threads that serve connections: some ten
+/// milliseconds to compile them. Upstream has no such figure.
+pub const HEAVY_PATTERN_WEIGHT: usize = 20_000;
+
 /// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
 pub const HEAVY_BYTES: usize = 64 * 1024;
 
