@@ -231,3 +231,67 @@ async fn follow(provider: Weak<Provider>) {
         tokio::time::sleep(pause).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(status: StatusCode, body: &str, expected: Result<&str, &str>) {
+        let client = IssuerClient::new("").expect("a client");
+        let provider = Provider::new("https://i/", "", client, None);
+        let body = body.as_bytes().to_vec();
+        let url = provider.keys_url(&Answer { status, body });
+        assert_eq!(url, expected.map(str::to_owned).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn discovery_documents_are_checked() {
+        let ok = StatusCode::OK;
+        check(
+            ok,
+            r#"{"issuer":"https://i/","jwks_uri":"https://k"}"#,
+            Ok("https://k"),
+        );
+        check(
+            ok,
+            r#"{"issuer":"https://i","jwks_uri":"https://k"}"#,
+            Err(
+                r#"oidc: issuer did not match the issuer returned by provider, expected "https://i/" got "https://i""#,
+            ),
+        );
+        check(
+            ok,
+            r#"{"issuer":"https://i/"}"#,
+            Err("provider did not return JWKS URL"),
+        );
+        check(
+            ok,
+            "",
+            Err(
+                "oidc: failed to decode provider discovery object: EOF while parsing a value at line 1 column 0",
+            ),
+        );
+        check(StatusCode::NOT_FOUND, "gone", Err("404 Not Found: gone"));
+        // Long answers are not repeated whole.
+        let long = format!("404 Not Found: {}", "x".repeat(256));
+        check(StatusCode::NOT_FOUND, &"x".repeat(257), Err(&long));
+    }
+
+    #[test]
+    fn discovery_is_below_the_issuer_or_elsewhere() {
+        #[track_caller]
+        fn check(issuer: &str, given: &str, expected: &str) {
+            let client = IssuerClient::new("").expect("a client");
+            let provider = Provider::new(issuer, given, client, None);
+            assert_eq!(provider.discovery_url, expected);
+            let why = provider.health().expect_err("it is not known yet");
+            assert!(why.ends_with("is not initialized"), "{why}");
+        }
+        check("https://i", "", "https://i/.well-known/openid-configuration");
+        check("https://i/a/", "", "https://i/a/.well-known/openid-configuration");
+        check("https://i", "https://d/x", "https://d/x");
+    }
+}
