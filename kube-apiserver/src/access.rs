@@ -16,7 +16,7 @@ use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
 use generic_server::authz::Authorizer;
-use generic_server::delegated::{AccessReviewVersion, Lookups, ReviewVersion};
+use generic_server::delegated::{Lookups, ReviewVersion};
 use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
 use generic_server::metrics::Metrics;
@@ -27,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::authorization::chain::AuthorizerChain;
 use crate::authorization::node::NodeAuthorizer;
+use crate::authorization::options::AuthorizationOptions;
 use crate::bootstrap::ClusterAuthorities;
 use crate::deps::TokenIssuer;
 use crate::rbac::Rbac;
@@ -34,59 +35,6 @@ use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators, JwtSource};
 use trust::Bundle;
 
 pub use rbac::follow_rbac;
-
-/// An authorizer that the options can name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuthorizationMode {
-    /// Kubelets may do what the pods of their nodes need.
-    Node,
-    /// Roles and bindings decide.
-    Rbac,
-    /// Everybody may do everything.
-    AlwaysAllow,
-    /// Nobody is authorized.
-    AlwaysDeny,
-    /// A file of policies decides.
-    Abac,
-    /// A server outside the cluster decides.
-    Webhook,
-}
-
-/// Which authorizers there are.
-#[derive(Debug, Clone)]
-pub struct AuthorizationOptions {
-    /// The authorizers, in order. `system:masters` may do everything before them.
-    pub source: AuthorizationSource,
-    /// The policies of ABAC.
-    pub policy_file: Option<PathBuf>,
-}
-
-/// What names the authorizers.
-#[derive(Debug, Clone)]
-pub enum AuthorizationSource {
-    /// Flags.
-    Modes {
-        /// The authorizers, in order.
-        modes: Vec<AuthorizationMode>,
-        /// The webhook, where it is one of them.
-        webhook: Option<AuthorizationWebhookOptions>,
-    },
-    /// An `AuthorizationConfiguration`, which is read again while the server runs.
-    File(PathBuf),
-}
-
-/// A webhook that says what users may do.
-#[derive(Debug, Clone)]
-pub struct AuthorizationWebhookOptions {
-    /// A kubeconfig: the server, its certificate authority and the credentials.
-    pub config_file: PathBuf,
-    /// The form of the reviews.
-    pub version: AccessReviewVersion,
-    /// How long an allowed request is remembered; zero asks every time.
-    pub authorized_ttl: Duration,
-    /// How long any other answer is remembered; zero asks every time.
-    pub unauthorized_ttl: Duration,
-}
 
 /// How users are authenticated and authorized.
 #[derive(Debug, Clone)]

@@ -5,3 +5,4 @@ pub(crate) mod chain;
 mod conditions;
 mod config;
 pub mod node;
+pub(crate) mod options;

@@ -27,11 +27,11 @@ pub mod tokens;
 mod tolerations;
 mod unique;
 
-pub use access::{
-    Access, AccessError, AccessOptions, AuthorizationMode, AuthorizationOptions, AuthorizationSource,
-    AuthorizationWebhookOptions, TokenOptions, TokenWebhookOptions, follow_rbac,
-};
+pub use access::{Access, AccessError, AccessOptions, TokenOptions, TokenWebhookOptions, follow_rbac};
 pub use admission::{AdmissionOptions, PluginConfigs, PluginSelection, admission_chain};
+pub use authorization::options::{
+    AuthorizationMode, AuthorizationOptions, AuthorizationSource, AuthorizationWebhookOptions,
+};
 pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};

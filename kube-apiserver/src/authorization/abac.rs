@@ -305,7 +305,10 @@ mod tests {
             r#"error reading policy file FILE, line 1: {"apiVersion":"v9","kind":"Policy"}: no kind "Policy" is registered for version "v9""#,
         );
         // A list without members would be a policy for everybody.
-        check("[]\n", "error reading policy file FILE, line 1: []: it is no object");
+        check(
+            "[]\n",
+            "error reading policy file FILE, line 1: []: it is no object",
+        );
         check(
             r#"{"user": 1}"#,
             r#"error reading policy file FILE, line 1: {"user": 1}: invalid type"#,

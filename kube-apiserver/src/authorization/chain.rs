@@ -22,7 +22,7 @@ use super::abac::PolicyList;
 use super::conditions::Conditions;
 use super::config::{self, AuthorizerConfig, KINDS, WebhookConfig};
 use super::node::NodeAuthorizer;
-use crate::access::{
+use super::options::{
     AuthorizationMode, AuthorizationOptions, AuthorizationSource, AuthorizationWebhookOptions,
 };
 use crate::config_file;

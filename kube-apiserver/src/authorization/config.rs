@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::conditions::Conditions;
-use crate::access::AuthorizationMode;
+use super::options::AuthorizationMode;
 use crate::config_file::{document, of_kind};
 
 /// All of the same fields.

@@ -246,7 +246,9 @@ async fn a_changed_file_counts_when_it_holds() {
     let reloads = "apiserver_authentication_config_controller_automatic_reloads_total";
     for (status, count) in [("success", 2), ("failure", 3)] {
         let end = format!("status=\"{status}\"}} {count}");
-        let found = metrics.lines().any(|line| line.starts_with(reloads) && line.ends_with(&end));
+        let found = metrics
+            .lines()
+            .any(|line| line.starts_with(reloads) && line.ends_with(&end));
         assert!(found, "{end}");
     }
     plane.stop().await;

@@ -175,10 +175,7 @@ mod tests {
         let mut out = String::new();
         metrics.collect(&mut out);
         assert!(!out.contains(&hash), "{out}");
-        assert!(
-            out.contains("status=\"failure\"} 1\n"),
-            "{out}"
-        );
+        assert!(out.contains("status=\"failure\"} 1\n"), "{out}");
         let info = format!("hash=\"{}\"}} 1\n", content_hash(b"file"));
         assert!(out.contains(&info), "{out}");
     }
