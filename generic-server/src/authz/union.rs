@@ -61,10 +61,17 @@ impl Authorizer for AlwaysDeny {
     }
 }
 
+impl Privileged {
+    /// Whether a user is in one of the groups.
+    pub fn includes(&self, user: &User) -> bool {
+        self.0.iter().any(|group| user.in_group(group))
+    }
+}
+
 #[async_trait::async_trait]
 impl Authorizer for Privileged {
     async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        if self.0.iter().any(|group| attributes.user.in_group(group)) {
+        if self.includes(attributes.user) {
             Decision::Allow(String::new())
         } else {
             Decision::NoOpinion(String::new())
@@ -72,7 +79,7 @@ impl Authorizer for Privileged {
     }
 
     async fn rules_for(&self, user: &User, _namespace: &str) -> ResolvedRules {
-        if self.0.iter().any(|group| user.in_group(group)) {
+        if self.includes(user) {
             everything()
         } else {
             ResolvedRules::default()

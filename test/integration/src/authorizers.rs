@@ -169,7 +169,7 @@ async fn a_configuration_is_read_again_and_its_conditions_spare_the_webhook() {
     for (name, labels) in [
         (
             "match_condition_exclusions_total",
-            "{type=\"Webhook\",name=\"in-dev\"} 1",
+            "{type=\"Webhook\",name=\"in-dev\"} 2",
         ),
         (
             "config_controller_automatic_reloads_total",
@@ -184,7 +184,8 @@ async fn a_configuration_is_read_again_and_its_conditions_spare_the_webhook() {
         let found = metrics
             .lines()
             .any(|line| line.starts_with(&name) && line.ends_with(labels));
-        assert!(found, "{name} {labels}");
+        let all: Vec<&str> = metrics.lines().filter(|line| line.starts_with(&name)).collect();
+        assert!(found, "{name} {labels}: {all:?}");
     }
     plane.stop().await;
 }

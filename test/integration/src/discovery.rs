@@ -142,7 +142,7 @@ async fn documents_agree_and_have_etags() {
     assert!(
         lines(&after.json)
             .iter()
-            .any(|line| line.starts_with("near.io/v1 foos Foo "))
+            .any(|line| line.starts_with("near.io/v1 foos near.io/v1/Foo "))
     );
 
     // The index lists every path.

@@ -166,7 +166,7 @@ async fn tokens_of_an_issuer_become_users() {
         "apiserver_authentication_jwt_authenticator_latency_seconds_count{result=\"failure\"",
         "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds{result=\"success\"",
         "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info{",
-        "apiserver_authentication_config_controller_last_config_info{hash=\"sha256:",
+        "apiserver_authentication_config_controller_last_config_info{apiserver_id_hash=\"sha256:",
     ] {
         assert!(metrics.contains(name), "{name}");
     }
