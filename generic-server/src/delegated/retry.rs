@@ -22,7 +22,7 @@ impl Default for Pauses {
     }
 }
 
-/// The answer, after further attempts while the webhook is unreachable or overloaded.
+/// The answer, after further attempts while connections break or the webhook is overloaded.
 pub(super) async fn with_pauses<T, F: Future<Output = Result<T, ClientError>>>(
     pauses: Pauses,
     mut ask: impl FnMut() -> F,
@@ -44,7 +44,10 @@ pub(super) async fn with_pauses<T, F: Future<Output = Result<T, ClientError>>>(
 fn passes(error: &ClientError) -> bool {
     match error {
         ClientError::Credentials(_) | ClientError::TimedOut => false,
-        ClientError::Unreachable(_) => true,
+        // As upstream: a connection that breaks is tried again, one that is refused is not.
+        ClientError::Unreachable(error) => !error
+            .downcast_ref::<reqwest::Error>()
+            .is_some_and(reqwest::Error::is_connect),
         ClientError::Status(status, _) => matches!(
             *status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR | StatusCode::GATEWAY_TIMEOUT

@@ -368,7 +368,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--shutdown-send-retry-after"],
     &["--goaway-chance=0.01"],
     &["--strict-transport-security-directives=preload"],
-    &["--cors-allowed-origins=//example[.]com"],
+    &["--cors-allowed-origins=//example[.]com$"],
     &["--storage-backend=sled"],
     &["--etcd-servers=http://127.0.0.1:2379"],
     &["--etcd-cafile=ca", "--etcd-servers=http://127.0.0.1:2379"],

@@ -50,7 +50,7 @@ async fn networks_and_services() {
         "--advertise-address=192.0.2.1",
         "--service-cluster-ip-range=10.9.0.0/24",
         "--service-node-port-range=31000-31000",
-        "--cors-allowed-origins=//example[.]com",
+        "--cors-allowed-origins=//example[.]com$",
         "--min-request-timeout=1",
         "--event-ttl=1s",
         "--controllers=*,-root-ca-certificate-publisher-controller",
