@@ -7,6 +7,7 @@
 mod access;
 mod admission;
 pub mod authorization;
+mod blocking;
 mod bootstrap;
 mod client;
 mod config_file;

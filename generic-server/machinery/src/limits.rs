@@ -189,10 +189,29 @@ pub const ISSUER_KEYS_PAUSE: Duration = Duration::from_secs(1);
 /// Issuers of distributed claims that one JWT authenticator gets to know. Upstream has no bound. Past it: the token is refused.
 pub const CLAIM_ISSUERS: usize = 16;
 
+/// Bytes of claims, or of the attributes of a request, from which the expressions of authentication and authorization leave the threads
+/// that serve connections. Upstream has no bound.
+pub const ACCESS_EXPRESSION_BYTES: usize = 4 * 1024;
+
+/// Such evaluations at once. Upstream has no bound. Past it: the others wait, for ten seconds at most, and fail then.
+pub const ACCESS_EXPRESSIONS: usize = 4;
+
+/// Requests that one webhook of authorization is asked about at once. Upstream has no bound. Past it: the others wait.
+pub const ACCESS_REVIEWS: usize = 128;
+
+/// Requests that wait for one webhook of authorization. Upstream has no bound. Past it: the webhook counts as failed for the request.
+pub const ACCESS_REVIEWS_WAITING: usize = 1_024;
+
+/// Decisions of one webhook of authorization that are remembered. Upstream's figure. Past it: the oldest are forgotten.
+pub const ACCESS_DECISIONS: usize = 8_192;
+
+/// Bytes of a request's attributes with which its decision is remembered; upstream's figure, but that selectors count here.
+pub const ACCESS_DECISION_BYTES: usize = 10_000;
+
 // Connections.
 
 /// File descriptors that connections leave to everything else: the store, webhooks, aggregated servers.
-pub const RESERVED_DESCRIPTORS: u64 = 256;
+pub const RESERVED_DESCRIPTORS: u64 = 768;
 
 /// Connections at once, where the descriptor limit does not say less. Past it: the connection that is idle longest is closed, and
 /// when none is idle the new one.

@@ -1,12 +1,15 @@
 //! SubjectAccessReviews as they are sent and answered, and the answers that are remembered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use machinery::field::clip_text;
 use machinery::go::Quoted;
+use machinery::limits;
 use machinery::selector::label::Operator;
 use machinery::selector::{FieldSelector, LabelSelector};
 use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
 use crate::authz::{Attributes, Decision, Failure};
@@ -60,17 +63,32 @@ impl AccessReviewVersion {
             ));
         }
         let status = answer.get("status").unwrap_or(&Value::Null);
-        let says = |key: &str| status.get(key).and_then(Value::as_bool) == Some(true);
-        let reason = status.get("reason").and_then(Value::as_str).unwrap_or_default();
-        Ok(match (says("denied"), says("allowed")) {
+        if !status.is_object() && !status.is_null() {
+            return Err("the status of the SubjectAccessReview is no object".into());
+        }
+        // What is not understood is no answer: a denial that is badly written must not pass for an allowance.
+        let says = |key: &str| match status.get(key) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(value)) => Ok(*value),
+            Some(_) => Err(format!(
+                "{key} in the status of the SubjectAccessReview is no bool"
+            )),
+        };
+        let reason = match status.get("reason") {
+            None | Some(Value::Null) => "",
+            Some(Value::String(reason)) => reason,
+            Some(_) => return Err("reason in the status of the SubjectAccessReview is no string".into()),
+        };
+        let reason = clip_text(limits::SHOWN_VALUE_BYTES, reason.to_string());
+        Ok(match (says("denied")?, says("allowed")?) {
             (true, true) => Decision::Failed(Failure {
                 error: "webhook subject access review returned both allow and deny response".into(),
-                reason: reason.into(),
+                reason,
                 denies: true,
             }),
-            (true, false) => Decision::Deny(reason.into()),
-            (false, true) => Decision::Allow(reason.into()),
-            (false, false) => Decision::NoOpinion(reason.into()),
+            (true, false) => Decision::Deny(reason),
+            (false, true) => Decision::Allow(reason),
+            (false, false) => Decision::NoOpinion(reason),
         })
     }
 }
@@ -167,14 +185,30 @@ fn label_requirements(text: &str) -> Vec<Value> {
     requirements.collect()
 }
 
-/// Decisions by the specification of their review. Beyond its bound, those whose time is over go; if that does not help, all.
+/// The hash of a specification: what is remembered has one size, whatever a client writes into it.
+pub(super) type Key = [u8; 32];
+
+pub(super) fn key(spec: &str) -> Key {
+    let mut key = [0; 32];
+    key.copy_from_slice(digest(&SHA256, spec.as_bytes()).as_ref());
+    key
+}
+
+/// Decisions by the specification of their review. Beyond its bound the oldest go.
 #[derive(Debug)]
 pub(super) struct Decisions {
     /// How long an allowed request is remembered, and any other; zero does not remember it.
     allowed: Duration,
     other: Duration,
     bound: usize,
-    known: Mutex<HashMap<String, (Instant, Decision)>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    decisions: HashMap<Key, (Instant, Decision)>,
+    /// The keys in the order in which they came; one that came again is there twice.
+    order: VecDeque<Key>,
 }
 
 impl Decisions {
@@ -187,13 +221,13 @@ impl Decisions {
         }
     }
 
-    pub(super) fn get(&self, spec: &str) -> Option<Decision> {
+    pub(super) fn get(&self, key: &Key) -> Option<Decision> {
         let known = self.known.lock();
-        let (until, decision) = known.get(spec)?;
+        let (until, decision) = known.decisions.get(key)?;
         (*until > Instant::now()).then(|| decision.clone())
     }
 
-    pub(super) fn remember(&self, spec: String, decision: &Decision) {
+    pub(super) fn remember(&self, key: Key, decision: &Decision) {
         let lifetime = match decision {
             Decision::Allow(_) => self.allowed,
             Decision::Deny(_) | Decision::NoOpinion(_) | Decision::Failed(_) => self.other,
@@ -203,13 +237,13 @@ impl Decisions {
         }
         let now = Instant::now();
         let mut known = self.known.lock();
-        if known.len() >= self.bound {
-            known.retain(|_, (until, _)| *until > now);
-            if known.len() >= self.bound {
-                known.clear();
+        while known.order.len() >= self.bound {
+            if let Some(oldest) = known.order.pop_front() {
+                known.decisions.remove(&oldest);
             }
         }
-        known.insert(spec, (now + lifetime, decision.clone()));
+        known.order.push_back(key);
+        known.decisions.insert(key, (now + lifetime, decision.clone()));
     }
 }
 
@@ -312,7 +346,6 @@ mod tests {
         );
         check(json!({"denied": true}), Decision::Deny(String::new()));
         check(Value::Null, Decision::NoOpinion(String::new()));
-        check(json!({"allowed": "true"}), Decision::NoOpinion(String::new()));
         check(
             json!({"allowed": true, "denied": true}),
             Decision::Failed(Failure {
@@ -320,6 +353,25 @@ mod tests {
                 reason: String::new(),
                 denies: true,
             }),
+        );
+        for status in [
+            json!({"allowed": "true"}),
+            json!({"allowed": true, "denied": "true"}),
+            json!({"allowed": true, "reason": 1}),
+            json!([]),
+        ] {
+            let answer = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status});
+            assert!(AccessReviewVersion::V1.decision(&answer).is_err(), "{answer}");
+        }
+        let long = "x".repeat(limits::SHOWN_VALUE_BYTES + 1);
+        let answer = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": {"allowed": true, "reason": long}});
+        let Ok(Decision::Allow(reason)) = AccessReviewVersion::V1.decision(&answer) else {
+            panic!("it is allowed");
+        };
+        assert!(
+            reason.len() < long.len() + 4 && reason.ends_with("..."),
+            "{}",
+            reason.len()
         );
         for answer in [
             Value::Null,
@@ -334,12 +386,15 @@ mod tests {
         let minute = Duration::from_secs(60);
         let decisions = Decisions::new(minute, Duration::ZERO, 2);
         let allow = Decision::Allow(String::new());
-        decisions.remember("a".into(), &Decision::Deny(String::new()));
-        assert_eq!(decisions.get("a"), None);
-        decisions.remember("a".into(), &allow);
-        decisions.remember("b".into(), &allow);
-        assert_eq!(decisions.get("a"), Some(allow.clone()));
-        decisions.remember("c".into(), &allow);
-        assert_eq!((decisions.get("a"), decisions.get("c")), (None, Some(allow)));
+        let [a, b, c] = ["a", "b", "c"].map(key);
+        decisions.remember(a, &Decision::Deny(String::new()));
+        assert_eq!(decisions.get(&a), None);
+        decisions.remember(a, &allow);
+        decisions.remember(b, &allow);
+        assert_eq!(decisions.get(&a), Some(allow.clone()));
+        decisions.remember(c, &allow);
+        assert_eq!(decisions.get(&a), None);
+        assert_eq!(decisions.get(&b), Some(allow.clone()));
+        assert_eq!(decisions.get(&c), Some(allow));
     }
 }

@@ -5,21 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use machinery::limits;
 use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::access_review::{AccessReviewVersion, Decisions, spec};
+use super::access_review::{AccessReviewVersion, Decisions, key, spec};
 use super::client::{ClientError, KubeClient};
 use super::retry::{self, Pauses};
 use crate::authz::{Attributes, Authorizer, Decision, Failure, ResolvedRules};
 use crate::metrics::{Collect, DEFAULT_BUCKETS, Histogram, family, sample};
 use crate::request::User;
-
-/// How many decisions are remembered. Upstream's figure.
-const REMEMBERED: usize = 8192;
-/// The most bytes of a request's attributes with which its decision is remembered. Upstream's figure.
-const REMEMBERED_BYTES: usize = 10_000;
 
 /// How a webhook is asked and its answers are taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +44,17 @@ pub struct AccessWebhook {
     known: Decisions,
     metrics: Arc<AccessWebhookMetrics>,
     pauses: Pauses,
+    seats: Semaphore,
+    waiting: AtomicUsize,
+}
+
+/// A request that waits for a seat, until it is dropped.
+struct Waiting<'w>(&'w AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl AccessWebhook {
@@ -57,11 +66,32 @@ impl AccessWebhook {
     ) -> Self {
         AccessWebhook {
             client: client.with_timeout(options.timeout),
-            known: Decisions::new(options.authorized_ttl, options.unauthorized_ttl, REMEMBERED),
+            known: Decisions::new(
+                options.authorized_ttl,
+                options.unauthorized_ttl,
+                limits::ACCESS_DECISIONS,
+            ),
             options,
             metrics,
             pauses: Pauses::default(),
+            seats: Semaphore::new(limits::ACCESS_REVIEWS),
+            waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// A seat for one question, after others. Impersonated users are asked about before a request has any other bound.
+    async fn seat(&self) -> Result<SemaphorePermit<'_>, String> {
+        if let Ok(seat) = self.seats.try_acquire() {
+            return Ok(seat);
+        }
+        let busy = || "too many requests wait for the authorization webhook".to_string();
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= limits::ACCESS_REVIEWS_WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(busy());
+        }
+        let _waiting = Waiting(&self.waiting);
+        let seat = tokio::time::timeout(self.options.timeout, self.seats.acquire()).await;
+        seat.map_err(|_| busy())?.map_err(|_| busy())
     }
 
     fn failed(&self, error: String) -> Decision {
@@ -85,18 +115,24 @@ fn is_small(a: &Attributes<'_>) -> bool {
         a.subresource,
         a.name,
         a.path,
+        a.field_selector,
+        a.label_selector,
     ];
-    all.iter().map(|text| text.len()).sum::<usize>() < REMEMBERED_BYTES
+    all.iter().map(|text| text.len()).sum::<usize>() < limits::ACCESS_DECISION_BYTES
 }
 
 #[async_trait::async_trait]
 impl Authorizer for AccessWebhook {
     async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         let spec = spec(attributes);
-        let key = spec.to_string();
+        let key = key(&spec.to_string());
         if let Some(decision) = self.known.get(&key) {
             return decision;
         }
+        let seat = match self.seat().await {
+            Ok(seat) => seat,
+            Err(error) => return self.failed(error),
+        };
         let review = self.options.version.review(&spec);
         let answer = retry::with_pauses(self.pauses, || async {
             // Counted as canceled when the request ends before the answer is there.
@@ -106,6 +142,7 @@ impl Authorizer for AccessWebhook {
             answer
         })
         .await;
+        drop(seat);
         let decision = match &answer {
             Ok(answer) => self.options.version.decision(answer),
             Err(error) => Err(error.to_string()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::access_review::{AccessReviewVersion, Decisions, spec};
+use super::access_review::{AccessReviewVersion, Decisions, key, spec};
 use super::client::KubeClient;
 use crate::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use crate::request::User;
@@ -41,7 +41,7 @@ impl Authorizer for AccessReviews {
             return Decision::Allow(String::new());
         }
         let spec = spec(attributes);
-        let key = spec.to_string();
+        let key = key(&spec.to_string());
         if let Some(decision) = self.known.get(&key) {
             return decision;
         }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode, header};
+use machinery::field::clip_text;
+use machinery::limits;
 use reqwest::RequestBuilder;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -163,7 +165,10 @@ impl KubeClient {
             return Ok(object);
         }
         let message = object.get("message").and_then(Value::as_str).unwrap_or_default();
-        Err(ClientError::Status(status, message.to_string()))
+        Err(ClientError::Status(
+            status,
+            clip_text(limits::SHOWN_VALUE_BYTES, message.to_string()),
+        ))
     }
 }
 

@@ -12,7 +12,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
-const OLD_VERSION: &str = "abac.authorization.kubernetes.io/v0";
 
 /// The policies of a file, in their order.
 #[derive(Debug)]
@@ -20,7 +19,7 @@ pub(super) struct PolicyList(Vec<Policy>);
 
 /// One policy. Empty properties match nothing but the empty attribute; a policy without a subject matches nobody.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Policy {
     user: String,
     group: String,
@@ -36,7 +35,7 @@ struct Policy {
 
 /// A policy of before there were versions: everything is about resources of every group.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Unversioned {
     user: String,
     group: String,
@@ -46,8 +45,12 @@ struct Unversioned {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Versioned {
-    #[serde(default)]
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
     spec: Policy,
 }
 
@@ -87,18 +90,18 @@ fn policy(line: &str, unversioned: &mut bool) -> Result<Policy, String> {
     if !value.is_object() {
         return Err("it is no object".to_string());
     }
-    let named = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let named = |key: &str| value.get(key).and_then(Value::as_str);
     match (named("apiVersion"), named("kind")) {
-        (VERSION, "Policy") => Ok(read::<Versioned>(value)?.spec.for_authenticated()),
-        (OLD_VERSION, "Policy") => read(value).map(Unversioned::convert),
-        ("", _) | (_, "") => {
+        (Some(VERSION), Some("Policy")) => Ok(read::<Versioned>(value)?.spec.for_authenticated()),
+        // Stricter than upstream: in the old form an empty property stands for everything, so that a slip in the new one would open all.
+        (None, None) if value.get("apiVersion").is_none() && value.get("kind").is_none() => {
             *unversioned = true;
             read(value).map(Unversioned::convert)
         }
         (version, kind) => Err(format!(
             "no kind {} is registered for version {}",
-            Quoted(kind),
-            Quoted(version)
+            Quoted(kind.unwrap_or_default()),
+            Quoted(version.unwrap_or_default())
         )),
     }
 }
@@ -304,6 +307,18 @@ mod tests {
             r#"{"apiVersion":"v9","kind":"Policy"}"#,
             r#"error reading policy file FILE, line 1: {"apiVersion":"v9","kind":"Policy"}: no kind "Policy" is registered for version "v9""#,
         );
+        let slips = [
+            r#"{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","spec":{"user":"alice"}}"#,
+            r#"{"apiVersion":1,"kind":"Policy","spec":{"user":"alice"}}"#,
+            r#"{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","Kind":"Policy","spec":{"user":"alice"}}"#,
+            r#"{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy"}"#,
+            r#"{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"users":"alice"}}"#,
+            r#"{"spec":{"user":"alice"}}"#,
+            r#"{"User":"alice"}"#,
+        ];
+        for slip in slips {
+            check(slip, &format!("error reading policy file FILE, line 1: {slip}: "));
+        }
         // A list without members would be a policy for everybody.
         check(
             "[]\n",

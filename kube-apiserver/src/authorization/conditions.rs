@@ -125,12 +125,14 @@ impl Conditions {
     /// # Errors
     /// Some cannot be evaluated, and none says no.
     pub(super) fn match_request(&self, spec: Value) -> Result<bool, String> {
+        // Of all of them: upstream bounds each expression alone.
+        let mut budget = kube_cel::MATCH_CONDITIONS_BUDGET;
         let request = whole(spec);
         let request = Val::json(&request, &REQUEST).map_err(|error| error.to_string())?;
         let bindings = Bindings::new().with("request", request);
         let mut errors = Vec::new();
         for condition in &self.0 {
-            let (result, _) = condition.program.eval_counted(&bindings);
+            let result = condition.program.eval(&bindings, &mut budget);
             match result.as_ref().map(Val::as_bool) {
                 Ok(Some(false)) => return Ok(false),
                 Ok(Some(true)) => {}

@@ -15,6 +15,7 @@ use super::expressions::Mapper;
 use super::metrics::JwtMetrics;
 use super::provider::Provider;
 use super::verifier::Verifier;
+use crate::blocking;
 
 /// Verifies tokens of an issuer and says whose they are.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct JwtAuthenticator {
     verifier: Verifier,
     /// Where groups come from a claim, which may be distributed.
     resolver: Option<ClaimResolver>,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     tasks: Tasks,
 }
 
@@ -52,7 +53,7 @@ impl JwtAuthenticator {
             provider,
             verifier,
             resolver,
-            mapping: Mapping::new(config, mapper),
+            mapping: Arc::new(Mapping::new(config, mapper)),
             tasks: tasks.clone(),
         })
     }
@@ -97,6 +98,7 @@ impl JwtAuthenticator {
                 .await
                 .map_err(|why| format!("oidc: could not expand distributed claims: {why}"))?;
         }
-        self.mapping.user(claims)
+        let mapping = self.mapping.clone();
+        blocking::compute(token.len(), move || mapping.user(claims)).await?
     }
 }

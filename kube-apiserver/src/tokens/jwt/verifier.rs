@@ -2,6 +2,7 @@
 //!
 //! Mirrors go-oidc's verifier, in its order and with its texts.
 
+use machinery::field::show_text;
 use machinery::go::quote;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
@@ -53,7 +54,7 @@ impl Verifier {
             return Err(format!(
                 "oidc: id token signed with unsupported algorithm, expected {} got {}",
                 list(&self.algorithms),
-                quote(&jws.algorithm)
+                show_text(&jws.algorithm)
             ));
         }
         provider
