@@ -80,8 +80,9 @@ mod tests {
         let check =
             |descriptors, expected| assert_eq!(connections_of(descriptors), expected, "{descriptors:?}");
         check(None, usize::MAX);
-        check(Some(1_048_576), 1_048_320);
-        check(Some(1024), 768);
+        check(Some(1_048_576), 1_047_808);
+        check(Some(2048), 1280);
+        check(Some(1024), 512);
         check(Some(512), 256);
         check(Some(300), 150);
         check(Some(1), 1);

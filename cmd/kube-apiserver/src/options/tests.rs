@@ -474,10 +474,10 @@ const EFFECTS: &[&[&str]] = &[
     ],
     &["--authorization-mode=AlwaysDeny"],
     &["--authorization-config=f"],
-    &["--authorization-mode=ABAC", "--authorization-policy-file=f"],
+    &["--authorization-policy-file=f", "--authorization-mode=ABAC"],
     &[
-        "--authorization-mode=Webhook",
         "--authorization-webhook-config-file=f",
+        "--authorization-mode=Webhook",
     ],
     &["--authorization-webhook-version=v1"],
     &["--authorization-webhook-cache-authorized-ttl=1s"],
