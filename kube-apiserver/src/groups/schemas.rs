@@ -190,6 +190,9 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[(
     "the name of a plugin, which a selection of plugins has",
 )];
 
+/// Files that read configuration files, whose kinds are not served and have no schema.
+const CONFIGURATIONS: &[&str] = &["tokens/jwt/config/reader.rs"];
+
 /// The paths of a folder of sources, file by file. Whole files of tests are left out.
 fn paths_below(root: &Path) -> Vec<(PathBuf, BTreeSet<String>)> {
     let mut files = Vec::new();
@@ -255,7 +258,7 @@ fn every_path_outside_the_groups_is_in_a_schema() {
     let mut unused: Vec<_> = EXCEPTIONS.iter().map(|(file, path, _)| (*file, *path)).collect();
     for (file, paths) in paths_below(&root) {
         let name = file.strip_prefix(&root).unwrap().display().to_string();
-        if name.starts_with("groups") {
+        if name.starts_with("groups") || CONFIGURATIONS.contains(&name.as_str()) {
             continue;
         }
         for path in paths {
