@@ -18,7 +18,9 @@ use crate::request::{Response, full};
 
 /// The 500 that upstream answers in plain text, with the request's URI and nothing that looks like HTML.
 pub(crate) fn internal_error(uri: &Uri, error: &str) -> Response {
-    let uri = machinery::go::quote(&uri.to_string());
+    // As `RequestURI` of Go's server: without the authority that HTTP/2 puts before it.
+    let uri = uri.path_and_query().map_or("", |uri| uri.as_str());
+    let uri = machinery::go::quote(uri);
     let text = format!("Internal Server Error: {uri}: {error}");
     text_error(StatusCode::INTERNAL_SERVER_ERROR, &sanitize(&text))
 }
