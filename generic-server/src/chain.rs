@@ -17,20 +17,25 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures_util::FutureExt;
+use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::{Arrival, Auditor};
 use crate::authn::Verdict;
 use crate::authz::{Attributes, Decision, forbidden};
 use crate::cpu;
 use crate::delegate::Handled;
 use crate::filters::audit::Recording;
+use crate::filters::impersonation::Impersonated;
 use crate::filters::max_in_flight::{self, Permit};
 use crate::filters::sending::{self, Charge, ResponseBudget};
 use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
-use crate::request::{Authorized, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent};
+use crate::request::{
+    Authorized, Body, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent,
+};
 use crate::request_info::{self, InfoError};
 use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
 pub use config::ChainConfig;
@@ -75,12 +80,39 @@ struct Facts {
     long_running: bool,
 }
 
+/// A request on its way in. Boxed: each layer that waits would hold it twice otherwise.
+struct Incoming {
+    head: Parts,
+    body: Body,
+    facts: Facts,
+    connection: Option<Arc<ConnectionInfo>>,
+}
+
 /// The instants of a request.
 #[derive(Clone, Copy)]
 struct Times {
     received: Instant,
     /// When it has to be answered; long-running requests have no such time.
     deadline: Option<Instant>,
+}
+
+impl Facts {
+    /// What auditing records of the request from its start.
+    fn arrival<'a>(
+        &'a self,
+        user: Option<&'a User>,
+        head: &'a Parts,
+        connection: Option<&ConnectionInfo>,
+    ) -> Arrival<'a> {
+        Arrival {
+            user,
+            head,
+            info: &self.info,
+            audit_id: &self.audit_id,
+            peer: connection.map(|connection| connection.peer.ip()),
+            received: self.times.received,
+        }
+    }
 }
 
 /// The resources that a large answer holds until it is taken.
@@ -163,10 +195,17 @@ impl Chain {
                 connection.close_when_idle();
             }
             // 7. In-flight accounting and 8. the deadline: around everything that waits. Long-running requests have neither.
-            if facts.long_running {
-                self.identified(request, facts, connection, &mut None).await
+            let (head, body) = request.into_parts();
+            let incoming = Box::new(Incoming {
+                head,
+                body,
+                facts,
+                connection,
+            });
+            if incoming.facts.long_running {
+                self.identified(incoming, &mut None).await
             } else {
-                self.within_deadline(request, facts, connection).await
+                self.within_deadline(incoming).await
             }
         };
 
@@ -192,30 +231,28 @@ impl Chain {
     }
 
     /// Serves a request that is in flight until its answer is taken, no longer than it may.
-    async fn within_deadline(
-        &self,
-        mut request: Request,
-        mut facts: Facts,
-        connection: Option<Arc<ConnectionInfo>>,
-    ) -> Response {
+    async fn within_deadline(&self, mut incoming: Box<Incoming>) -> Response {
+        let Incoming {
+            head,
+            facts,
+            connection,
+            ..
+        } = &mut *incoming;
         let running = self.config.lifecycle.begin_request();
         let kind = InFlightKind::of(&facts.info.verb);
         let _counted = self.config.metrics.in_flight(kind);
-        let limit = match deadline::of(
-            request.uri().query().unwrap_or_default(),
-            self.config.request_timeout,
-        ) {
+        let limit = match deadline::of(head.uri.query().unwrap_or_default(), self.config.request_timeout) {
             Ok(limit) => limit,
             Err(error) => return crate::respond::error(&error),
         };
         let deadline = deadline::after(facts.times.received, limit);
-        request.extensions_mut().insert(Deadline(deadline));
+        head.extensions.insert(Deadline(deadline));
         facts.times.deadline = Some(deadline);
         // A download has its head by the deadline and takes as long as it takes.
         let cut = (!long_running::is_download(&facts.info)).then_some(deadline);
         let by_connection = connection.is_some();
         let mut large = None;
-        let rest = self.identified(request, facts, connection, &mut large);
+        let rest = self.identified(incoming, &mut large);
         let answered = tokio::time::timeout_at(deadline.into(), rest).await;
         let Ok(response) = answered else {
             self.config.metrics.timeouts.fetch_add(1, Ordering::Relaxed);
@@ -237,36 +274,29 @@ impl Chain {
         }
     }
 
-    async fn identified(
-        &self,
-        request: Request,
-        facts: Facts,
-        connection: Option<Arc<ConnectionInfo>>,
-        large: &mut Option<Large>,
-    ) -> Response {
+    async fn identified(&self, incoming: Box<Incoming>, large: &mut Option<Large>) -> Response {
         // 10. CORS: before authentication, because preflight requests carry no credentials.
-        let origin = self.config.cors.check(&request);
+        let origin = self.config.cors.check(&incoming.head.headers);
         if let Some(origin) = origin {
-            let mut response = match origin.preflight(request.method()) {
+            let mut response = match origin.preflight(&incoming.head.method) {
                 Some(answer) => answer,
-                None => self.authenticated(request, facts, connection, large).await,
+                None => self.authenticated(incoming, large).await,
             };
             origin.decorate(response.headers_mut());
             return response;
         }
-        self.authenticated(request, facts, connection, large).await
+        self.authenticated(incoming, large).await
     }
 
-    async fn authenticated(
-        &self,
-        request: Request,
-        facts: Facts,
-        connection: Option<Arc<ConnectionInfo>>,
-        large: &mut Option<Large>,
-    ) -> Response {
-        let (mut head, body) = request.into_parts();
+    async fn authenticated(&self, mut incoming: Box<Incoming>, large: &mut Option<Large>) -> Response {
+        let Incoming {
+            head,
+            facts,
+            connection,
+            ..
+        } = &mut *incoming;
         // 11. Authentication: everything below has a user.
-        let user = match self.config.authenticator.authenticate(&head).await {
+        let user = match self.config.authenticator.authenticate(head).await {
             Verdict::User(user) => user,
             refused => {
                 let result = if let Verdict::Failed(why) = refused {
@@ -276,79 +306,87 @@ impl Chain {
                     AuthenticationResult::Failure
                 };
                 self.config.metrics.authenticated(result);
-                limit_unauthenticated(&head, connection.as_deref());
+                limit_unauthenticated(head, connection.as_deref());
                 let response = crate::respond::error(&machinery::ApiError::unauthorized());
-                if self.config.audit.enabled() {
-                    let nobody = User::default();
-                    let context =
-                        self.context(nobody, &head, facts.info, &facts.audit_id, connection.as_deref());
-                    audit::unauthenticated(&*self.config.audit, &context, &head, &response);
-                }
-                return response;
+                let arrival = facts.arrival(None, head, connection.as_deref());
+                return match self.config.audit.begin(&arrival) {
+                    Some(capture) => {
+                        Box::pin(audit::unauthenticated(&self.config.audit, &capture, response)).await
+                    }
+                    None => response,
+                };
             }
         };
         self.config.metrics.authenticated(AuthenticationResult::Success);
         if user.name == crate::authn::anonymous::ANONYMOUS {
-            limit_unauthenticated(&head, connection.as_deref());
+            limit_unauthenticated(head, connection.as_deref());
         }
         authentication::strip_credentials(&mut head.headers, &self.config.front_proxy_headers);
 
         // 12. Audit: outside every layer that refuses an authenticated user, impersonation included.
         // 13. Impersonation: the impersonated user is admitted and authorized.
-        let (context, recording) = if impersonation::asked(&head.headers) {
-            let own = self.context(
-                user.clone(),
-                &head,
-                facts.info.clone(),
-                &facts.audit_id,
-                connection.as_deref(),
-            );
-            let mut recording = self.begin_recording(&head, facts.long_running, || Arc::new(own));
+        let arrival = facts.arrival(Some(&user), head, connection.as_deref());
+        let mut recording = None;
+        // What few requests need is boxed, so that the others do not hold its room.
+        if let Some(capture) = self.config.audit.begin(&arrival) {
+            let begun = Recording::begin(&self.config.audit, capture, facts.long_running);
+            let Some(begun) = Box::pin(begun).await else {
+                return filters::internal_error(&head.uri, "failed to store audit event");
+            };
+            begun.mark(&mut head.extensions);
+            recording = Some(begun);
+        }
+        let mut acting = user;
+        if impersonation::asked(&head.headers) {
             let authorizer = &*self.config.authorizer;
             let resolved = self
                 .impersonation
-                .resolve(&mut head.headers, &user, &facts.info, authorizer)
-                .await;
-            let other = match resolved {
-                Ok(other) => other,
+                .resolve(&mut head.headers, &acting, &facts.info, authorizer);
+            match Box::pin(resolved).await {
+                Ok(None) => {}
+                Ok(Some(Impersonated { user, constraint })) => {
+                    if let Some(recording) = &recording {
+                        recording.impersonates(&user, constraint);
+                    }
+                    acting = user;
+                }
                 Err(refusal) => {
                     let response = headers::no_sniff(crate::respond::error(&refusal));
-                    audit::end(recording, &response);
-                    return response;
+                    return self.recorded(recording, &acting, facts.times, response).await;
                 }
-            };
-            let acting = other.clone().unwrap_or_else(|| user.clone());
-            let context = self.context(acting, &head, facts.info, &facts.audit_id, connection.as_deref());
-            let context = Arc::new(context);
-            if let (Some(recording), Some(_)) = (&mut recording, other) {
-                recording.impersonates(context.clone(), user);
             }
-            (context, recording)
-        } else {
-            let context = self.context(user, &head, facts.info, &facts.audit_id, connection.as_deref());
-            let context = Arc::new(context);
-            let recording = self.begin_recording(&head, facts.long_running, || context.clone());
-            (context, recording)
-        };
+        }
+        let capture = recording.as_ref().map(|recording| recording.capture().clone());
+        let info = std::mem::take(&mut facts.info);
+        let (times, long_running) = (facts.times, facts.long_running);
+        let context = self
+            .context(acting, head, info, &facts.audit_id, connection.as_deref())
+            .with_audit(capture);
+        let context = Arc::new(context);
+        let Incoming { head, body, .. } = *incoming;
         let request = Request::from_parts(head, body);
-        let mut response = self
-            .permitted(request, &context, facts.times, facts.long_running, large)
+        let response = self
+            .permitted(request, &context, times, long_running, large)
             .await;
-        audit::end(recording, &response);
+        let mut response = self.recorded(recording, &context.user, times, response).await;
         response.extensions_mut().insert(context);
         response
     }
 
-    /// Begins to record a request, where requests are recorded.
-    fn begin_recording(
+    /// Records an answer. Large objects are worked on in turns, as the request itself.
+    async fn recorded(
         &self,
-        head: &http::request::Parts,
-        long_running: bool,
-        context: impl FnOnce() -> Arc<RequestContext>,
-    ) -> Option<Recording<'_>> {
-        let sink = &*self.config.audit;
-        sink.enabled()
-            .then(|| Recording::begin(sink, context(), head, long_running))
+        recording: Option<Recording>,
+        user: &User,
+        times: Times,
+        response: Response,
+    ) -> Response {
+        let Some(recording) = recording else {
+            return response;
+        };
+        let user = cpu::user_key(&user.name);
+        let end = cpu::offload(&self.config.cpu, user, times.deadline, recording.end(response));
+        Box::pin(end).await
     }
 
     async fn permitted(
@@ -459,6 +497,11 @@ impl Chain {
         &self.config.lifecycle
     }
 
+    /// What records requests.
+    pub(crate) fn auditor(&self) -> &Auditor {
+        &self.config.audit
+    }
+
     /// Fires when no more connections are to be taken: at once when the server stops, or with `--shutdown-send-retry-after` when
     /// watches end, because until then requests are answered with 429.
     pub fn end_of_accepting(&self) -> &CancellationToken {
@@ -476,7 +519,7 @@ impl Chain {
     fn context(
         &self,
         user: User,
-        head: &http::request::Parts,
+        head: &Parts,
         info: RequestInfo,
         audit_id: &HeaderValue,
         connection: Option<&ConnectionInfo>,
@@ -484,7 +527,7 @@ impl Chain {
         let agent = shown_agent(head.headers.get(header::USER_AGENT));
         let source = connection.map(|c| c.peer.ip().to_string()).unwrap_or_default();
         let audit_id = String::from_utf8_lossy(audit_id.as_bytes()).into_owned();
-        RequestContext::new(info, user, audit_id, agent, source).with_audit(self.config.audit.enabled())
+        RequestContext::new(info, user, audit_id, agent, source)
     }
 
     /// Health, metrics and the server's own calls are served to the end.
@@ -521,7 +564,7 @@ impl Chain {
 pub struct Deadline(pub Instant);
 
 /// HTTP/2 is costly to serve and easy to abuse: unauthenticated clients get one request per connection.
-fn limit_unauthenticated(head: &http::request::Parts, connection: Option<&ConnectionInfo>) {
+fn limit_unauthenticated(head: &Parts, connection: Option<&ConnectionInfo>) {
     if head.version == http::Version::HTTP_2
         && let Some(connection) = connection
     {

@@ -11,7 +11,7 @@ mod authz;
 mod client;
 mod kubeconfig;
 mod lookups;
-mod retry;
+pub(crate) mod retry;
 mod webhook;
 
 pub use access_review::{AccessReviewVersion, spec as access_review_spec};

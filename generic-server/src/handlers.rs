@@ -206,6 +206,20 @@ impl<'a> Call<'a> {
         &self.authorized.info().name
     }
 
+    /// Records the object that was sent, where auditing wants it.
+    fn record(&self, object: &Value) {
+        if let Some(audit) = self.authorized.context().audit() {
+            audit.request_object(object);
+        }
+    }
+
+    /// The same for a patch.
+    fn record_patch(&self, patch: &[u8]) {
+        if let Some(audit) = self.authorized.context().audit() {
+            audit.request_patch(patch);
+        }
+    }
+
     fn negotiate(&self) -> Result<Negotiated, ApiError> {
         crate::negotiate::negotiate(&self.head, self.resource.custom)
     }

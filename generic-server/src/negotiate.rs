@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Uri, header};
 use machinery::ApiError;
 
+use crate::audit::RecordsObjects;
 use crate::request_info::query_value;
 use accept::Clause;
 
@@ -115,6 +116,8 @@ pub(crate) struct Negotiated {
     pub(crate) pretty: bool,
     /// The client takes gzip; bodies above the threshold are sent so.
     pub(crate) gzip: bool,
+    /// The answer's object goes into the audit log, too, as JSON.
+    pub(crate) recorded: bool,
 }
 
 /// The form of an error: never a view.
@@ -196,6 +199,7 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
         view,
         pretty: pretty || wants_pretty(&head.uri, &head.headers),
         gzip: takes_gzip(&head.headers),
+        recorded: head.extensions.get::<RecordsObjects>().is_some(),
     })
 }
 

@@ -17,6 +17,7 @@ pub use body::{GuardedBody, ReadError, Wrapped, read_bounded};
 pub(crate) use connection::CachedVerdict;
 pub use connection::{CertificateIdentity, ConnectionInfo};
 
+use crate::audit::Capture;
 pub use crate::request_info::RequestInfo;
 
 /// Any failure below a body.
@@ -89,8 +90,7 @@ pub struct RequestContext {
     /// When the request arrived.
     pub received: Instant,
     warnings: Mutex<Vec<String>>,
-    audited: bool,
-    annotations: Mutex<BTreeMap<String, String>>,
+    audit: Option<Arc<Capture>>,
     routed: AtomicU8,
 }
 
@@ -118,20 +118,24 @@ impl RequestContext {
             source,
             received: Instant::now(),
             warnings: Mutex::default(),
-            audited: false,
-            annotations: Mutex::default(),
+            audit: None,
             routed: AtomicU8::new(Routed::Nothing as u8),
         }
     }
 
-    /// Keeps audit annotations when `audited`: when an audit sink records the request.
-    pub(crate) fn with_audit(self, audited: bool) -> Self {
-        RequestContext { audited, ..self }
+    /// What auditing gathers of the request, if it is recorded.
+    pub(crate) fn with_audit(self, audit: Option<Arc<Capture>>) -> Self {
+        RequestContext { audit, ..self }
+    }
+
+    /// What auditing gathers of the request, if it is recorded.
+    pub(crate) fn audit(&self) -> Option<&Capture> {
+        self.audit.as_deref()
     }
 
     /// Whether the request is recorded by an audit sink. What is computed for annotations alone is left out otherwise.
     pub fn is_audited(&self) -> bool {
-        self.audited
+        self.audit.is_some()
     }
 
     /// Records how far the route was found.
@@ -164,17 +168,9 @@ impl RequestContext {
     /// Adds an audit annotation, a key and its value; the first value of a key wins, as upstream has it. It is only formatted
     /// when the request is audited.
     pub fn annotate<K: Into<String>, V: Into<String>>(&self, annotation: impl FnOnce() -> (K, V)) {
-        if !self.audited {
-            return;
-        }
+        let Some(capture) = &self.audit else { return };
         let (key, value) = annotation();
-        let mut annotations = self.annotations.lock();
-        annotations.entry(key.into()).or_insert_with(|| value.into());
-    }
-
-    /// The audit annotations so far.
-    pub fn annotations(&self) -> BTreeMap<String, String> {
-        self.annotations.lock().clone()
+        capture.annotate(key.into(), value.into());
     }
 }
 
@@ -253,8 +249,9 @@ mod tests {
         fn check(audited: bool, expected: &[(&str, &str)]) {
             let none = String::new;
             let info = RequestInfo::default();
-            let context =
-                RequestContext::new(info, User::default(), none(), none(), none()).with_audit(audited);
+            let capture = audited.then(Arc::default);
+            let context = RequestContext::new(info, User::default(), none(), none(), none())
+                .with_audit(capture.clone());
             let mut formatted = 0;
             for value in ["first", "second"] {
                 context.annotate(|| {
@@ -262,7 +259,9 @@ mod tests {
                     ("key", value)
                 });
             }
-            let found = context.annotations();
+            let found = capture
+                .map(|capture: Arc<Capture>| capture.annotations())
+                .unwrap_or_default();
             let found: Vec<(&str, &str)> = found.iter().map(|(k, v)| (&**k, &**v)).collect();
             assert_eq!(found, expected);
             assert_eq!(formatted > 0, audited);

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use machinery::ApiError;
 use serde_json::Value;
 
+use crate::audit::{ResponseObject, StatusText};
 use crate::negotiate::{DocumentForm, ErrorForm, Media, Negotiated, View, takes_gzip, wants_pretty};
 use crate::request::{Response, full};
 
@@ -39,8 +40,12 @@ pub(crate) fn negotiated(error: &ApiError, form: ErrorForm) -> Response {
         view: View::Object,
         pretty: form.pretty,
         gzip: false,
+        recorded: false,
     };
-    let mut response = finish(&negotiated, json::status(&error.to_value()), code).unwrap_or_else(|_| {
+    let text = json::status(&error.to_value());
+    // The body of any other form cannot be recorded as it is.
+    let status = (form.media != Media::Json).then(|| StatusText(Bytes::copy_from_slice(&text)));
+    let mut response = finish(&negotiated, text, code).unwrap_or_else(|_| {
         // A Status always has a form; should an encoder think otherwise, the code still says what matters.
         let mut response = Response::new(full(Bytes::new()));
         *response.status_mut() = code;
@@ -49,12 +54,19 @@ pub(crate) fn negotiated(error: &ApiError, form: ErrorForm) -> Response {
     if let Some(seconds) = error.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
+    if let Some(status) = status {
+        response.extensions_mut().insert(status);
+    }
     response
 }
 
 /// Answers a Status that is no error.
 pub(crate) fn status(negotiated: &Negotiated, status: Value, code: StatusCode) -> Result<Response, ApiError> {
-    finish(negotiated, json::status(&status), code)
+    let text = json::status(&status);
+    let recorded = StatusText(Bytes::copy_from_slice(&text));
+    let mut response = finish(negotiated, text, code)?;
+    response.extensions_mut().insert(recorded);
+    Ok(response)
 }
 
 /// Answers a JSON document in a form.
@@ -69,6 +81,7 @@ pub(crate) fn in_form(head: &Parts, form: DocumentForm, document: &Bytes) -> Res
         view: View::Object,
         pretty: wants_pretty(&head.uri, &head.headers),
         gzip: takes_gzip(&head.headers),
+        recorded: false,
     };
     self::document(&negotiated, document)
 }
@@ -97,6 +110,9 @@ pub(crate) fn finish(
     mut text: Vec<u8>,
     code: StatusCode,
 ) -> Result<Response, ApiError> {
+    let object = negotiated
+        .recorded
+        .then(|| ResponseObject(Bytes::copy_from_slice(&text)));
     let body = match negotiated.media {
         Media::Json if negotiated.pretty => json::pretty(&text),
         Media::Json => {
@@ -109,7 +125,11 @@ pub(crate) fn finish(
         }
         Media::Protobuf => protobuf::of_json(&text)?,
     };
-    Ok(ready(negotiated, body, code))
+    let mut response = ready(negotiated, body, code);
+    if let Some(object) = object {
+        response.extensions_mut().insert(object);
+    }
+    Ok(response)
 }
 
 /// An encoded body as a response.

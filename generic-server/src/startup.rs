@@ -20,6 +20,8 @@ pub const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(1);
 /// How long connections may take to end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a stop waits for audit events to be delivered.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long background tasks may take to end.
 const TASKS_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -120,6 +122,10 @@ impl Running {
     pub async fn stop(self) {
         self.lifecycle().shut_down(self.timeline).await;
         self.server.drain(DRAIN_TIMEOUT).await;
+        let recorded = tokio::time::timeout(AUDIT_TIMEOUT, self.chain.auditor().flush()).await;
+        if recorded.is_err() {
+            tracing::error!("audit events that wait for their delivery are lost");
+        }
         self.tasks.stop(TASKS_TIMEOUT).await;
         for engine in &self.engines {
             engine.shutdown().await;

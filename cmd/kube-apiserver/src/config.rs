@@ -2,6 +2,7 @@
 //! unread option does not compile, and an unread field of [`Config`] is a warning, which the gate refuses. All faults that can be
 //! found without opening anything are collected there, each with its flag.
 
+mod audit;
 mod authorization;
 mod features;
 mod flags;
@@ -16,6 +17,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use generic_server::audit::AuditOptions;
 use kube_apiserver::{AccessOptions, Cidr, PluginSelection};
 
 use crate::logging;
@@ -39,6 +41,7 @@ pub(crate) struct Config {
     pub(crate) storage: Storage,
     pub(crate) encryption: Option<EncryptionFile>,
     pub(crate) access: AccessOptions,
+    pub(crate) audit: AuditOptions,
     pub(crate) proxy_client: Option<KeyFiles>,
     pub(crate) enable_aggregator_routing: bool,
     pub(crate) plugins: PluginSelection,
@@ -128,6 +131,7 @@ impl Config {
             flags.encryption_provider_config_automatic_reload,
         );
         let access = flags.access.read(&mut found, flags.proxy_client.is_some());
+        let audit = flags.audit.read(&mut found);
         let plugins = features::plugins(
             &mut found,
             &flags.enable_admission_plugins,
@@ -154,6 +158,7 @@ impl Config {
             storage,
             encryption,
             access,
+            audit,
             proxy_client: flags.proxy_client,
             enable_aggregator_routing: flags.enable_aggregator_routing,
             plugins,

@@ -42,6 +42,7 @@ pub use builder::Builder;
 pub use error::StartError;
 pub use logging::LogFormat;
 pub use options::{
+    AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags,
     AuthenticationFlags, AuthorizationFlags, AuthorizationMode, Options, StorageBackend, StorageMediaType,
     SubjectAccessReviewVersion, TokenReviewVersion,
 };

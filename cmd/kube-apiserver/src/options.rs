@@ -1,6 +1,7 @@
 //! The command line: upstream's flag names for what exists here, and the few of our own. Parsing binds nothing and reads no
 //! file; [`crate::config`] says what the options mean, [`Options::validate`] collects all faults at once.
 
+mod audit;
 mod authentication;
 mod authorization;
 
@@ -12,6 +13,7 @@ use clap::{Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Val
 
 use crate::logging::LogFormat;
 
+pub use audit::{AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags};
 pub use authentication::{AuthenticationFlags, TokenReviewVersion};
 pub use authorization::{AuthorizationFlags, AuthorizationMode, SubjectAccessReviewVersion};
 
@@ -20,6 +22,7 @@ const GENERIC: &str = "Generic flags";
 const ETCD: &str = "Etcd flags";
 const STORE: &str = "Embedded store flags";
 const SERVING: &str = "Secure serving flags";
+const AUDITING: &str = "Auditing flags";
 const AUTHENTICATION: &str = "Authentication flags";
 const AUTHORIZATION: &str = "Authorization flags";
 const APIS: &str = "API enablement flags";
@@ -204,6 +207,10 @@ pub struct Options {
     /// The key of the serving certificate.
     #[arg(long, requires = "tls_cert_file", help_heading = SERVING, value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
+
+    /// What is recorded of requests, and where.
+    #[command(flatten)]
+    pub audit: AuditFlags,
 
     /// CAs of client certificates; by default the server's own, which a file replaces.
     #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]

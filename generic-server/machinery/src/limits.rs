@@ -100,6 +100,24 @@ pub const HEADERS: usize = 100;
 /// Bytes of a `User-Agent` in logs and audit records. Upstream's figure. Past it: it is cut and ends in `...TRUNCATED`.
 pub const USER_AGENT_BYTES: usize = 1024;
 
+/// Bytes of one object that is recorded by auditing. Upstream has no bound. Past it: it is left out, and the event says `truncated`.
+pub const AUDIT_OBJECT_BYTES: usize = 32 << 20;
+
+/// Bytes of the events that wait for one sink of auditing. Upstream bounds their number alone. Past it: they are lost, and counted.
+pub const AUDIT_QUEUED_BYTES: usize = 128 << 20;
+
+/// Bytes of the events that a webhook of auditing is sent at once, where no flag says so; more if it is one event. Upstream has no bound.
+pub const AUDIT_BATCH_BYTES: usize = 10 << 20;
+
+/// Batches of events that are on their way to one webhook. Upstream has no bound. Past it: the others wait in the queue.
+pub const AUDIT_DELIVERIES: usize = 16;
+
+/// Requests whose events wait to be written to the audit log. Past it: the others wait, as upstream's wait for the file.
+pub const AUDIT_LOG_WRITES: usize = 1_024;
+
+/// Bytes that are written to the audit log at once.
+pub const AUDIT_LOG_WRITE_BYTES: usize = 1 << 20;
+
 /// Bytes of an `Audit-Id` that a client may choose. Upstream has no bound, but for logs. Past it: the request gets an id of its own.
 pub const AUDIT_ID_BYTES: usize = 1024;
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::audit::Auditor;
 use crate::authn::Authenticator;
 use crate::authn::request_header::FrontProxyHeaders;
 use crate::authz::Authorizer;
 use crate::cpu::Pool;
 use crate::delegate::Delegate;
 use crate::endpoint::Endpoints;
-use crate::filters::audit::{AuditSink, NoAudit};
 use crate::filters::cors::Cors;
 use crate::filters::max_in_flight::{Admit, MaxInFlight};
 use crate::lifecycle::Lifecycle;
@@ -33,7 +33,7 @@ pub struct ChainConfig {
     /// Where requests are counted.
     pub metrics: Arc<Metrics>,
     /// Where requests are recorded.
-    pub audit: Arc<dyn AuditSink>,
+    pub audit: Arc<Auditor>,
     /// When requests may run.
     pub admit: Arc<dyn Admit>,
     /// Where long computations of requests run.
@@ -66,7 +66,7 @@ impl ChainConfig {
             endpoints: Endpoints::default(),
             lifecycle: Lifecycle::new(),
             metrics: Metrics::new(),
-            audit: Arc::new(NoAudit),
+            audit: Arc::default(),
             admit: Arc::new(MaxInFlight::new(400, 200)),
             cpu: Pool::shared().clone(),
             cors: Cors::default(),

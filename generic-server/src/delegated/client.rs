@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use machinery::field::clip_text;
 use machinery::limits;
@@ -89,7 +90,16 @@ impl KubeClient {
     /// # Errors
     /// When the server cannot be asked or does not take it.
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, ClientError> {
-        self.ask(Method::POST, path, Some(object)).await
+        self.ask(Method::POST, path, Some(object.to_string().into()))
+            .await
+    }
+
+    /// Sends JSON, whatever the answer says beside its status.
+    ///
+    /// # Errors
+    /// When the server cannot be asked or does not take it.
+    pub(crate) async fn post(&self, path: &str, body: Bytes) -> Result<(), ClientError> {
+        self.ask(Method::POST, path, Some(body)).await.map(drop)
     }
 
     /// Waits until a watch says something, or ends.
@@ -141,10 +151,10 @@ impl KubeClient {
         Ok(request)
     }
 
-    async fn ask(&self, method: Method, path: &str, object: Option<&Value>) -> Result<Value, ClientError> {
+    async fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Value, ClientError> {
         let mut request = self.request(method, path)?;
-        if let Some(object) = object {
-            request = request.body(object.to_string());
+        if let Some(body) = body {
+            request = request.body(body);
         }
         let answer = async {
             let mut response = request.send().await.map_err(unreachable)?;

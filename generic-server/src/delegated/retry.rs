@@ -13,7 +13,7 @@ const GROWTH: f32 = 1.5;
 
 /// The first pause before a question is asked again.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pauses(pub(super) Duration);
+pub(crate) struct Pauses(pub(crate) Duration);
 
 impl Default for Pauses {
     /// Upstream's.
@@ -25,6 +25,22 @@ impl Default for Pauses {
 /// The answer, after further attempts while connections break or the webhook is overloaded.
 pub(super) async fn with_pauses<T, F: Future<Output = Result<T, ClientError>>>(
     pauses: Pauses,
+    ask: impl FnMut() -> F,
+) -> Result<T, ClientError> {
+    while_failing(pauses, passes, ask).await
+}
+
+/// The same, after further attempts whatever the error is.
+pub(crate) async fn in_any_case<T, F: Future<Output = Result<T, ClientError>>>(
+    pauses: Pauses,
+    ask: impl FnMut() -> F,
+) -> Result<T, ClientError> {
+    while_failing(pauses, |_| true, ask).await
+}
+
+async fn while_failing<T, F: Future<Output = Result<T, ClientError>>>(
+    pauses: Pauses,
+    passes: impl Fn(&ClientError) -> bool,
     mut ask: impl FnMut() -> F,
 ) -> Result<T, ClientError> {
     let mut pause = pauses.0;

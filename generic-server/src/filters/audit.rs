@@ -1,154 +1,190 @@
-//! Auditing: the seam to audit backends, and the `Audit-Id` header.
+//! Auditing: the events of a request's stages, and the `Audit-Id` header.
 
-use std::fmt::Debug;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use http::request::Parts;
-use http::{HeaderValue, Method, StatusCode, Uri};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use machinery::limits;
 
-use crate::request::{Request, RequestContext, Response, User};
+use crate::audit::{Auditor, Capture, Level, RecordsObjects, ResponseObject, Stage, StatusText};
+use crate::cpu;
+use crate::request::{Body, Request, Response, User, Wrapped, full};
 
 /// The header that carries a request's id.
 pub(crate) const AUDIT_ID: &str = "audit-id";
 
-/// Where a request is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// The user is known; nothing was done yet.
-    RequestReceived,
-    /// The head of a long-running answer is sent.
-    ResponseStarted,
-    /// The answer is complete.
-    ResponseComplete,
-    /// The handler panicked.
-    Panic,
-}
-
-/// The state of the request at a stage.
-#[derive(Debug)]
-pub struct Record<'a> {
-    /// The request; its user is the one after impersonation once that is known, its annotations are those so far.
-    pub context: &'a RequestContext,
-    /// The impersonating user, if any.
-    pub impersonator: Option<&'a User>,
-    /// The method.
-    pub method: &'a Method,
-    /// The path and query.
-    pub uri: &'a Uri,
-    /// The status code, once there is one.
-    pub code: Option<u16>,
-}
-
-/// Takes audit records. Must not block: a backend that is behind sheds.
-pub trait AuditSink: Send + Sync + Debug {
-    /// Whether anything is recorded at all; asked once per request.
-    fn enabled(&self) -> bool;
-    /// Takes a record.
-    fn record(&self, stage: Stage, record: &Record<'_>);
-}
-
-/// Records nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoAudit;
-
-impl AuditSink for NoAudit {
-    fn enabled(&self) -> bool {
-        false
-    }
-
-    fn record(&self, _stage: Stage, _record: &Record<'_>) {}
-}
-
-/// The records of one request. It ends with an answer, or when it is dropped: in a panic, or at its deadline.
-pub(crate) struct Recording<'a> {
-    sink: &'a dyn AuditSink,
-    context: Arc<RequestContext>,
-    impersonator: Option<User>,
-    method: Method,
-    uri: Uri,
+/// The events of one request. The last is recorded with the answer, or when this is dropped: in a panic, or at the deadline.
+pub(crate) struct Recording {
+    auditor: Arc<Auditor>,
+    capture: Arc<Capture>,
     long_running: bool,
     ended: bool,
 }
 
-impl<'a> Recording<'a> {
-    /// Records that a request was received.
-    pub(crate) fn begin(
-        sink: &'a dyn AuditSink,
-        context: Arc<RequestContext>,
-        head: &Parts,
+impl Recording {
+    /// Records that a request was received. `None` when that was lost and must not be: the request is to be refused.
+    pub(crate) async fn begin(
+        auditor: &Arc<Auditor>,
+        capture: Arc<Capture>,
         long_running: bool,
-    ) -> Self {
-        let recording = Recording {
-            sink,
-            context,
-            impersonator: None,
-            method: head.method.clone(),
-            uri: head.uri.clone(),
+    ) -> Option<Self> {
+        let mut recording = Recording {
+            auditor: auditor.clone(),
+            capture,
             long_running,
             ended: false,
         };
-        recording.record(Stage::RequestReceived, None);
-        recording
+        if auditor
+            .record(&recording.capture, Stage::RequestReceived, None)
+            .await
+        {
+            return Some(recording);
+        }
+        recording.ended = true;
+        auditor.rejected();
+        None
     }
 
-    /// From here on the request runs as the impersonated user.
-    pub(crate) fn impersonates(&mut self, context: Arc<RequestContext>, impersonator: User) {
-        self.context = context;
-        self.impersonator = Some(impersonator);
+    /// What is gathered of the request.
+    pub(crate) fn capture(&self) -> &Arc<Capture> {
+        &self.capture
     }
 
-    fn record(&self, stage: Stage, code: Option<StatusCode>) {
-        let record = Record {
-            context: &self.context,
-            impersonator: self.impersonator.as_ref(),
-            method: &self.method,
-            uri: &self.uri,
-            code: code.map(|code| code.as_u16()),
+    /// Marks a request whose answer is to be recorded.
+    pub(crate) fn mark(&self, extensions: &mut http::Extensions) {
+        if self.capture.level() >= Level::RequestResponse {
+            extensions.insert(RecordsObjects);
+        }
+    }
+
+    /// From here on the request runs as another user.
+    pub(crate) fn impersonates(&self, user: &User, constraint: Option<String>) {
+        self.capture.impersonates(user.clone(), constraint);
+    }
+
+    /// Records the answer. That of a long-running request is complete when its body is.
+    pub(crate) async fn end(mut self, response: Response) -> Response {
+        let response = gather(&self.capture, response).await;
+        let code = Some(response.status().as_u16());
+        self.ended = true;
+        if !self.long_running {
+            self.auditor
+                .record(&self.capture, Stage::ResponseComplete, code)
+                .await;
+            return response;
+        }
+        self.auditor
+            .record(&self.capture, Stage::ResponseStarted, code)
+            .await;
+        let open = Open {
+            auditor: self.auditor.clone(),
+            capture: self.capture.clone(),
+            code,
         };
-        self.sink.record(stage, &record);
+        response.map(|body| {
+            Wrapped::new(
+                body,
+                move |body: Pin<&mut Body>, cx: &mut Context<'_>| -> Poll<_> {
+                    let _open = &open;
+                    body.poll_frame(cx)
+                },
+            )
+            .boxed_unsync()
+        })
     }
 }
 
-impl Drop for Recording<'_> {
+impl Drop for Recording {
     fn drop(&mut self) {
         if self.ended {
             return;
         }
-        match std::thread::panicking() {
-            true => self.record(Stage::Panic, Some(StatusCode::INTERNAL_SERVER_ERROR)),
-            false => self.record(Stage::ResponseComplete, Some(StatusCode::GATEWAY_TIMEOUT)),
+        let (stage, code) = match std::thread::panicking() {
+            true => {
+                let code = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+                let message = "APIServer panic'd".to_string();
+                self.capture.failure("InternalError", message, code);
+                (Stage::Panic, code)
+            }
+            false => (Stage::ResponseComplete, StatusCode::GATEWAY_TIMEOUT.as_u16()),
+        };
+        self.auditor.offer(&self.capture, stage, Some(code));
+    }
+}
+
+/// A long-running answer, until it is complete.
+struct Open {
+    auditor: Arc<Auditor>,
+    capture: Arc<Capture>,
+    code: Option<u16>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.auditor
+            .offer(&self.capture, Stage::ResponseComplete, self.code);
+    }
+}
+
+/// Records the refusal of credentials, as upstream does: at one stage.
+pub(crate) async fn unauthenticated(auditor: &Auditor, capture: &Capture, response: Response) -> Response {
+    let response = gather(capture, response).await;
+    let code = Some(response.status().as_u16());
+    auditor.record(capture, Stage::ResponseStarted, code).await;
+    response
+}
+
+/// Takes what is recorded of an answer from it.
+async fn gather(capture: &Capture, mut response: Response) -> Response {
+    if let Some(ResponseObject(object)) = response.extensions_mut().remove() {
+        cpu::heavy(object.len()).await;
+        capture.response_object(object);
+        return response;
+    }
+    if let Some(StatusText(status)) = response.extensions_mut().remove() {
+        capture.status(&status);
+        return response;
+    }
+    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let size = response.body().size_hint().exact();
+    // A Status is there at once; what an aggregated server sends is not.
+    if !is_refusal || !is_json || size.is_none_or(|size| size > limits::MESSAGE_BYTES as u64 * 2) {
+        return response;
+    }
+    let (head, mut body) = response.into_parts();
+    let ready = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await;
+    match ready {
+        Poll::Ready(Some(Ok(frame))) => {
+            let bytes = frame.into_data().unwrap_or_default();
+            capture.status(&bytes);
+            Response::from_parts(head, with_rest(bytes, body))
+        }
+        Poll::Ready(_) | Poll::Pending => Response::from_parts(head, body),
+    }
+}
+
+/// A body of bytes that were taken from its start and of what is left of it.
+fn with_rest(first: Bytes, rest: Body) -> Body {
+    match rest.is_end_stream() {
+        true => full(first),
+        false => {
+            let mut first = Some(first);
+            Wrapped::new(
+                rest,
+                move |rest: Pin<&mut Body>, cx: &mut Context<'_>| match first.take() {
+                    Some(first) => Poll::Ready(Some(Ok(http_body::Frame::data(first)))),
+                    None => rest.poll_frame(cx),
+                },
+            )
+            .boxed_unsync()
         }
     }
-}
-
-/// Records the answer of a request that was recorded.
-pub(crate) fn end(recording: Option<Recording<'_>>, response: &Response) {
-    if let Some(mut recording) = recording {
-        let stage = match recording.long_running {
-            true => Stage::ResponseStarted,
-            false => Stage::ResponseComplete,
-        };
-        recording.record(stage, Some(response.status()));
-        recording.ended = true;
-    }
-}
-
-/// Records the refusal of an unauthenticated request, as upstream does: at one stage.
-pub(crate) fn unauthenticated(
-    sink: &dyn AuditSink,
-    context: &RequestContext,
-    head: &Parts,
-    response: &Response,
-) {
-    let record = Record {
-        context,
-        impersonator: None,
-        method: &head.method,
-        uri: &head.uri,
-        code: Some(response.status().as_u16()),
-    };
-    sink.record(Stage::ResponseStarted, &record);
 }
 
 fn is_id(text: &[u8]) -> bool {

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use machinery::go::quote;
 use regex::Regex;
 
-use crate::request::{Request, Response, empty};
+use crate::request::{Response, empty};
 
 /// The allowed origins, compiled once. Without patterns nothing is added to any answer.
 #[derive(Debug, Default)]
@@ -40,12 +40,12 @@ impl Cors {
         }
     }
 
-    /// The origin, when the request has one and it is allowed.
-    pub(crate) fn check(&self, request: &Request) -> Option<Allowed> {
+    /// The origin, when the head has one and it is allowed.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Option<Allowed> {
         if self.0.is_empty() {
             return None;
         }
-        let origin = request.headers().get(header::ORIGIN)?;
+        let origin = headers.get(header::ORIGIN)?;
         let text = origin.to_str().ok().filter(|text| !text.is_empty())?;
         self.0
             .iter()

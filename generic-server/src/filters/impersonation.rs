@@ -57,6 +57,14 @@ impl Mode {
         }
     }
 
+    /// The verb about the identity.
+    fn verb(self) -> String {
+        match self {
+            Mode::Legacy => "impersonate".to_string(),
+            mode => format!("impersonate:{}", mode.name()),
+        }
+    }
+
     /// Whether the mode is about such a user at all.
     fn applies(self, wanted: &User, requestor: &User) -> bool {
         let name_only = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
@@ -85,6 +93,14 @@ pub(crate) struct Impersonation {
     last: Mutex<HashMap<String, Mode>>,
 }
 
+/// The user that a request runs as.
+#[derive(Debug)]
+pub(crate) struct Impersonated {
+    pub(crate) user: User,
+    /// The verb of the constrained mode that allowed it; `None` for the legacy one.
+    pub(crate) constraint: Option<String>,
+}
+
 /// Whether there is anything to do; most requests end here.
 pub(crate) fn asked(headers: &HeaderMap) -> bool {
     headers
@@ -100,7 +116,7 @@ impl Impersonation {
         requestor: &User,
         info: &RequestInfo,
         authorizer: &dyn Authorizer,
-    ) -> Result<Option<User>, ApiError> {
+    ) -> Result<Option<Impersonated>, ApiError> {
         let wanted = read(headers);
         if wanted.name.is_empty() {
             if wanted.groups.is_empty() && wanted.extra.is_empty() && wanted.uid.is_empty() {
@@ -130,7 +146,8 @@ impl Impersonation {
                         }
                         all.insert(requestor.name.clone(), mode);
                     }
-                    return Ok(Some(user));
+                    let constraint = (mode != Mode::Legacy).then(|| mode.verb());
+                    return Ok(Some(Impersonated { user, constraint }));
                 }
                 Err(error) => drop(refusal.get_or_insert(error)),
             }
@@ -170,11 +187,7 @@ async fn check(
     });
     let requestor = stand_in.as_ref().unwrap_or(requestor);
 
-    let verb = if constrained {
-        format!("impersonate:{}", mode.name())
-    } else {
-        "impersonate".to_string()
-    };
+    let verb = mode.verb();
     if constrained {
         let on = format!("impersonate-on:{}:{}", mode.name(), info.verb);
         ask(

@@ -20,6 +20,7 @@ pub(super) async fn handle(
     let mut object = body::object(call, &options).await?;
     cpu::slice().await;
     strategy.default(&mut object);
+    call.record(&object);
     write::wipe_system_fields(&mut object);
     write::match_namespace(&call.write(strategy, subresource, &options), &mut object)?;
     managed::dedup_owners(call.authorized, &mut object, false);

@@ -13,7 +13,10 @@ async fn delete_options(call: &Call<'_>) -> Result<(write::DeleteOptions, bool, 
     let store = call.resource.store();
     let unsafe_deletion = store.is_some_and(|store| store.allows_unsafe_deletion());
     let parsed = match body::delete_options(call).await? {
-        Some(object) => options::delete_from_object(object, unsafe_deletion),
+        Some(object) => {
+            call.record(&object);
+            options::delete_from_object(object, unsafe_deletion)
+        }
         None => options::delete_from_query(call.head.uri.query(), unsafe_deletion),
     }?;
     let silent = parsed.0.propagation.is_none() && parsed.0.orphan_dependents.is_none();

@@ -9,11 +9,12 @@ mod text;
 use std::sync::Arc;
 
 use http::request::Parts;
-use machinery::ApiError;
+use machinery::{ApiError, limits};
 use serde_json::{Value, json};
 
 use super::options::parse_list;
 use super::output::{self, stream};
+use crate::audit::ResponseObject;
 use crate::negotiate::{Media, Negotiated, negotiate_stream};
 use crate::registry::cache::Entry;
 use crate::registry::list::{self, Page};
@@ -116,6 +117,17 @@ async fn write(
     rows: Rows,
 ) -> Result<Response, ApiError> {
     let view = negotiated.view;
+    if negotiated.recorded {
+        let list = text::Json::new(resource, view, metadata, rows.clone())?;
+        let object = stream::beginning(list, limits::AUDIT_OBJECT_BYTES).await?;
+        let unrecorded = Negotiated {
+            recorded: false,
+            ..*negotiated
+        };
+        let mut response = Box::pin(write(resource, &unrecorded, metadata, rows)).await?;
+        response.extensions_mut().insert(ResponseObject(object.into()));
+        return Ok(response);
+    }
     match negotiated.media {
         Media::Json => {
             let list = text::Json::new(resource, view, metadata, rows)?;

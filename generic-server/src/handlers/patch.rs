@@ -86,6 +86,7 @@ pub(super) async fn handle(
     let kind = PatchType::of(call)?;
     let negotiated = call.negotiate()?;
     let bytes = body::bytes(call).await?;
+    call.record_patch(&bytes);
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
     cpu::slice().await;

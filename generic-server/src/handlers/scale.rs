@@ -86,6 +86,7 @@ pub(super) async fn get(call: &Call<'_>, paths: &ScalePaths) -> Result<Response,
 pub(super) async fn update(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
     let options = WriteOptions::parse(call.head.uri.query(), "UpdateOptions", false)?;
     let scale = body::typed(call, SCHEMA.as_ref(), "autoscaling/v1", "Scale", &options).await?;
+    call.record(&scale);
     let name = meta::name(&scale);
     if name != call.name() {
         let message = if name.is_empty() {
@@ -109,6 +110,7 @@ pub(super) async fn update(call: &Call<'_>, paths: &ScalePaths) -> Result<Respon
 pub(super) async fn patch(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
     let kind = PatchType::of(call)?;
     let bytes = body::bytes(call).await?;
+    call.record_patch(&bytes);
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
     let schema = SCHEMA.as_ref().map(|s| s.root());

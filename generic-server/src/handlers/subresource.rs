@@ -68,6 +68,7 @@ pub(super) async fn create_virtual(
     let mut object = body::object(call, &options).await?;
     cpu::slice().await;
     call.resource.strategy.default(&mut object);
+    call.record(&object);
     let posted = Posted {
         kind: &call.resource.gvk,
         schema: call.resource.schema(),
@@ -95,6 +96,7 @@ pub(super) async fn create_named(
     let mut object = body::typed_as(call, schema.as_ref(), &versions, &kind.kind, &options).await?;
     cpu::slice().await;
     subresource.default(&mut object);
+    call.record(&object);
     let posted = Posted {
         kind: &kind,
         schema: schema.as_ref(),

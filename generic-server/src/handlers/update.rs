@@ -22,6 +22,7 @@ pub(super) async fn handle(
     let mut object = body::object(call, &options).await?;
     cpu::slice().await;
     strategy.default(&mut object);
+    call.record(&object);
     check_name(call, &mut object)?;
     managed::dedup_owners(call.authorized, &mut object, false);
     let uid = meta::uid(&object);

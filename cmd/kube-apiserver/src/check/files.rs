@@ -46,6 +46,9 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
             &Tasks::new(),
         ));
     }
+    if let Err(fault) = config.audit.check() {
+        found.fault(fault);
+    }
     match PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins) {
         Ok((_, warnings)) => warnings.into_iter().for_each(|warning| found.note(warning)),
         Err(fault) => found.fault(fault),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::requests::RequestFlags;
 use super::stores::{EmbeddedFlags, EtcdFlags, StorageFlags};
 use super::trust::{AccessFlags, FrontProxy, KeyFiles, ServiceAccountTokens};
-use crate::options::Options;
+use crate::options::{AuditFlags, Options};
 
 /// Every option that the configuration is made of.
 pub(super) struct Flags {
@@ -20,6 +20,7 @@ pub(super) struct Flags {
     pub(super) encryption_provider_config: Option<PathBuf>,
     pub(super) encryption_provider_config_automatic_reload: bool,
     pub(super) access: AccessFlags,
+    pub(super) audit: AuditFlags,
     pub(super) proxy_client: Option<KeyFiles>,
     pub(super) enable_aggregator_routing: bool,
     pub(super) enable_admission_plugins: Vec<String>,
@@ -94,6 +95,7 @@ impl From<Options> for Flags {
             proxy_client_key_file,
             enable_aggregator_routing,
             authorization,
+            audit,
             enable_admission_plugins,
             disable_admission_plugins,
             admission_control_config_file,
@@ -180,6 +182,7 @@ impl From<Options> for Flags {
                 },
                 authorization,
             },
+            audit,
             proxy_client: KeyFiles::of(proxy_client_cert_file, proxy_client_key_file),
             enable_aggregator_routing,
             enable_admission_plugins,

@@ -196,6 +196,55 @@ fn invalid_values_are_refused_with_their_flag() {
             "authorization-mode [\"RBAC\" \"Node\" \"RBAC\"] has mode specified more than once",
         ),
         (
+            &["--audit-log-path=f", "--audit-log-maxage=-1"],
+            "--audit-log-maxage -1 can't be a negative number",
+        ),
+        (
+            &["--audit-log-path=f", "--audit-log-maxbackup=-2"],
+            "--audit-log-maxbackup -2 can't be a negative number",
+        ),
+        (
+            &["--audit-log-path=f", "--audit-log-maxsize=-3"],
+            "--audit-log-maxsize -3 can't be a negative number",
+        ),
+        (
+            &[
+                "--audit-log-path=f",
+                "--audit-log-mode=batch",
+                "--audit-log-batch-buffer-size=0",
+            ],
+            "invalid audit batch log buffer size 0, must be a positive number",
+        ),
+        (
+            &[
+                "--audit-webhook-config-file=f",
+                "--audit-webhook-batch-max-size=-1",
+            ],
+            "invalid audit batch webhook max batch size -1, must be a positive number",
+        ),
+        (
+            &[
+                "--audit-webhook-config-file=f",
+                "--audit-webhook-batch-throttle-qps=0",
+            ],
+            "invalid audit batch webhook throttle QPS 0, must be a positive number",
+        ),
+        (
+            &[
+                "--audit-webhook-config-file=f",
+                "--audit-webhook-batch-throttle-burst=0",
+            ],
+            "invalid audit batch webhook throttle burst 0, must be a positive number",
+        ),
+        (
+            &["--audit-log-path=f", "--audit-log-truncate-max-event-size=0"],
+            "invalid audit truncate log max event size 0, must be a positive number",
+        ),
+        (
+            &["--audit-log-path=f", "--audit-log-truncate-max-batch-size=9"],
+            "invalid audit truncate log max batch size 9, must be greater than max event size (102400)",
+        ),
+        (
             &["--authorization-mode=ABAC"],
             "authorization-mode ABAC's authorization policy file not passed",
         ),
@@ -341,6 +390,7 @@ fn help_is_grouped_as_upstreams_and_wrapped() {
         "Etcd",
         "Embedded store",
         "Secure serving",
+        "Auditing",
         "Authentication",
         "Authorization",
         "API enablement",
@@ -471,6 +521,89 @@ const EFFECTS: &[&[&str]] = &[
     &[
         "--authentication-token-webhook-cache-ttl=1m",
         "--authentication-token-webhook-config-file=file",
+    ],
+    &["--audit-policy-file=f"],
+    &["--audit-log-path=f"],
+    &["--audit-log-maxage=1", "--audit-log-path=f"],
+    &["--audit-log-maxbackup=1", "--audit-log-path=f"],
+    &["--audit-log-maxsize=1", "--audit-log-path=f"],
+    &["--audit-log-compress", "--audit-log-path=f"],
+    &["--audit-log-format=legacy", "--audit-log-path=f"],
+    &["--audit-log-mode=batch", "--audit-log-path=f"],
+    &["--audit-log-truncate-enabled", "--audit-log-path=f"],
+    &["--audit-log-batch-buffer-size=1", "--audit-log-path=f"],
+    &["--audit-log-batch-max-size=2", "--audit-log-path=f"],
+    &["--audit-log-batch-max-wait=1s", "--audit-log-path=f"],
+    &["--audit-log-batch-throttle-enable", "--audit-log-path=f"],
+    &[
+        "--audit-log-batch-throttle-qps=1",
+        "--audit-log-path=f",
+        "--audit-log-batch-throttle-enable",
+    ],
+    &[
+        "--audit-log-batch-throttle-burst=1",
+        "--audit-log-path=f",
+        "--audit-log-batch-throttle-enable",
+    ],
+    &[
+        "--audit-log-truncate-max-batch-size=200000",
+        "--audit-log-path=f",
+        "--audit-log-truncate-enabled",
+    ],
+    &[
+        "--audit-log-truncate-max-event-size=1",
+        "--audit-log-path=f",
+        "--audit-log-truncate-enabled",
+    ],
+    &["--audit-webhook-config-file=f"],
+    &["--audit-log-version=audit.k8s.io/v2"],
+    &["--audit-webhook-version=audit.k8s.io/v2"],
+    &[
+        "--audit-webhook-initial-backoff=1s",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-batch-initial-backoff=1s",
+        "--audit-webhook-config-file=f",
+    ],
+    &["--audit-webhook-mode=blocking", "--audit-webhook-config-file=f"],
+    &[
+        "--audit-webhook-truncate-enabled",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-batch-buffer-size=1",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-batch-max-size=2",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-batch-max-wait=1s",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-batch-throttle-enable=false",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-batch-throttle-qps=1",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-batch-throttle-burst=1",
+        "--audit-webhook-config-file=f",
+    ],
+    &[
+        "--audit-webhook-truncate-max-batch-size=200000",
+        "--audit-webhook-config-file=f",
+        "--audit-webhook-truncate-enabled",
+    ],
+    &[
+        "--audit-webhook-truncate-max-event-size=1",
+        "--audit-webhook-config-file=f",
+        "--audit-webhook-truncate-enabled",
     ],
     &["--authorization-mode=AlwaysDeny"],
     &["--authorization-config=f"],

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aggregator::Aggregator;
+use generic_server::audit::Auditor;
 use generic_server::chain::{self, Chain, ChainConfig};
 use generic_server::discovery::RootPaths;
 use generic_server::endpoint::{Endpoints, StaticJson};
@@ -27,6 +28,13 @@ pub(super) fn chain(
     config.endpoints = endpoints;
     config.lifecycle = stores.lifecycle.clone();
     config.metrics = stores.metrics.clone();
+    let auditor = Auditor::start(
+        &stores.config.audit,
+        &stores.metrics,
+        &mut stores.reload,
+        &stores.tasks,
+    );
+    config.audit = Arc::new(auditor.map_err(StartError::Option)?);
     config.admit = Arc::new(MaxInFlight::new(
         requests.max_inflight,
         requests.max_mutating_inflight,

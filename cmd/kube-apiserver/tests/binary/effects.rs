@@ -1,5 +1,6 @@
 //! The effect of each flag in a running server: [`SHOWN`] names the test of every flag of the parser, and a flag without one fails.
 
+mod audit;
 mod coverage;
 mod etcd;
 mod issuers;

@@ -16,13 +16,13 @@ use crate::resource::ServedResource;
 const COMPUTED: usize = 4 * 1024;
 
 /// The items of a list, in its order.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Rows {
     resource: Arc<ServedResource>,
     source: Source,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Source {
     /// Cached objects.
     Entries(IntoIter<Arc<Entry>>),

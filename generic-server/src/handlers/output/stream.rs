@@ -97,6 +97,22 @@ pub(crate) async fn respond(
     Ok(response)
 }
 
+/// What `source` writes, up to the item that passes `limit`.
+pub(crate) async fn beginning(mut source: impl Fill, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let (mut text, mut worked) = (Vec::new(), 0);
+    while text.len() <= limit {
+        let Filled::Item(bytes) = source.fill(&mut text)? else {
+            break;
+        };
+        worked += bytes;
+        if worked >= limits::SLICE_BYTES {
+            worked = 0;
+            cpu::pause(cpu::Lane::Answers).await;
+        }
+    }
+    Ok(text)
+}
+
 struct Pieces<S> {
     making: Making<S>,
     /// Pieces that take long to make are made in turns with other long computations.

@@ -7,6 +7,7 @@ use clap::CommandFactory;
 use control_plane::Options;
 
 const ADMISSION: &str = "cmd/kube-apiserver/tests/binary/admission_config.rs";
+const AUDIT: &str = "cmd/kube-apiserver/tests/binary/effects/audit.rs";
 const HERE: &str = "cmd/kube-apiserver/tests/binary/effects.rs";
 const ISSUERS: &str = "cmd/kube-apiserver/tests/binary/effects/issuers.rs";
 const USERS: &str = "cmd/kube-apiserver/tests/binary/effects/users.rs";
@@ -36,6 +37,70 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ),
     ("anonymous-auth", USERS, "anonymous_requests_and_audiences"),
     ("api-audiences", USERS, "anonymous_requests_and_audiences"),
+    ("audit-log-batch-buffer-size", AUDIT, "the_audit_log_in_batches"),
+    ("audit-log-batch-max-size", AUDIT, "the_audit_log_in_batches"),
+    ("audit-log-batch-max-wait", AUDIT, "the_audit_log_in_batches"),
+    (
+        "audit-log-batch-throttle-burst",
+        AUDIT,
+        "the_audit_log_in_batches",
+    ),
+    (
+        "audit-log-batch-throttle-enable",
+        AUDIT,
+        "the_audit_log_in_batches",
+    ),
+    ("audit-log-batch-throttle-qps", AUDIT, "the_audit_log_in_batches"),
+    ("audit-log-compress", AUDIT, "the_audit_log_is_rotated"),
+    ("audit-log-format", AUDIT, "the_audit_log_in_batches"),
+    ("audit-log-maxage", AUDIT, "the_audit_log_is_rotated"),
+    ("audit-log-maxbackup", AUDIT, "the_audit_log_is_rotated"),
+    ("audit-log-maxsize", AUDIT, "the_audit_log_is_rotated"),
+    ("audit-log-mode", AUDIT, "the_audit_log_in_batches"),
+    ("audit-log-path", AUDIT, "the_audit_log_is_rotated"),
+    ("audit-log-truncate-enabled", AUDIT, "the_audit_log_is_rotated"),
+    (
+        "audit-log-truncate-max-batch-size",
+        AUDIT,
+        "the_audit_log_is_rotated",
+    ),
+    (
+        "audit-log-truncate-max-event-size",
+        AUDIT,
+        "the_audit_log_is_rotated",
+    ),
+    ("audit-log-version", AUDIT, "the_audit_log_is_rotated"),
+    ("audit-policy-file", AUDIT, "the_audit_log_is_rotated"),
+    ("audit-webhook-batch-buffer-size", AUDIT, "the_audit_webhook"),
+    (
+        "audit-webhook-batch-initial-backoff",
+        AUDIT,
+        "a_webhook_that_is_away_is_asked_again_by_the_deprecated_flag",
+    ),
+    ("audit-webhook-batch-max-size", AUDIT, "the_audit_webhook"),
+    ("audit-webhook-batch-max-wait", AUDIT, "the_audit_webhook"),
+    ("audit-webhook-batch-throttle-burst", AUDIT, "the_audit_webhook"),
+    ("audit-webhook-batch-throttle-enable", AUDIT, "the_audit_webhook"),
+    ("audit-webhook-batch-throttle-qps", AUDIT, "the_audit_webhook"),
+    ("audit-webhook-config-file", AUDIT, "the_audit_webhook"),
+    ("audit-webhook-initial-backoff", AUDIT, "the_audit_webhook"),
+    (
+        "audit-webhook-mode",
+        AUDIT,
+        "a_webhook_that_is_away_is_asked_again_by_the_deprecated_flag",
+    ),
+    ("audit-webhook-truncate-enabled", AUDIT, "the_audit_webhook"),
+    (
+        "audit-webhook-truncate-max-batch-size",
+        AUDIT,
+        "the_audit_webhook",
+    ),
+    (
+        "audit-webhook-truncate-max-event-size",
+        AUDIT,
+        "the_audit_webhook",
+    ),
+    ("audit-webhook-version", AUDIT, "the_audit_webhook"),
     ("authorization-config", USERS, "authorizers_of_flags_and_files"),
     (
         "authorization-policy-file",

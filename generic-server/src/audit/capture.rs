@@ -1,0 +1,331 @@
+//! What is gathered of one request while it is served, for the events of its stages.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use machinery::time::Timestamp;
+use machinery::{limits, meta};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::Level;
+use super::policy::Verdict;
+use crate::request::{RequestInfo, User, shown_agent};
+
+/// In a request's extensions: the object that it is answered is recorded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordsObjects;
+
+/// In a response's extensions: the Status that it says, as JSON, where its body is not that.
+#[derive(Debug, Clone)]
+pub(crate) struct StatusText(pub(crate) Bytes);
+
+/// In a response's extensions: the object that it answers, as JSON.
+#[derive(Debug, Clone)]
+pub(crate) struct ResponseObject(pub(crate) Bytes);
+
+/// A request that has been authenticated, or refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival<'a> {
+    /// `None` for one whose credentials were refused.
+    pub(crate) user: Option<&'a User>,
+    pub(crate) head: &'a Parts,
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) audit_id: &'a HeaderValue,
+    /// The other end of the connection, where there is one.
+    pub(crate) peer: Option<IpAddr>,
+    pub(crate) received: Instant,
+}
+
+/// What is gathered of one request.
+#[derive(Debug)]
+pub struct Capture {
+    pub(super) verdict: Verdict,
+    pub(super) facts: Facts,
+    pub(super) state: Mutex<State>,
+}
+
+/// What is known from the start.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) audit_id: String,
+    pub(super) uri: String,
+    pub(super) verb: String,
+    pub(super) user: User,
+    pub(super) sources: Vec<String>,
+    pub(super) agent: String,
+    /// `None` for paths that are not about resources.
+    pub(super) object: Option<ObjectRef>,
+    pub(super) received: Timestamp,
+}
+
+/// The object that a request is about.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ObjectRef {
+    pub(super) resource: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) resource_version: String,
+    pub(super) subresource: String,
+}
+
+/// What becomes known later.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) impersonated: Option<Impersonated>,
+    /// From the object that was sent.
+    pub(super) object: ObjectRef,
+    /// JSON.
+    pub(super) request: Option<Bytes>,
+    /// JSON.
+    pub(super) response: Option<Bytes>,
+    /// The members of the Status that was answered.
+    pub(super) status: Option<Value>,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// The user that a request runs as.
+#[derive(Debug)]
+pub(super) struct Impersonated {
+    pub(super) user: User,
+    /// The verb of the constrained mode that it was allowed by.
+    pub(super) constraint: Option<String>,
+}
+
+#[cfg(test)]
+impl Default for Capture {
+    fn default() -> Self {
+        let (head, ()) = http::Request::new(()).into_parts();
+        Capture::new(
+            Verdict::default(),
+            &Arrival {
+                user: None,
+                head: &head,
+                info: &RequestInfo::default(),
+                audit_id: &HeaderValue::from_static("an-id"),
+                peer: None,
+                received: Instant::now(),
+            },
+        )
+    }
+}
+
+impl Capture {
+    pub(super) fn new(verdict: Verdict, arrival: &Arrival<'_>) -> Self {
+        let info = arrival.info;
+        let object = info.is_resource.then(|| ObjectRef {
+            resource: info.resource.clone(),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            group: info.group.clone(),
+            version: info.version.clone(),
+            subresource: info.subresource.clone(),
+            ..ObjectRef::default()
+        });
+        let ago = i128::try_from(arrival.received.elapsed().as_nanos()).unwrap_or_default();
+        let now = Timestamp::now().unix_nanos();
+        let uri = &arrival.head.uri;
+        Capture {
+            verdict,
+            facts: Facts {
+                audit_id: String::from_utf8_lossy(arrival.audit_id.as_bytes()).into_owned(),
+                // Without the authority that HTTP/2 puts before it.
+                uri: uri.path_and_query().map_or("", |uri| uri.as_str()).to_string(),
+                verb: info.verb.clone(),
+                user: arrival.user.cloned().unwrap_or_default(),
+                sources: sources(&arrival.head.headers, arrival.peer),
+                agent: shown_agent(arrival.head.headers.get(http::header::USER_AGENT)),
+                object,
+                received: Timestamp::from_unix_nanos(now - ago),
+            },
+            state: Mutex::default(),
+        }
+    }
+
+    /// How much is recorded.
+    pub fn level(&self) -> Level {
+        self.verdict.level
+    }
+
+    /// The request runs as another user from here on.
+    pub(crate) fn impersonates(&self, user: User, constraint: Option<String>) {
+        self.state.lock().impersonated = Some(Impersonated { user, constraint });
+    }
+
+    /// Adds an annotation. The first value of a key stays, as upstream has it.
+    pub(crate) fn annotate(&self, key: String, value: String) {
+        self.state.lock().annotations.entry(key).or_insert(value);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn annotations(&self) -> BTreeMap<String, String> {
+        self.state.lock().annotations.clone()
+    }
+
+    /// Records the object that was sent, as it was decoded.
+    pub(crate) fn request_object(&self, object: &Value) {
+        let text = |value: &str| value.to_string();
+        let named = ObjectRef {
+            namespace: text(meta::namespace(object)),
+            name: text(meta::name(object)),
+            uid: text(meta::uid(object)),
+            resource_version: text(meta::resource_version(object)),
+            ..ObjectRef::default()
+        };
+        let request =
+            (self.verdict.level >= Level::Request).then(|| match self.verdict.without_managed_fields {
+                true => {
+                    let mut object = object.clone();
+                    drop_managed_fields(&mut object);
+                    object.to_string()
+                }
+                false => object.to_string(),
+            });
+        let mut state = self.state.lock();
+        state.object = named;
+        state.request = request.map(Bytes::from);
+    }
+
+    /// Records a patch: JSON, or YAML of apply. One that is neither is refused later, and left out here.
+    pub(crate) fn request_patch(&self, patch: &[u8]) {
+        if self.verdict.level < Level::Request {
+            return;
+        }
+        let value: Option<Value> = serde_json::from_slice(patch)
+            .ok()
+            .or_else(|| Some(machinery::codec::yaml::decode(patch).ok()?.value));
+        self.state.lock().request = value.map(|value| value.to_string().into());
+    }
+
+    /// Records the object that is answered, which is JSON.
+    pub(crate) fn response_object(&self, text: Bytes) {
+        if self.verdict.level < Level::RequestResponse {
+            return;
+        }
+        if text.len() > limits::AUDIT_OBJECT_BYTES {
+            self.annotate("audit.k8s.io/truncated".into(), "true".into());
+            return;
+        }
+        let text = match self.verdict.without_managed_fields {
+            true => without_managed_fields(&text).unwrap_or(text),
+            false => text,
+        };
+        self.state.lock().response = Some(text);
+    }
+
+    /// Records the Status that is answered, which is JSON.
+    pub(crate) fn status(&self, text: &Bytes) {
+        let Ok(Value::Object(mut status)) = serde_json::from_slice(text) else {
+            return;
+        };
+        if status.get("kind").and_then(Value::as_str) != Some("Status") {
+            return;
+        }
+        status.retain(|key, _| matches!(key.as_str(), "status" | "message" | "reason" | "details" | "code"));
+        self.state.lock().status = Some(status.into());
+        self.response_object(text.clone());
+    }
+
+    /// Records a failure that answers no Status.
+    pub(crate) fn failure(&self, reason: &str, message: String, code: u16) {
+        self.state.lock().status =
+            Some(json!({"status": "Failure", "message": message, "reason": reason, "code": code}));
+    }
+}
+
+fn drop_managed_fields(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+}
+
+/// An object, list or table without the managed fields of its objects.
+fn without_managed_fields(text: &[u8]) -> Option<Bytes> {
+    let mut object: Value = serde_json::from_slice(text).ok()?;
+    drop_managed_fields(&mut object);
+    for item in object
+        .get_mut("items")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        drop_managed_fields(item);
+    }
+    for row in object
+        .get_mut("rows")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        row.get_mut("object").into_iter().for_each(drop_managed_fields);
+    }
+    Some(object.to_string().into())
+}
+
+/// The addresses that a request says it went through, and the one that it came from. All but the last are the client's words.
+fn sources(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let mut found: Vec<IpAddr> = text("x-forwarded-for")
+        .split(',')
+        .filter_map(|part| part.trim().parse().ok())
+        .collect();
+    if let Ok(real) = text("x-real-ip").parse()
+        && !found.contains(&real)
+    {
+        found.push(real);
+    }
+    let peer = peer.map(|peer| peer.to_canonical());
+    found.extend(peer.filter(|peer| found.last() != Some(peer)));
+    found.iter().map(IpAddr::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_end_with_the_peer() {
+        #[track_caller]
+        fn check(forwarded: &str, real: &str, expected: &[&str]) {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-forwarded-for", forwarded.parse().unwrap());
+            headers.insert("x-real-ip", real.parse().unwrap());
+            let peer = Some("::ffff:10.0.0.9".parse().unwrap());
+            assert_eq!(sources(&headers, peer), expected);
+        }
+        check("", "", &["10.0.0.9"]);
+        check("1.1.1.1, x,2.2.2.2", "", &["1.1.1.1", "2.2.2.2", "10.0.0.9"]);
+        check("1.1.1.1", "1.1.1.1", &["1.1.1.1", "10.0.0.9"]);
+        check("1.1.1.1", "3.3.3.3", &["1.1.1.1", "3.3.3.3", "10.0.0.9"]);
+        check("1.1.1.1,10.0.0.9", "", &["1.1.1.1", "10.0.0.9"]);
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_of_objects_lists_and_tables() {
+        #[track_caller]
+        fn check(object: Value, expected: &Value) {
+            let text = without_managed_fields(object.to_string().as_bytes()).unwrap();
+            assert_eq!(&serde_json::from_slice::<Value>(&text).unwrap(), expected);
+        }
+        let with = json!({"metadata": {"name": "a", "managedFields": [{}]}});
+        let without = json!({"metadata": {"name": "a"}});
+        check(with.clone(), &without);
+        check(json!({"items": [with, 3]}), &json!({"items": [without, 3]}));
+        check(
+            json!({"rows": [{"object": with}, {}]}),
+            &json!({"rows": [{"object": without}, {}]}),
+        );
+    }
+}
