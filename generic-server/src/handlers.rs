@@ -95,9 +95,7 @@ async fn dispatch(
             _ => return Err(ApiError::method_not_allowed()),
         }
     }
-    if let Some(warning) = &resource.deprecation_warning {
-        authorized.context().warn(warning.clone());
-    }
+    note_deprecation(resource, authorized);
     let (head, body) = request.into_parts();
     let call = Call {
         resource,
@@ -126,6 +124,22 @@ async fn dispatch(
         ("delete", _) => delete::handle(&call).await,
         ("deletecollection", _) => delete::collection(&call).await,
         _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// Warns of a deprecated resource, and records its use.
+fn note_deprecation(resource: &ServedResource, authorized: &Authorized) {
+    let Some(warning) = &resource.deprecation_warning else {
+        return;
+    };
+    let context = authorized.context();
+    context.warn(warning.clone());
+    context.annotate(|| ("k8s.io/deprecated", "true"));
+    let removed = warning
+        .split_once("unavailable in v")
+        .and_then(|(_, rest)| rest.split_once('+'));
+    if let Some((release, _)) = removed.filter(|_| !resource.custom) {
+        context.annotate(|| ("k8s.io/removed-release", release));
     }
 }
 
@@ -169,9 +183,7 @@ async fn of_subresource(
     let Some(found) = resource.subresource(&info.subresource) else {
         return Err(ApiError::no_such_path());
     };
-    if let Some(warning) = &resource.deprecation_warning {
-        authorized.context().warn(warning.clone());
-    }
+    note_deprecation(resource, authorized);
     if let Subresource::Connect(handler) = found {
         return subresource::connect(resource, env, authorized, &**handler, request).await;
     }

@@ -20,6 +20,8 @@ pub struct IssuedToken {
     pub token: String,
     /// When it ends, RFC 3339.
     pub expiration: String,
+    /// Its id (`jti`).
+    pub id: String,
 }
 
 /// The claims of a service account's token.

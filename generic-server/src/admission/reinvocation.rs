@@ -44,6 +44,11 @@ impl Reinvocation {
         again
     }
 
+    /// Whether this is the second round.
+    pub(crate) fn is_second(&self) -> bool {
+        self.0.lock().second
+    }
+
     /// A plugin begins its part: in the second round it looks whether others have changed the object since.
     pub(crate) fn enter(&self, plugin: &'static str, object: Option<&Value>) {
         let mut state = self.0.lock();

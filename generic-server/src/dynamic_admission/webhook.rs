@@ -5,6 +5,7 @@
 //! webhooks are asked one after the other, in the order of their configurations' names; validating ones at once. Mirrors
 //! upstream's `admission/plugin/webhook`.
 
+mod notes;
 mod review;
 
 use std::collections::HashMap;
@@ -22,12 +23,13 @@ use super::compiling::{Compiled, Compiler};
 use super::configuration;
 use super::expression::{Conditions, Input, Matched, RequestAuthorizer, Scope, request_value};
 use super::matching::{Matcher, Namespaces, exempt};
-use crate::admission::{AdmissionPlugin, Attributes, Operation};
+use crate::admission::{AdmissionPlugin, Attributes, Operation, Reinvocation};
 use crate::authz::Authorizer;
 use crate::cpu;
 use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
 use crate::registry::{Entry, Synced, follow};
+use crate::request::RequestContext;
 use crate::webhook::{Services, WebhookClient};
 use review::{ReviewRequest, ReviewResponse};
 
@@ -300,7 +302,17 @@ impl Webhooks {
     }
 
     /// The consequence of a failed call for the write.
-    fn apply_failure_policy(&self, hook: &Hook, failure: Failure) -> Result<(), ApiError> {
+    fn apply_failure_policy(
+        &self,
+        hook: &Hook,
+        failure: Failure,
+        call: &notes::Call<'_>,
+        context: &RequestContext,
+    ) -> Result<(), ApiError> {
+        let phase = match self.phase {
+            Phase::Mutating => "mutation",
+            Phase::Validating => "validating",
+        };
         match failure {
             Failure::Refused(error) => Err(error),
             Failure::Call(why) if hook.ignore_failures => {
@@ -309,6 +321,7 @@ impl Webhooks {
                     why,
                     "calling a webhook failed; the write goes on"
                 );
+                call.failed_open(context, phase);
                 Ok(())
             }
             Failure::Call(why) => {
@@ -421,7 +434,9 @@ impl AdmissionPlugin for Webhooks {
             rounds.enter(self.name(), object.as_deref());
         }
         let mut called = false;
-        for (configuration, hook) in hooks(&list) {
+        let context = attributes.authorized.context();
+        let round = usize::from(rounds.is_some_and(Reinvocation::is_second));
+        for (index, (configuration, hook)) in hooks(&list).enumerate() {
             if !self
                 .applies(configuration, hook, attributes, object.as_deref(), &namespaces)
                 .await?
@@ -430,16 +445,29 @@ impl AdmissionPlugin for Webhooks {
                 continue;
             }
             called = true;
+            let call = notes::Call {
+                configuration: &configuration.name,
+                webhook: &hook.name,
+                round,
+                index,
+            };
             let changed = match self.ask(hook, attributes, object.as_deref()).await {
                 Ok(ReviewResponse {
                     patch: Some(patch), ..
-                }) => Self::patch(hook, attributes, object.as_deref_mut(), &patch)?,
-                Ok(_) => false,
-                Err(failure) => {
-                    self.apply_failure_policy(hook, failure)?;
-                    false
+                }) => {
+                    let changed = Self::patch(hook, attributes, object.as_deref_mut(), &patch);
+                    if changed.is_ok() {
+                        call.patched(context, &patch);
+                    }
+                    changed
                 }
+                Ok(_) => Ok(false),
+                Err(failure) => self
+                    .apply_failure_policy(hook, failure, &call, context)
+                    .map(|()| false),
             };
+            call.asked(context, *changed.as_ref().unwrap_or(&false));
+            let changed = changed?;
             if let Some(rounds) = rounds {
                 if changed {
                     rounds.changed(self.name());
@@ -472,9 +500,15 @@ impl AdmissionPlugin for Webhooks {
         }
         let asked = relevant.iter().map(|hook| self.ask(hook, attributes, object));
         let answers = join_all(asked).await;
-        for (hook, answer) in relevant.iter().zip(answers) {
+        for (index, (hook, answer)) in relevant.iter().zip(answers).enumerate() {
+            let call = notes::Call {
+                configuration: "",
+                webhook: &hook.name,
+                round: 0,
+                index,
+            };
             if let Err(failure) = answer {
-                self.apply_failure_policy(hook, failure)?;
+                self.apply_failure_policy(hook, failure, &call, attributes.authorized.context())?;
             }
         }
         Ok(())

@@ -140,13 +140,14 @@ pub(crate) async fn unauthenticated(auditor: &Auditor, capture: &Capture, respon
 
 /// Takes what is recorded of an answer from it.
 async fn gather(capture: &Capture, mut response: Response) -> Response {
-    if let Some(ResponseObject(object)) = response.extensions_mut().remove() {
-        cpu::heavy(object.len()).await;
-        capture.response_object(object);
-        return response;
-    }
+    let object = response.extensions_mut().remove();
     if let Some(StatusText(status)) = response.extensions_mut().remove() {
         capture.status(&status);
+        return response;
+    }
+    if let Some(ResponseObject(object)) = object {
+        cpu::heavy(object.len()).await;
+        capture.response_object(object);
         return response;
     }
     let is_refusal = response.status().is_client_error() || response.status().is_server_error();

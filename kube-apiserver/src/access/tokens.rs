@@ -292,6 +292,7 @@ impl TokenIssuer for Issuer {
         let expiration = Timestamp::from_unix(token.expires).to_rfc3339();
         Ok(IssuedToken {
             token: token.token,
+            id: token.id,
             expiration,
         })
     }

@@ -5,6 +5,7 @@
 mod access;
 mod admission;
 mod aggregation;
+mod audit;
 mod authorizers;
 mod custom_bounds;
 mod custom_conversion;

@@ -92,6 +92,11 @@ impl NamedCreate for Token {
         };
         if !call.dry_run {
             let token = self.issuer.issue(&claims).await?;
+            let context = call.authorized.context();
+            context.annotate(|| {
+                let id = format!("JTI={}", token.id);
+                ("authentication.kubernetes.io/issued-credential-id", id)
+            });
             let status = json!({"token": token.token, "expirationTimestamp": token.expiration});
             request.put("status", status);
         }
