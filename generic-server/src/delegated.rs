@@ -8,10 +8,12 @@ mod access_review;
 mod access_webhook;
 mod authn;
 mod authz;
+mod bearer;
 mod client;
 mod kubeconfig;
 mod lookups;
 pub(crate) mod retry;
+mod seats;
 mod webhook;
 
 pub use access_review::{AccessReviewVersion, spec as access_review_spec};

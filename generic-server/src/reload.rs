@@ -11,7 +11,7 @@ use ring::digest;
 use crate::encryption::Encryption;
 
 /// How often files are looked at, as upstream.
-const EVERY: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Takes over what files say, or says why it cannot.
 type Apply = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -130,7 +130,7 @@ impl Reload {
     /// Looks again and again, until dropped.
     pub async fn follow(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
             self.look().await;
         }
     }

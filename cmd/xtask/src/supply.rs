@@ -12,7 +12,7 @@ use crate::{cargo, say};
 /// Where the advisories come from, as `cargo deny` has it.
 const ADVISORIES: &str = "https://github.com/RustSec/advisory-db";
 /// How long the source has to show that there is a way to it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REACH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The version that is installed where there is none. `deny.toml` is written for it.
 const VERSION: &str = "0.20.2";
@@ -93,7 +93,7 @@ fn is_reachable(url: &str) -> bool {
         .stderr(Stdio::null())
         .spawn();
     let Ok(mut asked) = asked else { return false };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + REACH_TIMEOUT;
     loop {
         match asked.try_wait() {
             Ok(Some(status)) => return status.success(),

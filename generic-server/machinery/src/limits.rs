@@ -143,6 +143,10 @@ pub const PATTERN_WEIGHT: usize = 2_000_000;
 /// milliseconds to compile them. Upstream has no such figure.
 pub const HEAVY_PATTERN_WEIGHT: usize = 20_000;
 
+/// Validation rules (`x-kubernetes-validations`) of one definition, of all its versions. Upstream bounds their estimated cost alone, which holds here too.
+/// Past it: 422.
+pub const DEFINITION_RULES: usize = 5_000;
+
 /// Body bytes from which a request's computation leaves the threads that serve connections. Below, the move costs more than it spares.
 pub const HEAVY_BYTES: usize = 64 * 1024;
 
@@ -173,7 +177,7 @@ pub const SLICE_STEPS: usize = 32 * 1024;
 /// Strings looked at to decide whether a role or binding grants more than its writer holds. Upstream has no bound. Past it: 403.
 pub const ESCALATION_STEPS: usize = 5_000_000;
 
-/// Tokens that one webhook of authentication is asked about at once. Upstream has no bound. Past it: the others wait in order.
+/// Tokens that one webhook of authentication, or one issuer, is asked about at once. Upstream has no bound. Past it: the others wait in order.
 pub const TOKEN_LOOKUPS: usize = 256;
 
 /// Tokens that are being looked up or wait for it, requests with the same token together. Upstream has no bound. Past it: 401, as for any
@@ -183,9 +187,18 @@ pub const TOKEN_LOOKUPS_WAITING: usize = 8_192;
 /// How long the lookup of a token may take, its turn and all attempts included. Upstream's figure (`sharedLookupTimeout`). Past it: 401.
 pub const TOKEN_LOOKUP_TIME: Duration = Duration::from_secs(30);
 
+/// Tokens whose owners one cache remembers. Upstream has no bound. Past it: the oldest are forgotten.
+pub const TOKENS_REMEMBERED: usize = 16 * 1024;
+
+/// Match conditions of one webhook, of admission or of authorization. Upstream's figure. Past it: its configuration is refused.
+pub const MATCH_CONDITIONS: usize = 64;
+
 /// Bytes of the rules in the answer to a `SelfSubjectRulesReview`. Upstream has no bound. Past it: the list ends and is marked as
 /// incomplete.
 pub const RESOLVED_RULES_BYTES: usize = 16 << 20;
+
+/// Bytes of a signed token (JWT). Upstream bounds headers alone (1 MiB), and a TokenReview may have more. Past it: 401.
+pub const SIGNED_TOKEN_BYTES: usize = 128 * 1024;
 
 /// JWT authenticators of one configuration. Upstream's figure. Past it: the configuration is refused.
 pub const JWT_AUTHENTICATORS: usize = 64;
@@ -214,13 +227,14 @@ pub const ACCESS_EXPRESSION_BYTES: usize = 4 * 1024;
 /// Such evaluations at once. Upstream has no bound. Past it: the others wait, for ten seconds at most, and fail then.
 pub const ACCESS_EXPRESSIONS: usize = 4;
 
-/// Requests that one webhook of authorization is asked about at once. Upstream has no bound. Past it: the others wait.
+/// Requests that one webhook of authorization, or the main server by an extension server, is asked about at once. Upstream has no bound. Past it:
+/// the others wait.
 pub const ACCESS_REVIEWS: usize = 128;
 
-/// Requests that wait for one webhook of authorization. Upstream has no bound. Past it: the webhook counts as failed for the request.
+/// Requests that wait for one of them. Upstream has no bound. Past it: it counts as failed for the request.
 pub const ACCESS_REVIEWS_WAITING: usize = 1_024;
 
-/// Decisions of one webhook of authorization that are remembered. Upstream's figure. Past it: the oldest are forgotten.
+/// Decisions of one of them that are remembered. Upstream's figure. Past it: the oldest are forgotten.
 pub const ACCESS_DECISIONS: usize = 8_192;
 
 /// Bytes of a request's attributes with which its decision is remembered; upstream's figure, but that selectors count here.

@@ -3,10 +3,11 @@
 //! Tokens are kept as keyed hashes only. Failures are not remembered; unknown tokens are, where the caller asks for it. Entries
 //! from before the deletion of an object that tokens depend on do not count any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use machinery::limits;
 use parking_lot::Mutex;
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -16,10 +17,18 @@ use crate::request::User;
 
 /// Upstream's `TokenSuccessCacheTTL`.
 const LIFETIME: Duration = Duration::from_secs(10);
-/// Beyond this many, those whose time is over go; if that does not help, all.
-const MOST: usize = 16 * 1024;
+/// Tokens whose time is over that one more makes room for: memory shrinks again, and no request pays for a flood before it.
+const FORGOTTEN_AT_ONCE: usize = 4;
 
 type Key = [u8; 32];
+
+/// What is remembered. All of a cache is kept for the same time, so that the oldest is over first.
+#[derive(Default)]
+struct Known {
+    by_token: HashMap<Key, Remembered>,
+    /// In the order of their end. A token that was remembered again is in it twice; an entry that is not that of `until` is out of date.
+    order: VecDeque<(Instant, Key)>,
+}
 
 #[derive(Clone)]
 struct Remembered {
@@ -30,11 +39,38 @@ struct Remembered {
     user: Option<(User, Vec<String>)>,
 }
 
+impl Known {
+    fn remember(&mut self, key: Key, remembered: Remembered, now: Instant) {
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            let is_over = self.order.front().is_some_and(|(until, _)| *until <= now);
+            if !is_over && self.order.len() < limits::TOKENS_REMEMBERED {
+                break;
+            }
+            self.forget_oldest();
+        }
+        self.order.push_back((remembered.until, key));
+        self.by_token.insert(key, remembered);
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((until, key)) = self.order.pop_front()
+            && self.by_token.get(&key).is_some_and(|known| known.until == until)
+        {
+            self.by_token.remove(&key);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.by_token.clear();
+        self.order.clear();
+    }
+}
+
 /// A cache before other token authenticators.
 pub struct TokenCache {
     inner: Arc<dyn TokenAuthenticator>,
     key: hmac::Key,
-    known: Mutex<HashMap<Key, Remembered>>,
+    known: Mutex<Known>,
     /// Rises when an object goes that tokens depend on.
     gone: Box<dyn Fn() -> u64 + Send + Sync>,
     lifetime: Duration,
@@ -112,7 +148,7 @@ impl TokenAuthenticator for TokenCache {
         let now = Instant::now();
         let gone = (self.gone)();
         let current = |hit: &&Remembered| hit.until > now && hit.gone == gone;
-        if let Some(hit) = self.known.lock().get(&key).filter(current) {
+        if let Some(hit) = self.known.lock().by_token.get(&key).filter(current) {
             return match hit.user.clone() {
                 Some((user, audiences)) => TokenVerdict::User(user, audiences),
                 None => TokenVerdict::NotMine,
@@ -125,21 +161,12 @@ impl TokenAuthenticator for TokenCache {
             TokenVerdict::NotMine | TokenVerdict::Failed(_) => None,
         };
         if let Some(user) = kept.filter(|_| !self.lifetime.is_zero()) {
-            let mut known = self.known.lock();
-            if known.len() >= MOST {
-                known.retain(|_, hit| hit.until > now);
-            }
-            if known.len() >= MOST {
-                known.clear();
-            }
-            known.insert(
-                key,
-                Remembered {
-                    until: now + self.lifetime,
-                    gone,
-                    user,
-                },
-            );
+            let remembered = Remembered {
+                until: now + self.lifetime,
+                gone,
+                user,
+            };
+            self.known.lock().remember(key, remembered, now);
         }
         verdict
     }
@@ -225,6 +252,7 @@ mod tests {
         cache
             .known
             .lock()
+            .by_token
             .values_mut()
             .for_each(|hit| hit.until = Instant::now());
         check(&cache, &inner, "good-u", "u for a", 1);
@@ -247,29 +275,71 @@ mod tests {
         assert_eq!(cache.key("t", &texts(&["a"])), keys[1]);
     }
 
+    /// A cache with tokens that were remembered one after the other, each for a second from its number on.
+    fn filled(tokens: usize, since: Instant) -> Known {
+        let mut known = Known::default();
+        for number in 0..tokens {
+            remember(&mut known, number, since + Duration::from_millis(number as u64));
+        }
+        known
+    }
+
+    fn remember(known: &mut Known, number: usize, now: Instant) {
+        let remembered = Remembered {
+            until: now + Duration::from_secs(1),
+            gone: 0,
+            user: None,
+        };
+        known.remember(key(number), remembered, now);
+    }
+
+    fn key(number: usize) -> Key {
+        let mut key = Key::default();
+        key[..8].copy_from_slice(&number.to_le_bytes());
+        key
+    }
+
     #[test]
     fn the_number_of_tokens_is_bounded() {
-        #[track_caller]
-        fn check_kept(entries: usize, over: bool, expected: usize) {
-            let inner = Arc::new(Inner::default());
-            let cache = TokenCache::new(inner.clone(), Box::new(|| 0)).unwrap();
-            let now = Instant::now();
-            let until = if over { now } else { now + LIFETIME };
-            for index in 0..entries {
-                let key = cache.key(&index.to_string(), &[]);
-                let entry = Remembered {
-                    until,
-                    gone: 0,
-                    user: None,
-                };
-                cache.known.lock().insert(key, entry);
-            }
-            check(&cache, &inner, "good-u", "u for a", 1);
-            assert_eq!(cache.known.lock().len(), expected, "{entries} {over}");
+        let (now, most) = (Instant::now(), limits::TOKENS_REMEMBERED);
+        let mut known = Known::default();
+        for number in 0..most {
+            remember(&mut known, number, now);
         }
-        check_kept(MOST - 1, false, MOST);
-        check_kept(MOST, false, 1);
-        check_kept(MOST - 1, true, MOST);
-        check_kept(MOST, true, 1);
+        assert_eq!(known.by_token.len(), most);
+        // One past the bound takes the place of the oldest, and of no other.
+        remember(&mut known, most, now);
+        assert_eq!(known.by_token.len(), most);
+        assert!(!known.by_token.contains_key(&key(0)));
+        assert!(known.by_token.contains_key(&key(1)) && known.by_token.contains_key(&key(most)));
+        // The order does not outgrow them when one token is remembered again and again.
+        for _ in 0..2 * most {
+            remember(&mut known, most, now);
+        }
+        assert_eq!(known.order.len(), most);
+        assert!(known.by_token.contains_key(&key(most)));
+    }
+
+    #[test]
+    fn tokens_whose_time_is_over_are_forgotten() {
+        let since = Instant::now();
+        let mut known = filled(100, since);
+        assert_eq!(known.by_token.len(), 100);
+        let later = since + Duration::from_secs(10);
+        // Each new one makes room, and none for all at once.
+        remember(&mut known, 1_000, later);
+        assert_eq!(known.by_token.len(), 100 - FORGOTTEN_AT_ONCE + 1);
+        for number in 1_001..1_040 {
+            remember(&mut known, number, later);
+        }
+        assert_eq!(known.by_token.len(), 40, "the new ones alone");
+        assert_eq!(known.order.len(), 40);
+        // One that was remembered again stays when the time of its first entry is over.
+        let mut known = filled(1, since);
+        let half = since + Duration::from_millis(500);
+        remember(&mut known, 0, half);
+        remember(&mut known, 1, since + Duration::from_millis(1_200));
+        assert!(known.by_token.contains_key(&key(0)));
+        assert_eq!(known.order.len(), 2);
     }
 }

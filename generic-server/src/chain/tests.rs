@@ -582,6 +582,38 @@ async fn answers_hold_their_seat_until_they_are_taken() {
 }
 
 #[tokio::test]
+async fn probes_take_no_seat() {
+    let f = fixture(|c| {
+        c.delegate = Arc::new(Busy::default());
+        c.admit = Arc::new(MaxInFlight::new(1, 1));
+        c.authorizer = Arc::new(crate::authz::AlwaysAllow);
+        for path in ["/healthz", "/livez", "/readyz", "/readyz/ping"] {
+            c.endpoints.add(path, Arc::new(Ping));
+        }
+    });
+    let ask = async |method, path| f.chain.serve(request(method, path, &[])).await.status().as_u16();
+    // An anonymous client has the only seat, and does not read its answer.
+    let untaken = f.chain.serve(request("GET", "/api/v1/streams", &[])).await;
+    assert_eq!(untaken.status(), 200);
+    for (path, expected) in [
+        ("/healthz", 200),
+        ("/livez", 200),
+        ("/readyz", 200),
+        ("/readyz?verbose", 200),
+        // As upstream: the exemption is for the three paths and for GET alone.
+        ("/readyz/ping", 429),
+        ("/ping", 429),
+        ("/readyz/", 429),
+        ("/api/v1/pods", 429),
+    ] {
+        assert_eq!(ask("GET", path).await, expected, "{path}");
+    }
+    assert_eq!(ask("HEAD", "/readyz").await, 200, "another seat");
+    drop(untaken);
+    assert_eq!(ask("GET", "/ping").await, 200);
+}
+
+#[tokio::test]
 async fn answers_have_a_bound_for_all_and_for_each_user() {
     let f = fixture(|c| {
         c.delegate = Arc::new(Busy::default());

@@ -5,16 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use machinery::limits;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access_review::{AccessReviewVersion, Decisions, key, spec};
 use super::client::{ClientError, KubeClient};
 use super::retry::{self, Pauses};
+use super::seats::Seats;
 use crate::authz::{Attributes, Authorizer, Decision, Failure, ResolvedRules};
 use crate::metrics::{Collect, DEFAULT_BUCKETS, Histogram, family, sample};
 use crate::request::User;
@@ -44,17 +43,8 @@ pub struct AccessWebhook {
     known: Decisions,
     metrics: Arc<AccessWebhookMetrics>,
     pauses: Pauses,
-    seats: Semaphore,
-    waiting: AtomicUsize,
-}
-
-/// A request that waits for a seat, until it is dropped.
-struct Waiting<'w>(&'w AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// Impersonated users are asked about before a request has any other bound.
+    seats: Seats,
 }
 
 impl AccessWebhook {
@@ -74,24 +64,8 @@ impl AccessWebhook {
             options,
             metrics,
             pauses: Pauses::default(),
-            seats: Semaphore::new(limits::ACCESS_REVIEWS),
-            waiting: AtomicUsize::new(0),
+            seats: Seats::new(limits::ACCESS_REVIEWS, limits::ACCESS_REVIEWS_WAITING),
         }
-    }
-
-    /// A seat for one question, after others. Impersonated users are asked about before a request has any other bound.
-    async fn seat(&self) -> Result<SemaphorePermit<'_>, String> {
-        if let Ok(seat) = self.seats.try_acquire() {
-            return Ok(seat);
-        }
-        let busy = || "too many requests wait for the authorization webhook".to_string();
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= limits::ACCESS_REVIEWS_WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(busy());
-        }
-        let _waiting = Waiting(&self.waiting);
-        let seat = tokio::time::timeout(self.options.timeout, self.seats.acquire()).await;
-        seat.map_err(|_| busy())?.map_err(|_| busy())
     }
 
     fn failed(&self, error: String) -> Decision {
@@ -129,9 +103,9 @@ impl Authorizer for AccessWebhook {
         if let Some(decision) = self.known.get(&key) {
             return decision;
         }
-        let seat = match self.seat().await {
-            Ok(seat) => seat,
-            Err(error) => return self.failed(error),
+        let seat = tokio::time::timeout(self.options.timeout, self.seats.take()).await;
+        let Ok(Ok(seat)) = seat else {
+            return self.failed("too many requests wait for the authorization webhook".to_string());
         };
         let review = self.options.version.review(&spec);
         let answer = retry::with_pauses(self.pauses, || async {
@@ -273,5 +247,92 @@ impl Collect for AccessWebhookMetrics {
             let labels = [("name", &**name), ("result", outcome.label())];
             sample(out, open, &labels, count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use futures_util::poll;
+    use tokio::net::TcpListener;
+
+    use super::super::Kubeconfig;
+    use super::*;
+    use crate::pki::Authority;
+
+    /// A webhook at a port on which nothing is ever said.
+    async fn silent() -> (TcpListener, AccessWebhook) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let kubeconfig = Kubeconfig {
+            server: format!("https://{}", listener.local_addr().unwrap()),
+            ca: Authority::generate("webhook").unwrap().certificate,
+            certificate: None,
+            token: None,
+            token_file: None,
+        };
+        let options = AccessWebhookOptions {
+            name: "silent".into(),
+            version: AccessReviewVersion::V1,
+            timeout: Duration::from_secs(30),
+            authorized_ttl: Duration::from_secs(30),
+            unauthorized_ttl: Duration::from_secs(30),
+            fails_closed: false,
+        };
+        let client = KubeClient::new(&kubeconfig).unwrap();
+        (listener, AccessWebhook::new(client, options, Arc::default()))
+    }
+
+    fn attributes<'a>(user: &'a User, name: &'a str) -> Attributes<'a> {
+        Attributes {
+            user,
+            verb: "get",
+            is_resource: true,
+            group: "",
+            version: "v1",
+            resource: "pods",
+            subresource: "",
+            namespace: "",
+            name,
+            path: "",
+            field_selector: "",
+            label_selector: "",
+        }
+    }
+
+    #[tokio::test]
+    async fn questions_to_a_webhook_are_bounded() {
+        // One task polls all of them: its budget is not the subject.
+        tokio::task::unconstrained(bounded()).await;
+    }
+
+    async fn bounded() {
+        let (_listener, webhook) = silent().await;
+        let user = User::default();
+        let most = limits::ACCESS_REVIEWS + limits::ACCESS_REVIEWS_WAITING;
+        let attributes = attributes(&user, "a");
+        let mut asked: Vec<_> = (0..most).map(|_| webhook.authorize(&attributes)).collect();
+        for one in &mut asked {
+            assert!(poll!(one).is_pending());
+        }
+        let busy = Decision::Failed(Failure {
+            error: "too many requests wait for the authorization webhook".into(),
+            reason: String::new(),
+            denies: false,
+        });
+        assert_eq!(webhook.authorize(&attributes).await, busy);
+        assert_eq!(webhook.seats.in_flight(), limits::ACCESS_REVIEWS);
+        assert_eq!(webhook.seats.waiting(), limits::ACCESS_REVIEWS_WAITING);
+        asked.pop();
+        let mut past = webhook.authorize(&attributes);
+        assert!(poll!(&mut past).is_pending(), "one that is given up makes room");
+    }
+
+    #[test]
+    fn large_requests_are_not_remembered() {
+        let (user, rest) = (User::default(), "getv1pods".len());
+        let is_small = |bytes: usize| is_small(&attributes(&user, &"x".repeat(bytes - rest)));
+        assert!(is_small(limits::ACCESS_DECISION_BYTES - 1));
+        assert!(!is_small(limits::ACCESS_DECISION_BYTES));
     }
 }

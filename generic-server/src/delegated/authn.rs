@@ -11,8 +11,8 @@ use crate::authn::x509::ClientAuthorities;
 use crate::authn::{TokenAuthenticator, TokenVerdict};
 use crate::request::User;
 
-/// Between attempts when the main server cannot be asked.
-const PAUSE: Duration = Duration::from_secs(5);
+/// How long the main server is left alone when it cannot be asked.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 const CONFIG_MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
 /// Authenticates tokens by asking the main server. Put [`super::Lookups`] before it, and a [`crate::authn::token_cache::TokenCache`] before
@@ -191,7 +191,7 @@ impl Trust {
             };
             if let Err(error) = known {
                 tracing::warn!(%error, "cannot follow the trust configuration of the API server");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_AFTER).await;
             }
         }
     }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use machinery::limits;
 use serde_json::json;
 
 use super::access_review::{AccessReviewVersion, Decisions, key, spec};
 use super::client::KubeClient;
+use super::seats::Seats;
 use crate::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use crate::request::User;
 
 /// Upstream's `AllowCacheTTL` and `DenyCacheTTL` of delegating servers.
 const LIFETIME: Duration = Duration::from_secs(10);
-/// How many decisions are remembered.
-const MOST: usize = 16 * 1024;
 
 /// Authorizes requests by asking the main server.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub struct AccessReviews {
     /// Paths that need no permission: health checks.
     always: Vec<String>,
     known: Decisions,
+    seats: Seats,
 }
 
 impl AccessReviews {
@@ -29,7 +30,8 @@ impl AccessReviews {
         AccessReviews {
             client,
             always: ["/healthz", "/livez", "/readyz"].map(str::to_string).into(),
-            known: Decisions::new(LIFETIME, LIFETIME, MOST),
+            known: Decisions::new(LIFETIME, LIFETIME, limits::ACCESS_DECISIONS),
+            seats: Seats::new(limits::ACCESS_REVIEWS, limits::ACCESS_REVIEWS_WAITING),
         }
     }
 }
@@ -48,6 +50,9 @@ impl Authorizer for AccessReviews {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
         });
+        let Ok(seat) = self.seats.take().await else {
+            return Decision::NoOpinion("too many requests wait for an access review".into());
+        };
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let answer = match self.client.create(path, &review).await {
             Ok(answer) => answer,
@@ -57,6 +62,7 @@ impl Authorizer for AccessReviews {
                 return Decision::NoOpinion(error.to_string());
             }
         };
+        drop(seat);
         let decision = match AccessReviewVersion::V1.decision(&answer) {
             Ok(decision) => decision,
             Err(error) => return Decision::NoOpinion(error),

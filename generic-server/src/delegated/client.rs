@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
+use super::bearer::BearerToken;
 use super::kubeconfig::Kubeconfig;
 use crate::client::{Outgoing, fault_of};
 use crate::request::BoxError;
@@ -44,7 +45,7 @@ pub enum ClientError {
 pub struct KubeClient {
     http: Outgoing,
     server: String,
-    token: Option<HeaderValue>,
+    token: Option<Arc<BearerToken>>,
     timeout: Duration,
 }
 
@@ -55,7 +56,10 @@ impl KubeClient {
     /// When its certificates cannot be used.
     pub fn new(config: &Kubeconfig) -> Result<Self, ClientError> {
         let token = match &config.token {
-            Some(token) => Some(HeaderValue::from_str(&format!("Bearer {token}")).map_err(|e| bad(&e))?),
+            Some(token) => {
+                let token = BearerToken::new(token, config.token_file.clone());
+                Some(Arc::new(token.map_err(|e| bad(&e))?))
+            }
             None => None,
         };
         Ok(KubeClient {
@@ -122,7 +126,7 @@ impl KubeClient {
     /// # Errors
     /// When the server cannot be asked, does not begin to answer in time, or does not give it.
     pub async fn download(&self, path: &str) -> Result<reqwest::Response, ClientError> {
-        let head = tokio::time::timeout(self.timeout, self.request(Method::GET, path)?.send());
+        let head = tokio::time::timeout(self.timeout, self.request(Method::GET, path).await?.send());
         let response = head
             .await
             .map_err(|_| ClientError::TimedOut)?
@@ -133,7 +137,7 @@ impl KubeClient {
         }
     }
 
-    fn request(&self, method: Method, path: &str) -> Result<RequestBuilder, ClientError> {
+    async fn request(&self, method: Method, path: &str) -> Result<RequestBuilder, ClientError> {
         let json = HeaderValue::from_static("application/json");
         let mut request = self
             .http
@@ -146,13 +150,13 @@ impl KubeClient {
                 HeaderValue::from_static("extension-apiserver"),
             );
         if let Some(token) = &self.token {
-            request = request.header(header::AUTHORIZATION, token.clone());
+            request = request.header(header::AUTHORIZATION, token.get().await);
         }
         Ok(request)
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Value, ClientError> {
-        let mut request = self.request(method, path)?;
+        let mut request = self.request(method, path).await?;
         if let Some(body) = body {
             request = request.body(body);
         }

@@ -1,6 +1,6 @@
 //! The current context of a kubeconfig: the server, its authorities and the credentials.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -29,6 +29,8 @@ pub struct Kubeconfig {
     pub certificate: Option<(String, String)>,
     /// A bearer token.
     pub token: Option<String>,
+    /// The file that the token comes from, which is read again while the token is in use.
+    pub token_file: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Kubeconfig {
@@ -85,8 +87,9 @@ impl Kubeconfig {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             _ => None,
         };
-        let token = match string(user, "tokenFile") {
-            Some(file) => Some(read_file(&file)?.trim().to_string()),
+        let token_file = string(user, "tokenFile");
+        let token = match &token_file {
+            Some(file) => Some(read_file(file)?.trim().to_string()),
             None => string(user, "token"),
         };
         Ok(Kubeconfig {
@@ -94,6 +97,7 @@ impl Kubeconfig {
             ca: pem(cluster, "certificate-authority")?.ok_or_else(|| missing("certificate authority"))?,
             certificate,
             token,
+            token_file: token_file.map(PathBuf::from),
         })
     }
 }

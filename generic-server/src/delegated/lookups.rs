@@ -13,8 +13,8 @@ use futures_util::FutureExt;
 use futures_util::future::{Shared, WeakShared};
 use machinery::limits;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
+use super::seats::{Busy, Seats};
 use crate::authn::{TokenAuthenticator, TokenVerdict};
 use crate::metrics::{Collect, family, sample};
 
@@ -26,16 +26,15 @@ type Answer = Pin<Box<dyn Future<Output = TokenVerdict> + Send>>;
 #[derive(Debug)]
 pub struct Lookups {
     inner: Arc<dyn TokenAuthenticator>,
-    seats: Arc<Semaphore>,
     state: Arc<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    seats: Seats,
     /// Those that wait or are under way, each with its number.
     lookups: Mutex<HashMap<Question, (u64, WeakShared<Answer>)>>,
     next: AtomicU64,
-    in_flight: AtomicUsize,
     blocked: AtomicUsize,
     succeeded: AtomicU64,
     failed: AtomicU64,
@@ -82,19 +81,26 @@ impl Lookups {
     pub fn new(inner: Arc<dyn TokenAuthenticator>) -> Arc<Self> {
         Arc::new(Lookups {
             inner,
-            seats: Arc::new(Semaphore::new(limits::TOKEN_LOOKUPS)),
-            state: Arc::default(),
+            state: Arc::new(State {
+                seats: Seats::new(
+                    limits::TOKEN_LOOKUPS,
+                    limits::TOKEN_LOOKUPS_WAITING - limits::TOKEN_LOOKUPS,
+                ),
+                lookups: Mutex::default(),
+                next: AtomicU64::new(0),
+                blocked: AtomicUsize::new(0),
+                succeeded: AtomicU64::new(0),
+                failed: AtomicU64::new(0),
+                shed: AtomicU64::new(0),
+            }),
         })
     }
 
-    /// The lookup of this token: the one under way or a new one. `None` when too many wait.
-    fn lookup(&self, question: Question) -> Option<Shared<Answer>> {
+    /// The lookup of this token: the one under way or a new one.
+    fn lookup(&self, question: Question) -> Shared<Answer> {
         let mut lookups = self.state.lookups.lock();
         if let Some(lookup) = lookups.get(&question).and_then(|(_, weak)| weak.upgrade()) {
-            return Some(lookup);
-        }
-        if lookups.len() >= limits::TOKEN_LOOKUPS_WAITING {
-            return None;
+            return lookup;
         }
         let entry = Entry {
             question: question.clone(),
@@ -102,26 +108,28 @@ impl Lookups {
             state: self.state.clone(),
         };
         let number = entry.number;
-        let lookup = run(self.inner.clone(), self.seats.clone(), entry)
-            .boxed()
-            .shared();
+        let lookup = run(self.inner.clone(), entry).boxed().shared();
         if let Some(weak) = lookup.downgrade() {
             lookups.insert(question, (number, weak));
         }
-        Some(lookup)
+        lookup
     }
 }
 
-async fn run(inner: Arc<dyn TokenAuthenticator>, seats: Arc<Semaphore>, entry: Entry) -> TokenVerdict {
+async fn run(inner: Arc<dyn TokenAuthenticator>, entry: Entry) -> TokenVerdict {
     let (token, audiences) = &entry.question;
     let answer = async {
-        let _seat = seats.acquire().await;
-        let _running = Counted::in_gauge(&entry.state.in_flight);
-        inner.authenticate_token(token, audiences).await
+        let _seat = entry.state.seats.take().await?;
+        Ok::<_, Busy>(inner.authenticate_token(token, audiences).await)
     };
-    let verdict = tokio::time::timeout(limits::TOKEN_LOOKUP_TIME, answer)
-        .await
-        .unwrap_or_else(|_| TokenVerdict::Failed("context deadline exceeded".into()));
+    let verdict = match tokio::time::timeout(limits::TOKEN_LOOKUP_TIME, answer).await {
+        Ok(Ok(verdict)) => verdict,
+        Ok(Err(Busy)) => {
+            entry.state.shed.fetch_add(1, Ordering::Relaxed);
+            return TokenVerdict::Failed("too many tokens are being looked up".into());
+        }
+        Err(_) => TokenVerdict::Failed("context deadline exceeded".into()),
+    };
     let count = match verdict {
         TokenVerdict::Failed(_) => &entry.state.failed,
         TokenVerdict::User(..) | TokenVerdict::NotMine => &entry.state.succeeded,
@@ -133,16 +141,9 @@ async fn run(inner: Arc<dyn TokenAuthenticator>, seats: Arc<Semaphore>, entry: E
 #[async_trait::async_trait]
 impl TokenAuthenticator for Lookups {
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
-        match self.lookup((token.to_owned(), audiences.to_vec())) {
-            Some(lookup) => {
-                let _blocked = Counted::in_gauge(&self.state.blocked);
-                lookup.await
-            }
-            None => {
-                self.state.shed.fetch_add(1, Ordering::Relaxed);
-                TokenVerdict::Failed("too many tokens are being looked up".into())
-            }
-        }
+        let lookup = self.lookup((token.to_owned(), audiences.to_vec()));
+        let _blocked = Counted::in_gauge(&self.state.blocked);
+        lookup.await
     }
 }
 
@@ -156,8 +157,11 @@ impl Collect for Lookups {
             "gauge",
             "Lookups of tokens on the network, and requests that wait for them.",
         );
-        for (status, value) in [("in_flight", &state.in_flight), ("blocked", &state.blocked)] {
-            sample(out, name, &[("status", status)], value.load(Ordering::Relaxed));
+        for (status, value) in [
+            ("in_flight", state.seats.in_flight()),
+            ("blocked", state.blocked.load(Ordering::Relaxed)),
+        ] {
+            sample(out, name, &[("status", status)], value);
         }
         let name = "authentication_token_cache_fetch_total";
         family(out, name, "counter", "Lookups of tokens on the network.");
@@ -179,6 +183,7 @@ impl Collect for Lookups {
 mod tests {
     use futures_util::future::join_all;
     use futures_util::poll;
+    use tokio::sync::Semaphore;
 
     use super::*;
 

@@ -32,7 +32,15 @@ impl Permit {
     }
 }
 
-/// Decides when a request may run. Asked after authentication and impersonation, before authorization.
+/// The health checks that take no seat: whoever probes the server has an answer while it refuses other requests.
+const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
+/// Whether a request is a health check of the whole server, of any user. Upstream's schema `probes`, which is of the exempt level.
+pub fn is_probe(info: &RequestInfo) -> bool {
+    !info.is_resource && info.verb == "get" && PROBES.contains(&&*info.path)
+}
+
+/// Decides when a request may run. Not asked about probes. Asked after authentication and impersonation, before authorization.
 #[async_trait::async_trait]
 pub trait Admit: Send + Sync + Debug {
     /// Waits for the right to run. `Err` is the answer for a request that must go away (usually 429).

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use generic_server::dynamic_admission::webhook::condition_faults;
 use machinery::names::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number, qualified_name};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
 use crate::errors::Errors;
@@ -131,9 +131,8 @@ pub(super) fn expression_faults(configuration: &Value) -> BoxFuture<'_, Vec<Fiel
 
 /// Checks match conditions.
 pub(super) fn conditions(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]) {
-    const MAX_MATCH_CONDITIONS: usize = 64;
-    if list.len() > MAX_MATCH_CONDITIONS {
-        errors.push(FieldError::too_many(path, list.len(), MAX_MATCH_CONDITIONS));
+    if list.len() > limits::MATCH_CONDITIONS {
+        errors.push(FieldError::too_many(path, list.len(), limits::MATCH_CONDITIONS));
     }
     let mut names = Seen::default();
     for (index, condition) in list.iter().enumerate() {
