@@ -83,7 +83,7 @@ impl Shape {
 
     /// With the schema of a version compiled. A schema that does not compile (stored before it was refused) is a 500, as
     /// upstream has it.
-    pub(crate) fn compile(
+    pub(crate) async fn compile(
         gvk: &GroupVersionKind,
         resource: GroupResource,
         raw: Option<&Value>,
@@ -99,14 +99,19 @@ impl Shape {
                 ApiError::internal("error resolving resource")
             })
         };
+        let schema = raw.map(compile).transpose()?;
+        let rules = match raw {
+            Some(raw) => RuleTree::compile(Props::new(raw)).await,
+            None => None,
+        };
         Ok(Shape {
             gvk: gvk.clone(),
             resource,
-            schema: raw.map(compile).transpose()?,
+            schema,
             has_status: version.has_status,
             scale: version.scale.clone(),
             selectable,
-            rules: raw.and_then(|raw| RuleTree::compile(Props::new(raw))),
+            rules,
             terminating,
             usage,
         })

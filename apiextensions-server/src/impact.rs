@@ -64,7 +64,8 @@ struct Future<'a> {
 }
 
 impl<'a> Future<'a> {
-    fn of(crd: &'a Value) -> Result<Self, ApiError> {
+    async fn of(crd: &'a Value) -> Result<Self, ApiError> {
+        validation::compile_patterns(crd).await;
         let spec = Spec::of(crd);
         let stored = spec.versions.iter().find(|v| v.storage).map(|v| v.name);
         let stored = stored.unwrap_or_default();
@@ -72,9 +73,14 @@ impl<'a> Future<'a> {
         let raw = raw.filter(|s| !s.is_null());
         let compile =
             |raw| schema::compile(raw).map_err(|_| ApiError::internal("the schema does not compile"));
+        let schema = raw.map(compile).transpose()?;
+        let rules = match raw {
+            Some(raw) => RuleTree::compile(Props::new(raw)).await,
+            None => None,
+        };
         Ok(Future {
-            schema: raw.map(compile).transpose()?,
-            rules: raw.and_then(|raw| RuleTree::compile(Props::new(raw))),
+            schema,
+            rules,
             api_version: format!("{}/{stored}", spec.group),
             prunes: !spec.preserve_unknown_fields,
             spec,
@@ -127,6 +133,7 @@ impl NamedCreate for Impact {
         if let (Some(map), Some(status)) = (crd.as_object_mut(), old.get("status")) {
             map.insert("status".into(), status.clone());
         }
+        validation::prepare(&crd).await;
         let faults = validation::validate_update(&crd, &old);
         if !faults.is_empty() {
             return Err(ApiError::invalid(&self.kind().group_kind(), call.name, &faults));
@@ -145,7 +152,7 @@ pub(crate) async fn impact_on(
     definition: &Definition,
     crd: &Value,
 ) -> Result<Value, ApiError> {
-    let future = Future::of(crd)?;
+    let future = Future::of(crd).await?;
     let (mut refused, mut pruned, mut defaulted) = (Tally::default(), Tally::default(), Tally::default());
     for (i, entry) in snapshot.objects.values().enumerate() {
         if i % BATCH == BATCH - 1 {

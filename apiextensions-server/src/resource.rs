@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use generic_server::cpu;
 use generic_server::registry::ObjectStore;
 use generic_server::registry::config::StoreConfig;
 use generic_server::registry::strategy::{FieldValue, SelectableField};
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 use crate::convert::{ByName, ByWebhook, WebhookClient};
 use crate::crd::internal::Spec;
+use crate::crd::validation::compile_patterns;
 use crate::custom::{CustomStatusStrategy, CustomStrategy, Shape};
 use crate::definition::{Conversion, Definition, HEAVY, VersionInfo};
 use crate::deps::Deps;
@@ -154,14 +156,17 @@ pub(crate) fn reader(
     }
 }
 
-/// The resource at a version, with everything compiled. The only place where schemas of custom resources are.
-pub(crate) fn compile(
+/// The resource at a version, with everything compiled: beside the threads that serve connections and in slices, as at the admission of its
+/// definition. The only place where schemas of custom resources are.
+pub(crate) async fn compile(
     definition: &Definition,
     version: &VersionInfo,
     store: Arc<ObjectStore>,
     deps: &Deps,
 ) -> Result<ServedResource, ApiError> {
+    cpu::pause(cpu::Lane::Bodies).await;
     let crd = definition.entry.value();
+    compile_patterns(&crd).await;
     let spec = Spec::of(&crd);
     let raw = spec
         .schema_of(&version.name)
@@ -176,7 +181,8 @@ pub(crate) fn compile(
         version.selectable.iter().map(|path| selectable(path)).collect(),
         definition.serving.terminating.clone(),
         definition.usage.clone(),
-    )?;
+    )
+    .await?;
     resource.decoding = match &shape.schema {
         Some(schema) if !spec.preserve_unknown_fields => Decoding::Custom(schema.whole.clone()),
         _ => Decoding::Unstructured,

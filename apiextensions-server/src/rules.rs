@@ -1,31 +1,23 @@
 //! `x-kubernetes-validations`: from rules as written to compiled programs, typed by the schema they stand in.
 //!
-//! [`compile_and_estimate`] is for CRD admission: whether rules compile, and their estimated cost. [`RuleTree`] is for objects: every rule of a
+//! [`verdicts`] is for CRD admission: whether rules compile, and their estimated cost. [`RuleTree`] is for objects: every rule of a
 //! schema, compiled once with it. Mirrors `pkg/apiserver/schema/cel/{compilation,validation}.go`.
 
+mod compiler;
 mod decl;
 mod tree;
+mod verdicts;
 
 use kube_cel::{DeclType, Env, Program, Type};
 
 use crate::props::Props;
 
+pub(crate) use compiler::Compiler;
 pub(crate) use tree::RuleTree;
+pub(crate) use verdicts::{count as count_rules, of_node as verdicts_of_node, prepare as prepare_verdicts};
 
-/// The result of compiling one rule.
-#[derive(Debug)]
-pub(crate) struct Verdict {
-    /// The estimated cost of one evaluation.
-    pub(crate) max_cost: u64,
-    /// How often a value of this type fits into a request at most.
-    pub(crate) max_cardinality: u64,
-    /// The rule speaks of the old value.
-    pub(crate) uses_old_self: bool,
-    /// Why the rule does not compile.
-    pub(crate) error: Option<String>,
-    /// The estimated cost of `messageExpression` where there is one, or why it does not compile.
-    pub(crate) message: Result<Option<u64>, String>,
-}
+/// The member of a schema that has its rules.
+const RULES: &str = "x-kubernetes-validations";
 
 /// The environments of a node's rules.
 struct Envs {
@@ -61,6 +53,8 @@ impl Envs {
 
     /// The program of a rule; the error is upstream's text.
     fn rule(&self, rule: Props<'_>) -> Result<Program, String> {
+        #[cfg(test)]
+        verdicts::tests::COMPILED.set(verdicts::tests::COMPILED.get() + 1);
         let program = self
             .for_rule(rule)
             .compile(rule.text("rule"))
@@ -85,35 +79,5 @@ impl Envs {
             Type::String => Ok(Some(program)),
             _ => Err("messageExpression must evaluate to a string".into()),
         }
-    }
-}
-
-/// Compiles the rules of one node, in order. The error is about all of them.
-pub(crate) fn compile_and_estimate(schema: Props<'_>, root: bool) -> Result<Vec<Verdict>, String> {
-    let envs = Envs::of(schema, root)?;
-    let rules = schema.list("x-kubernetes-validations").iter().map(Props::new);
-    Ok(rules.map(|rule| verdict(&envs, rule)).collect())
-}
-
-fn verdict(envs: &Envs, rule: Props<'_>) -> Verdict {
-    let program = match envs.rule(rule) {
-        Ok(program) => program,
-        Err(why) => {
-            return Verdict {
-                max_cost: 0,
-                max_cardinality: 0,
-                uses_old_self: false,
-                error: Some(why),
-                message: Ok(None),
-            };
-        }
-    };
-    let message = envs.message(rule);
-    Verdict {
-        max_cost: program.estimate_cost().max,
-        max_cardinality: envs.decl.max_cardinality(),
-        uses_old_self: program.uses("oldSelf"),
-        error: None,
-        message: message.map(|m| m.map(|program| program.estimate_cost().max)),
     }
 }

@@ -238,13 +238,13 @@ impl ApiExtensions {
     }
 
     /// A version's resource, compiled when it is not there.
-    pub(crate) fn resource_of(
+    pub(crate) async fn resource_of(
         &self,
         definition: &Arc<Definition>,
         version: &str,
     ) -> Option<Result<Arc<ServedResource>, ApiError>> {
         let (info, slot) = definition.version(version).filter(|(v, _)| v.served)?;
-        Some(slot.get_or_make(|| self.compile(definition, info)))
+        Some(slot.get_or_make(self.compile(definition, info)).await)
     }
 
     /// The resource that serves a request. It comes without the schema where the schema makes no difference, so that listing
@@ -269,20 +269,20 @@ impl ApiExtensions {
                 .await
                 .is_ok_and(|all| all.objects.is_empty())
             {
-                let reader = || Ok(resource::reader(definition, only, store.clone()));
-                return Some(definition.serving.reader.get_or_make(reader));
+                let reader = async { Ok(resource::reader(definition, only, store.clone())) };
+                return Some(definition.serving.reader.get_or_make(reader).await);
             }
         }
-        self.resource_of(definition, &info.version)
+        self.resource_of(definition, &info.version).await
     }
 
-    fn compile(
+    async fn compile(
         &self,
         definition: &Arc<Definition>,
         version: &VersionInfo,
     ) -> Result<ServedResource, ApiError> {
         let store = self.store_of(definition).clone();
-        resource::compile(definition, version, store, &self.deps)
+        resource::compile(definition, version, store, &self.deps).await
     }
 
     /// Whether a request about a resource of this scope makes sense.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use generic_server::admission::AdmissionChain;
 use generic_server::authz::{Attributes, Authorizer, Decision, ResolvedRules};
 use generic_server::directory::Directory;
@@ -95,7 +96,9 @@ impl World {
     fn served(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ServedResource>> {
         let index = self.server.index();
         let definition = index.find(group, plural).filter(|d| d.established)?;
-        self.server.resource_of(definition, version)?.ok()
+        // Outside of requests nothing is cut into slices.
+        let compiled = self.server.resource_of(definition, version).now_or_never();
+        compiled.expect("it is compiled at once")?.ok()
     }
 
     async fn until_marked(&self, resource: &ServedResource, namespace: &str, name: &str) {

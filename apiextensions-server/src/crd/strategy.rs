@@ -112,8 +112,8 @@ impl Strategy for CrdStrategy {
 
     fn expression_faults(&self) -> Option<ExpressionFaults> {
         Some(|crd| {
-            let compiled = validation::compile_patterns(crd);
-            compiled.map(|()| Vec::new()).boxed()
+            let prepared = validation::prepare(crd);
+            prepared.map(|()| Vec::new()).boxed()
         })
     }
 

@@ -16,7 +16,6 @@ use machinery::names::{dns1035_label, dns1123_subdomain};
 use machinery::{FieldError, FieldPath, limits, meta};
 use serde_json::Value;
 
-pub(crate) use pattern::compile as compile_patterns;
 pub(crate) use structural::validate as structural_errors;
 
 use crate::crd::approval::{self, Approval};
@@ -110,9 +109,25 @@ impl<'a> Options<'a> {
     }
 }
 
+/// Compiles the patterns and rules of a definition in slices, unless there are too many. Nothing is reported: the validation that follows
+/// comes by each of them and knows its path, and their outcomes are remembered for it.
+pub(crate) async fn prepare(crd: &Value) {
+    compile_patterns(crd).await;
+    if rules::too_many(crd, None).is_none() {
+        for schema in Spec::of(crd).schemas() {
+            crate::rules::prepare_verdicts(schema).await;
+        }
+    }
+}
+
+/// Compiles the patterns alone, for a definition that is put to use.
+pub(crate) async fn compile_patterns(crd: &Value) {
+    pattern::compile(crd).await;
+}
+
 /// Validation errors of a new CRD.
 pub(crate) fn validate_create(crd: &Value) -> Vec<FieldError> {
-    if let Some(error) = pattern::too_large(crd, None) {
+    if let Some(error) = pattern::too_large(crd, None).or_else(|| rules::too_many(crd, None)) {
         return vec![error];
     }
     let spec = Spec::of(crd);
@@ -133,7 +148,7 @@ pub(crate) fn validate_create(crd: &Value) -> Vec<FieldError> {
 
 /// Faults of a changed CRD.
 pub(crate) fn validate_update(crd: &Value, old: &Value) -> Vec<FieldError> {
-    if let Some(error) = pattern::too_large(crd, Some(old)) {
+    if let Some(error) = pattern::too_large(crd, Some(old)).or_else(|| rules::too_many(crd, Some(old))) {
         return vec![error];
     }
     let (spec, old_spec) = (Spec::of(crd), Spec::of(old));

@@ -1,14 +1,14 @@
 //! All rules of a schema, compiled, and their evaluation over an object in place.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use kube_cel::{Bindings, DeclType, EvalError, Program, RUNTIME_BUDGET, Val};
+use kube_cel::{Bindings, DeclType, EvalError, RUNTIME_BUDGET, Val};
 use machinery::field::{FieldErrorKind, show_value};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::Envs;
-use crate::fieldpath;
+use super::compiler::{Compiler, NodeRules, Rule};
 use crate::props::Props;
 
 /// The longest text that a `messageExpression` may give, in bytes.
@@ -16,30 +16,12 @@ const MESSAGE_MAX: usize = 5 * 1024;
 const NO_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// One rule.
-#[derive(Debug)]
-struct Rule {
-    /// Or why it does not compile (it was stored by another version of this program).
-    program: Result<Program, String>,
-    message_expression: Option<Program>,
-    message_source: String,
-    /// `message`, trimmed; else the rule.
-    label: String,
-    has_message: bool,
-    reason: Option<String>,
-    /// `fieldPath` as paths are printed.
-    field: Option<String>,
-    optional_old: bool,
-}
-
 /// The rules of a node and of those below it.
 #[derive(Debug)]
 pub(crate) struct RuleTree {
     ty: String,
-    rules: Vec<Rule>,
-    /// The bindings of the rules; absent when there are none here.
-    decl: Option<DeclType>,
-    setup_error: Option<String>,
+    /// Absent when there are none here.
+    own: Option<Arc<NodeRules>>,
     items: Option<Box<RuleTree>>,
     values: Option<Box<RuleTree>>,
     properties: HashMap<String, RuleTree>,
@@ -67,15 +49,26 @@ struct Run {
 }
 
 impl RuleTree {
-    /// Compiles all rules of a schema; `None` when there are none.
-    pub(crate) fn compile(schema: Props<'_>) -> Option<RuleTree> {
-        let has_rules = schema.any(&mut |node| !node.list("x-kubernetes-validations").is_empty());
-        if has_rules { node(schema, true) } else { None }
+    /// Compiles all rules of a schema in slices; `None` when there are none.
+    pub(crate) async fn compile(schema: Props<'_>) -> Option<RuleTree> {
+        let mut compiler = Compiler::default();
+        compiler.compile(schema, true).await;
+        RuleTree::of(schema, true, &mut compiler)
     }
 
-    /// Compiles the rules of a part of a schema; `whole` says that its values are whole objects.
-    pub(crate) fn compile_at(schema: Props<'_>, whole: bool) -> Option<RuleTree> {
-        node(schema, whole)
+    /// The rules of a part of a schema; `whole` says that its values are whole objects.
+    pub(crate) fn of<'s>(schema: Props<'s>, whole: bool, compiler: &mut Compiler<'s>) -> Option<RuleTree> {
+        node(schema, whole, None, compiler)
+    }
+
+    /// The same, of the nodes alone that a value has.
+    pub(crate) fn for_value<'s>(
+        schema: Props<'s>,
+        whole: bool,
+        value: &Value,
+        compiler: &mut Compiler<'s>,
+    ) -> Option<RuleTree> {
+        node(schema, whole, Some(value), compiler)
     }
 
     /// Evaluates the rules over a value, out of a budget shared with others.
@@ -115,69 +108,53 @@ impl RuleTree {
     }
 }
 
-fn node(schema: Props<'_>, root: bool) -> Option<RuleTree> {
-    let written = schema.list("x-kubernetes-validations");
-    let mut tree = RuleTree {
-        ty: schema.ty().into(),
-        rules: Vec::new(),
-        decl: None,
-        setup_error: None,
-        items: schema.item().and_then(|i| node(i, i.embedded())).map(Box::new),
-        values: schema
-            .additional_schema()
-            .and_then(|v| node(v, v.embedded()))
-            .map(Box::new),
-        properties: schema
-            .schemas("properties")
-            .filter_map(|(name, p)| Some((name.to_string(), node(p, p.embedded())?)))
+/// Nodes in the order of [`super::compiler::sites`]. `value`: what the rules are for; without one, for any.
+fn node<'s>(
+    schema: Props<'s>,
+    root: bool,
+    value: Option<&Value>,
+    compiler: &mut Compiler<'s>,
+) -> Option<RuleTree> {
+    let has = |name: &str| value.is_none_or(|value| value.get(name).is_some());
+    // The values of a map or list have one schema: it is for any of them.
+    let has_elements = match value {
+        Some(Value::Object(map)) => !map.is_empty(),
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(_) => false,
+        None => true,
+    };
+    let mut below = |schema: Option<Props<'s>>| {
+        let schema = schema.filter(|_| has_elements)?;
+        node(schema, schema.embedded(), None, compiler).map(Box::new)
+    };
+    let (items, values) = (below(schema.item()), below(schema.additional_schema()));
+    let properties = schema.schemas("properties").filter(|(name, _)| has(name));
+    let properties: HashMap<String, RuleTree> = properties
+        .filter_map(|(name, property)| {
+            let value = value.and_then(|value| value.get(name));
+            let tree = node(property, property.embedded(), value, compiler)?;
+            Some((name.to_string(), tree))
+        })
+        .collect();
+    let own = compiler.rules_of(schema, root);
+    if own.is_none() && items.is_none() && values.is_none() && properties.is_empty() {
+        return None;
+    }
+    let keys = match schema.list_type() {
+        Some("map") => schema
+            .strings("x-kubernetes-list-map-keys")
+            .map(str::to_string)
             .collect(),
-        keys: match schema.list_type() {
-            Some("map") => schema
-                .strings("x-kubernetes-list-map-keys")
-                .map(str::to_string)
-                .collect(),
-            _ => Vec::new(),
-        },
+        _ => Vec::new(),
     };
-    if !written.is_empty() {
-        match Envs::of(schema, root) {
-            Ok(envs) => {
-                tree.rules = written
-                    .iter()
-                    .map(|r| rule(&envs, schema, Props::new(r)))
-                    .collect();
-                tree.decl = Some(envs.decl);
-            }
-            Err(why) => tree.setup_error = Some(why),
-        }
-    }
-    let empty =
-        written.is_empty() && tree.items.is_none() && tree.values.is_none() && tree.properties.is_empty();
-    (!empty).then_some(tree)
-}
-
-fn rule(envs: &Envs, schema: Props<'_>, written: Props<'_>) -> Rule {
-    let message = written.text("message");
-    let label = if message.is_empty() {
-        written.text("rule")
-    } else {
-        message
-    };
-    let field = written.text("fieldPath");
-    let field = Some(field).filter(|f| !f.is_empty());
-    Rule {
-        program: envs.rule(written),
-        // One that does not compile is passed over: the rule has its own text.
-        message_expression: envs.message(written).ok().flatten(),
-        message_source: written.text("messageExpression").into(),
-        label: label.trim().into(),
-        has_message: !message.is_empty(),
-        reason: written.get("reason").and_then(Value::as_str).map(str::to_string),
-        field: field
-            .and_then(|f| fieldpath::resolve(f, schema, true).ok())
-            .map(|r| r.render()),
-        optional_old: written.flag("optionalOldSelf"),
-    }
+    Some(RuleTree {
+        ty: schema.ty().into(),
+        own,
+        items,
+        values,
+        properties,
+        keys,
+    })
 }
 
 impl RuleTree {
@@ -261,17 +238,20 @@ impl RuleTree {
         run: &mut Run,
     ) -> Result<(), Spent> {
         let invalid = |detail: String| FieldError::invalid_str(path, &self.ty, detail);
-        if let Some(why) = &self.setup_error {
-            let detail = format!("rule compiler initialization error: {why}");
-            run.outcome.errors.push(invalid(detail));
-            return Ok(());
-        }
-        let Some(decl) = &self.decl else { return Ok(()) };
+        let Some(own) = &self.own else { return Ok(()) };
+        let (decl, rules) = match &**own {
+            Ok((decl, rules)) => (decl, rules),
+            Err(why) => {
+                let detail = format!("rule compiler initialization error: {why}");
+                run.outcome.errors.push(invalid(detail));
+                return Ok(());
+            }
+        };
         if run.budget == 0 {
             run.outcome.errors.push(invalid(NO_BUDGET.into()));
             return Err(Spent);
         }
-        for rule in &self.rules {
+        for rule in rules {
             let program = match &rule.program {
                 Ok(program) => program,
                 Err(why) => {
@@ -429,7 +409,7 @@ mod tests {
         let item = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "n": {"type": "integer"}},
             "required": ["n"], "x-kubernetes-validations": [{"rule": "self.n >= oldSelf.n", "message": "n shrinks"}]});
         let schema = json!({"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"]});
-        RuleTree::compile(Props::new(&schema)).expect("it has rules")
+        RuleTree::of(Props::new(&schema), true, &mut Compiler::default()).expect("it has rules")
     }
 
     #[test]

@@ -9,7 +9,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use crate::props::Props;
-use crate::rules::RuleTree;
+use crate::rules::{Compiler, RuleTree};
 use crate::{embedded, schema};
 
 /// Faults of the defaults in a structural schema at `path`. One that does not compile is reported elsewhere.
@@ -25,6 +25,7 @@ pub(super) fn validate(path: &FieldPath<'_>, raw: &Value, require_pruned: bool) 
     let mut walk = Walk {
         require_pruned,
         budget: RUNTIME_BUDGET,
+        compiler: Compiler::default(),
         errors: &mut errors,
     };
     let root = compiled.whole.root();
@@ -97,17 +98,19 @@ impl<'a> Surrounding<'a> {
     }
 }
 
-struct Walk<'e> {
+struct Walk<'e, 's> {
     require_pruned: bool,
     budget: u64,
+    /// Defaults may be nested: the rules of each node are compiled once.
+    compiler: Compiler<'s>,
     errors: &'e mut Vec<FieldError>,
 }
 
-impl Walk<'_> {
+impl<'s> Walk<'_, 's> {
     fn node(
         &mut self,
         path: &FieldPath<'_>,
-        props: Props<'_>,
+        props: Props<'s>,
         node: SchemaRef<'_>,
         around: &Surrounding<'_>,
         inside_meta: bool,
@@ -175,11 +178,11 @@ impl Walk<'_> {
     fn rules(
         &mut self,
         at: &FieldPath<'_>,
-        props: Props<'_>,
+        props: Props<'s>,
         default: &Value,
         whole: bool,
     ) -> Vec<FieldError> {
-        let Some(tree) = RuleTree::compile_at(props, whole) else {
+        let Some(tree) = RuleTree::for_value(props, whole, default, &mut self.compiler) else {
             return Vec::new();
         };
         let before = self.budget;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Compiles the patterns of a definition in slices, unless they are too large together. Nothing is reported: the validation that follows
 /// comes by each of them and knows its path, and their outcomes are remembered for it.
-pub(crate) async fn compile(crd: &Value) {
+pub(super) async fn compile(crd: &Value) {
     let mut found = Vec::new();
     collect(crd.get("spec").unwrap_or(&Value::Null), &mut found);
     if patterns_weight(found.iter().copied()) > limits::PATTERN_WEIGHT {

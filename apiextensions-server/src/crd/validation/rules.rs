@@ -4,15 +4,32 @@
 //! (`pkg/apis/apiextensions/validation/cel_validation.go`).
 
 use machinery::field::FieldErrorKind;
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
+use crate::crd::internal::Spec;
 use crate::props::Props;
 
 /// The most that one expression may be estimated to cost.
 const EXPRESSION_LIMIT: u64 = 10_000_000;
 /// The most that all rules of a schema may be estimated to cost.
 const SCHEMA_LIMIT: u64 = 100_000_000;
+
+/// Refuses a definition that has too many rules, unless it had so before: nothing else may compile them then.
+pub(super) fn too_many(crd: &Value, old: Option<&Value>) -> Option<FieldError> {
+    let count = |crd: &Value| {
+        Spec::of(crd)
+            .schemas()
+            .map(crate::rules::count_rules)
+            .sum::<usize>()
+    };
+    let is_excessive = |crd: &Value| count(crd) > limits::DEFINITION_RULES;
+    (is_excessive(crd) && !old.is_some_and(is_excessive)).then(|| {
+        let most = limits::DEFINITION_RULES;
+        let why = format!("the schemas must not have more than {most} validation rules together");
+        FieldError::forbidden(&FieldPath::new("spec").child("versions"), why)
+    })
+}
 
 /// How often the values of a node can occur in one object, as far as limits above it say.
 #[derive(Debug, Clone, Copy)]
@@ -149,10 +166,11 @@ pub(super) fn check(
     total: &mut TotalCost,
     errors: &mut Vec<FieldError>,
 ) {
-    let verdicts = match crate::rules::compile_and_estimate(context.schema, context.root) {
+    let verdicts = crate::rules::verdicts_of_node(context.schema, context.root);
+    let verdicts = match &*verdicts {
         Ok(verdicts) => verdicts,
         Err(why) => {
-            errors.push(FieldError::internal(site.path, why));
+            errors.push(FieldError::internal(site.path, why.clone()));
             return;
         }
     };
@@ -175,13 +193,14 @@ pub(super) fn check(
             ));
         }
         total.add(&at_rule, cost);
-        if let Some(fault) = verdict.error {
-            errors.push(invalid(&at_rule, show_rule(rule), fault));
+        if let Some(fault) = &verdict.error {
+            errors.push(invalid(&at_rule, show_rule(rule), fault.clone()));
         }
-        match verdict.message {
-            Err(fault) => errors.push(invalid(&at_message, show_rule(rule), fault)),
+        match &verdict.message {
+            Err(fault) => errors.push(invalid(&at_message, show_rule(rule), fault.clone())),
             Ok(None) => {}
             Ok(Some(cost)) => {
+                let cost = *cost;
                 if !site.suppress_cost && cost > EXPRESSION_LIMIT {
                     errors.push(FieldError::forbidden(
                         &at_message,
@@ -213,6 +232,29 @@ pub(super) fn check(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_number_of_rules_is_bounded() {
+        let crd = |count: usize| {
+            let schema = |rules: usize| {
+                let rules = vec![json!({"rule": "true"}); rules];
+                let spec = json!({"type": "object", "x-kubernetes-validations": rules});
+                json!({"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
+            };
+            json!({"spec": {"versions": [schema(1), schema(count - 1)]}})
+        };
+        let most = limits::DEFINITION_RULES;
+        assert!(too_many(&crd(most), None).is_none());
+        let error = too_many(&crd(most + 1), None).expect("an error");
+        assert_eq!(
+            error.to_string(),
+            "spec.versions: Forbidden: the schemas must not have more than 5000 validation rules together"
+        );
+        assert!(
+            too_many(&crd(most + 1), Some(&crd(most + 2))).is_none(),
+            "it was so before"
+        );
+    }
 
     #[test]
     fn factors_and_rules_print_as_upstream() {
