@@ -6,3 +6,4 @@ mod conditions;
 mod config;
 pub mod node;
 pub(crate) mod options;
+pub mod parsers;

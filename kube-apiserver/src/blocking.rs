@@ -36,6 +36,41 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn evaluations_at_once_are_bounded() {
+        use futures_util::poll;
+        let (under_way, started) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = std::sync::Arc::new(parking_lot::Mutex::new(released));
+        let work = || {
+            let (under_way, released) = (under_way.clone(), released.clone());
+            compute(limits::ACCESS_EXPRESSION_BYTES, move || {
+                let _ = under_way.send(());
+                let _ = released.lock().recv();
+            })
+        };
+        let mut all: Vec<_> = (0..=limits::ACCESS_EXPRESSIONS)
+            .map(|_| Box::pin(work()))
+            .collect();
+        // Another test may have a seat for a moment.
+        while SEATS.available_permits() > 0 {
+            for one in &mut all {
+                assert!(poll!(one).is_pending());
+            }
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..limits::ACCESS_EXPRESSIONS - 1 {
+            started.recv().expect("it is under way");
+        }
+        assert!(poll!(&mut all[limits::ACCESS_EXPRESSIONS]).is_pending());
+        for _ in 0..all.len() {
+            release.send(()).expect("somebody waits");
+        }
+        for one in all {
+            assert_eq!(one.await, Ok(()));
+        }
+    }
+
+    #[tokio::test]
     async fn large_inputs_leave_the_thread() {
         let here = std::thread::current().id();
         let thread = async |bytes| compute(bytes, || std::thread::current().id()).await;

@@ -62,6 +62,14 @@ impl PolicyList {
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let text =
             std::fs::read_to_string(path).map_err(|error| format!("open {}: {error}", path.display()))?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads the content of a file; `path` is for errors.
+    ///
+    /// # Errors
+    /// A line is no policy.
+    pub(super) fn parse(text: &str, path: &Path) -> Result<Self, String> {
         let mut policies = Vec::new();
         let mut unversioned = false;
         for (index, line) in text.lines().enumerate() {
@@ -82,6 +90,11 @@ impl PolicyList {
             tracing::warn!(file = %path.display(), "the policy file has unversioned rules");
         }
         Ok(PolicyList(policies))
+    }
+
+    /// Whether one of the policies allows a request.
+    pub(super) fn allows(&self, attributes: &Attributes<'_>) -> bool {
+        self.0.iter().any(|policy| policy.allows(attributes))
     }
 }
 
@@ -178,7 +191,7 @@ impl Policy {
 #[async_trait::async_trait]
 impl Authorizer for PolicyList {
     async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        if self.0.iter().any(|policy| policy.allows(attributes)) {
+        if self.allows(attributes) {
             return Decision::Allow(String::new());
         }
         Decision::NoOpinion("No policy matched.".into())

@@ -6,12 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use kube_cel::{Bindings, DeclType, Env, FieldDecl, ListType, Program, Val};
-use machinery::go;
-use machinery::{FieldError, FieldPath};
+use machinery::{FieldError, FieldPath, go, limits};
 use serde_json::{Map, Value, json};
-
-/// The most conditions of one webhook. Upstream's figure.
-const MOST: usize = 64;
 
 const USER: [&str; 2] = ["user", "uid"];
 const RESOURCE: [&str; 7] = [
@@ -88,8 +84,9 @@ impl Conditions {
     /// # Errors
     /// Too many, empty or repeated expressions, and those that do not compile to a bool.
     pub(super) fn compile(sources: &[String], path: &FieldPath<'_>) -> Result<Self, Vec<FieldError>> {
-        if sources.len() > MOST {
-            return Err(vec![FieldError::too_many(path, sources.len(), MOST)]);
+        if sources.len() > limits::MATCH_CONDITIONS {
+            let many = FieldError::too_many(path, sources.len(), limits::MATCH_CONDITIONS);
+            return Err(vec![many]);
         }
         let (mut compiled, mut errors) = (Vec::new(), Vec::new());
         let mut seen = BTreeSet::new();
@@ -268,11 +265,14 @@ mod tests {
                 r#"matchConditions[0].expression: Invalid value: "request.nobody == ''": compilation failed: ERROR: <input>:1:8: undefined field 'nobody'"#,
             ],
         );
-        let many = vec!["true"; 65];
+        let many: Vec<String> = (0..=limits::MATCH_CONDITIONS)
+            .map(|index| format!("{index} == {index}"))
+            .collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
         check(
             &many,
             &["matchConditions: Too many: 65: must have at most 64 items"],
         );
-        assert!(compile(&many[..1]).is_ok());
+        assert!(compile(&many[..limits::MATCH_CONDITIONS]).is_ok());
     }
 }

@@ -15,6 +15,7 @@ mod flags;
 mod json;
 mod keys;
 mod metrics;
+pub mod parsers;
 mod provider;
 mod url;
 mod validation;

@@ -72,9 +72,27 @@ impl IssuerClient {
                 body,
             })
         };
-        match tokio::time::timeout(limits::ISSUER_TIMEOUT, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(why("context deadline exceeded".into())),
-        }
+        in_time(answer)
+            .await
+            .unwrap_or_else(|| Err(why("context deadline exceeded".into())))
+    }
+}
+
+/// What an issuer answers, if it does so in time.
+async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limits::ISSUER_TIMEOUT, answer).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn issuers_have_their_time() {
+        let after = async |time| in_time(tokio::time::sleep(time)).await.is_some();
+        assert!(after(limits::ISSUER_TIMEOUT).await);
+        assert!(!after(limits::ISSUER_TIMEOUT + Duration::from_millis(1)).await);
     }
 }

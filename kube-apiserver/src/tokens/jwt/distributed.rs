@@ -56,38 +56,12 @@ impl ClaimResolver {
         Ok(())
     }
 
-    /// The URL that gives the claim, and the bearer token for it.
-    fn place(&self, claims: &Map<String, Value>) -> Result<Option<(String, String)>, String> {
-        if claims.contains_key(&self.claim) {
-            return Ok(None);
-        }
-        let Some(names) = claims.get("_claim_names") else {
-            return Ok(None);
-        };
-        let names = names
-            .as_object()
-            .ok_or("oidc: error parsing distributed claim names: they are no object")?;
-        let sources = claims.get("_claim_sources").ok_or("oidc: no claim sources")?;
-        let sources = sources
-            .as_object()
-            .ok_or("oidc: could not parse claim sources: they are no object")?;
-        let Some(source) = names.get(&self.claim) else {
-            return Ok(None);
-        };
-        let source = source
-            .as_str()
-            .ok_or("oidc: error parsing distributed claim names: a name is no string")?;
-        let found = sources.get(source).ok_or_else(|| {
-            format!("id token _claim_names contained a source {source} missing in _claims_sources")
-        })?;
-        let text = |key: &str| match found.get(key) {
-            None | Some(Value::Null) => Ok(String::new()),
-            Some(Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err(format!("oidc: could not parse claim sources: {key} is no string")),
-        };
-        let (endpoint, token) = (text("endpoint")?, text("access_token")?);
-        // Without one it may be an aggregated claim, which upstream passes over.
-        Ok((!endpoint.is_empty()).then_some((endpoint, token)))
+    /// The URL that gives the claim, and the bearer token for it; `None` when the claim is there or no place is named.
+    ///
+    /// # Errors
+    /// The place is malformed.
+    pub(super) fn place(&self, claims: &Map<String, Value>) -> Result<Option<(String, String)>, String> {
+        place(&self.claim, claims)
     }
 
     async fn resolve(
@@ -158,6 +132,43 @@ impl ClaimResolver {
     }
 }
 
+/// The URL that gives a claim, and the bearer token for it; `None` when the claim is there or no place is named.
+///
+/// # Errors
+/// The place is malformed.
+pub(super) fn place(claim: &str, claims: &Map<String, Value>) -> Result<Option<(String, String)>, String> {
+    if claims.contains_key(claim) {
+        return Ok(None);
+    }
+    let Some(names) = claims.get("_claim_names") else {
+        return Ok(None);
+    };
+    let names = names
+        .as_object()
+        .ok_or("oidc: error parsing distributed claim names: they are no object")?;
+    let sources = claims.get("_claim_sources").ok_or("oidc: no claim sources")?;
+    let sources = sources
+        .as_object()
+        .ok_or("oidc: could not parse claim sources: they are no object")?;
+    let Some(source) = names.get(claim) else {
+        return Ok(None);
+    };
+    let source = source
+        .as_str()
+        .ok_or("oidc: error parsing distributed claim names: a name is no string")?;
+    let found = sources.get(source).ok_or_else(|| {
+        format!("id token _claim_names contained a source {source} missing in _claims_sources")
+    })?;
+    let text = |key: &str| match found.get(key) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(_) => Err(format!("oidc: could not parse claim sources: {key} is no string")),
+    };
+    let (endpoint, token) = (text("endpoint")?, text("access_token")?);
+    // Without one it may be an aggregated claim, which upstream passes over.
+    Ok((!endpoint.is_empty()).then_some((endpoint, token)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,9 +176,7 @@ mod tests {
 
     #[track_caller]
     fn check(claims: Value, expected: Result<Option<(&str, &str)>, &str>) {
-        let client = IssuerClient::new("").expect("a client");
-        let resolver = ClaimResolver::new("groups", &Issuer::default(), client);
-        let place = resolver.place(claims.as_object().expect("an object"));
+        let place = place("groups", claims.as_object().expect("an object"));
         let expected = expected
             .map(|place| place.map(|(endpoint, token)| (endpoint.to_owned(), token.to_owned())))
             .map_err(str::to_owned);

@@ -13,8 +13,9 @@ use super::{Authenticators, JwtAuthenticators};
 
 /// How long the issuers of a changed file may take to become known before the file is rejected for now. Upstream waits for a minute; here
 /// the next look at the file tries again.
-const PATIENCE: Duration = Duration::from_secs(10);
-const INTERVAL: Duration = Duration::from_millis(50);
+const ISSUERS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether they have become known.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Called when other authenticators are in use.
 type Changed = Box<dyn Fn() + Send + Sync>;
@@ -68,7 +69,7 @@ impl ConfigFile {
             anonymous,
             authenticators,
             changed: OnceLock::new(),
-            patience: PATIENCE,
+            patience: ISSUERS_TIMEOUT,
         }
     }
 
@@ -122,7 +123,7 @@ async fn wait_until_healthy(made: &Authenticators, patience: Duration) -> Result
         if tokio::time::Instant::now() >= deadline {
             return Err(Fault::Passing(why));
         }
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(HEALTH_INTERVAL).await;
     }
     Ok(())
 }

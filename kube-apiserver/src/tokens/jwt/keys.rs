@@ -62,6 +62,11 @@ impl KeySet {
         Ok(KeySet(found.take(limits::ISSUER_KEYS).collect()))
     }
 
+    /// How many keys there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether one of the keys signed the token: the named one, or any when none is named.
     pub(super) fn verify(&self, jws: &Jws<'_>) -> bool {
         let named = |id: &str| jws.key_id.is_empty() || jws.key_id == id;

@@ -77,6 +77,20 @@ impl Provider {
         })
     }
 
+    /// An issuer that is known already, with its keys at a URL.
+    #[cfg(test)]
+    pub(super) fn known(issuer: &str, url: &str, keys: KeySet) -> Arc<Self> {
+        let client = IssuerClient::new("").expect("a client");
+        let provider = Provider::new(issuer, "", client, None);
+        let remote = RemoteKeys {
+            url: url.to_owned(),
+            current: ArcSwap::from_pointee(keys),
+            fetched: tokio::sync::Mutex::default(),
+        };
+        provider.keys.set(remote).expect("it was not known");
+        provider
+    }
+
     /// Gets to know the issuer in the background, and keeps its keys. Ends when the issuer is dropped.
     pub(super) fn start(self: &Arc<Self>, tasks: &Tasks) {
         tasks.spawn("token issuer", follow(Arc::downgrade(self)));
@@ -90,6 +104,12 @@ impl Provider {
     /// Whether the issuer is known.
     pub(super) fn is_known(&self) -> bool {
         self.keys.get().is_some()
+    }
+
+    /// Whether a key of the issuer that is known signed the token.
+    pub(super) fn has_signed(&self, jws: &Jws<'_>) -> bool {
+        let keys = self.keys.get();
+        keys.is_some_and(|keys| keys.current.load().verify(jws))
     }
 
     /// Whether a key of the issuer signed the token. Fetches the keys when none of those that are known did.
@@ -278,6 +298,20 @@ mod tests {
         // Long answers are not repeated whole.
         let long = format!("404 Not Found: {}", "x".repeat(256));
         check(StatusCode::NOT_FOUND, &"x".repeat(257), Err(&long));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_are_fetched_once_in_a_pause() {
+        // Nothing listens there.
+        let provider = Provider::known("https://i", "https://127.0.0.1:1/keys", KeySet::default());
+        let keys = provider.keys.get().expect("it is known");
+        let known = keys.current.load_full();
+        let is_tried = async || provider.fetch_after(keys, &known).await.is_err();
+        assert!(is_tried().await);
+        tokio::time::advance(limits::ISSUER_KEYS_PAUSE - Duration::from_millis(1)).await;
+        assert!(!is_tried().await);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(is_tried().await);
     }
 
     #[test]

@@ -37,7 +37,34 @@ pub(super) struct Verifier {
     pub(super) audiences: Vec<String>,
 }
 
+/// Why a token was not verified by the keys that are known.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unverified {
+    /// None of them has signed it; the issuer may have newer ones.
+    UnknownKey,
+    /// It does not hold, whatever keys there are.
+    Refused(String),
+}
+
 impl Verifier {
+    /// The same as [`Self::verify`], by the keys that are known and without a request.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn verify_by_known_keys(
+        &self,
+        provider: &Provider,
+        issuer: &str,
+        token: &str,
+        now: i64,
+    ) -> Result<Map<String, Value>, Unverified> {
+        let jws = self.jws(token).map_err(Unverified::Refused)?;
+        if !provider.has_signed(&jws) {
+            return Err(Unverified::UnknownKey);
+        }
+        self.claims(&jws, issuer, now).map_err(Unverified::Refused)
+    }
+
     /// The claims of a token that `issuer` has signed and that holds at `now`, in seconds since the epoch.
     ///
     /// # Errors
@@ -49,6 +76,16 @@ impl Verifier {
         token: &str,
         now: i64,
     ) -> Result<Map<String, Value>, String> {
+        let jws = self.jws(token)?;
+        provider
+            .verify(&jws)
+            .await
+            .map_err(|why| format!("failed to verify signature: {why}"))?;
+        self.claims(&jws, issuer, now)
+    }
+
+    /// A token taken apart, of an algorithm that is allowed.
+    fn jws<'t>(&self, token: &'t str) -> Result<Jws<'t>, String> {
         let jws = Jws::parse(token).map_err(|why| format!("oidc: malformed jwt: {why}"))?;
         if !self.algorithms.contains(&jws.algorithm) {
             return Err(format!(
@@ -57,10 +94,11 @@ impl Verifier {
                 show_text(&jws.algorithm)
             ));
         }
-        provider
-            .verify(&jws)
-            .await
-            .map_err(|why| format!("failed to verify signature: {why}"))?;
+        Ok(jws)
+    }
+
+    /// The claims of a token whose signature is verified.
+    fn claims(&self, jws: &Jws<'_>, issuer: &str, now: i64) -> Result<Map<String, Value>, String> {
         let claims = jws
             .claims()
             .map_err(|why| format!("oidc: failed to unmarshal claims: {why}"))?;
@@ -68,7 +106,11 @@ impl Verifier {
         Ok(claims)
     }
 
-    fn check(&self, claims: &Map<String, Value>, issuer: &str, now: i64) -> Result<(), String> {
+    /// Whether verified claims hold at `now`.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub(super) fn check(&self, claims: &Map<String, Value>, issuer: &str, now: i64) -> Result<(), String> {
         let undecodable = |why: String| format!("oidc: failed to unmarshal claims: {why}");
         let member = |name: &str| claims.get(name).unwrap_or(&Value::Null);
         let named = text(member("iss")).map_err(undecodable)?;
