@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use generic_server::authn::token_file::TokenFile;
-use generic_server::delegated::Kubeconfig;
+use generic_server::delegated::{KubeClient, Kubeconfig};
 use generic_server::encryption::Encryption;
 use generic_server::pki::{self, Authority};
 use generic_server::spawn::Tasks;
@@ -21,7 +21,7 @@ pub fn certificates(data: &[u8]) {
     let _ = Authority::load(&certificate, &String::from_utf8_lossy(key));
 }
 
-/// A kubeconfig. Files that it names are none of its own.
+/// A kubeconfig, of a webhook or of an extension server, and the client that it makes. Files that it names are none of its own.
 pub fn kubeconfig(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let names_files = ["tokenFile", "client-", "certificate-authority"]
@@ -30,7 +30,9 @@ pub fn kubeconfig(data: &[u8]) {
     if names_files && text.contains("/dev/") {
         return;
     }
-    let _ = Kubeconfig::parse(&text);
+    if let Ok(config) = Kubeconfig::parse(&text) {
+        let _ = KubeClient::new(&config);
+    }
 }
 
 /// A file of `--admission-control-config-file`, for plugins that are all on. Files that it names are none of its own.

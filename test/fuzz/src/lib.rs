@@ -5,15 +5,19 @@
 //! same targets for libFuzzer, and the program `rotate` runs them without it.
 
 mod access;
+mod authorizers;
 mod decoders;
 mod expressions;
+mod issuers;
 mod mutate;
 mod patches;
 mod requests;
 
 pub use access::{admission, certificates, encryption, kubeconfig, tokens};
+pub use authorizers::{abac, authorization, match_conditions};
 pub use decoders::{cbor, json, protobuf, typed, yaml};
 pub use expressions::{cel, field_selector, jsonpath, label_selector, pattern, quantity, time};
+pub use issuers::{authentication, jwks, jws};
 pub use mutate::Mutator;
 pub use patches::{apply, json_patch, merge_patch, strategic_patch};
 pub use requests::{request, request_info};
@@ -52,6 +56,12 @@ pub const TARGETS: &[Target] = &[
     target("tokens", tokens, 1_000),
     target("admission", admission, 1_000),
     target("encryption", encryption, 300),
+    target("jws", jws, 3_000),
+    target("jwks", jwks, 3_000),
+    target("authentication", authentication, 500),
+    target("abac", abac, 3_000),
+    target("authorization", authorization, 1_000),
+    target("match_conditions", match_conditions, 1_000),
     target("request_info", request_info, 3_000),
     target("request", request, 300),
 ];
