@@ -2,6 +2,7 @@
 
 mod aggregation;
 mod answers;
+mod authorizers;
 mod codecs;
 mod connections;
 mod credentials;
@@ -12,6 +13,7 @@ mod objects;
 mod patches;
 mod requests;
 mod startup;
+mod tokens;
 mod yaml;
 
 use crate::{Attack, Bound, Place, Playing};
@@ -32,6 +34,8 @@ pub fn all() -> Vec<Attack> {
         crowds::attacks(),
         connections::attacks(),
         startup::attacks(),
+        tokens::attacks(),
+        authorizers::attacks(),
     ]
     .concat()
 }

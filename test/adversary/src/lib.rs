@@ -7,6 +7,7 @@
 mod arena;
 pub mod attacks;
 mod backend;
+mod own;
 mod prober;
 pub mod report;
 mod server;

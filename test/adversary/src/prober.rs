@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::{Credential, Error, Shot, Target};
+use crate::{Bound, Credential, Error, Shot, Target};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -39,6 +39,39 @@ impl Strain {
         )]
         let index = ((self.times.len() as f64 - 1.0) * share).max(0.0) as usize;
         self.times.get(index).copied().unwrap_or_default()
+    }
+}
+
+impl Strain {
+    /// The violations of a bound.
+    pub(crate) fn faults(&self, bound: &Bound) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.growth > bound.memory {
+            faults.push(format!("memory +{:.0} MiB", self.growth));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a bound of seconds")]
+        if self.at(1.0) > bound.probe as f64 {
+            faults.push(format!("others waited {:.1} s", self.at(1.0) / 1000.0));
+        }
+        if self.ended {
+            faults.push("the server was ended at 5,000 MiB".into());
+        } else if self.failed > 0 {
+            faults.push(format!("{} requests of others failed", self.failed));
+        }
+        faults
+    }
+
+    /// The measurements in words.
+    pub(crate) fn describe(&self) -> String {
+        let (usual, longest) = (self.at(0.99), self.at(1.0));
+        let mut text = format!(
+            "+{:.0} MiB; others p99 {usual:.0} ms, max {longest:.0} ms",
+            self.growth
+        );
+        if self.failed > 0 {
+            text += &format!("; {} of {} failed", self.failed, self.times.len());
+        }
+        text
     }
 }
 

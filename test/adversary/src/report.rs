@@ -100,18 +100,7 @@ fn line(attack: &Attack, outcome: &Outcome, strain: &Strain) -> Value {
     let bound = &attack.bound;
     let mut faults = bound.faults(outcome);
     if attack.place != Place::Own {
-        if strain.growth > bound.memory {
-            faults.push(format!("memory +{:.0} MiB", strain.growth));
-        }
-        #[expect(clippy::cast_precision_loss, reason = "a bound of seconds")]
-        if strain.at(1.0) > bound.probe as f64 {
-            faults.push(format!("others waited {:.1} s", strain.at(1.0) / 1000.0));
-        }
-        if strain.ended {
-            faults.push("the server was ended at 5,000 MiB".into());
-        } else if strain.failed > 0 {
-            faults.push(format!("{} requests of others failed", strain.failed));
-        }
+        faults.extend(strain.faults(bound));
     }
     let verdict = match (&outcome.skipped, faults.is_empty()) {
         (Some(_), _) => "skipped",
@@ -156,15 +145,7 @@ fn seen(attack: &Attack, outcome: &Outcome, strain: &Strain) -> String {
         parts.push(outcome.note.clone());
     }
     if attack.place != Place::Own {
-        parts.push(format!("+{:.0} MiB", strain.growth));
-        parts.push(format!(
-            "others p99 {:.0} ms, max {:.0} ms",
-            strain.at(0.99),
-            strain.at(1.0)
-        ));
-        if strain.failed > 0 {
-            parts.push(format!("{} of {} failed", strain.failed, strain.times.len()));
-        }
+        parts.push(strain.describe());
     }
     parts.join("; ")
 }

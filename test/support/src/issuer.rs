@@ -2,8 +2,6 @@
 //! any path for distributed claims.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,22 +9,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use bytes::Bytes;
-use generic_server::pki::Authority;
 use http::{Request, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
 };
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+
+use crate::https::{HttpsServer, json_answer};
 
 /// The algorithm of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,10 +74,17 @@ impl Key {
     }
 }
 
+/// The signature of a message by HS256, as a forger would make it.
+pub fn hs256(secret: &[u8], message: &str) -> Vec<u8> {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
+    ring::hmac::sign(&key, message.as_bytes()).as_ref().to_vec()
+}
+
 struct Shared {
     url: String,
     keys: Mutex<Vec<Key>>,
     down: AtomicBool,
+    stalled: AtomicBool,
     /// Further documents, by path.
     documents: Mutex<HashMap<String, String>>,
     /// The path and the bearer token of each request.
@@ -93,9 +93,8 @@ struct Shared {
 
 /// An issuer on this machine; it ends when it is dropped.
 pub struct Issuer {
-    ca: String,
+    server: HttpsServer,
     shared: Arc<Shared>,
-    task: tokio::task::JoinHandle<()>,
 }
 
 impl std::fmt::Debug for Issuer {
@@ -106,45 +105,26 @@ impl std::fmt::Debug for Issuer {
     }
 }
 
-impl Drop for Issuer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Issuer {
     /// Starts one on a free port, with a key for ES256.
     pub async fn start() -> Self {
-        let authority = Authority::generate("issuer").expect("an authority");
-        let issued = authority
-            .server("localhost", &["localhost".to_string()])
-            .expect("a certificate");
-        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes())
-            .collect::<Result<Vec<_>, _>>()
-            .expect("a chain");
-        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).expect("a key");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .expect("a pair");
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        let address: SocketAddr = listener.local_addr().expect("an address");
-        let shared = Arc::new(Shared {
-            url: format!("https://localhost:{}", address.port()),
-            keys: Mutex::new(vec![Key::new("1".into(), Signing::Es256)]),
-            down: AtomicBool::new(false),
-            documents: Mutex::default(),
-            requests: Mutex::default(),
+        let mut made = None;
+        let server = HttpsServer::start(|url| {
+            let shared = Arc::new(Shared {
+                url: url.to_string(),
+                keys: Mutex::new(vec![Key::new("1".into(), Signing::Es256)]),
+                down: AtomicBool::new(false),
+                stalled: AtomicBool::new(false),
+                documents: Mutex::default(),
+                requests: Mutex::default(),
+            });
+            made = Some(shared.clone());
+            move |request| answer(shared.clone(), request)
         });
-        let task = tokio::spawn(accept(listener, acceptor, shared.clone()));
+        let server = server.await;
         Issuer {
-            ca: authority.certificate,
-            shared,
-            task,
+            server,
+            shared: made.expect("it was started"),
         }
     }
 
@@ -155,12 +135,22 @@ impl Issuer {
 
     /// The certificate of its authority, PEM.
     pub fn ca(&self) -> &str {
-        &self.ca
+        self.server.ca()
     }
 
     /// Answers nothing but errors while it is down.
     pub fn set_down(&self, down: bool) {
         self.shared.down.store(down, Ordering::Relaxed);
+    }
+
+    /// Answers nothing at all while it is stalled.
+    pub fn set_stalled(&self, stalled: bool) {
+        self.shared.stalled.store(stalled, Ordering::Relaxed);
+    }
+
+    /// The public keys that it publishes, as a key set.
+    pub fn keys(&self) -> Value {
+        self.shared.key_set()
     }
 
     /// Signs with a new key from now on, which is the only one that is published.
@@ -196,28 +186,14 @@ impl Issuer {
     }
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    let mut connections = tokio::task::JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, acceptor.clone(), shared.clone()));
+impl Shared {
+    fn key_set(&self) -> Value {
+        let keys: Vec<Value> = self.keys.lock().iter().map(Key::jwk).collect();
+        json!({"keys": keys})
     }
 }
 
-async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    let Ok(stream) = acceptor.accept(stream).await else {
-        return;
-    };
-    let service = service_fn(|request: Request<Incoming>| {
-        let answer = answer(&shared, &request);
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    // A client that goes away is no failure of a test.
-    let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-}
-
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let token = request
         .headers()
@@ -227,6 +203,9 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
         .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
     shared.requests.lock().push((path.to_string(), token.to_string()));
+    if shared.stalled.load(Ordering::Relaxed) {
+        return std::future::pending().await;
+    }
     let document = shared.documents.lock().get(path).cloned();
     let (status, body) = match (path, document) {
         _ if shared.down.load(Ordering::Relaxed) => (503, "down".into()),
@@ -235,15 +214,8 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
             let document = json!({"issuer": shared.url, "jwks_uri": format!("{}/keys", shared.url)});
             (200, document.to_string())
         }
-        ("/keys", None) => {
-            let keys: Vec<Value> = shared.keys.lock().iter().map(Key::jwk).collect();
-            (200, json!({"keys": keys}).to_string())
-        }
+        ("/keys", None) => (200, shared.key_set().to_string()),
         _ => (404, String::new()),
     };
-    Response::builder()
-        .status(status)
-        .header("content-type", "application/json")
-        .body(Full::new(body.into()))
-        .expect("a response")
+    json_answer(status, body)
 }

@@ -4,13 +4,15 @@
 //! Not a product: it panics where a test should fail.
 
 mod client;
+mod https;
 mod issuer;
 mod kubectl;
 mod upstream;
 mod webhook;
 
 pub use client::{Answer, Client, Watch};
-pub use issuer::{Issuer, Signing};
+pub use https::{HttpsServer, json_answer};
+pub use issuer::{Issuer, Signing, hs256};
 pub use kubectl::kubectl;
 pub use test_tools::{Cluster, Etcd, PATIENCE, Proxy, eventually, linearizable, named_tool, tool};
 pub use upstream::Upstream;

@@ -112,7 +112,7 @@ pub(super) fn attacks() -> Vec<Attack> {
 
 /// A backend that is registered and available; attacks take turns, each with one of its own.
 async fn backend(arena: &Arena) -> Result<Backend, Error> {
-    let backend = Backend::start().await?;
+    let backend = Backend::start().await;
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backend"},
         "spec": {"type": "ExternalName", "externalName": "localhost"},

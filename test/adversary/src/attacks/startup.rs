@@ -245,7 +245,7 @@ async fn own_authority(arena: &Arena) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-async fn refused(arena: &Arena, flags: &[&str]) -> Result<Outcome, Error> {
+pub(super) async fn refused(arena: &Arena, flags: &[&str]) -> Result<Outcome, Error> {
     let Some(binary) = &arena.binary else {
         return Ok(Outcome::skipped("needs --binary"));
     };
