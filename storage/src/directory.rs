@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `LOCK` | held for as long as the store is open; names the owner. The data has a lock of its own, so that removing this file opens no door |
 //! | `FORMAT`, `FORMAT.copy` | the engine and the format version: there has been a store here ([`Note`]) |
-//! | `REVISION` | how far the store was when it was last opened or closed ([`Mark`]) |
+//! | `REVISION` | how far the store is known to have been ([`OpenMark`]) |
 //! | `RESTORING` | a restore has begun and has not ended |
 //! | `../STORE` | there has been a store, and how far it was: outside, so that it stays when this directory goes ([`Known`]) |
 //!
@@ -12,6 +12,7 @@
 //! whole, and leftovers are removed by the next start. `FORMAT` follows the data.
 
 mod beside;
+mod copies;
 mod lock;
 mod mark;
 mod note;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use self::beside::Known;
 pub use self::lock::DirectoryLock;
+use self::mark::OpenMark;
 use self::note::Note;
 use crate::crash;
 use crate::format::{self, Noted};
@@ -45,6 +47,8 @@ pub(crate) struct Directory {
     noted: bool,
     /// What the file outside says of before this start.
     known: Known,
+    /// While the store is open, unless it cannot be written.
+    mark: Option<OpenMark>,
 }
 
 impl Directory {
@@ -73,7 +77,7 @@ impl Directory {
     }
 
     /// For a restore: as `open`, but what an interrupted restore has left is no obstacle. Fails with `Engine` when anything else is
-    /// there. Until [`Directory::restored`] the directory is not opened as a store.
+    /// there, or a store of another engine beside it. Until [`Directory::restored`] the directory is not opened as a store.
     pub(crate) fn open_for_restore(path: &Path, engine: EngineKind) -> Result<Directory, StorageError> {
         let occupied = || -> std::io::Result<bool> {
             if path.join(RESTORING).exists() {
@@ -103,6 +107,7 @@ impl Directory {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed("cannot read the data directory", path, error)),
         }
+        refuse_neighbour(path, engine)?;
         let directory = Directory::claim(path, engine)?;
         write_durably(&directory.join(RESTORING), "a backup is being restored\n")?;
         directory.remove_leftovers()?;
@@ -128,6 +133,7 @@ impl Directory {
             _lock: lock,
             noted: false,
             known: Known::read(path, engine),
+            mark: None,
         })
     }
 

@@ -145,7 +145,7 @@ impl MvccStore {
             let noted = directory.noted_by();
             if let Some(file) = noted.as_ref().filter(|_| !options.allow_empty) {
                 return Err(StorageError::Gone(format!(
-                    "`{}` is absent or empty, and `{}` says that there was one; restore a backup, or allow an empty store",
+                    "`{}` is absent or empty, and `{}` says that there was one",
                     directory.data().display(),
                     file.display()
                 )));
@@ -153,13 +153,17 @@ impl MvccStore {
             // Where there was a store, watchers have seen its revisions.
             let begin = noted.map_or(0, |_| successor(directory.reached().unwrap_or(0)));
             directory.create(|fresh| {
-                let kv = open_kv(fresh, &options)?;
+                let kv = open_kv(fresh, &options, 0)?;
                 let made = writer::make_settings(&*kv, formats.map, begin);
                 close_kv(kv, made.is_ok());
                 made
             })?;
         }
-        let kv = open_kv(&directory.data(), &options)?;
+        let acknowledged = match options.allow_empty {
+            true => 0,
+            false => directory.reached().unwrap_or(0),
+        };
+        let kv = open_kv(&directory.data(), &options, acknowledged)?;
         directory.note_format(formats.directory)?;
         Self::start(kv, Some(directory), options, formats.map)
     }
@@ -177,7 +181,7 @@ impl MvccStore {
     fn start_at(
         wall_ms: u64,
         kv: Box<dyn Kv>,
-        directory: Option<Directory>,
+        mut directory: Option<Directory>,
         options: OpenOptions,
         steps: &[MapStep],
     ) -> Result<Arc<MvccStore>, StorageError> {
@@ -191,7 +195,7 @@ impl MvccStore {
             kv.apply(&writer::begin_at(successor(reached)))?;
             loaded = writer::load(&*kv, steps, may_be_new, wall_ms)?;
         }
-        if let Some(directory) = &directory {
+        if let Some(directory) = &mut directory {
             directory.opened(loaded.index.revision, loaded.book.records, options.allow_empty)?;
         }
         let damaged = Damaged::default();
@@ -329,10 +333,11 @@ fn aborted(source: tokio::task::JoinError) -> StorageError {
     }
 }
 
-fn open_kv(path: &Path, options: &OpenOptions) -> Result<Box<dyn Kv>, StorageError> {
+/// Opens the engine, which has to have everything up to the revision that was `acknowledged`, as far as it can choose.
+fn open_kv(path: &Path, options: &OpenOptions, acknowledged: u64) -> Result<Box<dyn Kv>, StorageError> {
     Ok(match options.engine {
         EngineKind::Memory => Box::new(kv_memory::MemoryKv::default()),
-        EngineKind::Redb => Box::new(kv_redb::RedbKv::open(path, options.cache_bytes)?),
+        EngineKind::Redb => Box::new(kv_redb::RedbKv::open(path, options.cache_bytes, acknowledged)?),
         EngineKind::Sled => Box::new(kv_sled::SledKv::open(path, options.cache_bytes)?),
     })
 }

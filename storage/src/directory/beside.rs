@@ -4,11 +4,11 @@
 //! server that then began an empty cluster would reuse revisions that its watchers have seen. The file is kept where the directory
 //! bears the name of its engine, as in a data directory: `DATA/STORE` beside `DATA/redb/`.
 //!
-//! It is a line, `engine redb revision 12 sum 1a2b3c4d`, written when the store is opened and closed.
+//! It is a line, `engine redb revision 12`, in two copies ([`copies`]), written when the store is opened and closed.
 
 use std::path::{Path, PathBuf};
 
-use super::{NEW, remove, with_suffix, write_durably};
+use super::{NEW, copies, remove, with_suffix, write_durably};
 use crate::EngineKind;
 
 const NAME: &str = "STORE";
@@ -43,15 +43,12 @@ impl Known {
     }
 
     fn parse(bytes: &[u8]) -> Option<Known> {
-        let line = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
-        let (line, sum) = line.split_once(" sum ")?;
-        if sum != format!("{:08x}", crc32fast::hash(line.as_bytes())) {
-            return None;
-        }
-        let (engine, revision) = line.strip_prefix("engine ")?.split_once(" revision ")?;
-        Some(Known::Store {
-            engine: engine.parse().ok()?,
-            revision: revision.parse().ok()?,
+        copies::lines(bytes).find_map(|line| {
+            let (engine, revision) = line.strip_prefix("engine ")?.split_once(" revision ")?;
+            Some(Known::Store {
+                engine: engine.parse().ok()?,
+                revision: revision.parse().ok()?,
+            })
         })
     }
 
@@ -66,13 +63,16 @@ impl Known {
 
 /// Notes how far the store is. Where that fails the note before stays, which is as true and says less.
 pub(super) fn note(dir: &Path, engine: EngineKind, revision: u64) {
-    let known = Known::Store { engine, revision };
-    let Some(path) = place(dir, engine).filter(|_| Known::read(dir, engine) != known) else {
+    let Some(path) = place(dir, engine) else {
         return;
     };
-    let line = format!("engine {} revision {revision}", engine.name());
-    let sum = crc32fast::hash(line.as_bytes());
-    if let Err(error) = write_durably(&path, &format!("{line} sum {sum:08x}\n")) {
+    let copy = copies::copy(&format!("engine {} revision {revision}", engine.name()));
+    let both = copy.repeat(2);
+    // One that is damaged in one copy is written again.
+    if std::fs::read(&path).is_ok_and(|there| there == both.as_bytes()) {
+        return;
+    }
+    if let Err(error) = write_durably(&path, &both) {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
             "the store's revision cannot be noted beside it"
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_line_still_says_that_there_was_a_store() {
+    fn a_damaged_copy_leaves_the_other() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("sled");
         assert_eq!(Known::read(&dir, EngineKind::Sled), Known::Nothing);
@@ -103,13 +103,32 @@ mod tests {
             "the same for each engine"
         );
         let file = parent.path().join(NAME);
-        let line = std::fs::read(&file).unwrap();
-        for bit in 0..line.len() * 8 {
-            let mut damaged = line.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            std::fs::write(&file, damaged).unwrap();
-            assert_eq!(Known::read(&dir, EngineKind::Sled), Known::Something, "bit {bit}");
+        let whole = std::fs::read(&file).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            std::fs::write(&file, &damaged).unwrap();
+            assert_eq!(Known::read(&dir, EngineKind::Sled), known, "byte {at}");
         }
+        // It is put right by the next note, of the same revision, too.
+        note(&dir, EngineKind::Sled, 12);
+        assert_eq!(std::fs::read(&file).unwrap(), whole);
+        std::fs::write(&file, "nonsense").unwrap();
+        assert_eq!(Known::read(&dir, EngineKind::Sled), Known::Something);
+    }
+
+    #[test]
+    fn a_line_of_an_earlier_version_is_read() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("redb");
+        let line = "engine redb revision 12";
+        let sum = crc32fast::hash(line.as_bytes());
+        std::fs::write(parent.path().join(NAME), format!("{line} sum {sum:08x}\n")).unwrap();
+        let known = Known::Store {
+            engine: EngineKind::Redb,
+            revision: 12,
+        };
+        assert_eq!(Known::read(&dir, EngineKind::Redb), known);
     }
 
     #[test]

@@ -174,7 +174,7 @@ pub fn restore(path: &Path, options: &RestoreOptions) -> Result<BackupInfo, Stor
     let reached = directory.reached().unwrap_or(0).max(info.revision.0);
     let begin = reached.saturating_add(options.margin);
     directory.create(|fresh| {
-        let kv = open_kv(fresh, &options.store)?;
+        let kv = open_kv(fresh, &options.store, 0)?;
         let filled = fill(&*kv, path, begin);
         close_kv(kv, filled.is_ok());
         filled

@@ -5,6 +5,8 @@
 //! commit whenever writes pause; only a crash in the middle of lone writes leaves the walk to the next start.
 
 mod file;
+mod mend;
+mod pages;
 mod reserve;
 
 use std::fmt;
@@ -25,8 +27,8 @@ const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
 const QUICK_REPAIR_FROM: usize = 16;
 const SETTLED: &[u8] = b"m/settled";
 
-/// Opens the file once more.
-type Opener = Box<dyn Fn() -> Result<(Database, Option<Frontier>), StorageError> + Send + Sync>;
+/// Opens the file once more, given the revision that it has to have.
+type Opener = Box<dyn Fn(u64) -> Result<(Database, Option<Frontier>), StorageError> + Send + Sync>;
 
 pub(crate) struct RedbKv {
     /// `None` after it could not be reopened.
@@ -47,27 +49,30 @@ impl fmt::Debug for RedbKv {
 }
 
 impl RedbKv {
-    /// Opens the file, or makes it. Fails with `Locked` when the file has an owner, under any name.
-    pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<RedbKv, StorageError> {
+    /// Opens the file, or makes it. Damage after a crash takes back no commit up to the revision that was `acknowledged`. Fails with
+    /// `Locked` when the file has an owner, under any name.
+    pub(crate) fn open(path: &Path, cache_bytes: u64, acknowledged: u64) -> Result<RedbKv, StorageError> {
         let owned = path.to_owned();
-        let opener: Opener = Box::new(move || {
+        let opener: Opener = Box::new(move |acknowledged| {
             let path = &owned;
-            let file = file::FilledFile::open(path)
-                .and_then(|file| crate::directory::sync_parent(path).map(|()| file))
-                .map_err(|error| match error.kind() {
-                    ErrorKind::WouldBlock => {
-                        StorageError::Locked(format!("another process that uses `{}`", path.display()))
-                    }
-                    _ => crate::directory::failed("cannot open the store", path, error),
-                })?;
-            let frontier = file.frontier();
-            let db = database(file, cache_bytes).map_err(|error| match error {
+            let open = || {
+                let file = file::FilledFile::open(path)
+                    .and_then(|file| crate::directory::sync_parent(path).map(|()| file))
+                    .map_err(|error| match error.kind() {
+                        ErrorKind::WouldBlock => {
+                            StorageError::Locked(format!("another process that uses `{}`", path.display()))
+                        }
+                        _ => crate::directory::failed("cannot open the store", path, error),
+                    })?;
+                let frontier = file.frontier();
+                Ok((file, Some(frontier)))
+            };
+            opened_or_mended(open, cache_bytes, acknowledged).map_err(|error| match error {
                 StorageError::Corrupt(what) => StorageError::Corrupt(format!("`{}`: {what}", path.display())),
                 other => other,
-            })?;
-            Ok((db, Some(frontier)))
+            })
         });
-        let kv = RedbKv::opened(opener)?;
+        let kv = RedbKv::opened(opener, acknowledged)?;
         Ok(RedbKv {
             reserve: Some(Box::new(ReserveFile(crate::directory::with_suffix(
                 path, ".reserve",
@@ -83,8 +88,20 @@ impl RedbKv {
         file: impl redb::StorageBackend + Clone,
         cache_bytes: u64,
     ) -> Result<RedbKv, StorageError> {
-        let opener: Opener = Box::new(move || Ok((database(file.clone(), cache_bytes)?, None)));
-        RedbKv::opened(opener)
+        RedbKv::on_with(file, cache_bytes, 0)
+    }
+
+    /// The same where a revision was `acknowledged`.
+    #[cfg(test)]
+    pub(crate) fn on_with(
+        file: impl redb::StorageBackend + Clone,
+        cache_bytes: u64,
+        acknowledged: u64,
+    ) -> Result<RedbKv, StorageError> {
+        let opener: Opener = Box::new(move |acknowledged| {
+            opened_or_mended(|| Ok((file.clone(), None)), cache_bytes, acknowledged)
+        });
+        RedbKv::opened(opener, acknowledged)
     }
 
     #[cfg(test)]
@@ -95,8 +112,8 @@ impl RedbKv {
         }
     }
 
-    fn opened(open: Opener) -> Result<RedbKv, StorageError> {
-        let (db, frontier) = open()?;
+    fn opened(open: Opener, acknowledged: u64) -> Result<RedbKv, StorageError> {
+        let (db, frontier) = open(acknowledged)?;
         Ok(RedbKv {
             db: Some(db),
             frontier,
@@ -108,7 +125,8 @@ impl RedbKv {
 
     fn db(&self) -> Result<&Database, StorageError> {
         self.db.as_ref().ok_or_else(|| StorageError::Unavailable {
-            message: "the store could not be reopened after there was no room".into(),
+            message: "the store could not be reopened after there was no room; make room and start again"
+                .into(),
             source: None,
         })
     }
@@ -121,17 +139,73 @@ impl RedbKv {
     }
 }
 
-fn database(file: impl redb::StorageBackend, cache_bytes: u64) -> Result<Database, StorageError> {
+/// Opens a file. When redb gives it up for damage, or would take its newest commit back, the file is mended first.
+fn opened_or_mended<F: redb::StorageBackend>(
+    open: impl Fn() -> Result<(F, Option<Frontier>), StorageError>,
+    cache_bytes: u64,
+    acknowledged: u64,
+) -> Result<(Database, Option<Frontier>), StorageError> {
+    let (mut file, mut frontier) = open()?;
+    if mend::slots_are_sound(&file)? {
+        match database(file, cache_bytes, Repair::KeepNewest) {
+            Ok(db) => return Ok((db, frontier)),
+            Err(StorageError::Corrupt(why)) => {
+                tracing::warn!(
+                    why,
+                    "the store's file is damaged, or a crash tore its last commit"
+                );
+            }
+            Err(error) => return Err(error),
+        }
+        (file, frontier) = open()?;
+    }
+    if let Some(mended) = mend::mend(&file, acknowledged)? {
+        tracing::error!(
+            healed = mended.healed,
+            damaged = mended.kept,
+            slot = mended.slot,
+            free_pages = mended.system,
+            "pages of the store were damaged when it was not closed; those that cannot be put right are read as they are"
+        );
+    }
+    Ok((database(file, cache_bytes, Repair::TakeBack)?, frontier))
+}
+
+/// What redb may do with the newest commit of a file that was not closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repair {
+    /// It is not opened without it.
+    KeepNewest,
+    /// One that fails its checksums is taken back.
+    TakeBack,
+}
+
+/// A repair reports that it is so far when it has found that the newest commit fails its checksums.
+const NEWEST_FAILS: std::ops::Range<f64> = 0.2..0.5;
+
+fn database(
+    file: impl redb::StorageBackend,
+    cache_bytes: u64,
+    repair: Repair,
+) -> Result<Database, StorageError> {
     let cache = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
     guarded("redb", "opening", || {
         let opened = redb::Builder::new()
             .set_cache_size(cache)
+            .set_repair_callback(move |session| {
+                if repair == Repair::KeepNewest && NEWEST_FAILS.contains(&session.progress()) {
+                    session.abort();
+                }
+            })
             .create_with_backend(file);
         let db = opened.map_err(|error| match error {
             redb::DatabaseError::Storage(redb::StorageError::Io(source))
                 if matches!(source.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
             {
                 StorageError::Corrupt(format!("not a redb file: {source}"))
+            }
+            redb::DatabaseError::RepairAborted => {
+                StorageError::Corrupt("its newest commit fails its checksums".into())
             }
             redb::DatabaseError::UpgradeRequired(found) => {
                 StorageError::Corrupt(format!("the old redb file format {found}"))
@@ -227,13 +301,13 @@ impl Kv for RedbKv {
         })
     }
 
-    fn reopen(&mut self) -> Result<(), StorageError> {
+    fn reopen(&mut self, acknowledged: u64) -> Result<(), StorageError> {
         let old = self.db.take();
         guarded("redb", "closing", || {
             drop(old);
             Ok(())
         })?;
-        let (db, frontier) = (self.open)()?;
+        let (db, frontier) = (self.open)(acknowledged)?;
         (self.db, self.frontier) = (Some(db), frontier);
         Ok(())
     }

@@ -141,7 +141,7 @@ pub fn scrub_with(
             directory.data().display()
         )));
     }
-    let mut kv = open_kv(&directory.data(), options)?;
+    let mut kv = open_kv(&directory.data(), options, directory.reached().unwrap_or(0))?;
     let engine = kv.verify();
     let walked = walk(&*kv, visit);
     super::close_kv(kv, true);

@@ -11,6 +11,7 @@ mod full;
 mod gone;
 mod growth;
 mod linearizable;
+mod mended;
 mod migration;
 mod model;
 mod operations;
@@ -54,7 +55,7 @@ fn format_line(text: &str) -> String {
 fn raw(engine: EngineKind, dir: &Path) -> Box<dyn Kv> {
     match engine {
         EngineKind::Sled => Box::new(SledKv::open(&dir.join("sled"), 1 << 20).unwrap()),
-        _ => Box::new(RedbKv::open(&dir.join("store.redb"), 1 << 20).unwrap()),
+        _ => Box::new(RedbKv::open(&dir.join("store.redb"), 1 << 20, 0).unwrap()),
     }
 }
 

@@ -311,6 +311,9 @@ impl Writer {
                 .for_each(|garbage| index.forget(&garbage.key, garbage.at.rev));
             return;
         }
+        if let Some(directory) = &mut self.directory {
+            directory.advanced(revision);
+        }
         self.publish(&changes, revision, &swept);
         let interval = u64::try_from(sample_interval(&self.options).as_millis()).unwrap_or(u64::MAX);
         self.book.sample_time(now_ms, revision, interval);

@@ -87,6 +87,14 @@ impl FilledFile {
     }
 }
 
+impl Drop for FilledFile {
+    /// As when it is closed: redb drops a file that it cannot open.
+    fn drop(&mut self) {
+        // It is unlocked with its last handle in any case.
+        let _ = self.file.unlock();
+    }
+}
+
 /// The end of the last block that is occupied. Where the file system cannot say, the end of the file.
 fn end_of_data(file: &File) -> io::Result<u64> {
     use rustix::fs::SeekFrom;

@@ -17,7 +17,7 @@ use super::directory::filled;
 use super::faults::{self, Between, Disk};
 use super::options;
 use crate::conformance::{DEADLINE, Subject};
-use crate::{EngineKind, OpenOptions, Outcome, StorageError, Txn};
+use crate::{EngineKind, OpenOptions, Outcome, RangeRequest, StorageError, Txn};
 
 #[tokio::test]
 async fn a_full_disk_refuses_writes_and_reads_go_on() {
@@ -163,6 +163,30 @@ async fn redb_goes_on_where_there_was_no_room_for_a_write() {
     let kv = RedbKv::on(disk, 1 << 20).unwrap();
     let s = Subject::in_process(MvccStore::start(Box::new(kv), None, faults::options(), &[]).unwrap());
     assert_eq!(s.list("", None).await.len(), written.len() + 1);
+    s.finish().await;
+}
+
+/// A value that is damaged where the disk is full: the store is reopened in place all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_value_does_not_end_a_store_without_room() {
+    let disk = SmallDisk::default();
+    disk.leave(400);
+    let kv = RedbKv::on(disk.clone(), 1 << 20).unwrap();
+    let s = Subject::in_process(MvccStore::start(Box::new(kv), None, faults::options(), &[]).unwrap());
+    s.write("damaged", vec![0xd3; 3000]).await;
+    let written = fill_up(&s).await;
+    super::mended::damage_value(&mut disk.0.lock().data, 0xd3);
+    for _ in 0..3 {
+        let refused = s.store.commit(put(&s, "more")).await;
+        assert!(matches!(refused, Err(StorageError::NoSpace(_))), "{refused:?}");
+        let listed = s.store.range(RangeRequest::default()).await.unwrap().kvs;
+        assert_eq!(listed.len(), written.len() + 1);
+        let bad: Vec<_> = listed.iter().filter(|kv| kv.damage.is_some()).collect();
+        assert_eq!(bad.iter().map(|kv| s.name(kv)).collect::<Vec<_>>(), ["damaged"]);
+    }
+    disk.leave(100);
+    s.remove("damaged").await;
+    s.write("more", "x").await;
     s.finish().await;
 }
 

@@ -163,3 +163,73 @@ async fn a_second_restore_of_a_snapshot_begins_past_the_first() {
         }
     }
 }
+
+/// A store whose process was killed, and whose data then ends before what was acknowledged: an engine takes a damaged end of its log for
+/// the torn end of a crash.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_lost_after_a_crash_are_missed() {
+    for engine in ON_DISK {
+        let (data, dir, _) = filled(engine).await;
+        let (early, late) = (data.path().join("early"), data.path().join("late"));
+        let copy = |to: &Path| {
+            let copied = std::process::Command::new("cp")
+                .arg("-a")
+                .args([&dir, to])
+                .status();
+            assert!(copied.unwrap().success());
+        };
+        let s = Subject::in_process(reopen(engine, &dir).unwrap());
+        s.write("kept", "1").await;
+        copy(&early);
+        let lost = s.write("lost", "1").await;
+        copy(&late);
+        // As after `kill -9`: everything acknowledged is there.
+        let open = Subject::in_process(reopen(engine, &late).unwrap());
+        assert_eq!(open.store.status().await.unwrap().revision, lost);
+        open.finish().await;
+        std::fs::copy(dir.join("REVISION"), early.join("REVISION")).unwrap();
+        let refused = reopen(engine, &early).map(drop);
+        let Err(StorageError::Gone(why)) = refused else {
+            panic!("{engine:?}: {refused:?}");
+        };
+        assert_eq!(
+            why,
+            format!("it was at revision {lost}, its data ends at {}", lost.0 - 1)
+        );
+        s.finish().await;
+    }
+}
+
+/// Marks as earlier versions wrote them: lines without a copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn marks_of_earlier_versions_are_read_and_replaced() {
+    for engine in ON_DISK {
+        let (data, dir, reached) = filled(engine).await;
+        let files = [dir.join("REVISION"), data.path().join("STORE")];
+        let write = |revision: u64| {
+            let lines = [
+                format!("revision {revision}"),
+                format!("engine {} revision {revision}", engine.name()),
+            ];
+            for (file, line) in files.iter().zip(lines) {
+                std::fs::write(file, super::format_line(&line)).unwrap();
+            }
+        };
+        write(reached.0 + 1);
+        let refused = reopen(engine, &dir).map(drop);
+        assert!(matches!(refused, Err(StorageError::Gone(_))), "{refused:?}");
+        write(reached.0);
+        let s = Subject::in_process(reopen(engine, &dir).unwrap());
+        s.write("more", "1").await;
+        s.finish().await;
+        for file in &files {
+            let text = std::fs::read_to_string(file).unwrap();
+            let copies: Vec<_> = text.lines().collect();
+            assert_eq!((copies.len(), copies[0]), (2, copies[1]), "{text}");
+            assert!(
+                copies[0].contains(&format!("revision {}", reached.0 + 1)),
+                "{text}"
+            );
+        }
+    }
+}

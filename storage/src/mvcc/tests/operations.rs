@@ -16,7 +16,7 @@ use crate::conformance::Subject;
 use crate::{Outcome, RangeRequest, StorageError, Store, Txn};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+pub(super) enum Fault {
     /// The disk is gone from then on.
     Gone,
     /// One operation fails, with an error of the device.
@@ -26,7 +26,7 @@ enum Fault {
 }
 
 #[derive(Debug, Clone)]
-struct FaultyFile(Arc<Mutex<Faulty>>);
+pub(super) struct FaultyFile(Arc<Mutex<Faulty>>);
 
 #[derive(Debug)]
 struct Faulty {
@@ -37,13 +37,20 @@ struct Faulty {
 }
 
 impl FaultyFile {
-    fn new(data: Vec<u8>, left: u64, fault: Option<Fault>) -> FaultyFile {
+    pub(super) fn new(data: Vec<u8>, left: u64, fault: Option<Fault>) -> FaultyFile {
         FaultyFile(Arc::new(Mutex::new(Faulty {
             data,
             left,
             fault,
             hit: false,
         })))
+    }
+
+    /// What is in the file, and whether the fault has occurred, which is over now.
+    pub(super) fn after_fault(&self) -> (Vec<u8>, bool) {
+        let mut inner = self.0.lock();
+        inner.fault = None;
+        (inner.data.clone(), inner.hit)
     }
 
     fn with<T>(&self, writes: bool, act: impl FnOnce(&mut Vec<u8>) -> io::Result<T>) -> io::Result<T> {
@@ -108,7 +115,7 @@ type State = BTreeMap<String, Option<Bytes>>;
 /// The values that each key may hold after a write with an unknown outcome.
 type Possible = BTreeMap<String, Vec<Option<Bytes>>>;
 
-async fn listed(store: &dyn Store) -> Result<BTreeMap<String, Bytes>, StorageError> {
+pub(super) async fn listed(store: &dyn Store) -> Result<BTreeMap<String, Bytes>, StorageError> {
     let listed = store.range(RangeRequest::default()).await?;
     let pairs = listed.kvs.into_iter().map(|kv| {
         assert_eq!(kv.damage, None);
@@ -195,11 +202,7 @@ async fn the_nth_operation_may_fail() {
                 work(&s, &mut possible, &what).await;
                 s.finish().await;
             }
-            let (hit, left) = {
-                let mut inner = file.0.lock();
-                inner.fault = None;
-                (inner.hit, inner.data.clone())
-            };
+            let (left, hit) = file.after_fault();
             let s = Subject::in_process(
                 open(&FaultyFile::new(left, 0, None)).unwrap_or_else(|error| panic!("{what}: {error:?}")),
             );

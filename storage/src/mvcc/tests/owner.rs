@@ -6,7 +6,7 @@ use super::super::kv_redb::RedbKv;
 use super::super::kv_sled::SledKv;
 use super::{ON_DISK, options, reopen};
 use crate::conformance::Subject;
-use crate::{EngineKind, StorageError};
+use crate::{EngineKind, RestoreOptions, StorageError, restore};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_lock_file_the_data_is_locked_all_the_same() {
@@ -29,7 +29,7 @@ async fn without_its_lock_file_the_data_is_locked_all_the_same() {
             _ => {
                 let link = elsewhere.path().join("link");
                 std::fs::hard_link(dir.path().join("store.redb"), &link).unwrap();
-                RedbKv::open(&link, 1 << 20).map(drop)
+                RedbKv::open(&link, 1 << 20, 0).map(drop)
             }
         };
         assert!(matches!(refused, Err(StorageError::Locked(_))), "{refused:?}");
@@ -76,6 +76,31 @@ async fn a_second_engine_does_not_begin_beside_the_first() {
         }
         names_both(reopen(second, &its));
         reopen(first, &its).unwrap().shutdown().await;
+    }
+}
+
+/// A restore does not make a second engine beside the first one, whose data a server would not look at any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_does_not_begin_beside_another_engine() {
+    for [first, second] in [ON_DISK, [ON_DISK[1], ON_DISK[0]]] {
+        let parent = tempfile::tempdir().unwrap();
+        let (its, other) = (
+            parent.path().join(first.name()),
+            parent.path().join(second.name()),
+        );
+        let snapshot = parent.path().join("snapshot");
+        let s = Subject::in_process(reopen(first, &its).unwrap());
+        s.write("a", "x").await;
+        s.store.backup(&snapshot).await.unwrap();
+        s.finish().await;
+        let refused = restore(&snapshot, &RestoreOptions::new(options(second, &other))).map(drop);
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains(first.name()) && why.contains(second.name()), "{why}");
+        assert!(!other.exists());
+        // In its place it may begin.
+        std::fs::remove_dir_all(&its).unwrap();
+        restore(&snapshot, &RestoreOptions::new(options(second, &other))).unwrap();
+        reopen(second, &other).unwrap().shutdown().await;
     }
 }
 

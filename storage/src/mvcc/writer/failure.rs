@@ -41,9 +41,10 @@ impl Writer {
 
     /// There was no room for a batch. An engine that is reopened has all of it or nothing: says which.
     pub(super) fn reopen(&self, batch: &[Write]) -> Result<bool, StorageError> {
+        let acknowledged = self.shared.index.read().revision;
         let mut kv = self.shared.kv.write();
         let kv = kv.as_mut().ok_or_else(shut_down)?;
-        kv.reopen()?;
+        kv.reopen(acknowledged)?;
         let reader = kv.reader()?;
         for write in batch {
             match write {

@@ -1,0 +1,191 @@
+//! Damage of a redb file that was not closed: the store opens at the newest state that was acknowledged, and names what it lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::super::kv_redb::RedbKv;
+use super::super::{FORMATS, MvccStore};
+use super::faults;
+use super::operations::{Fault, FaultyFile, listed};
+use crate::conformance::Subject;
+use crate::{RangeRequest, Revision, StorageError, Store};
+
+const PAGE: usize = 4096;
+const KEYS: u8 = 60;
+/// Larger than a page.
+const LARGE: u8 = 33;
+
+fn start(kv: RedbKv) -> Result<Arc<MvccStore>, StorageError> {
+    MvccStore::start(Box::new(kv), None, faults::options(), FORMATS.map)
+}
+
+fn open(data: &[u8], acknowledged: Revision) -> Result<Arc<MvccStore>, StorageError> {
+    let file = FaultyFile::new(data.to_vec(), 0, None);
+    start(RedbKv::on_with(file, 1 << 20, acknowledged.0)?)
+}
+
+/// The value of a key: bytes that are its own.
+fn value(n: u8) -> Bytes {
+    let len = if n == LARGE { 50_000 } else { 700 };
+    vec![0x80 + n; len].into()
+}
+
+/// A file as a process leaves it that is killed after lone writes, the last of which are acknowledged: the state, and its revision.
+async fn crashed() -> (Vec<u8>, BTreeMap<String, Bytes>, Revision) {
+    let file = FaultyFile::new(Vec::new(), 0, None);
+    let s = Subject::in_process(start(RedbKv::on(file.clone(), 1 << 20).unwrap()).unwrap());
+    let mut state = BTreeMap::new();
+    let mut newest = Revision(0);
+    for n in 0..KEYS {
+        newest = s.write(&format!("k{n:02}"), value(n)).await;
+        state.insert(s.key(&format!("k{n:02}")), value(n));
+    }
+    let (data, _) = file.after_fault();
+    s.finish().await;
+    (data, state, newest)
+}
+
+/// Changes bytes of the value that consists of this one, more of them than can be found by trying.
+pub(super) fn damage_value(data: &mut [u8], byte: u8) {
+    let runs = data.windows(64).enumerate();
+    let places: Vec<usize> = runs
+        .filter(|(_, run)| run.iter().all(|found| *found == byte))
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!places.is_empty());
+    // Copies of before are there, too.
+    for at in places {
+        for n in [3, 5, 11, 30] {
+            data[at + n] = 0x55;
+        }
+    }
+}
+
+/// The keys that cannot be read, where all others are as they were written.
+async fn unreadable(store: &dyn Store, state: &BTreeMap<String, Bytes>) -> Vec<String> {
+    let all = store.range(RangeRequest::default()).await.unwrap().kvs;
+    assert!(all.iter().map(|kv| &*kv.key).eq(state.keys().map(String::as_str)));
+    let mut bad = Vec::new();
+    for kv in all {
+        match kv.damage {
+            Some(_) => bad.push(kv.key.to_string()),
+            None => assert_eq!(kv.value, state[&*kv.key], "{}", kv.key),
+        }
+    }
+    bad
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_byte_is_put_right_wherever_it_is() {
+    let (data, state, newest) = crashed().await;
+    let used: Vec<usize> = (0..data.len() / PAGE)
+        .filter(|page| matches!(data[page * PAGE], 1 | 2))
+        .collect();
+    let mut random = super::model::Random(7);
+    // The commit slots, heads of pages, and anywhere.
+    let slots = (64..320).step_by(7);
+    let heads = used.iter().step_by(5).map(|page| page * PAGE + 2 + page % 40);
+    let anywhere = (0..60).map(|_| {
+        let page = used[random.below(used.len() as u64) as usize];
+        page * PAGE + random.below(PAGE as u64) as usize
+    });
+    for at in slots.chain(heads).chain(anywhere) {
+        let mut damaged = data.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let store = open(&damaged, newest).unwrap_or_else(|error| panic!("byte {at}: {error:?}"));
+        assert_eq!(store.status().await.unwrap().revision, newest, "byte {at}");
+        let bad = unreadable(&*store, &state).await;
+        assert!(
+            bad.is_empty() || bad == [format!("/registry/k{LARGE}")],
+            "byte {at}: {bad:?}"
+        );
+        store.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wider_damage_of_a_value_is_named() {
+    let (data, state, newest) = crashed().await;
+    // In pages that both commits share, and in those of the last one alone.
+    for n in [0, 17, LARGE, KEYS - 1] {
+        let mut damaged = data.clone();
+        damage_value(&mut damaged, 0x80 + n);
+        let file = FaultyFile::new(damaged, 0, None);
+        for _ in 0..2 {
+            let kv = RedbKv::on_with(file.clone(), 1 << 20, newest.0).unwrap();
+            let s = Subject::in_process(start(kv).unwrap());
+            assert_eq!(
+                unreadable(&*s.store, &state).await,
+                [format!("/registry/k{n:02}")]
+            );
+            s.finish().await;
+        }
+        // Writes go on, and the object can be written again.
+        let kv = RedbKv::on_with(file.clone(), 1 << 20, newest.0).unwrap();
+        let s = Subject::in_process(start(kv).unwrap());
+        s.write(&format!("k{n:02}"), value(n)).await;
+        s.write("k00", value(0)).await;
+        assert_eq!(unreadable(&*s.store, &state).await, [""; 0]);
+        s.finish().await;
+    }
+}
+
+/// A commit that is damaged and was not acknowledged is taken back, as one that a crash tore.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unacknowledged_commit_may_be_torn() {
+    let (mut data, mut state, newest) = crashed().await;
+    damage_value(&mut data, 0x80 + KEYS - 1);
+    let before = Revision(newest.0 - 1);
+    let store = open(&data, before).unwrap();
+    assert_eq!(store.status().await.unwrap().revision, before);
+    state.pop_last();
+    assert_eq!(listed(&*store).await.unwrap(), state);
+    store.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_amid_mending_leaves_it_to_the_next_start() {
+    let (data, state, newest) = crashed().await;
+    let mut wide = data.clone();
+    damage_value(&mut wide, 0x80 + LARGE);
+    let mut slot = data.clone();
+    slot[64 + 20] ^= 4;
+    slot[192 + 20] ^= 4;
+    for damaged in [wide, slot] {
+        // Only writes count, and the first one that fails ends it.
+        for left in 0.. {
+            let file = FaultyFile::new(damaged.clone(), left, Some(Fault::Full));
+            let opened = RedbKv::on_with(file.clone(), 1 << 20, newest.0);
+            let (data, hit) = file.after_fault();
+            if !hit {
+                assert!(opened.is_ok() && left > 3, "{left} writes");
+                break;
+            }
+            drop(opened);
+            let store = open(&data, newest).unwrap_or_else(|error| panic!("write {left}: {error:?}"));
+            let bad = unreadable(&*store, &state).await;
+            assert!(bad.len() <= 1, "write {left}: {bad:?}");
+            store.shutdown().await;
+        }
+    }
+}
+
+/// What leads to most of the store and cannot be put right is refused, and nothing is changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_that_is_too_wide_is_refused() {
+    let (mut data, _, newest) = crashed().await;
+    let pages: Vec<usize> = (0..data.len() / PAGE)
+        .filter(|page| matches!(data[page * PAGE], 1 | 2))
+        .collect();
+    for page in pages {
+        data[page * PAGE..page * PAGE + 512].fill(0x77);
+    }
+    let file = FaultyFile::new(data.clone(), 0, None);
+    for _ in 0..2 {
+        let refused = RedbKv::on_with(file.clone(), 1 << 20, newest.0).map(drop);
+        assert!(matches!(refused, Err(StorageError::Corrupt(_))), "{refused:?}");
+    }
+    assert!(file.after_fault().0[PAGE..] == data[PAGE..]);
+}
