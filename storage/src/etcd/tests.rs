@@ -3,6 +3,7 @@
 //! The binary is `$ETCD_BIN`, or `etcd` on the path; without one these tests pass and say loudly that they were skipped.
 //! One member serves the whole suite, each case under its own prefix.
 
+mod crash;
 mod members;
 mod partitions;
 
