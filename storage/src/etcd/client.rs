@@ -20,7 +20,7 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 3;
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -145,7 +145,7 @@ impl Client {
                 return Err(errors::translate(status, asked, self.compacted(), self.newest()));
             }
             if tries >= self.members.len() {
-                tokio::time::sleep(PAUSE * u32::try_from(tries).unwrap_or(1)).await;
+                tokio::time::sleep(RETRY_DELAY * u32::try_from(tries).unwrap_or(1)).await;
             }
         }
     }

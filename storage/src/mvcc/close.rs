@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::kv::{Kv, guarded};
 
 /// How long an engine that works may take to close.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one may take that has failed: sled tries for ever to write out what there is no room for.
-const PATIENCE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Closes an engine, in a thread of its own because the time that takes is unknown. An engine that is not closed in time
 /// ends with the process; every acknowledged batch is durable already. False when it was not closed.
@@ -17,7 +17,11 @@ pub(super) fn close_kv(kv: Box<dyn Kv>, healthy: bool) -> bool {
         return true;
     }
     let name = kv.name();
-    let patience = if healthy { PATIENCE } else { PATIENCE_AFTER_FAILURE };
+    let timeout = if healthy {
+        CLOSE_TIMEOUT
+    } else {
+        CLOSE_TIMEOUT_AFTER_FAILURE
+    };
     let (done, closed) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("storage-close".into())
@@ -37,7 +41,7 @@ pub(super) fn close_kv(kv: Box<dyn Kv>, healthy: bool) -> bool {
         );
         return true;
     }
-    match closed.recv_timeout(patience) {
+    match closed.recv_timeout(timeout) {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
             tracing::error!(

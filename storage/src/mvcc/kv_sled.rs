@@ -18,7 +18,7 @@ use crate::StorageError;
 /// of this length, and headers of any name that Kubernetes allows, are well below it.
 const CHUNK_LEN: usize = 4 * 1024;
 
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct SledKv {
@@ -42,13 +42,13 @@ impl SledKv {
             .cache_capacity(cache_bytes)
             // Commits flush; a timer would only compete with them.
             .flush_every_ms(None);
-        let patience = Instant::now() + LOCK_PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         let mut is_clean = false;
         let db = loop {
             match config.open() {
                 // The directory is ours already. sled's own lock lingers while its threads end, or while a child process
                 // that is just being started has a copy of the handle.
-                Err(sled::Error::Io(error)) if is_lock(&error) && Instant::now() < patience => {
+                Err(sled::Error::Io(error)) if is_lock(&error) && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Err(sled::Error::Io(error)) if is_lock(&error) => {

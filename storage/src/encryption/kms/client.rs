@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use crate::grpc::ProstCodec;
 
 /// Between attempts to reach a plugin.
-const PAUSE: Duration = Duration::from_millis(50);
+const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -46,7 +46,7 @@ impl Client {
                     Err(status) if status.code() == Code::Unavailable => last = Some(status),
                     outcome => return outcome,
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RECONNECT_DELAY).await;
             }
         };
         match tokio::time::timeout(self.timeout, attempts).await {

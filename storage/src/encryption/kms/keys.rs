@@ -13,7 +13,7 @@ use crate::encryption::TransformError;
 use crate::encryption::seed::DataKey;
 
 /// Keys that are kept. Each start of a server and each rotation makes one.
-const MOST: usize = 4096;
+const KEPT_KEYS: usize = 4096;
 /// How long a refusal counts.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
@@ -69,7 +69,7 @@ impl Keys {
             state.order.remove(&old);
         }
         state.order.insert(arrival, hash);
-        while state.known.len() > MOST {
+        while state.known.len() > KEPT_KEYS {
             let Some((_, oldest)) = state.order.pop_first() else {
                 return;
             };
@@ -100,7 +100,7 @@ impl Keys {
             state.away = Some((now, error));
             return;
         }
-        if state.refused.len() >= MOST {
+        if state.refused.len() >= KEPT_KEYS {
             state.refused.clear();
         }
         state.refused.insert(hash, (now, error));
