@@ -50,6 +50,14 @@ pub enum PkiError {
     Issue(String),
 }
 
+impl PkiError {
+    /// Whether a file could not be written for want of room.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, PkiError::File { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+}
+
 /// The names that the server is reached by.
 #[derive(Debug, Clone, Default)]
 pub struct ServingNames {

@@ -11,7 +11,7 @@ use time::{Duration, OffsetDateTime};
 use super::PkiError;
 
 /// How long an authority lasts.
-const AUTHORITY_LIFE: Duration = Duration::days(3650);
+pub(super) const AUTHORITY_LIFE: Duration = Duration::days(3650);
 /// How long a certificate lasts.
 const CERTIFICATE_LIFE: Duration = Duration::days(365);
 /// Certificates begin this long ago: for clocks that are behind, and for one that was ahead when they were made.
@@ -95,8 +95,8 @@ impl Authority {
         Self::of_key(now, ends, common_name, KeyPair::generate().map_err(issue)?)
     }
 
-    /// The same authority with a certificate that begins now and ends as that of before: its signatures stay valid, also when it is
-    /// now that the clock is wrong.
+    /// The same authority with another certificate, which begins now: its signatures stay valid, also when it is now that the clock is
+    /// wrong.
     pub(super) fn renewed_at(
         now: OffsetDateTime,
         ends: OffsetDateTime,

@@ -3,17 +3,19 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use time::{Duration, OffsetDateTime};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::X509Certificate;
 
-use super::authority::{Authority, Issued, generate_key, public_key};
+use super::authority::{AUTHORITY_LIFE, Authority, Issued, generate_key, public_key};
 use super::{Pki, PkiError, ServingNames, certificates};
 
 /// The remaining validity below which a certificate is reissued.
 const RENEW_BEFORE: Duration = Duration::days(30);
+/// Certificates of an authority that are kept behind the one that holds now.
+const KEPT_CERTIFICATES: usize = 4;
 
 pub(super) fn open(directory: &Path, names: &ServingNames) -> Result<Pki, PkiError> {
     open_at(OffsetDateTime::now_utc(), directory, names)
@@ -51,6 +53,8 @@ fn open_at(now: OffsetDateTime, directory: &Path, names: &ServingNames) -> Resul
     })
 }
 
+/// The authority of a directory. Its key is never replaced here: whoever trusts it would have to be told. When its certificate does not
+/// hold, it gets another one of the same key and name, by which all that the key has signed still verifies.
 fn authority(
     now: OffsetDateTime,
     directory: &Path,
@@ -58,35 +62,105 @@ fn authority(
     common_name: &str,
 ) -> Result<Authority, PkiError> {
     let (certificate_path, key_path) = paths(directory, name);
-    if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
-        let content = |problem: String| PkiError::Content {
-            path: certificate_path.clone(),
-            problem,
-        };
-        let holds = holds(now, &certificate).map_err(content)?;
-        if holds != Holds::Ends {
-            let pair = Issued { certificate, key };
-            pair.certified_key()
-                .map_err(|e| content(format!("does not fit its key ({e})")))?;
-            if holds == Holds::NotYet {
-                tracing::warn!(path = %certificate_path.display(), "a certificate authority is not valid yet: the clock was ahead when it was made; it is given a new certificate");
-                let ends = validity(&pair.certificate)
-                    .and_then(|(_, to)| OffsetDateTime::from_unix_timestamp(to).ok());
-                let ends = ends.ok_or_else(|| content("holds no certificate".into()))?;
-                let renewed = Authority::renewed_at(now, ends, common_name, &pair.key)?;
-                write(&certificate_path, renewed.certificate.as_bytes())?;
-                return Ok(renewed);
-            }
-            return Authority::load(&pair.certificate, &pair.key)
-                .map_err(|e| content(format!("is unusable ({e})")));
+    let content = |problem: String| PkiError::Content {
+        path: certificate_path.clone(),
+        problem,
+    };
+    let unusable = |error: PkiError| content(format!("is unusable ({error})"));
+    let (bundle, key) = match (read(&certificate_path)?, read(&key_path)?) {
+        (Some(bundle), Some(key)) => (bundle, key),
+        (Some(_), None) => {
+            return Err(without_key(certificate_path, &key_path));
         }
-        tracing::warn!(path = %certificate_path.display(), "a certificate authority is about to expire and is renewed");
+        (None, Some(key)) => {
+            tracing::warn!(path = %certificate_path.display(), "the certificate of an authority is gone; its key is given a new one");
+            let made =
+                Authority::renewed_at(now, now + AUTHORITY_LIFE, common_name, &key).map_err(|error| {
+                    PkiError::Content {
+                        path: key_path.clone(),
+                        problem: format!("is no usable private key ({error})"),
+                    }
+                })?;
+            write(&certificate_path, made.certificate.as_bytes())?;
+            return Ok(made);
+        }
+        (None, None) => {
+            let made = Authority::generate_at(now, common_name)?;
+            // The key first: a certificate is only there when its key is.
+            write(&key_path, made.key.as_bytes())?;
+            write(&certificate_path, made.certificate.as_bytes())?;
+            return Ok(made);
+        }
+    };
+    let all = blocks(&bundle);
+    let first = *all
+        .first()
+        .ok_or_else(|| content("holds no certificate".into()))?;
+    let state = holds(now, first).map_err(content)?;
+    pair_of(first, &key).map_err(|error| content(format!("does not fit its key ({error})")))?;
+    if state == Holds::Yes {
+        return Authority::load(&bundle, &key).map_err(unusable);
     }
-    let made = Authority::generate_at(now, common_name)?;
-    // The key first: a certificate is only there when its key is.
-    write(&key_path, made.key.as_bytes())?;
-    write(&certificate_path, made.certificate.as_bytes())?;
-    Ok(made)
+    let others = |but: &str| -> String {
+        let of_a_wrong_clock = |pem: &str| is_early(now, pem) && pair_of(pem, &key).is_ok();
+        let kept = all.iter().filter(|pem| **pem != but && !of_a_wrong_clock(pem));
+        kept.take(KEPT_CERTIFICATES).copied().collect()
+    };
+    // The clock may have been wrong, or may be: the certificate of before holds again, and only then goes first.
+    let earlier = all[1..]
+        .iter()
+        .find(|pem| holds(now, pem) == Ok(Holds::Yes) && pair_of(pem, &key).is_ok());
+    let renewed = match earlier {
+        Some(earlier) => format!("{earlier}{}", others(earlier)),
+        None => {
+            let ends = match state {
+                Holds::NotYet => {
+                    validity(first).and_then(|(_, to)| OffsetDateTime::from_unix_timestamp(to).ok())
+                }
+                _ => None,
+            };
+            let ends = ends.unwrap_or(now + AUTHORITY_LIFE);
+            let made = Authority::renewed_at(now, ends, common_name, &key).map_err(unusable)?;
+            format!("{}{}", made.certificate, others(""))
+        }
+    };
+    tracing::warn!(
+        path = %certificate_path.display(),
+        again = earlier.is_some(),
+        "the certificate of an authority has ended, ends soon, or is not valid yet by this machine's clock; its key is kept with another certificate"
+    );
+    write(&certificate_path, renewed.as_bytes())?;
+    Authority::load(&renewed, &key).map_err(unusable)
+}
+
+/// Something public whose private key is gone: others trust it, so it is not replaced.
+pub(super) fn without_key(path: PathBuf, key: &Path) -> PkiError {
+    let problem = format!("has lost its key, `{}`", key.display());
+    PkiError::Content { path, problem }
+}
+
+/// The certificates of a PEM text, each a text of its own.
+fn blocks(bundle: &str) -> Vec<&str> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let pieces = bundle.split_inclusive(END).map(str::trim_start);
+    let mut blocks: Vec<&str> = Vec::new();
+    let mut at = 0;
+    for piece in pieces.filter(|piece| piece.ends_with(END)) {
+        // With the line's end, where there is one.
+        let from = at + bundle[at..].find(piece).unwrap_or(0);
+        at = from + piece.len();
+        let end = at + usize::from(bundle[at..].starts_with('\n'));
+        blocks.push(&bundle[from..end]);
+    }
+    blocks
+}
+
+fn pair_of(certificate: &str, key: &str) -> Result<Issued, PkiError> {
+    let pair = Issued {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+    };
+    pair.certified_key().map(|_| pair)
 }
 
 fn issued(
@@ -98,25 +172,48 @@ fn issued(
     make: impl FnOnce() -> Result<Issued, PkiError>,
 ) -> Result<Issued, PkiError> {
     let (certificate_path, key_path) = paths(directory, name);
-    if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
-        let pair = Issued { certificate, key };
+    let there = match (read(&certificate_path)?, read(&key_path)?) {
         // A damaged pair is replaced, too.
-        if pair.certified_key().is_ok() && fits(now, &pair.certificate, by, names) {
-            return Ok(pair);
-        }
+        (Some(certificate), Some(key)) => pair_of(&certificate, &key).ok(),
+        _ => None,
+    };
+    if let Some(pair) = &there
+        && fits(now, &pair.certificate, by, names)
+    {
+        return Ok(pair.clone());
+    }
+    if certificate_path.exists() {
         tracing::info!(path = %certificate_path.display(), "a certificate is reissued");
     }
     let made = make()?;
-    write(&key_path, made.key.as_bytes())?;
-    write(&certificate_path, made.certificate.as_bytes())?;
-    Ok(made)
+    let written = write_all(&[
+        (&key_path, made.key.as_bytes()),
+        (&certificate_path, made.certificate.as_bytes()),
+    ]);
+    match (written, there) {
+        (Ok(()), _) => Ok(made),
+        // On a full disk one that is valid for other names is better than none.
+        (Err(error), Some(pair)) if error.is_full() && fits(now, &pair.certificate, by, None) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a certificate cannot be written; the one that is there is used until there is room"
+            );
+            Ok(pair)
+        }
+        (Err(error), _) => Err(error),
+    }
 }
 
 /// The key that signs service account tokens, and the public keys that are accepted.
 fn account_keys(directory: &Path) -> Result<(String, String), PkiError> {
     let path = directory.join("sa.key");
+    let file = directory.join("sa.pub");
     let key = match read(&path)? {
         Some(key) => key,
+        // A new one would end every token.
+        None if file.exists() => {
+            return Err(without_key(file, &path));
+        }
         None => {
             let key = generate_key()?;
             write(&path, key.as_bytes())?;
@@ -127,7 +224,6 @@ fn account_keys(directory: &Path) -> Result<(String, String), PkiError> {
         path: path.clone(),
         problem: format!("is no usable private key ({e})"),
     })?;
-    let file = directory.join("sa.pub");
     // Those that have signed before are there, too, unless it is of another key.
     if let Some(all) = read(&file)?.filter(|all| all.contains(public.trim_end())) {
         return Ok((key, all));
@@ -136,7 +232,7 @@ fn account_keys(directory: &Path) -> Result<(String, String), PkiError> {
     Ok((key, public))
 }
 
-pub(super) fn paths(directory: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+pub(super) fn paths(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
     (
         directory.join(format!("{name}.crt")),
         directory.join(format!("{name}.key")),
@@ -207,6 +303,10 @@ enum Holds {
     Ends,
 }
 
+fn is_early(now: OffsetDateTime, pem: &str) -> bool {
+    validity(pem).is_some_and(|(from, _)| from > now.unix_timestamp())
+}
+
 fn holds(now: OffsetDateTime, pem: &str) -> Result<Holds, String> {
     let limit = (now + RENEW_BEFORE).unix_timestamp();
     with_parsed(pem, |c| {
@@ -273,11 +373,35 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, PkiError> {
     }
 }
 
-/// Writes a file that only the owner may read, all or nothing.
+/// Writes a file that only the owner may read, all or nothing. One that is there with this content is left as it is.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), PkiError> {
     if fs::read(path).is_ok_and(|old| old == content) {
         return Ok(());
     }
+    write_all(&[(path, content)])
+}
+
+/// Writes files that belong together: none of them while there is no room for all.
+fn write_all(files: &[(&Path, &[u8])]) -> Result<(), PkiError> {
+    let mut staged = Vec::with_capacity(files.len());
+    for (path, content) in files {
+        match stage(path, content) {
+            Ok(fresh) => staged.push(fresh),
+            Err(error) => {
+                // They hold keys that are of no use. The next attempt overwrites them, too.
+                staged.iter().for_each(|fresh| drop(fs::remove_file(fresh)));
+                return Err(error);
+            }
+        }
+    }
+    for (fresh, (path, _)) in staged.iter().zip(files) {
+        fs::rename(fresh, path).map_err(failed("write", path))?;
+    }
+    Ok(())
+}
+
+/// Writes a file under another name, durably. What cannot be written leaves nothing behind.
+fn stage(path: &Path, content: &[u8]) -> Result<PathBuf, PkiError> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let fresh = path.with_file_name(name);
@@ -285,11 +409,15 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), PkiError> {
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&fresh).map_err(failed("write", path))?;
-    file.write_all(content)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&fresh, path))
-        .map_err(failed("write", path))
+    let written = options
+        .open(&fresh)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()));
+    if let Err(error) = written {
+        // The next attempt overwrites it, too.
+        let _ = fs::remove_file(&fresh);
+        return Err(failed("write", path)(error));
+    }
+    Ok(fresh)
 }
 
 pub(super) fn make_directory(path: &Path) -> Result<(), PkiError> {
@@ -347,7 +475,9 @@ mod tests {
         assert_ne!(first.serving.certificate, renamed.serving.certificate);
         assert_eq!(first.admin.certificate, renamed.admin.certificate);
 
-        fs::remove_file(path.join("ca.crt")).unwrap();
+        for name in ["ca.crt", "ca.key"] {
+            fs::remove_file(path.join(name)).unwrap();
+        }
         let other = open(&path, &names("b.example")).unwrap();
         assert_ne!(
             other.admin.certificate, renamed.admin.certificate,
@@ -410,6 +540,123 @@ mod tests {
             assert!(from <= now.unix_timestamp() && to > now.unix_timestamp());
         }
         assert_eq!(again.ca.key, corrected.ca.key);
+    }
+
+    /// Trust in an authority outlives a clock that is past its end: the key is kept, and the certificate of before when time is right.
+    #[test]
+    fn a_clock_past_the_end_of_an_authority_does_not_replace_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = names("a.example");
+        let now = OffsetDateTime::now_utc();
+        let before = open_at(now, dir.path(), &names).unwrap();
+        let trusted = Authority::load(&before.ca.certificate, &before.ca.key).unwrap();
+        for days in [3640, 4000, 20_000] {
+            let ahead = now + Duration::days(days);
+            let jumped = open_at(ahead, dir.path(), &names).unwrap();
+            assert_eq!(jumped.ca.key, before.ca.key);
+            assert_eq!(jumped.front_proxy_ca.key, before.front_proxy_ca.key);
+            assert!(
+                jumped.ca.certificate.ends_with(&before.ca.certificate),
+                "both are there"
+            );
+            for (from, to) in validities(&jumped) {
+                assert!(from <= ahead.unix_timestamp() && to > ahead.unix_timestamp());
+            }
+            // Who has only the certificate of before verifies what is signed now.
+            assert!(fits(ahead, &jumped.serving.certificate, &trusted, None));
+            let again = open_at(ahead, dir.path(), &names).unwrap();
+            assert_eq!(again.ca.certificate, jumped.ca.certificate, "once");
+
+            let right = open_at(now, dir.path(), &names).unwrap();
+            assert_eq!(right.ca.certificate, before.ca.certificate);
+            assert_eq!(right.service_account_key, before.service_account_key);
+            for (from, to) in validities(&right) {
+                assert!(from <= now.unix_timestamp() && to > now.unix_timestamp());
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_is_not_overwritten_and_one_that_is_lost_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = names("a.example");
+        let before = open(dir.path(), &names).unwrap();
+        for (name, its) in [("ca", &before.ca), ("front-proxy-ca", &before.front_proxy_ca)] {
+            let (certificate, key) = paths(dir.path(), name);
+            fs::remove_file(&certificate).unwrap();
+            let after = open(dir.path(), &names).unwrap();
+            assert_eq!(fs::read_to_string(&key).unwrap(), its.key);
+            assert_eq!(
+                after.admin.certificate, before.admin.certificate,
+                "it still verifies"
+            );
+        }
+        for (public, key) in [
+            ("ca.crt", "ca.key"),
+            ("front-proxy-ca.crt", "front-proxy-ca.key"),
+            ("sa.pub", "sa.key"),
+        ] {
+            let (public, key) = (dir.path().join(public), dir.path().join(key));
+            let kept = fs::read(&key).unwrap();
+            fs::remove_file(&key).unwrap();
+            for refused in [
+                open(dir.path(), &names).map(drop).unwrap_err(),
+                super::super::Shared::of_directory(dir.path())
+                    .map(drop)
+                    .unwrap_err(),
+            ] {
+                let text = refused.to_string();
+                let named = text.contains(&format!("{}` has lost its key", public.display()));
+                assert!(named && text.contains(&format!("{}`", key.display())), "{text}");
+            }
+            assert!(!key.exists());
+            fs::write(&key, kept).unwrap();
+        }
+        open(dir.path(), &names).unwrap();
+    }
+
+    /// What is there and valid is used while there is no room for another; what is missing is named.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn certificates_on_a_full_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = open(dir.path(), &names("a.example")).unwrap();
+        let (certificate, key) = paths(dir.path(), "apiserver");
+        let full = || {
+            let fresh = dir.path().join("apiserver.crt.new");
+            std::os::unix::fs::symlink("/dev/full", fresh).unwrap();
+        };
+        full();
+        let same = open(dir.path(), &names("a.example")).unwrap();
+        assert_eq!(same.serving.certificate, before.serving.certificate);
+        // For other names it would be made again.
+        let kept = open(dir.path(), &names("b.example")).unwrap();
+        assert_eq!(kept.serving.certificate, before.serving.certificate);
+        assert_eq!(
+            fs::read_to_string(&certificate).unwrap(),
+            before.serving.certificate
+        );
+        assert_eq!(fs::read_to_string(&key).unwrap(), before.serving.key);
+        assert!(!dir.path().join("apiserver.key.new").exists());
+        let roomy = open(dir.path(), &names("b.example")).unwrap();
+        assert_ne!(roomy.serving.certificate, before.serving.certificate);
+
+        full();
+        fs::remove_file(&certificate).unwrap();
+        let error = open(dir.path(), &names("b.example")).unwrap_err();
+        assert!(error.is_full(), "{error:?}");
+        assert!(error.to_string().contains("apiserver.crt"), "{error}");
+    }
+
+    #[test]
+    fn bundles_are_taken_apart() {
+        let [one, other] = ["a", "b"].map(|name| Authority::generate(name).unwrap().certificate);
+        let bundle = format!("{one}{other}");
+        assert_eq!(blocks(&bundle), [&*one, &*other]);
+        let spaced = format!("# first\n\n{one}\n\n{}", other.trim_end());
+        assert_eq!(blocks(&spaced).len(), 2);
+        assert!(blocks(&spaced)[1].starts_with("-----BEGIN"));
+        assert!(blocks("nonsense").is_empty());
     }
 
     #[test]

@@ -8,12 +8,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use super::authority::{Authority, generate_key, public_key};
+use super::authority::{AUTHORITY_LIFE, Authority, generate_key, public_key};
 use super::{PkiError, files};
 
 /// How long before an authority ends its successor is made, and begins to sign.
 const SUCCESSOR_BEFORE: Duration = Duration::days(180);
 const SIGNS_BEFORE: Duration = Duration::days(90);
+/// How long an authority has been valid when one that has ended is dropped for it.
+const SETTLED: Duration = Duration::days(30);
 /// How old the newest key of service account tokens is when another one is made, and how long that one is accepted before it signs.
 const ACCOUNT_KEY_EVERY: Duration = Duration::days(365);
 const ACCOUNT_KEY_KNOWN: Duration = Duration::days(7);
@@ -69,13 +71,26 @@ impl Shared {
             let (certificate, key) = files::paths(directory, name);
             let pair = match (files::read(&certificate)?, files::read(&key)?) {
                 (Some(certificate), Some(key)) => Pair { certificate, key },
-                _ => made(now, common_name)?,
+                // As `Pki::open` has it: a key is not replaced, and not without a word.
+                (None, Some(key)) => Pair {
+                    certificate: Authority::renewed_at(now, now + AUTHORITY_LIFE, common_name, &key)?
+                        .certificate,
+                    key,
+                },
+                (Some(_), None) => return Err(files::without_key(certificate, &key)),
+                (None, None) => made(now, common_name)?,
             };
             Ok(vec![pair])
         };
         let service_account_key = match files::read(&directory.join("sa.key"))? {
             Some(key) => key,
-            None => generate_key()?,
+            None => {
+                let public = directory.join("sa.pub");
+                if public.exists() {
+                    return Err(files::without_key(public, &directory.join("sa.key")));
+                }
+                generate_key()?
+            }
         };
         Ok(Shared {
             ca: authority("ca", "kubernetes")?,
@@ -182,8 +197,43 @@ fn left(now: OffsetDateTime, pair: &Pair) -> Duration {
     Duration::seconds(to - now.unix_timestamp())
 }
 
+/// From when on a certificate is valid, in time before `now`; negative when it is not valid yet.
+fn begun(now: OffsetDateTime, pair: &Pair) -> Duration {
+    let (from, _) = files::validity(&pair.certificate).unwrap_or_default();
+    Duration::seconds(now.unix_timestamp() - from)
+}
+
+fn is_valid(now: OffsetDateTime, pair: &Pair) -> bool {
+    left(now, pair).is_positive() && !begun(now, pair).is_negative()
+}
+
 fn rotate(now: OffsetDateTime, all: &mut Vec<Pair>, common_name: &str) -> Result<(), PkiError> {
-    all.retain(|pair| left(now, pair).is_positive());
+    // One of a clock that was ahead goes where the same key has a certificate that is valid.
+    let valid: Vec<String> = (all.iter().filter(|pair| is_valid(now, pair)))
+        .map(|pair| pair.key.clone())
+        .collect();
+    all.retain(|pair| !begun(now, pair).is_negative() || !valid.contains(&pair.key));
+    // An authority that has ended goes when another one has been trusted for long. Until then it may be the clock that is wrong.
+    let is_settled = |pair: &Pair| is_valid(now, pair) && begun(now, pair) > SETTLED;
+    if all.iter().any(is_settled) {
+        all.retain(|pair| left(now, pair).is_positive());
+    }
+    if let Some(first) = all.first()
+        && all.iter().all(|pair| !left(now, pair).is_positive())
+    {
+        tracing::warn!(
+            "the authorities have ended by this machine's clock; their key is kept with another certificate"
+        );
+        let renewed = Authority::renewed_at(now, now + AUTHORITY_LIFE, common_name, &first.key)?;
+        let key = first.key.clone();
+        all.insert(
+            0,
+            Pair {
+                certificate: renewed.certificate,
+                key,
+            },
+        );
+    }
     let signs = all.first().map(|pair| left(now, pair));
     if signs.is_none_or(|left| left < SUCCESSOR_BEFORE) && all.len() < 2 {
         all.push(made(now, common_name)?);
@@ -196,8 +246,7 @@ fn rotate(now: OffsetDateTime, all: &mut Vec<Pair>, common_name: &str) -> Result
         all.rotate_left(1);
     }
     for pair in all {
-        let begins = files::validity(&pair.certificate).map(|(from, _)| from);
-        if begins.is_some_and(|from| from > now.unix_timestamp()) {
+        if begun(now, pair).is_negative() {
             // The clock was ahead when it was made.
             let ends = now + left(now, pair);
             pair.certificate = Authority::renewed_at(now, ends, common_name, &pair.key)?.certificate;
@@ -276,9 +325,34 @@ mod tests {
                 "after {days} days"
             );
         }
-        // No replica ran for years.
-        assert!(shared.rotate_at(now + Duration::days(20_000)).unwrap());
-        assert_eq!((shared.ca.len(), shared.front_proxy_ca.len()), (1, 1));
+        // No replica ran for years: who trusts the authority still does.
+        let last = signs(&shared).clone();
+        let late = now + Duration::days(20_000);
+        assert!(shared.rotate_at(late).unwrap());
+        assert_eq!(signs(&shared).key, last.key);
+        assert!(is_valid(late, signs(&shared)));
+        for (days, trusted) in [(29, 2), (31, 1)] {
+            shared.rotate_at(late + Duration::days(days)).unwrap();
+            assert_eq!((shared.ca.len(), shared.front_proxy_ca.len()), (trusted, trusted));
+        }
+    }
+
+    /// A clock that is past the end of everything, and then put right.
+    #[test]
+    fn a_clock_that_was_ahead_leaves_the_authorities_as_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = OffsetDateTime::now_utc();
+        let mut shared = Shared::of_directory_at(now, dir.path()).unwrap();
+        let before = shared.ca.clone();
+        for ahead in [4000, 9000, 30_000] {
+            let ahead = now + Duration::days(ahead);
+            assert!(shared.rotate_at(ahead).unwrap());
+            assert_eq!((shared.ca.len(), &signs(&shared).key), (2, &before[0].key));
+            assert!(is_valid(ahead, signs(&shared)));
+            assert!(!shared.rotate_at(ahead).unwrap(), "once");
+            assert!(shared.rotate_at(now).unwrap());
+            assert!(shared.ca == before, "the certificate of before goes on");
+        }
     }
 
     #[test]
