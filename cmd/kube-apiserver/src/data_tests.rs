@@ -102,6 +102,9 @@ async fn a_store_that_is_gone_beside_its_keys_is_not_begun_anew() {
             text.contains("the store is gone") && text.contains("--allow-empty"),
             "{text}"
         );
+        for once in ["the store is gone", "restore a backup"] {
+            assert_eq!(text.matches(once).count(), 1, "{text}");
+        }
 
         let allowed = on(dir.path(), engine).with(|options| options.allow_empty = true);
         let plane = allowed.start().await.expect("it starts");
@@ -115,4 +118,28 @@ async fn a_store_that_is_gone_beside_its_keys_is_not_begun_anew() {
         assert_eq!(event["object"]["code"], 410, "{event}");
         plane.stop().await;
     }
+}
+
+/// The kubeconfig names the port, which is another one; it is no reason not to start that there is no room for it.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubeconfig_without_room_does_not_keep_a_server_from_starting() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let start = async || {
+        let plane = on(dir.path(), StorageBackend::Redb).start().await;
+        plane.expect("it starts")
+    };
+    start().await.stop().await;
+    let file = dir.path().join("admin.kubeconfig");
+    let before = std::fs::read(&file).expect("a kubeconfig");
+    let fresh = dir.path().join("admin.kubeconfig.new");
+    std::os::unix::fs::symlink("/dev/full", fresh).expect("a link");
+    let plane = start().await;
+    assert!(std::fs::read(&file).expect("a kubeconfig") == before);
+    let client = Client::from_kubeconfig(plane.kubeconfig().as_bytes());
+    client.get("/readyz").await.expect(200);
+    plane.stop().await;
+    // Once there is room it is written.
+    start().await.stop().await;
+    assert!(std::fs::read(&file).expect("a kubeconfig") != before);
 }

@@ -26,7 +26,7 @@ pub enum StartError {
         source: StorageError,
     },
     /// Certificates and keys cannot be read or made.
-    #[error("{0}")]
+    #[error("{}", chain(.0))]
     Pki(#[from] generic_server::pki::PkiError),
     /// The address cannot be listened on.
     #[error(
@@ -73,8 +73,13 @@ fn store_text(error: &StorageError) -> String {
         StorageError::NoSpace(_) => "; free some space, or name another directory with --data-dir",
         _ => "",
     };
-    let mut text = format!("{error}{hint}");
-    let mut source = std::error::Error::source(error);
+    format!("{}{hint}", chain(error))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
     while let Some(cause) = source {
         text.push_str(": ");
         text.push_str(&cause.to_string());

@@ -188,7 +188,7 @@ pub struct Options {
     /// How often an embedded store is read through in the background, slowly, to find damage; 0 never.
     #[arg(long, default_value = "24h", value_parser = duration, help_heading = STORE, value_name = "DURATION")]
     pub scrub_interval: Duration,
-    /// Free disk space below which writes are refused, in MiB.
+    /// Free disk space below which writes are refused, in MiB; 0 refuses none, and sets nothing aside for deletions on a full disk.
     #[arg(long, default_value_t = 64, help_heading = STORE, value_name = "NUMBER")]
     pub min_free_disk_mib: u64,
     /// Creates an empty store where the data directory records one that is gone; without it such a start is refused.

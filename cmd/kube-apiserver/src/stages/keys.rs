@@ -81,7 +81,16 @@ pub(super) fn write_kubeconfig(config: &Config, pki: &Pki, url: &str) -> Result<
         return Ok(None);
     };
     if config.own_certificates() {
-        pki.write_kubeconfig(&file, url)?;
+        match pki.write_kubeconfig(&file, url) {
+            // Requests are answered without it, and it is written again when certificates are renewed.
+            Err(error) if error.is_full() => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the administrator's kubeconfig cannot be written now"
+                );
+            }
+            written => written?,
+        }
         return Ok(Some(file));
     }
     match std::fs::remove_file(&file) {
