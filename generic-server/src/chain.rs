@@ -21,7 +21,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{Arrival, Auditor};
+use crate::audit::Auditor;
 use crate::authn::Verdict;
 use crate::authz::{Attributes, Decision, forbidden};
 use crate::cpu;
@@ -33,6 +33,7 @@ use crate::filters::sending::{self, Charge, ResponseBudget};
 use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
+use crate::request::audit::Arrival;
 use crate::request::{
     Authorized, Body, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent,
 };

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Uri, header};
 use machinery::ApiError;
 
-use crate::audit::RecordsObjects;
+use crate::request::audit::RecordsObjects;
 use crate::request_info::query_value;
 use accept::Clause;
 

@@ -1,5 +1,6 @@
 //! The facts of a request, as types that travel with it: [`RequestInfo`], then [`User`], then [`Authorized`].
 
+pub mod audit;
 mod body;
 mod connection;
 
@@ -17,7 +18,6 @@ pub use body::{GuardedBody, ReadError, Wrapped, read_bounded};
 pub(crate) use connection::CachedVerdict;
 pub use connection::{CertificateIdentity, ConnectionInfo};
 
-use crate::audit::Capture;
 pub use crate::request_info::RequestInfo;
 
 /// Any failure below a body.
@@ -90,7 +90,7 @@ pub struct RequestContext {
     /// When the request arrived.
     pub received: Instant,
     warnings: Mutex<Vec<String>>,
-    audit: Option<Arc<Capture>>,
+    audit: Option<Arc<audit::Capture>>,
     routed: AtomicU8,
 }
 
@@ -124,12 +124,12 @@ impl RequestContext {
     }
 
     /// What auditing gathers of the request, if it is recorded.
-    pub(crate) fn with_audit(self, audit: Option<Arc<Capture>>) -> Self {
+    pub(crate) fn with_audit(self, audit: Option<Arc<audit::Capture>>) -> Self {
         RequestContext { audit, ..self }
     }
 
     /// What auditing gathers of the request, if it is recorded.
-    pub(crate) fn audit(&self) -> Option<&Capture> {
+    pub(crate) fn audit(&self) -> Option<&audit::Capture> {
         self.audit.as_deref()
     }
 
@@ -260,7 +260,7 @@ mod tests {
                 });
             }
             let found = capture
-                .map(|capture: Arc<Capture>| capture.annotations())
+                .map(|capture: Arc<audit::Capture>| capture.annotations())
                 .unwrap_or_default();
             let found: Vec<(&str, &str)> = found.iter().map(|(k, v)| (&**k, &**v)).collect();
             assert_eq!(found, expected);

@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use machinery::ApiError;
 use serde_json::Value;
 
-use crate::audit::{ResponseObject, StatusText};
 use crate::negotiate::{DocumentForm, ErrorForm, Media, Negotiated, View, takes_gzip, wants_pretty};
+use crate::request::audit::{ResponseObject, StatusText};
 use crate::request::{Response, full};
 
 /// Bodies up to this size are never compressed (upstream's figure).

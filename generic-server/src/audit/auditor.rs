@@ -1,39 +1,26 @@
 //! The policy in force and the sinks behind it.
 
-use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 
-use super::capture::{Arrival, Capture};
 use super::delivery::Delivery;
 use super::event::Event;
 use super::log::Log;
 use super::metrics::{AuditMetrics, Plugin};
 use super::options::{AuditOptions, Format};
 use super::policy::Policy;
+use super::sink::Sink;
 use super::webhook::Webhook;
 use super::{Level, Stage};
 use crate::authz::Attributes;
 use crate::metrics::{Metrics, Reloads};
 use crate::reload::Reload;
 use crate::request::User;
+use crate::request::audit::{Arrival, Capture};
 use crate::spawn::Tasks;
-
-/// Takes events.
-#[async_trait::async_trait]
-pub trait Sink: Send + Sync + Debug {
-    /// Takes an event. False when it is lost and its request must not go on.
-    async fn take(&self, event: &Event<'_>) -> bool;
-
-    /// Takes an event of a request that has ended without an answer: nothing can wait.
-    fn offer(&self, event: &Event<'_>);
-
-    /// Delivers what is queued, and takes no more.
-    async fn flush(&self) {}
-}
 
 impl AuditOptions {
     /// Reads the files that they name, and opens nothing.

@@ -10,9 +10,9 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::delivery::{Destination, Queued};
 use super::metrics::{AuditMetrics, Plugin};
 use super::options::Batching;
+use super::sink::{Destination, Queued};
 use crate::spawn::Tasks;
 
 /// The queue and the task that empties it.

@@ -1,54 +1,18 @@
 //! A sink: events are encoded, cut where they are too large, and delivered at once or from a queue.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use machinery::limits;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::auditor::Sink;
 use super::batches::Batches;
 use super::event::Event;
 use super::metrics::{AuditMetrics, Plugin};
 use super::options::{Batching, Format, Mode, Truncation};
+use super::sink::{Destination, Queued, Room, Sink};
 use super::{Level, Stage};
 use crate::cpu;
 use crate::spawn::Tasks;
-
-/// Where encoded events go.
-#[async_trait::async_trait]
-pub(super) trait Destination: Send + Sync + Debug {
-    /// Delivers events, in order. The error says why they are lost.
-    async fn deliver(&self, events: Vec<Bytes>) -> Result<(), String>;
-
-    /// Whether a batch may be delivered while another is under way.
-    fn is_concurrent(&self) -> bool;
-}
-
-/// Events that wait for their delivery hold their bytes of this.
-#[derive(Debug, Clone)]
-pub(super) struct Room(Arc<Semaphore>);
-
-impl Default for Room {
-    fn default() -> Self {
-        Room(Arc::new(Semaphore::new(limits::AUDIT_QUEUED_BYTES)))
-    }
-}
-
-impl Room {
-    fn take(&self, event: &Bytes) -> Option<OwnedSemaphorePermit> {
-        let bytes = u32::try_from(event.len()).ok()?;
-        self.0.clone().try_acquire_many_owned(bytes).ok()
-    }
-}
-
-/// An event with its room in the queue.
-#[derive(Debug)]
-pub(super) struct Queued {
-    pub(super) event: Bytes,
-    pub(super) room: OwnedSemaphorePermit,
-}
 
 /// A sink in front of a destination.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use machinery::go;
 use machinery::time::Timestamp;
 use serde_json::{Map, Value};
 
-use super::capture::{Capture, ObjectRef, State};
 use super::{Level, Stage};
 use crate::request::User;
+use crate::request::audit::{Capture, ObjectRef, State};
 use crate::respond::json;
 
 /// An event, until it has been taken by all sinks.

@@ -9,8 +9,8 @@ use machinery::limits;
 use tokio::sync::{mpsc, oneshot};
 
 use self::file::LogFile;
-use super::delivery::Destination;
 use super::options::LogOptions;
+use super::sink::Destination;
 
 /// Lines that are to be written, and what their sender wants to know.
 struct Job {

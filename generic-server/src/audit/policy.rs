@@ -4,36 +4,9 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use super::{Level, Stage};
+use super::Level;
 use crate::authz::Attributes;
-
-/// A set of stages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stages(u8);
-
-impl Stages {
-    pub(super) fn with(self, stage: Stage) -> Self {
-        Stages(self.0 | 1 << stage as u8)
-    }
-
-    fn or(self, other: Self) -> Self {
-        Stages(self.0 | other.0)
-    }
-
-    pub(crate) fn has(self, stage: Stage) -> bool {
-        self.0 & 1 << stage as u8 != 0
-    }
-}
-
-/// What a policy says about a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub(super) level: Level,
-    /// Stages without an event.
-    pub(super) omitted: Stages,
-    /// Whether objects are recorded without their managed fields.
-    pub(super) without_managed_fields: bool,
-}
+use crate::request::audit::{Stages, Verdict};
 
 /// A policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

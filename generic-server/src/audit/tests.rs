@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::auditor::Sink;
-use super::capture::{Arrival, Capture};
-use super::delivery::{Delivery, Destination};
+use super::delivery::Delivery;
 use super::event::Event;
 use super::metrics::{AuditMetrics, Plugin};
 use super::options::{Batching, Format, Mode, Truncation};
-use super::policy::Verdict;
+use super::sink::{Destination, Sink};
 use super::{Level, Stage};
 use crate::metrics::Collect;
 use crate::request::User;
+use crate::request::audit::Verdict;
+use crate::request::audit::{Arrival, Capture};
 use crate::request_info;
 use crate::spawn::Tasks;
 

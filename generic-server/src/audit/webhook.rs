@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::delivery::Destination;
 use super::event::Event;
 use super::options::WebhookOptions;
+use super::sink::Destination;
 use crate::delegated::retry::{self, Pauses};
 use crate::delegated::{KubeClient, Kubeconfig};
 

@@ -10,8 +10,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use machinery::limits;
 
-use crate::audit::{Auditor, Capture, Level, RecordsObjects, ResponseObject, Stage, StatusText};
+use crate::audit::Auditor;
 use crate::cpu;
+use crate::request::audit::{Capture, Level, RecordsObjects, ResponseObject, Stage, StatusText};
 use crate::request::{Body, Request, Response, User, Wrapped, full};
 
 /// The header that carries a request's id.

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::options::parse_list;
 use super::output::{self, stream};
-use crate::audit::ResponseObject;
 use crate::negotiate::{Media, Negotiated, negotiate_stream};
 use crate::registry::cache::Entry;
 use crate::registry::list::{self, Page};
+use crate::request::audit::ResponseObject;
 use crate::request::{Authorized, Response};
 use crate::resource::ServedResource;
 use crate::respond::json::text as json_text;

@@ -6,8 +6,9 @@ use machinery::{FieldError, FieldPath, go};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{GroupResources, Policy, Rule, Stages, Verdict};
+use super::{GroupResources, Policy, Rule};
 use crate::audit::{Level, Stage};
+use crate::request::audit::{Stages, Verdict};
 
 const FIELDS: &[&str] = &[
     "apiVersion",

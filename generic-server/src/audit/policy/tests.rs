@@ -1,5 +1,6 @@
 use super::*;
 use crate::request::User;
+use crate::request::audit::Stage;
 
 fn policy(text: &str) -> Result<Policy, String> {
     let text = format!("{{apiVersion: audit.k8s.io/v1, kind: Policy, {text}}}");

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::audit::Level;
 use crate::request::RequestContext;
+use crate::request::audit::Level;
 
 /// A call of a webhook: which one, and when.
 #[derive(Debug, Clone, Copy)]

@@ -12,9 +12,102 @@ use machinery::{limits, meta};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::Level;
-use super::policy::Verdict;
-use crate::request::{RequestInfo, User, shown_agent};
+use super::{RequestInfo, User, shown_agent};
+
+/// How much of a request is recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing.
+    #[default]
+    None,
+    /// Who asked for what, and the outcome.
+    Metadata,
+    /// The object of the request, too.
+    Request,
+    /// The object of the answer, too.
+    RequestResponse,
+}
+
+impl Level {
+    /// In the order of upstream's messages.
+    pub(crate) const ALL: [Level; 4] = [
+        Level::None,
+        Level::Metadata,
+        Level::Request,
+        Level::RequestResponse,
+    ];
+
+    /// As policies and events name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::None => "None",
+            Level::Metadata => "Metadata",
+            Level::Request => "Request",
+            Level::RequestResponse => "RequestResponse",
+        }
+    }
+}
+
+/// Where a request is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The user is known; nothing was done yet.
+    RequestReceived,
+    /// The head of a long-running answer is sent.
+    ResponseStarted,
+    /// The answer is complete.
+    ResponseComplete,
+    /// The handler panicked.
+    Panic,
+}
+
+impl Stage {
+    /// In the order of upstream's messages.
+    pub(crate) const ALL: [Stage; 4] = [
+        Stage::RequestReceived,
+        Stage::ResponseStarted,
+        Stage::ResponseComplete,
+        Stage::Panic,
+    ];
+
+    /// As policies and events name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::RequestReceived => "RequestReceived",
+            Stage::ResponseStarted => "ResponseStarted",
+            Stage::ResponseComplete => "ResponseComplete",
+            Stage::Panic => "Panic",
+        }
+    }
+}
+
+/// A set of stages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stages(u8);
+
+impl Stages {
+    pub(crate) fn with(self, stage: Stage) -> Self {
+        Stages(self.0 | 1 << stage as u8)
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Stages(self.0 | other.0)
+    }
+
+    pub(crate) fn has(self, stage: Stage) -> bool {
+        self.0 & 1 << stage as u8 != 0
+    }
+}
+
+/// What a policy says about a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) level: Level,
+    /// Stages without an event.
+    pub(crate) omitted: Stages,
+    /// Whether objects are recorded without their managed fields.
+    pub(crate) without_managed_fields: bool,
+}
 
 /// In a request's extensions: the object that it is answered is recorded.
 #[derive(Debug, Clone, Copy)]
@@ -44,59 +137,59 @@ pub(crate) struct Arrival<'a> {
 /// What is gathered of one request.
 #[derive(Debug)]
 pub struct Capture {
-    pub(super) verdict: Verdict,
-    pub(super) facts: Facts,
-    pub(super) state: Mutex<State>,
+    pub(crate) verdict: Verdict,
+    pub(crate) facts: Facts,
+    pub(crate) state: Mutex<State>,
 }
 
 /// What is known from the start.
 #[derive(Debug)]
-pub(super) struct Facts {
-    pub(super) audit_id: String,
-    pub(super) uri: String,
-    pub(super) verb: String,
-    pub(super) user: User,
-    pub(super) sources: Vec<String>,
-    pub(super) agent: String,
+pub(crate) struct Facts {
+    pub(crate) audit_id: String,
+    pub(crate) uri: String,
+    pub(crate) verb: String,
+    pub(crate) user: User,
+    pub(crate) sources: Vec<String>,
+    pub(crate) agent: String,
     /// `None` for paths that are not about resources.
-    pub(super) object: Option<ObjectRef>,
-    pub(super) received: Timestamp,
+    pub(crate) object: Option<ObjectRef>,
+    pub(crate) received: Timestamp,
 }
 
 /// The object that a request is about.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ObjectRef {
-    pub(super) resource: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) resource_version: String,
-    pub(super) subresource: String,
+pub(crate) struct ObjectRef {
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource_version: String,
+    pub(crate) subresource: String,
 }
 
 /// What becomes known later.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) impersonated: Option<Impersonated>,
+pub(crate) struct State {
+    pub(crate) impersonated: Option<Impersonated>,
     /// From the object that was sent.
-    pub(super) object: ObjectRef,
+    pub(crate) object: ObjectRef,
     /// JSON.
-    pub(super) request: Option<Bytes>,
+    pub(crate) request: Option<Bytes>,
     /// JSON.
-    pub(super) response: Option<Bytes>,
+    pub(crate) response: Option<Bytes>,
     /// The members of the Status that was answered.
-    pub(super) status: Option<Value>,
-    pub(super) annotations: BTreeMap<String, String>,
+    pub(crate) status: Option<Value>,
+    pub(crate) annotations: BTreeMap<String, String>,
 }
 
 /// The user that a request runs as.
 #[derive(Debug)]
-pub(super) struct Impersonated {
-    pub(super) user: User,
+pub(crate) struct Impersonated {
+    pub(crate) user: User,
     /// The verb of the constrained mode that it was allowed by.
-    pub(super) constraint: Option<String>,
+    pub(crate) constraint: Option<String>,
 }
 
 #[cfg(test)]
@@ -118,7 +211,7 @@ impl Default for Capture {
 }
 
 impl Capture {
-    pub(super) fn new(verdict: Verdict, arrival: &Arrival<'_>) -> Self {
+    pub(crate) fn new(verdict: Verdict, arrival: &Arrival<'_>) -> Self {
         let info = arrival.info;
         let object = info.is_resource.then(|| ObjectRef {
             resource: info.resource.clone(),
