@@ -2,11 +2,25 @@
 //! compare texts.
 #![warn(missing_docs)]
 
+pub mod url;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use serde_json::Value;
+
+/// The name that Go's decoder has for the type of a JSON value.
+pub fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
 
 /// Quotes as Go's `%q`/`strconv.Quote`.
 pub fn quote(s: &str) -> String {

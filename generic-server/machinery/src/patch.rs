@@ -41,16 +41,3 @@ impl From<PatchError> for ApiError {
         }
     }
 }
-
-/// The name that Go's decoder has for the type of a value.
-fn go_type(value: &serde_json::Value) -> &'static str {
-    use serde_json::Value;
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}

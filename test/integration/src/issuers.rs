@@ -8,6 +8,7 @@ use std::time::Instant;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use control_plane::ControlPlane;
+use machinery::limits;
 use serde_json::{Value, json};
 use test_support::{Client, Issuer, Signing, eventually, plane_with};
 
@@ -297,7 +298,8 @@ async fn groups_may_be_distributed() {
     let (plane, client) = server(directory.path(), &issuer, &config(&issuer, &groups)).await;
     issuer.serve("/groups", issuer.token(&json!({"groups": ["a", "b"]})));
     issuer.serve("/none", issuer.token(&json!({})));
-    issuer.serve("/long", "x".repeat(2 << 20));
+    issuer.serve("/at", "x".repeat(limits::ISSUER_ANSWER_BYTES));
+    issuer.serve("/long", "x".repeat(limits::ISSUER_ANSWER_BYTES + 1));
     let token = |path: &str| {
         let source = json!({"endpoint": format!("{}{path}", issuer.url()), "access_token": "secret"});
         issuer
@@ -323,6 +325,7 @@ async fn groups_may_be_distributed() {
             "error while getting distributed claim JWT: 404 Not Found",
         ),
         ("/keys", "failed for claim \"groups\": malformed token"),
+        ("/at", "failed for claim \"groups\": malformed token"),
         ("/long", "the answer is too long"),
     ] {
         refused(&plane, &client, &token(path), distributed).await;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use go_text::{Quoted, quote};
+use go_text::Quoted;
+use go_text::url::{bad_escape, check_host, scheme};
 
 /// A parsed URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,57 +65,6 @@ pub(crate) fn parse(raw: &str) -> Result<Url, String> {
         host: unescape(host, false).unwrap_or_else(|| host.to_string()),
         path: path.to_string(),
         query: query.to_string(),
-    })
-}
-
-pub(crate) fn scheme(raw: &str) -> Result<(String, &str), &'static str> {
-    for (at, c) in raw.char_indices() {
-        match c {
-            'a'..='z' | 'A'..='Z' => {}
-            '0'..='9' | '+' | '-' | '.' if at > 0 => {}
-            ':' if at == 0 => return Err("missing protocol scheme"),
-            ':' => return Ok((raw[..at].to_ascii_lowercase(), &raw[at + 1..])),
-            _ => break,
-        }
-    }
-    Ok((String::new(), raw))
-}
-
-pub(crate) fn check_host(host: &str) -> Result<(), String> {
-    let port = match host.strip_prefix('[') {
-        Some(rest) => {
-            let Some((_, port)) = rest.split_once(']') else {
-                return Err("missing ']' in host".to_string());
-            };
-            port
-        }
-        None => host.rfind(':').map_or("", |at| &host[at..]),
-    };
-    let digits = port.strip_prefix(':').unwrap_or(port);
-    if !port.is_empty() && !port.starts_with(':') || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("invalid port {} after host", Quoted(port)));
-    }
-    let odd = |c: char| matches!(c, ' ' | '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '}' | '|');
-    if let Some(c) = host.chars().find(|c| odd(*c)) {
-        return Err(format!(
-            "invalid character {} in host name",
-            quote(&c.to_string())
-        ));
-    }
-    match bad_escape(host) {
-        Some(escape) => Err(format!("invalid URL escape {}", Quoted(escape))),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn bad_escape(text: &str) -> Option<&str> {
-    text.match_indices('%').find_map(|(at, _)| {
-        let escape = text.get(at..at + 3);
-        match escape {
-            Some(escape) if escape[1..].bytes().all(|b| b.is_ascii_hexdigit()) => None,
-            Some(escape) => Some(escape),
-            None => Some(&text[at..]),
-        }
     })
 }
 

@@ -6,8 +6,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{PatchError, go_type};
+use super::PatchError;
 use crate::field::clip;
+use crate::go::json_kind;
 use crate::limits;
 
 /// Applies the operations in order; all or none.
@@ -77,7 +78,7 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
         other => {
             return refuse(format!(
                 "{} into Go value of type []handlers.jsonPatchOp",
-                go_type(other)
+                json_kind(other)
             ));
         }
     };
@@ -88,7 +89,7 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
             other => {
                 return refuse(format!(
                     "{} into Go value of type handlers.jsonPatchOp",
-                    go_type(other)
+                    json_kind(other)
                 ));
             }
         };
@@ -96,7 +97,7 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
             if let Some(value) = members.get(key).filter(|v| !v.is_string() && !v.is_null()) {
                 return refuse(format!(
                     "{} into Go struct field jsonPatchOp.{key} of type string",
-                    go_type(value)
+                    json_kind(value)
                 ));
             }
         }

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{PatchError, go_type};
+use super::PatchError;
+use crate::go::json_kind;
 
 /// Merges `patch` into `doc`: null removes, objects merge, everything else replaces.
 ///
@@ -14,7 +15,7 @@ pub fn apply(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
             Value::Null => PatchError::BadRequest("Invalid JSON Patch".into()),
             other => PatchError::BadRequest(format!(
                 "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-                go_type(other)
+                json_kind(other)
             )),
         });
     };

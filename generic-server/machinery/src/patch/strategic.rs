@@ -7,9 +7,10 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::{PatchError, go_type};
+use super::PatchError;
 use crate::field::clip;
 use crate::go;
+use crate::go::json_kind;
 use crate::schema::SchemaRef;
 use crate::{limits, steps};
 
@@ -29,7 +30,7 @@ pub fn apply(doc: &Value, patch: &Value, schema: SchemaRef<'_>) -> Result<Value,
     let Value::Object(patch) = patch else {
         return Err(PatchError::BadRequest(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            go_type(patch)
+            json_kind(patch)
         )));
     };
     let original = doc.as_object().cloned().unwrap_or_default();

@@ -1,18 +1,7 @@
 //! JSON values as Go decodes them into its types.
 
+use machinery::go::json_kind;
 use serde_json::Value;
-
-/// Go's name of the kind of a JSON value, in messages about one of another kind.
-pub(super) fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
 
 /// What Go says of a value of another kind than is wanted.
 pub(super) fn mismatch(value: &Value, wanted: &str) -> String {

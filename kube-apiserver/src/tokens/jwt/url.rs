@@ -1,6 +1,7 @@
 //! The parts of an issuer's URL that the configuration is checked for, as Go's `url.Parse` sees them.
 
 use machinery::go::quote;
+use machinery::go::url::{bad_escape, check_host, scheme};
 
 /// What a URL has.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,10 +43,10 @@ impl Parts {
             Some((_, host)) => (true, host),
             None => (false, authority),
         };
-        if let Some(why) = bad_host(host) {
+        if let Err(why) = check_host(host) {
             return refuse(&why);
         }
-        if let Some(escape) = [path, host, fragment].into_iter().find_map(bad_escape) {
+        if let Some(escape) = [path, fragment].into_iter().find_map(bad_escape) {
             return refuse(&format!("invalid URL escape {}", quote(escape)));
         }
         Ok(Parts {
@@ -55,50 +56,6 @@ impl Parts {
             fragment: !fragment.is_empty(),
         })
     }
-}
-
-fn scheme(raw: &str) -> Result<(String, &str), &'static str> {
-    for (at, c) in raw.char_indices() {
-        match c {
-            'a'..='z' | 'A'..='Z' => {}
-            '0'..='9' | '+' | '-' | '.' if at > 0 => {}
-            ':' if at == 0 => return Err("missing protocol scheme"),
-            ':' => return Ok((raw[..at].to_ascii_lowercase(), &raw[at + 1..])),
-            _ => break,
-        }
-    }
-    Ok((String::new(), raw))
-}
-
-fn bad_host(host: &str) -> Option<String> {
-    let port = match host.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((_, port)) => port,
-            None => return Some("missing ']' in host".into()),
-        },
-        None => host.rfind(':').map_or("", |at| &host[at..]),
-    };
-    let digits = port.strip_prefix(':');
-    if !port.is_empty() && !digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Some(format!("invalid port {} after host", quote(port)));
-    }
-    let odd = |c: &char| matches!(c, ' ' | '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '}' | '|');
-    let c = host.chars().find(odd)?;
-    Some(format!(
-        "invalid character {} in host name",
-        quote(&c.to_string())
-    ))
-}
-
-fn bad_escape(text: &str) -> Option<&str> {
-    text.match_indices('%').find_map(|(at, _)| {
-        let rest = &text[at..];
-        match rest.get(..3) {
-            Some(escape) if escape[1..].bytes().all(|byte| byte.is_ascii_hexdigit()) => None,
-            Some(escape) => Some(escape),
-            None => Some(rest),
-        }
-    })
 }
 
 #[cfg(test)]

@@ -10,29 +10,29 @@ use crate::own::beside_others;
 use crate::{Arena, Attack, Bound, Error, Outcome, Place, Server, Shot};
 
 /// Requests at once that the webhook is asked about: more than may be asked, and more than may wait.
-const FLOOD: usize = 1_500;
+const FLOOD: usize = 400;
 const OWN: Bound = Bound::codes(&[403, 429, 500]).seconds(120);
 const POLICY: &str = "abac.authorization.kubernetes.io/v1beta1";
 
 pub(super) fn attacks() -> Vec<Attack> {
     vec![
         attack(
-            "1,500 requests at once, of a user that a webhook decides about that does not answer",
-            "11",
+            "400 requests at once, of a user that a webhook decides about that does not answer",
+            "access",
             Place::Own,
             OWN,
             |arena| Box::pin(slow(arena)),
         ),
         attack(
             "Answers of an authorizer's webhook: 20 MB, 100,000 deep, half of one, both verdicts, texts for verdicts",
-            "11",
+            "access",
             Place::Own,
             OWN,
             |arena| Box::pin(odd_answers(arena)),
         ),
         attack(
             "An ABAC policy with a misspelled member",
-            "11",
+            "access",
             Place::Own,
             OWN,
             |arena| {
@@ -42,7 +42,7 @@ pub(super) fn attacks() -> Vec<Attack> {
         ),
         attack(
             "An ABAC policy without its kind",
-            "11",
+            "access",
             Place::Own,
             OWN,
             |arena| {

@@ -16,7 +16,7 @@ use crate::{Arena, Attack, Bound, Credential, Error, Outcome, Place, Server, Sho
 const REFUSED: Bound = Bound::codes(&[400, 401, 431]).seconds(120);
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 /// Tokens of one flood, each on a connection of its own.
-const FLOOD: usize = 500;
+const FLOOD: usize = 200;
 /// How long a good token may take beside a flood.
 const GOOD: Duration = Duration::from_secs(1);
 /// How long the server may take to know its issuer.
@@ -26,56 +26,56 @@ pub(super) fn attacks() -> Vec<Attack> {
     vec![
         attack(
             "Tokens of an issuer: alg none, HS256 by its public key, changed claims, critical extensions",
-            "11",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(forged(arena)),
         ),
         attack(
             "Tokens whose header names another key: kid as a path or SQL, jku, x5u, jwk",
-            "11",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(named_keys(arena)),
         ),
         attack(
             "Tokens that are expired, not valid yet, of another audience or issuer",
-            "11",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(untimely(arena)),
         ),
         attack(
             "Tokens of 900 KB, with lists 60,000 deep, of 100,000 dots",
-            "11",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(oversized(arena)),
         ),
         attack(
-            "500 tokens that no key has signed, at once",
-            "11",
+            "200 tokens that no key has signed, at once",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(flood(arena, false)),
         ),
         attack(
             "The same while their issuer does not answer",
-            "11",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(flood(arena, true)),
         ),
         attack(
             "An issuer with 5,000 keys, and 100 tokens that name none",
-            "11",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(many_keys(arena)),
         ),
         attack(
             "Distributed claims: a loop, an address of the cloud, a file, an answer of 2 MB",
-            "11",
+            "access",
             Place::Own,
             REFUSED,
             |arena| Box::pin(distributed(arena)),

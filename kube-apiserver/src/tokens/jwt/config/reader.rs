@@ -1,9 +1,9 @@
 //! Reads an `AuthenticationConfiguration` strictly: unknown and repeated fields are faults, in upstream's words.
 
 use machinery::codec::{StrictError, strict_message, yaml};
+use machinery::go::json_kind;
 use serde_json::{Map, Value};
 
-use super::super::json::json_kind;
 use super::{
     AnonymousConfig, AuthenticationConfiguration, ClaimMappings, ClaimValidationRule, ExtraMapping, Issuer,
     JwtConfig, PrefixedClaim, UserValidationRule,
