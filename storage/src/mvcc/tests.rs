@@ -16,6 +16,7 @@ mod migration;
 mod model;
 mod operations;
 mod owner;
+mod power;
 mod restart;
 mod sled_blobs;
 mod sled_full;

@@ -1,19 +1,15 @@
-//! Disks that fail and power that goes.
+//! Disks that fail.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use test_tools::eventually;
 
 use super::super::MvccStore;
 use super::super::kv::{Kv, Reader, Write};
 use super::super::kv_memory::MemoryKv;
-use super::super::kv_redb::RedbKv;
-use super::model::Random;
 use crate::conformance::{DEADLINE, Recorder, Subject};
 use crate::{EngineKind, OpenOptions, Outcome, StorageError, Txn};
 
@@ -292,158 +288,4 @@ async fn commits_that_wait_for_the_disk_share_the_next_batch() {
     assert_eq!(revisions, (1..=WAITING + 1).collect::<Vec<_>>());
     gate.wait(|(come, _)| *come == 3);
     s.finish().await;
-}
-
-/// A file whose unsynced writes are in the hands of chance once the power goes.
-#[derive(Debug, Clone, Default)]
-struct PowerLossFile(Arc<Mutex<PowerLoss>>);
-
-#[derive(Debug, Default)]
-struct PowerLoss {
-    synced: Vec<u8>,
-    now: Vec<u8>,
-    /// Since the last sync, in order; a length alone is a resize.
-    unsynced: Vec<(u64, Vec<u8>)>,
-    off: bool,
-}
-
-impl PowerLossFile {
-    fn power_off(&self) {
-        self.0.lock().off = true;
-    }
-
-    /// The content of the disk: everything synced, and of the rest any part, in pieces of a sector.
-    fn power_on(&self, random: &mut Random) -> PowerLossFile {
-        let inner = self.0.lock();
-        let mut disk = inner.synced.clone();
-        for (offset, data) in &inner.unsynced {
-            for (index, sector) in data.chunks(512).enumerate() {
-                let at = *offset as usize + index * 512;
-                if random.below(2) == 0 {
-                    disk.resize(disk.len().max(at + sector.len()), 0);
-                    disk[at..at + sector.len()].copy_from_slice(sector);
-                }
-            }
-        }
-        PowerLossFile(Arc::new(Mutex::new(PowerLoss {
-            synced: disk.clone(),
-            now: disk,
-            unsynced: Vec::new(),
-            off: false,
-        })))
-    }
-}
-
-impl PowerLoss {
-    fn check(&self) -> std::io::Result<()> {
-        if self.off {
-            Err(std::io::Error::other("no power"))
-        } else {
-            Ok(())
-        }
-    }
-}
-
-impl redb::StorageBackend for PowerLossFile {
-    fn len(&self) -> std::io::Result<u64> {
-        Ok(self.0.lock().now.len() as u64)
-    }
-    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
-        let inner = self.0.lock();
-        inner.check()?;
-        let from = offset as usize;
-        let found = inner
-            .now
-            .get(from..from + out.len())
-            .ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        out.copy_from_slice(found);
-        Ok(())
-    }
-    fn set_len(&self, len: u64) -> std::io::Result<()> {
-        let mut inner = self.0.lock();
-        inner.check()?;
-        inner.now.resize(len as usize, 0);
-        // Sizes are metadata, which a journal keeps; contents are at stake here.
-        inner.synced.resize(len as usize, 0);
-        inner
-            .unsynced
-            .retain(|(offset, data)| offset + data.len() as u64 <= len);
-        Ok(())
-    }
-    fn sync_data(&self) -> std::io::Result<()> {
-        let mut inner = self.0.lock();
-        inner.check()?;
-        for (offset, data) in std::mem::take(&mut inner.unsynced) {
-            inner.synced[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
-        }
-        Ok(())
-    }
-    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        let mut inner = self.0.lock();
-        inner.check()?;
-        inner.now[offset as usize..offset as usize + data.len()].copy_from_slice(data);
-        inner.unsynced.push((offset, data.to_vec()));
-        Ok(())
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redb_survives_the_loss_of_power() {
-    let mut random = Random(7);
-    let mut file = PowerLossFile::default();
-    let mut acked: HashMap<String, Bytes> = HashMap::new();
-    for round in 0..25 {
-        let kv = RedbKv::on(file.clone(), 1 << 20).unwrap();
-        let s = Subject::in_process(start(Box::new(kv)).unwrap());
-        let newest = s.list("", None).await.into_iter().collect::<HashMap<_, _>>();
-        for (name, value) in &acked {
-            let found = newest
-                .get(name)
-                .unwrap_or_else(|| panic!("round {round}: {name} is lost"));
-            assert!(found >= value, "round {round}: {name} is older than acknowledged");
-        }
-        // Batches of one and of many, which take different ways in redb.
-        let lone = random.below(12);
-        for n in 0..lone {
-            let value = Bytes::from(format!("{round:03}-{n:03}"));
-            s.write("lone", value.clone()).await;
-            acked.insert("lone".into(), value);
-        }
-        let many = random.below(3) * 20;
-        let writes = (0..many).map(|n| {
-            let (s, name, value) = (
-                &s,
-                format!("k{n}"),
-                Bytes::from(format!("{round:03}").repeat(300)),
-            );
-            async move {
-                s.write(&name, value.clone()).await;
-                (name, value)
-            }
-        });
-        acked.extend(futures_util::future::join_all(writes).await);
-        // The power goes while more is being written.
-        let racing = (0..10).map(|n| {
-            let txn = Txn {
-                guards: vec![],
-                ops: vec![s.put(&format!("racing{n}"), format!("{round:03}"))],
-            };
-            s.store.commit(txn)
-        });
-        let off = async {
-            if random.below(2) == 0 {
-                tokio::task::yield_now().await;
-            }
-            file.power_off();
-        };
-        let (outcomes, ()) = tokio::join!(futures_util::future::join_all(racing), off);
-        for (n, outcome) in outcomes.iter().enumerate() {
-            if matches!(outcome, Ok(Outcome::Committed(_))) {
-                acked.insert(format!("racing{n}"), Bytes::from(format!("{round:03}")));
-            }
-        }
-        s.finish().await;
-        file = file.power_on(&mut random);
-    }
-    assert!(acked.len() > 20);
 }
