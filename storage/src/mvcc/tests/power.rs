@@ -10,6 +10,7 @@ use super::super::MvccStore;
 use super::super::kv_redb::RedbKv;
 use super::faults;
 use super::model::Random;
+use super::torture::PAGE_OBJECTS;
 use crate::conformance::Subject;
 use crate::{KeyValue, Outcome, RangeRequest, Revision, StorageError, Txn};
 
@@ -179,14 +180,14 @@ async fn redb_survives_the_loss_of_power() {
     let mut random = Random(7);
     let mut file = PowerLossFile::default();
     let mut acked = Acknowledged::default();
-    let (mut refused, mut damaged) = (0u64, 0u64);
+    let (mut refused, mut damaged, mut wide) = (0u64, 0u64, 0u64);
     for round in 0..rounds {
         let flipped = file.flipped(&mut random);
         match acked.look(flipped, &format!("round {round}, flipped")).await {
             Some((s, bad)) => {
-                // Two share an offset in a leaf.
-                assert!(bad <= 2, "round {round}: {bad} are damaged");
+                assert!(bad <= PAGE_OBJECTS, "round {round}: {bad} are damaged");
                 damaged += u64::from(bad > 0);
+                wide += u64::from(bad > 2);
                 s.finish().await;
             }
             None => refused += 1,
@@ -248,8 +249,11 @@ async fn redb_survives_the_loss_of_power() {
         file = file.power_on(&mut random);
     }
     assert!(acked.values.len() > 20);
+    // Two share an offset in a leaf. Few flips hit the head of one, in a file that redb does not verify because its last commit says
+    // which pages are free.
+    assert!(wide <= rounds.div_ceil(200), "{wide} took more");
     let writes = acked.writes;
     println!(
-        "redb: {rounds} losses of power, {writes} acknowledged writes, none lost; with a flipped bit {refused} refused, {damaged} with damage by name"
+        "redb: {rounds} losses of power, {writes} acknowledged writes, none lost; with a flipped bit {refused} refused, {damaged} with damage by name, {wide} of them of more than two objects"
     );
 }

@@ -331,7 +331,7 @@ async fn tortured_process() {
 }
 
 /// A flip in the head of an engine's page may take what the page leads to, by name.
-const PAGE_OBJECTS: usize = 64;
+pub(super) const PAGE_OBJECTS: usize = 64;
 
 /// Structures that can be made of something else.
 const WITH_COPIES: &[&str] = &["FORMAT", "FORMAT-copy", "REVISION", "reserve"];
