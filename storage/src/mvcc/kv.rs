@@ -70,9 +70,8 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
     }
 
     /// Closes the store and reopens it after a batch for which there was no room. Then the batch is there whole or not at all, and
-    /// everything up to the revision that was `acknowledged` is.
-    fn reopen(&mut self, acknowledged: u64) -> Result<(), StorageError> {
-        let _ = acknowledged;
+    /// everything up to the revision that was acknowledged is.
+    fn reopen(&mut self, _acknowledged: u64) -> Result<(), StorageError> {
         Err(StorageError::Engine {
             message: format!("a store of the engine `{}` has to be reopened", self.name()),
             source: None,

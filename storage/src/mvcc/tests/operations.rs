@@ -214,5 +214,6 @@ async fn the_nth_operation_may_fail() {
             hits += 1;
         }
         assert!(hits * every as u64 > 30, "{fault:?}: {hits}");
+        println!("{fault:?}: {hits} operations failed, no acknowledged write lost");
     }
 }
