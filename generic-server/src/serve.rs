@@ -19,7 +19,10 @@ pub use connection::{Handler, Server};
 pub use limits::ConnectionLimits;
 pub use listener::{Listener, bind};
 pub use rustls::sign::CertifiedKey;
-pub use tls::{SniCertificate, Tls, TlsError, TlsOptions, TlsVersion, certified_key, read_certificates};
+pub use tls::{
+    SniCertificate, Tls, TlsError, TlsOptions, TlsVersion, certificate_names, certified_key,
+    read_certificates, speaks_cipher_suite,
+};
 
 #[cfg(test)]
 mod tests;

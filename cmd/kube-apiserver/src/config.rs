@@ -8,6 +8,7 @@ mod features;
 mod flags;
 mod requests;
 mod services;
+mod serving;
 mod stores;
 mod trust;
 mod unread;
@@ -27,6 +28,7 @@ use flags::Flags;
 
 pub(crate) use features::{Controllers, Features};
 pub(crate) use requests::Requests;
+pub(crate) use serving::{NamedFiles, TlsConfig};
 pub(crate) use stores::{EncryptionFile, Engine, Etcd, Storage};
 pub(crate) use trust::KeyFiles;
 
@@ -36,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) advertise_address: Option<IpAddr>,
     pub(crate) serving: Option<KeyFiles>,
+    pub(crate) tls: TlsConfig,
     /// Where keys, certificates and the embedded store live; none when nothing is kept.
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) storage: Storage,
@@ -131,6 +134,7 @@ impl Config {
             flags.encryption_provider_config_automatic_reload,
         );
         let access = flags.access.read(&mut found, flags.proxy_client.is_some());
+        let tls = flags.tls.read(&mut found);
         let audit = flags.audit.read(&mut found);
         let plugins = features::plugins(
             &mut found,
@@ -154,6 +158,7 @@ impl Config {
             listen: SocketAddr::new(flags.bind_address, flags.secure_port),
             advertise_address,
             serving: flags.serving,
+            tls,
             data_dir,
             storage,
             encryption,

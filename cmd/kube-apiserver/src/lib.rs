@@ -44,7 +44,7 @@ pub use logging::LogFormat;
 pub use options::{
     AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags,
     AuthenticationFlags, AuthorizationFlags, AuthorizationMode, Options, StorageBackend, StorageMediaType,
-    SubjectAccessReviewVersion, TokenReviewVersion,
+    SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion,
 };
 
 /// A running control plane. Dropped without [`ControlPlane::stop`], its listener and tasks end when the runtime does.

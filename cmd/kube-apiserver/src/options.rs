@@ -4,6 +4,7 @@
 mod audit;
 mod authentication;
 mod authorization;
+mod serving;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use crate::logging::LogFormat;
 pub use audit::{AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags};
 pub use authentication::{AuthenticationFlags, TokenReviewVersion};
 pub use authorization::{AuthorizationFlags, AuthorizationMode, SubjectAccessReviewVersion};
+pub use serving::TlsFlags;
 
 // The headings of `--help`: upstream's, and one of our own.
 const GENERIC: &str = "Generic flags";
@@ -207,6 +209,9 @@ pub struct Options {
     /// The key of the serving certificate.
     #[arg(long, requires = "tls_cert_file", help_heading = SERVING, value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
+    /// How TLS is spoken.
+    #[command(flatten)]
+    pub tls: TlsFlags,
 
     /// What is recorded of requests, and where.
     #[command(flatten)]

@@ -69,8 +69,10 @@ pub struct TlsOptions {
     pub client_ca: Vec<CertificateDer<'static>>,
     /// The lowest version.
     pub min_version: TlsVersion,
-    /// Cipher suites by their IANA names; empty for all that are offered.
+    /// Cipher suites of TLS 1.2 by their IANA names; empty for all that are offered.
     pub cipher_suites: Vec<String>,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
 }
 
 impl TlsOptions {
@@ -82,6 +84,7 @@ impl TlsOptions {
             client_ca: Vec::new(),
             min_version: TlsVersion::default(),
             cipher_suites: Vec::new(),
+            http2: true,
         }
     }
 }
@@ -192,9 +195,52 @@ fn server_config(options: TlsOptions) -> Result<ServerConfig, TlsError> {
             default: options.default,
             sni: options.sni,
         }));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = match options.http2 {
+        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        false => vec![b"http/1.1".to_vec()],
+    };
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     Ok(config)
+}
+
+/// Whether a cipher suite of this IANA name is spoken.
+pub fn speaks_cipher_suite(name: &str) -> bool {
+    provider()
+        .cipher_suites
+        .iter()
+        .any(|suite| iana_name(suite) == name)
+}
+
+/// The names that clients may ask for a certificate by: those that it is for, in lower case, and its common name where that is a host's. Addresses
+/// are none: clients do not name them.
+pub fn certificate_names(key: &CertifiedKey) -> Vec<String> {
+    let parsed = key
+        .cert
+        .first()
+        .map(|certificate| x509_parser::parse_x509_certificate(certificate));
+    let Some(Ok((_, parsed))) = parsed else {
+        return Vec::new();
+    };
+    let common = parsed
+        .subject()
+        .iter_common_name()
+        .filter_map(|name| name.as_str().ok());
+    let is_host = |name: &str| {
+        let host = name.strip_prefix("*.").unwrap_or(name);
+        name.parse::<std::net::IpAddr>().is_err()
+            && machinery::names::name_is_dns_subdomain(host, false).is_empty()
+    };
+    let mut names: Vec<String> = common
+        .filter(|name| is_host(name))
+        .map(str::to_ascii_lowercase)
+        .collect();
+    let others = parsed.subject_alternative_name().ok().flatten();
+    for name in others.iter().flat_map(|others| &others.value.general_names) {
+        if let x509_parser::extensions::GeneralName::DNSName(name) = name {
+            names.push(name.to_ascii_lowercase());
+        }
+    }
+    names
 }
 
 fn iana_name(suite: &rustls::SupportedCipherSuite) -> String {

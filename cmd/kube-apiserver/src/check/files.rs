@@ -33,6 +33,7 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
             validity(flags, &files.certificate, found);
         }
     }
+    found.took(keys::sni_certificates(&config.tls.named));
     // Authorities, tokens and signing keys, as a start has them.
     let own = found.took(Pki::in_memory(&ServingNames::default()));
     if let Some(own) = own {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::requests::RequestFlags;
 use super::stores::{EmbeddedFlags, EtcdFlags, StorageFlags};
 use super::trust::{AccessFlags, FrontProxy, KeyFiles, ServiceAccountTokens};
-use crate::options::{AuditFlags, Options};
+use crate::options::{AuditFlags, Options, TlsFlags};
 
 /// Every option that the configuration is made of.
 pub(super) struct Flags {
@@ -15,6 +15,7 @@ pub(super) struct Flags {
     pub(super) secure_port: u16,
     pub(super) advertise_address: Option<IpAddr>,
     pub(super) serving: Option<KeyFiles>,
+    pub(super) tls: TlsFlags,
     pub(super) data_dir: Option<PathBuf>,
     pub(super) storage: StorageFlags,
     pub(super) encryption_provider_config: Option<PathBuf>,
@@ -75,6 +76,7 @@ impl From<Options> for Flags {
             encryption_provider_config_automatic_reload,
             tls_cert_file,
             tls_private_key_file,
+            tls,
             client_ca_file,
             token_auth_file,
             authentication_token_webhook_config_file,
@@ -126,6 +128,7 @@ impl From<Options> for Flags {
             secure_port,
             advertise_address,
             serving: KeyFiles::of(tls_cert_file, tls_private_key_file),
+            tls,
             data_dir,
             storage: StorageFlags {
                 backend: storage_backend,

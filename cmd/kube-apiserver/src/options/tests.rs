@@ -245,6 +245,26 @@ fn invalid_values_are_refused_with_their_flag() {
             "invalid audit truncate log max batch size 9, must be greater than max event size (102400)",
         ),
         (
+            &["--tls-min-version=VersionTLS14"],
+            "unknown tls version \"VersionTLS14\"",
+        ),
+        (
+            &["--tls-cipher-suites=TLS_NONE"],
+            "Cipher suite TLS_NONE not supported or doesn't exist",
+        ),
+        (
+            &["--tls-cipher-suites=TLS_RSA_WITH_AES_128_CBC_SHA"],
+            "--tls-cipher-suites names no suite that is spoken",
+        ),
+        (
+            &["--tls-sni-cert-key=crt"],
+            "invalid argument \"crt\" for \"--tls-sni-cert-key\" flag: expected comma separated certificate and key file paths",
+        ),
+        (
+            &["--tls-sni-cert-key=crt,key:"],
+            "invalid argument \"crt,key:\" for \"--tls-sni-cert-key\" flag: empty names list is not allowed",
+        ),
+        (
             &["--authorization-mode=ABAC"],
             "authorization-mode ABAC's authorization policy file not passed",
         ),
@@ -463,6 +483,10 @@ const EFFECTS: &[&[&str]] = &[
     &["--secure-port=1"],
     &["--tls-cert-file=crt", "--tls-private-key-file=key"],
     &["--tls-private-key-file=key", "--tls-cert-file=crt"],
+    &["--tls-min-version=VersionTLS13"],
+    &["--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"],
+    &["--tls-sni-cert-key=crt,key"],
+    &["--disable-http2-serving"],
     &["--anonymous-auth=false"],
     &["--authentication-config=file"],
     &["--oidc-issuer-url=https://i", "--oidc-client-id=c"],

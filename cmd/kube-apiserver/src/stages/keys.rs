@@ -7,10 +7,12 @@ use aggregator::ProxyKey;
 use arc_swap::ArcSwap;
 use generic_server::pki::Pki;
 use generic_server::reload::Reload;
-use generic_server::serve::{CertifiedKey, Tls, TlsOptions, certified_key};
+use generic_server::serve::{
+    CertifiedKey, SniCertificate, Tls, TlsOptions, certificate_names, certified_key,
+};
 
 use crate::StartError;
-use crate::config::{Config, KeyFiles};
+use crate::config::{Config, KeyFiles, NamedFiles, TlsConfig};
 
 /// A certificate and key that a flag names.
 pub(crate) fn named_key(flag: &str, files: &KeyFiles) -> Result<Arc<CertifiedKey>, StartError> {
@@ -43,18 +45,54 @@ fn given_or_own(
 /// The TLS of the listener: with the serving certificate that the options name, else with the server's own.
 pub(super) fn serving_tls(config: &Config, pki: &Pki, reload: &mut Reload) -> Result<Arc<Tls>, StartError> {
     let given = ("--tls-cert-file, --tls-private-key-file", config.serving.as_ref());
-    let Some((what, files)) = given_or_own(given, pki, "apiserver") else {
-        return Ok(Arc::new(Tls::new(TlsOptions::new(pki.serving_key()?))?));
+    let own = given_or_own(given, pki, "apiserver");
+    let default = match &own {
+        Some((what, files)) => named_key(what, files)?,
+        None => pki.serving_key()?,
     };
-    let key = named_key(what, &files)?;
-    let tls = Arc::new(Tls::new(TlsOptions::new(key))?);
+    let mut options = tls_options(&config.tls, default.clone());
+    options.sni = sni_certificates(&config.tls.named)?;
+    let tls = Arc::new(Tls::new(options)?);
     let kept = tls.clone();
-    reload.watch("serving certificate", files.both(), move || {
-        let key = certified_key(&files.certificate, &files.key).map_err(|error| error.to_string())?;
-        kept.reload(TlsOptions::new(key))
-            .map_err(|error| error.to_string())
+    let own = own.map(|(_, files)| files);
+    let named = config.tls.named.clone();
+    let shape = tls_options(&config.tls, default);
+    let all = own.iter().chain(named.iter().map(|one| &one.files));
+    let files: Vec<PathBuf> = all.flat_map(KeyFiles::both).collect();
+    reload.watch("serving certificate", files, move || {
+        let mut options = shape.clone();
+        if let Some(files) = &own {
+            options.default =
+                certified_key(&files.certificate, &files.key).map_err(|error| error.to_string())?;
+        }
+        options.sni = sni_certificates(&named).map_err(|error| error.to_string())?;
+        kept.reload(options).map_err(|error| error.to_string())
     });
     Ok(tls)
+}
+
+fn tls_options(config: &TlsConfig, default: Arc<CertifiedKey>) -> TlsOptions {
+    TlsOptions {
+        min_version: config.min_version,
+        cipher_suites: config.cipher_suites.clone(),
+        http2: config.http2,
+        ..TlsOptions::new(default)
+    }
+}
+
+/// The certificates for some names: those with names of their own before those that are known by what they are for.
+pub(crate) fn sni_certificates(named: &[NamedFiles]) -> Result<Vec<SniCertificate>, StartError> {
+    let mut all = Vec::with_capacity(named.len());
+    for one in named {
+        let certificate = named_key("--tls-sni-cert-key", &one.files)?;
+        let names = match one.names.is_empty() {
+            true => certificate_names(&certificate),
+            false => one.names.clone(),
+        };
+        all.push((one.names.is_empty(), SniCertificate { names, certificate }));
+    }
+    all.sort_by_key(|(by_certificate, _)| *by_certificate);
+    Ok(all.into_iter().map(|(_, one)| one).collect())
 }
 
 /// The client certificate that vouches for this server to extension servers: the one that the options name, else its own.

@@ -4,6 +4,7 @@ mod audit;
 mod coverage;
 mod etcd;
 mod issuers;
+mod tls;
 mod users;
 
 use std::path::Path;

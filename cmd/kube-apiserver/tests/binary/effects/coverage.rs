@@ -10,6 +10,7 @@ const ADMISSION: &str = "cmd/kube-apiserver/tests/binary/admission_config.rs";
 const AUDIT: &str = "cmd/kube-apiserver/tests/binary/effects/audit.rs";
 const HERE: &str = "cmd/kube-apiserver/tests/binary/effects.rs";
 const ISSUERS: &str = "cmd/kube-apiserver/tests/binary/effects/issuers.rs";
+const TLS: &str = "cmd/kube-apiserver/tests/binary/effects/tls.rs";
 const USERS: &str = "cmd/kube-apiserver/tests/binary/effects/users.rs";
 const ON_ETCD: &str = "cmd/kube-apiserver/tests/binary/effects/etcd.rs";
 const FLAGS: &str = "cmd/kube-apiserver/tests/binary/flags.rs";
@@ -101,6 +102,22 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "the_audit_webhook",
     ),
     ("audit-webhook-version", AUDIT, "the_audit_webhook"),
+    (
+        "tls-min-version",
+        TLS,
+        "certificates_by_name_and_the_lowest_version",
+    ),
+    (
+        "tls-sni-cert-key",
+        TLS,
+        "certificates_by_name_and_the_lowest_version",
+    ),
+    (
+        "disable-http2-serving",
+        TLS,
+        "certificates_by_name_and_the_lowest_version",
+    ),
+    ("tls-cipher-suites", TLS, "cipher_suites_are_chosen"),
     ("authorization-config", USERS, "authorizers_of_flags_and_files"),
     (
         "authorization-policy-file",
