@@ -28,9 +28,10 @@ use crate::cpu;
 use crate::delegate::Handled;
 use crate::filters::audit::Recording;
 use crate::filters::impersonation::Impersonated;
-use crate::filters::max_in_flight::{self, Permit};
+use crate::filters::max_in_flight::{self, Admission, Asked, Permit};
 use crate::filters::sending::{self, Charge, ResponseBudget};
 use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
+use crate::flowcontrol::FlowHeaders;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
 use crate::request::audit::Arrival;
@@ -366,9 +367,13 @@ impl Chain {
         let context = Arc::new(context);
         let Incoming { head, body, .. } = *incoming;
         let request = Request::from_parts(head, body);
-        let response = self
-            .permitted(request, &context, times, long_running, large)
+        let mut flow = None;
+        let mut response = self
+            .permitted(request, &context, times, long_running, &mut flow, large)
             .await;
+        if let Some(flow) = flow {
+            flow.insert(response.headers_mut());
+        }
         let mut response = self.recorded(recording, &context.user, times, response).await;
         response.extensions_mut().insert(context);
         response
@@ -396,24 +401,24 @@ impl Chain {
         context: &Arc<RequestContext>,
         times: Times,
         long_running: bool,
+        flow: &mut Option<FlowHeaders>,
         large: &mut Option<Large>,
     ) -> Response {
         // 14. Priority and fairness, or the plain limit: knows the user, and spares the authorizers a flood.
         let probe = max_in_flight::is_probe(&context.info);
-        let admitted = match probe {
-            true => Ok(Permit::free()),
-            false => {
-                let (user, info) = (&context.user, &context.info);
-                self.config.admit.admit(user, info, long_running).await
-            }
+        let admitted = match self.admit(&request, context, times, long_running, probe) {
+            Admission::Runs(permit) => Ok(permit),
+            Admission::Refused(refusal) => Err(refusal),
+            Admission::Waits(turn) => turn.await,
         };
-        let permit = match admitted {
+        let mut permit = match admitted {
             Ok(permit) => permit,
             Err(refusal) => {
                 self.config.metrics.rejected.fetch_add(1, Ordering::Relaxed);
                 return *refusal;
             }
         };
+        *flow = permit.take_headers();
         // A write is done by the time its answer is made: only reads can be refused for the bytes that they answer.
         let reads = matches!(&*context.info.verb, "get" | "list");
         if reads && !probe && !self.responses.admits(&context.user, 0) {
@@ -478,8 +483,8 @@ impl Chain {
             .request(labels::routed(labels, &context.info, context.route()));
         counted.done(response.status().as_u16(), times.received.elapsed());
         if long_running {
-            let lasting = counted.long_running();
-            return long_running::bind(response, self.config.lifecycle.end_watches(), (lasting, permit));
+            let lasting = (counted.long_running(), permit.initialised());
+            return long_running::bind(response, self.config.lifecycle.end_watches(), lasting);
         }
 
         // 18. The bytes of large answers: counted from when they are made, and given a seat until they are taken.
@@ -494,6 +499,24 @@ impl Chain {
             charge: self.responses.charge(&context.user.name, bytes),
         });
         response
+    }
+
+    fn admit(
+        &self,
+        request: &Request,
+        context: &Arc<RequestContext>,
+        times: Times,
+        long_running: bool,
+        probe: bool,
+    ) -> Admission {
+        self.config.admit.admit(&Asked {
+            context,
+            query: request.uri().query().unwrap_or_default(),
+            long_running,
+            probe,
+            received: times.received,
+            deadline: times.deadline,
+        })
     }
 
     /// The signals of the server's life.

@@ -4,6 +4,7 @@ pub mod audit;
 pub(crate) mod authentication;
 pub mod cors;
 pub(crate) mod deadline;
+mod fairness;
 pub(crate) mod headers;
 pub(crate) mod impersonation;
 pub(crate) mod labels;

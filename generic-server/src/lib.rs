@@ -22,6 +22,7 @@ pub mod dynamic_admission;
 pub mod encryption;
 pub mod endpoint;
 pub mod filters;
+pub mod flowcontrol;
 mod group;
 pub mod handlers;
 pub mod health;

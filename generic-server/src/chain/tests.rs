@@ -20,7 +20,7 @@ use crate::cpu::Pool;
 use crate::delegate::Delegate;
 use crate::endpoint::Endpoint;
 use crate::filters::cors::Cors;
-use crate::filters::max_in_flight::MaxInFlight;
+use crate::filters::max_in_flight::{Admission, Asked, MaxInFlight};
 use crate::pki::{Pki, ServingNames, certificates};
 use crate::request::{Body, full};
 
@@ -284,7 +284,17 @@ async fn one_too_many() {
         name: "jane".into(),
         ..User::default()
     };
-    let held = f.chain.config.admit.admit(&jane, &info, false).await.unwrap();
+    let none = String::new;
+    let asked = Asked {
+        context: &Arc::new(RequestContext::new(info, jane, none(), none(), none())),
+        query: "",
+        long_running: false,
+        probe: false,
+        received: Instant::now(),
+        deadline: None,
+    };
+    let held = f.chain.config.admit.admit(&asked);
+    assert!(matches!(held, Admission::Runs(_)));
     let (head, body) = f.ask("GET", "/api/v1/pods", &[JANE]).await;
     assert_eq!(head.status, 429);
     assert_eq!(head.headers["retry-after"], "1");

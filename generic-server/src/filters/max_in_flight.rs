@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,26 +11,92 @@ use http::{HeaderValue, StatusCode, header};
 use tokio::sync::Semaphore;
 
 use crate::cpu::{self, UserKey};
-use crate::request::{RequestInfo, Response, User};
+pub use crate::flowcontrol::Asked;
+use crate::flowcontrol::{self, Flow, FlowHeaders, Watch};
+use crate::request::{RequestInfo, Response};
 
 /// The right to run, given back when dropped.
-pub struct Permit(#[allow(dead_code, reason = "held for its drop")] Option<Box<dyn Any + Send>>);
+#[derive(Debug, Default)]
+pub struct Permit {
+    guard: Option<Guard>,
+    /// Counts a watch, for as long as it lasts.
+    #[allow(dead_code, reason = "held for its drop")]
+    watch: Option<Watch>,
+    headers: Option<FlowHeaders>,
+}
 
-impl Debug for Permit {
+/// What is given back.
+enum Guard {
+    Seat(#[allow(dead_code, reason = "held for its drop")] flowcontrol::Seat),
+    Any(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send>),
+}
+
+impl Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Permit").finish_non_exhaustive()
+        f.debug_tuple("Guard").finish_non_exhaustive()
     }
 }
 
 impl Permit {
     /// A right that costs nothing.
     pub fn free() -> Self {
-        Permit(None)
+        Permit::default()
     }
 
     /// A right that is given back by dropping `guard`.
     pub fn held(guard: impl Send + 'static) -> Self {
-        Permit(Some(Box::new(guard)))
+        Permit {
+            guard: Some(Guard::Any(Box::new(guard))),
+            ..Permit::default()
+        }
+    }
+
+    /// A seat of priority and fairness.
+    pub(crate) fn seat(seat: flowcontrol::Seat, flow: Flow) -> Self {
+        Permit {
+            guard: Some(Guard::Seat(seat)),
+            watch: flow.watch,
+            headers: Some(flow.headers),
+        }
+    }
+
+    /// A right that costs nothing, with the headers that tell the client how its request was classified.
+    pub(crate) fn classified(headers: Option<FlowHeaders>) -> Self {
+        Permit {
+            headers,
+            ..Permit::default()
+        }
+    }
+
+    /// These headers, taken out.
+    pub(crate) fn take_headers(&mut self) -> Option<FlowHeaders> {
+        self.headers.take()
+    }
+
+    /// What is left of it when a long-running request has begun: watches are charged for that alone.
+    pub(crate) fn initialised(mut self) -> Self {
+        self.guard = None;
+        self
+    }
+}
+
+/// What becomes of a request.
+pub enum Admission {
+    /// It runs now.
+    Runs(Permit),
+    /// It waits. Dropped meanwhile, it has gone. The error is the answer for a request that must go away.
+    Waits(Pin<Box<dyn Future<Output = Result<Permit, Box<Response>>> + Send>>),
+    /// This is its answer, usually 429.
+    Refused(Box<Response>),
+}
+
+impl Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Admission::Runs(_) => "Runs",
+            Admission::Waits(_) => "Waits",
+            Admission::Refused(_) => "Refused",
+        })
     }
 }
 
@@ -40,16 +108,10 @@ pub fn is_probe(info: &RequestInfo) -> bool {
     !info.is_resource && info.verb == "get" && PROBES.contains(&&*info.path)
 }
 
-/// Decides when a request may run. Not asked about probes. Asked after authentication and impersonation, before authorization.
-#[async_trait::async_trait]
+/// Decides when a request may run. Asked after authentication and impersonation, before authorization.
 pub trait Admit: Send + Sync + Debug {
-    /// Waits for the right to run. `Err` is the answer for a request that must go away (usually 429).
-    async fn admit(
-        &self,
-        user: &User,
-        info: &RequestInfo,
-        long_running: bool,
-    ) -> Result<Permit, Box<Response>>;
+    /// Admits a request, has it wait, or refuses it. Probes are always admitted.
+    fn admit(&self, asked: &Asked<'_>) -> Admission;
 }
 
 /// Upstream's answer to a request that is one too many.
@@ -134,24 +196,19 @@ impl MaxInFlight {
     }
 }
 
-#[async_trait::async_trait]
 impl Admit for MaxInFlight {
-    async fn admit(
-        &self,
-        user: &User,
-        info: &RequestInfo,
-        long_running: bool,
-    ) -> Result<Permit, Box<Response>> {
+    fn admit(&self, asked: &Asked<'_>) -> Admission {
+        let (user, info) = (&asked.context.user, &asked.context.info);
         let reads = matches!(&*info.verb, "get" | "list" | "watch");
         let limit = if reads { &self.reading } else { &self.mutating };
-        let Some(limit) = limit.as_ref().filter(|_| !long_running) else {
-            return Ok(Permit::free());
+        let Some(limit) = limit.as_ref().filter(|_| !asked.long_running && !asked.probe) else {
+            return Admission::Runs(Permit::free());
         };
         match limit.take(cpu::user_key(&user.name)) {
-            Some(seat) => Ok(Permit::held(seat)),
+            Some(seat) => Admission::Runs(Permit::held(seat)),
             // An administrator always gets an answer.
-            None if user.in_group("system:masters") => Ok(Permit::free()),
-            None => Err(too_many_requests()),
+            None if user.in_group("system:masters") => Admission::Runs(Permit::free()),
+            None => Admission::Refused(too_many_requests()),
         }
     }
 }
