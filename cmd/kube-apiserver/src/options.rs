@@ -92,6 +92,9 @@ pub struct Options {
     /// Limit of concurrent mutating requests; 0 is no limit.
     #[arg(long, default_value_t = 200, help_heading = GENERIC, value_name = "NUMBER")]
     pub max_mutating_requests_inflight: usize,
+    /// Queues requests past the limits and serves them by priority and in fair turns; the limits are added up for it.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = GENERIC, value_name = "BOOL", hide_possible_values = true)]
+    pub enable_priority_and_fairness: bool,
     /// Timeout of requests other than watches and streams.
     #[arg(long, default_value = "1m", value_parser = duration, help_heading = GENERIC, value_name = "DURATION")]
     pub request_timeout: Duration,

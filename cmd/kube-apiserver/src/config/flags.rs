@@ -110,6 +110,7 @@ impl From<Options> for Flags {
             runtime_config,
             max_requests_inflight,
             max_mutating_requests_inflight,
+            enable_priority_and_fairness,
             request_timeout,
             min_request_timeout,
             shutdown_delay_duration,
@@ -201,6 +202,7 @@ impl From<Options> for Flags {
             requests: RequestFlags {
                 max_inflight: max_requests_inflight,
                 max_mutating_inflight: max_mutating_requests_inflight,
+                fairness: enable_priority_and_fairness,
                 timeout: request_timeout,
                 min_timeout_seconds: min_request_timeout,
                 shutdown_delay: shutdown_delay_duration,

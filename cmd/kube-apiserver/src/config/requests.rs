@@ -15,6 +15,8 @@ const MOST_GOAWAYS: f64 = 0.02;
 pub(crate) struct Requests {
     pub(crate) max_inflight: usize,
     pub(crate) max_mutating_inflight: usize,
+    /// Priority and fairness, which divides the sum of the two.
+    pub(crate) fairness: bool,
     pub(crate) timeout: Duration,
     pub(crate) min_timeout: Duration,
     pub(crate) shutdown_delay: Duration,
@@ -28,6 +30,7 @@ pub(crate) struct Requests {
 pub(super) struct RequestFlags {
     pub(super) max_inflight: usize,
     pub(super) max_mutating_inflight: usize,
+    pub(super) fairness: bool,
     pub(super) timeout: Duration,
     pub(super) min_timeout_seconds: u64,
     pub(super) shutdown_delay: Duration,
@@ -42,6 +45,7 @@ impl RequestFlags {
         let requests = Requests {
             max_inflight: self.max_inflight,
             max_mutating_inflight: self.max_mutating_inflight,
+            fairness: self.fairness,
             timeout: self.timeout,
             min_timeout: Duration::from_secs(self.min_timeout_seconds),
             shutdown_delay: self.shutdown_delay,
@@ -59,6 +63,9 @@ impl Requests {
     fn check(&self, found: &mut Findings) {
         if self.timeout.is_zero() {
             found.fault("--request-timeout must be more than zero");
+        }
+        if self.fairness && self.max_inflight == 0 && self.max_mutating_inflight == 0 {
+            found.fault("invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive");
         }
         if !(0.0..=MOST_GOAWAYS).contains(&self.goaway_chance) {
             found.fault("--goaway-chance can not be less than 0 or greater than 0.02");

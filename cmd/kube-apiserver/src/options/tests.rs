@@ -432,6 +432,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--feature-gates=AllowUnsafeMalformedObjectDeletion=true"],
     &["--max-requests-inflight=1"],
     &["--max-mutating-requests-inflight=1"],
+    &["--enable-priority-and-fairness=false"],
     &["--request-timeout=2m"],
     &["--min-request-timeout=1"],
     &["--shutdown-delay-duration=1s"],

@@ -8,6 +8,7 @@ use generic_server::chain::{self, Chain, ChainConfig};
 use generic_server::discovery::RootPaths;
 use generic_server::endpoint::{Endpoints, StaticJson};
 use generic_server::filters::max_in_flight::MaxInFlight;
+use generic_server::flowcontrol::FlowControl;
 use kube_apiserver::Access;
 
 use super::stores::Stores;
@@ -21,7 +22,11 @@ pub(super) fn chain(
     access: &mut Access,
     aggregator: Arc<Aggregator>,
 ) -> Result<Arc<Chain>, StartError> {
-    let endpoints = endpoints(stores, access, &aggregator)?;
+    let mut endpoints = endpoints(stores, access, &aggregator)?;
+    let fairness = fairness(stores);
+    if let Some(fairness) = &fairness {
+        fairness.install(&mut endpoints);
+    }
     let requests = &mut stores.config.requests;
     let (authenticator, authorizer) = (access.authenticator.clone(), access.authorizer());
     let mut config = ChainConfig::new(authenticator, authorizer, aggregator);
@@ -35,10 +40,13 @@ pub(super) fn chain(
         &stores.tasks,
     );
     config.audit = Arc::new(auditor.map_err(StartError::Option)?);
-    config.admit = Arc::new(MaxInFlight::new(
-        requests.max_inflight,
-        requests.max_mutating_inflight,
-    ));
+    config.admit = match fairness {
+        Some(fairness) => fairness,
+        None => Arc::new(MaxInFlight::new(
+            requests.max_inflight,
+            requests.max_mutating_inflight,
+        )),
+    };
     config.request_timeout = requests.timeout;
     config.goaway_chance = requests.goaway_chance;
     config.hsts = requests.hsts.clone();
@@ -46,6 +54,26 @@ pub(super) fn chain(
     config.shutdown_send_retry_after = requests.shutdown_send_retry_after;
     config.front_proxy_headers = stores.config.access.front_proxy.clone().into();
     Ok(chain::build(config))
+}
+
+/// Priority and fairness, where it is on, with the tasks that it needs.
+fn fairness(stores: &Stores) -> Option<Arc<FlowControl>> {
+    let requests = &stores.config.requests;
+    if !requests.fairness {
+        return None;
+    }
+    let seats = requests
+        .max_inflight
+        .saturating_add(requests.max_mutating_inflight);
+    let directory = &stores.directory;
+    let control = FlowControl::new(seats, requests.timeout, Some(directory.clone()));
+    stores.metrics.register(control.clone());
+    stores.tasks.spawn("priority and fairness", control.clone().run());
+    let follower = control.clone().follow(directory.clone());
+    stores
+        .tasks
+        .spawn("configuration of priority and fairness", follower);
+    Some(control)
 }
 
 /// The paths outside the API.

@@ -196,6 +196,8 @@ async fn a_request_ends_with_its_timeout() {
 async fn seats_are_bounded_by_flags() {
     let flags = [
         "--authorization-mode=AlwaysAllow",
+        // With it, requests would wait.
+        "--enable-priority-and-fairness=false",
         "--max-requests-inflight=1",
         "--max-mutating-requests-inflight=1",
     ];

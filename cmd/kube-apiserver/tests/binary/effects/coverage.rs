@@ -167,6 +167,11 @@ const SHOWN: &[(&str, &str, &str)] = &[
         FLAGS,
         "admission_plugins_are_turned_off",
     ),
+    (
+        "enable-priority-and-fairness",
+        SERVING,
+        "seats_are_bounded_by_flags",
+    ),
     ("etcd-cafile", ON_ETCD, "tls_and_health"),
     ("etcd-certfile", ON_ETCD, "tls_and_health"),
     ("etcd-compaction-interval", ON_ETCD, "leases_and_compaction"),
