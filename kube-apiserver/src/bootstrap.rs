@@ -3,6 +3,7 @@
 //!
 //! All objects are written at once, so that they share group commits.
 
+mod flow_control;
 mod masters;
 mod rbac;
 
@@ -20,6 +21,7 @@ use machinery::{ApiError, GroupResource, Reason, meta};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+pub use flow_control::keep_flow_control;
 pub use masters::{Masters, keep_endpoints};
 pub(crate) use rbac::node_rules;
 
@@ -65,6 +67,8 @@ enum Existing {
     Reconcile,
     /// These fields are this server's to say.
     Overwrite,
+    /// As the configuration of priority and fairness says for itself.
+    FlowControl,
 }
 
 struct Wanted {
@@ -128,12 +132,12 @@ async fn write_missing(facts: &Facts) -> Result<(), ApiError> {
     let mut all: Vec<Wanted> = namespaces.into();
     all.extend(rbac::wanted());
     all.extend(priority_classes());
-    all.extend(flow_control());
+    all.extend(flow_control::objects());
     let addresses = addresses(facts).await?;
     all.extend(kubernetes_service(facts));
     all.extend(kubernetes_endpoints(facts, &addresses));
     all.push(authentication_facts(facts));
-    ensure_all(&facts.directory, &all).await
+    ensure_all(&facts.directory, &all).await.map(|_| ())
 }
 
 /// The addresses of the servers. A store without room for the key of this one fails like every other write.
@@ -145,18 +149,20 @@ async fn addresses(facts: &Facts) -> Result<Vec<IpAddr>, ApiError> {
 
 /// Makes the endpoints of the `kubernetes` service these addresses.
 async fn reconcile_endpoints(facts: &Facts, addresses: &[IpAddr]) -> Result<(), ApiError> {
-    ensure_all(&facts.directory, &kubernetes_endpoints(facts, addresses)).await
+    ensure_all(&facts.directory, &kubernetes_endpoints(facts, addresses))
+        .await
+        .map(|_| ())
 }
 
-async fn ensure_all(directory: &Directory, all: &[Wanted]) -> Result<(), ApiError> {
+/// Whether anything was written.
+async fn ensure_all(directory: &Directory, all: &[Wanted]) -> Result<bool, ApiError> {
     let authorized = Authorized::system();
     let none = AdmissionChain::default();
-    try_join_all(
+    let written = try_join_all(
         all.iter()
             .map(|wanted| ensure(directory, &authorized, &none, wanted)),
-    )
-    .await?;
-    Ok(())
+    );
+    Ok(written.await?.contains(&true))
 }
 
 async fn ensure(
@@ -164,7 +170,7 @@ async fn ensure(
     authorized: &Authorized,
     none: &AdmissionChain,
     wanted: &Wanted,
-) -> Result<(), ApiError> {
+) -> Result<bool, ApiError> {
     let Some(registered) = directory.get(&wanted.resource) else {
         return Err(ApiError::internal(format_args!(
             "{} is not served",
@@ -178,7 +184,7 @@ async fn ensure(
         // again either: after it has been removed, the next start writes it as for a new cluster.
         Err(error) if registered.store.as_system().is_damaged(namespace, name).await? => {
             tracing::error!(resource.gvr = %wanted.resource, object.namespace = namespace, object.name = name, %error, "an initial object of the cluster is damaged and is left as it is");
-            return Ok(());
+            return Ok(false);
         }
         found => found?,
     };
@@ -187,19 +193,19 @@ async fn ensure(
         registered.resource.strategy.default(&mut object);
         return match write::create(&call, object).await {
             // Another replica has created it first; it may have the cluster IP, too, which is found before the name is.
-            Err(error) if error.reason() == Reason::AlreadyExists => Ok(()),
+            Err(error) if error.reason() == Reason::AlreadyExists => Ok(false),
             Err(error) if error.reason() == Reason::Invalid => {
                 match registered.store.as_system().find(namespace, name).await? {
-                    Some(_) => Ok(()),
+                    Some(_) => Ok(false),
                     None => Err(error),
                 }
             }
-            done => done.map(|_| ()),
+            done => done.map(|_| true),
         };
     };
     let live = live.value();
     let Some(_) = change(wanted, &live) else {
-        return Ok(());
+        return Ok(false);
     };
     let rules = UpdateRules {
         preconditions: Preconditions::default(),
@@ -212,7 +218,7 @@ async fn ensure(
     };
     write::update(&call, name, &rules, &mut transform)
         .await
-        .map(|_| ())
+        .map(|_| true)
 }
 
 /// The live object as it should be, when it is not.
@@ -220,6 +226,7 @@ fn change(wanted: &Wanted, live: &Value) -> Option<Value> {
     let changed = match wanted.existing {
         Existing::Keep => return None,
         Existing::Reconcile => rbac::reconcile(&wanted.object, live)?,
+        Existing::FlowControl => flow_control::revise(&wanted.object, live)?,
         Existing::Overwrite => {
             let mut changed = live.clone();
             for key in ["data", "subsets", "endpoints", "ports"] {
@@ -252,20 +259,6 @@ fn priority_classes() -> impl Iterator<Item = Wanted> {
             "value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority",
         });
         wanted("scheduling.k8s.io", "priorityclasses", object, Existing::Keep)
-    })
-}
-
-fn flow_control() -> impl Iterator<Item = Wanted> {
-    include_str!("bootstrap/flowcontrol.jsonl").lines().filter_map(|line| {
-        let fact: Value = serde_json::from_str(line).ok()?;
-        let kind = fact.get("kind")?.as_str()?;
-        let object = json!({
-            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": kind,
-            "metadata": {"name": fact.get("name")?, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
-            "spec": fact.get("spec")?,
-        });
-        let resource = if kind == "FlowSchema" { "flowschemas" } else { "prioritylevelconfigurations" };
-        Some(wanted("flowcontrol.apiserver.k8s.io", resource, object, Existing::Keep))
     })
 }
 

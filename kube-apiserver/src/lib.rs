@@ -33,7 +33,9 @@ pub use admission::{AdmissionOptions, PluginConfigs, PluginSelection, admission_
 pub use authorization::options::{
     AuthorizationMode, AuthorizationOptions, AuthorizationSource, AuthorizationWebhookOptions,
 };
-pub use bootstrap::{ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints};
+pub use bootstrap::{
+    ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints, keep_flow_control,
+};
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 pub use groups::core::service_alloc::keep_node_ports;

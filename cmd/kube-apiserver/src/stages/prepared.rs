@@ -135,6 +135,10 @@ impl Prepared {
         let endpoints =
             kube_apiserver::keep_endpoints(self.facts, tasks.stopping().clone().cancelled_owned());
         tasks.spawn_to_end("kubernetes-endpoints", endpoints);
+        tasks.spawn(
+            "objects of priority and fairness",
+            kube_apiserver::keep_flow_control(stores.directory.clone()),
+        );
         tasks.spawn("node ports", kube_apiserver::keep_node_ports(builtin.clone()));
         for (name, follower) in self.followers {
             tasks.spawn(name, follower);
