@@ -15,6 +15,7 @@ mod disk;
 mod dry_run;
 mod encryption;
 mod etcd;
+mod fairness;
 mod garbage;
 mod interop;
 mod issuers;
