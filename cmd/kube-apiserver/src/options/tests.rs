@@ -81,6 +81,10 @@ fn values_are_stored_as_the_flags_say() {
 fn invalid_values_are_refused_with_their_flag() {
     let cases: &[(&[&str], &str)] = &[
         (
+            &["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"],
+            "invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive",
+        ),
+        (
             &["--service-account-issuer="],
             "service-account-issuer should not be an empty string",
         ),
