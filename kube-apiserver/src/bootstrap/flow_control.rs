@@ -160,7 +160,7 @@ mod tests {
         let all: Vec<Wanted> = objects().collect();
         let of = |resource: &str| {
             all.iter()
-                .filter(|wanted| wanted.resource.resource == resource)
+                .filter(|wanted| &*wanted.resource.resource == resource)
                 .count()
         };
         assert_eq!((of("flowschemas"), of("prioritylevelconfigurations")), (11, 8));
