@@ -21,9 +21,9 @@ pub(super) fn chain(
     stores: &mut Stores,
     access: &mut Access,
     aggregator: Arc<Aggregator>,
+    fairness: Option<Arc<FlowControl>>,
 ) -> Result<Arc<Chain>, StartError> {
     let mut endpoints = endpoints(stores, access, &aggregator)?;
-    let fairness = fairness(stores);
     if let Some(fairness) = &fairness {
         fairness.install(&mut endpoints);
     }
@@ -56,8 +56,8 @@ pub(super) fn chain(
     Ok(chain::build(config))
 }
 
-/// Priority and fairness, where it is on, with the tasks that it needs.
-fn fairness(stores: &Stores) -> Option<Arc<FlowControl>> {
+/// Priority and fairness, where it is on. It knows no objects until they are followed.
+pub(super) fn fairness(stores: &Stores) -> Option<Arc<FlowControl>> {
     let requests = &stores.config.requests;
     if !requests.fairness {
         return None;
@@ -69,10 +69,6 @@ fn fairness(stores: &Stores) -> Option<Arc<FlowControl>> {
     let control = FlowControl::new(seats, requests.timeout, Some(directory.clone()));
     stores.metrics.register(control.clone());
     stores.tasks.spawn("priority and fairness", control.clone().run());
-    let follower = control.clone().follow(directory.clone());
-    stores
-        .tasks
-        .spawn("configuration of priority and fairness", follower);
     Some(control)
 }
 

@@ -76,6 +76,11 @@ impl Prepared {
                 followers.push(("node authorizer", Box::pin(task)));
             }
         }
+        // Not before the first objects are written, with which most requests have levels of their own, and their keys are there.
+        if let Some(fairness) = &servers.fairness {
+            let follower = fairness.clone().follow(stores.directory.clone());
+            followers.push(("configuration of priority and fairness", Box::pin(follower)));
+        }
         servers.readiness.finish(Stage::Rbac);
         servers.admission.wait_until_synced(ADMISSION_TIMEOUT).await;
         servers.readiness.finish(Stage::Admission);

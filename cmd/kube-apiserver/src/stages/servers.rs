@@ -9,6 +9,7 @@ use generic_server::admission::AdmissionChain;
 use generic_server::chain::Chain;
 use generic_server::delegate::InOrder;
 use generic_server::discovery::DiscoverySource;
+use generic_server::flowcontrol::FlowControl;
 use generic_server::handlers::ServeEnv;
 use generic_server::openapi::StaticDocuments;
 use generic_server::serve::Tls;
@@ -33,6 +34,7 @@ pub(super) struct Servers {
     pub(super) custom: Arc<ApiExtensions>,
     pub(super) aggregator: Arc<Aggregator>,
     pub(super) chain: Arc<Chain>,
+    pub(super) fairness: Option<Arc<FlowControl>>,
     pub(super) tls: Arc<Tls>,
 }
 
@@ -76,7 +78,8 @@ impl Servers {
             .metrics
             .register(Arc::new(apiextensions_server::CostMetrics(custom.clone())));
         let aggregator = aggregator(&mut stores, env, &kube, &custom)?;
-        let chain = layers::chain(&mut stores, &mut access, aggregator.clone())?;
+        let fairness = layers::fairness(&stores);
+        let chain = layers::chain(&mut stores, &mut access, aggregator.clone(), fairness.clone())?;
         let tls = keys::serving_tls(&stores.config, &stores.pki, &mut stores.reload)?;
         stores.reload.encryption(stores.encryption.clone());
         Ok(Servers {
@@ -88,6 +91,7 @@ impl Servers {
             custom,
             aggregator,
             chain,
+            fairness,
             tls,
         })
     }
