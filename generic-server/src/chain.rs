@@ -331,7 +331,12 @@ impl Chain {
         let mut recording = None;
         // What few requests need is boxed, so that the others do not hold its room.
         if let Some(capture) = self.config.audit.begin(&arrival) {
-            let begun = Recording::begin(&self.config.audit, capture, facts.long_running);
+            let begun = Recording::begin(
+                &self.config.audit,
+                capture,
+                facts.long_running,
+                facts.times.deadline,
+            );
             let Some(begun) = Box::pin(begun).await else {
                 return filters::internal_error(&head.uri, "failed to store audit event");
             };

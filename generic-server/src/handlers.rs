@@ -226,7 +226,7 @@ impl<'a> Call<'a> {
     }
 
     /// The same for a patch.
-    fn record_patch(&self, patch: &[u8]) {
+    fn record_patch(&self, patch: &Value) {
         if let Some(audit) = self.authorized.context().audit() {
             audit.request_patch(patch);
         }

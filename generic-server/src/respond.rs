@@ -43,8 +43,8 @@ pub(crate) fn negotiated(error: &ApiError, form: ErrorForm) -> Response {
         recorded: false,
     };
     let text = json::status(&error.to_value());
-    // The body of any other form cannot be recorded as it is.
-    let status = (form.media != Media::Json).then(|| StatusText(Bytes::copy_from_slice(&text)));
+    // What auditing records: it never reads bodies, which may be indented, encoded or another server's.
+    let status = StatusText(Bytes::copy_from_slice(&text));
     let mut response = finish(&negotiated, text, code).unwrap_or_else(|_| {
         // A Status always has a form; should an encoder think otherwise, the code still says what matters.
         let mut response = Response::new(full(Bytes::new()));
@@ -54,9 +54,7 @@ pub(crate) fn negotiated(error: &ApiError, form: ErrorForm) -> Response {
     if let Some(seconds) = error.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
-    if let Some(status) = status {
-        response.extensions_mut().insert(status);
-    }
+    response.extensions_mut().insert(status);
     response
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
 
 use super::delivery::Delivery;
 use super::event::Event;
@@ -52,6 +54,7 @@ pub struct Auditor {
     policy: Option<Arc<ArcSwap<Policy>>>,
     sinks: Vec<Arc<dyn Sink>>,
     metrics: Arc<AuditMetrics>,
+    tasks: Tasks,
 }
 
 /// The policy of a file.
@@ -76,6 +79,7 @@ impl Auditor {
             policy: Some(Arc::new(ArcSwap::from_pointee(policy))),
             sinks,
             metrics: Arc::default(),
+            tasks: Tasks::new(),
         }
     }
 
@@ -94,6 +98,7 @@ impl Auditor {
         };
         let (data, policy) = read_policy(&path).map_err(unreadable)?;
         let mut auditor = Auditor::new(policy, Vec::new());
+        auditor.tasks = tasks.clone();
         if let Some(log) = &options.log {
             let destination = Log::open(log).map_err(|error| format!("ensureLogFile: {error}"))?;
             auditor.sinks.push(Arc::new(Delivery::new(
@@ -164,16 +169,34 @@ impl Auditor {
         Some(Event::new(capture, stage, code))
     }
 
-    /// Records a stage of a request. False when the request must not go on.
-    pub(crate) async fn record(&self, capture: &Capture, stage: Stage, code: Option<u16>) -> bool {
+    /// Records a stage of a request. False when the request must not go on. Once begun it goes on without the request, which may have
+    /// lost its client.
+    pub(crate) async fn record(
+        self: &Arc<Self>,
+        capture: &Arc<Capture>,
+        stage: Stage,
+        code: Option<u16>,
+    ) -> bool {
+        if capture.verdict.omitted.has(stage) {
+            return true;
+        }
+        let (auditor, capture) = (self.clone(), capture.clone());
+        let (done, taken) = oneshot::channel();
+        self.tasks.spawn_to_end("audit", async move {
+            // Nobody waits for the outcome when the request is gone.
+            let _ = done.send(auditor.take(&capture, stage, code).await);
+        });
+        taken.await.unwrap_or_default()
+    }
+
+    async fn take(&self, capture: &Capture, stage: Stage, code: Option<u16>) -> bool {
         let Some(event) = self.event(capture, stage, code) else {
             return true;
         };
-        let mut taken = true;
-        for sink in &self.sinks {
-            taken &= sink.take(&event).await;
-        }
-        taken
+        join_all(self.sinks.iter().map(|sink| sink.take(&event)))
+            .await
+            .into_iter()
+            .all(|taken| taken)
     }
 
     /// The same for a request that ends where nothing can wait.

@@ -155,11 +155,11 @@ struct Throttle {
 
 impl Throttle {
     fn new((per_second, burst): (f32, u32)) -> Self {
-        let pause =
-            Duration::from_secs_f32(1.0 / per_second.max(f32::MIN_POSITIVE)).min(Duration::from_hours(1));
+        let longest = Duration::from_hours(1);
+        let pause = Duration::try_from_secs_f32(1.0 / per_second).map_or(longest, |pause| pause.min(longest));
         Throttle {
             pause,
-            ahead: pause * burst.saturating_sub(1),
+            ahead: pause.saturating_mul(burst.saturating_sub(1)),
             even: Instant::now(),
         }
     }

@@ -116,6 +116,7 @@ impl Sink for Delivery {
             self.queue(encoded);
             return true;
         }
+        let _room = self.room.wait(&encoded).await;
         let taken = deliver(self.plugin, &*self.destination, vec![encoded], &self.metrics).await;
         // Once it has begun, a request goes on: what it does is done.
         taken || self.mode == Mode::Blocking || event.stage != Stage::RequestReceived

@@ -229,10 +229,15 @@ impl Members<'_> {
         self.raw(name, value.to_string().as_bytes());
     }
 
-    /// JSON as it is, but for its ends: an event is one line.
+    /// JSON as it is. An event is one line: JSON of several, which none of this server's is, is encoded anew, and what is no JSON is null.
     fn raw(&mut self, name: &str, json: &[u8]) {
         self.name(name);
-        self.out.extend_from_slice(json.trim_ascii());
+        let json = json.trim_ascii();
+        if json.iter().all(|byte| *byte >= b' ') {
+            return self.out.extend_from_slice(json);
+        }
+        let value: Value = serde_json::from_slice(json).unwrap_or_default();
+        self.out.extend_from_slice(value.to_string().as_bytes());
     }
 
     fn annotations(&mut self, annotations: &BTreeMap<String, String>) {

@@ -43,6 +43,12 @@ impl Default for Room {
 }
 
 impl Room {
+    /// Room for an event whose request can wait. One that is larger than all has it when nothing else has any.
+    pub(super) async fn wait(&self, event: &Bytes) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(event.len().min(limits::AUDIT_QUEUED_BYTES)).ok()?;
+        self.0.clone().acquire_many_owned(bytes).await.ok()
+    }
+
     pub(super) fn take(&self, event: &Bytes) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(event.len()).ok()?;
         self.0.clone().try_acquire_many_owned(bytes).ok()

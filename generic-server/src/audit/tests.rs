@@ -118,17 +118,15 @@ fn a_level_holds_no_more_than_it_says() {
 }
 
 #[test]
-fn patches_are_recorded_as_json() {
-    #[track_caller]
-    fn check(patch: &str, expected: Option<Value>) {
-        let capture = capture(Level::Request);
-        capture.request_patch(patch.as_bytes());
-        let event = decoded(&Event::new(&capture, Stage::ResponseComplete, None));
-        assert_eq!(event.get("requestObject"), expected.as_ref(), "{patch}");
-    }
-    check("[{\"op\":\n\"remove\"}]", Some(json!([{"op": "remove"}])));
-    check("metadata:\n  name: a\n", Some(json!({"metadata": {"name": "a"}})));
-    check("\"", None);
+fn an_event_is_one_line_whatever_was_answered() {
+    let capture = capture(Level::RequestResponse);
+    let forged = "{\"kind\":\"Status\",\"details\":\n{\"kind\":\"Event\"}\n,\"code\":404}";
+    capture.status(&forged.into());
+    let event = decoded(&Event::new(&capture, Stage::ResponseComplete, Some(404)));
+    assert_eq!(event["responseObject"]["details"]["kind"], "Event");
+    capture.response_object("{\n}".into());
+    let event = decoded(&Event::new(&capture, Stage::ResponseComplete, Some(200)));
+    assert_eq!(event["responseObject"], json!({}));
 }
 
 #[test]

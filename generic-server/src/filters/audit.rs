@@ -3,9 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use machinery::limits;
@@ -13,7 +13,7 @@ use machinery::limits;
 use crate::audit::Auditor;
 use crate::cpu;
 use crate::request::audit::{Capture, Level, RecordsObjects, ResponseObject, Stage, StatusText};
-use crate::request::{Body, Request, Response, User, Wrapped, full};
+use crate::request::{Body, Request, Response, User, Wrapped};
 
 /// The header that carries a request's id.
 pub(crate) const AUDIT_ID: &str = "audit-id";
@@ -23,6 +23,8 @@ pub(crate) struct Recording {
     auditor: Arc<Auditor>,
     capture: Arc<Capture>,
     long_running: bool,
+    /// When its time is over.
+    deadline: Option<Instant>,
     ended: bool,
 }
 
@@ -32,11 +34,13 @@ impl Recording {
         auditor: &Arc<Auditor>,
         capture: Arc<Capture>,
         long_running: bool,
+        deadline: Option<Instant>,
     ) -> Option<Self> {
         let mut recording = Recording {
             auditor: auditor.clone(),
             capture,
             long_running,
+            deadline,
             ended: false,
         };
         if auditor
@@ -104,16 +108,22 @@ impl Drop for Recording {
         if self.ended {
             return;
         }
-        let (stage, code) = match std::thread::panicking() {
-            true => {
-                let code = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
-                let message = "APIServer panic'd".to_string();
-                self.capture.failure("InternalError", message, code);
-                (Stage::Panic, code)
-            }
-            false => (Stage::ResponseComplete, StatusCode::GATEWAY_TIMEOUT.as_u16()),
-        };
-        self.auditor.offer(&self.capture, stage, Some(code));
+        if std::thread::panicking() {
+            let code = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+            self.capture
+                .failure("InternalError", "APIServer panic'd", Some(code));
+            return self.auditor.offer(&self.capture, Stage::Panic, Some(code));
+        }
+        let is_late = self
+            .deadline
+            .is_some_and(|deadline| tokio::time::Instant::now() >= deadline.into());
+        let code = is_late.then(|| StatusCode::GATEWAY_TIMEOUT.as_u16());
+        if code.is_none() {
+            // What was under way may be done all the same.
+            let message = "Connection closed early, the outcome is unknown";
+            self.capture.failure("", message, None);
+        }
+        self.auditor.offer(&self.capture, Stage::ResponseComplete, code);
     }
 }
 
@@ -132,7 +142,11 @@ impl Drop for Open {
 }
 
 /// Records the refusal of credentials, as upstream does: at one stage.
-pub(crate) async fn unauthenticated(auditor: &Auditor, capture: &Capture, response: Response) -> Response {
+pub(crate) async fn unauthenticated(
+    auditor: &Arc<Auditor>,
+    capture: &Arc<Capture>,
+    response: Response,
+) -> Response {
     let response = gather(capture, response).await;
     let code = Some(response.status().as_u16());
     auditor.record(capture, Stage::ResponseStarted, code).await;
@@ -151,42 +165,7 @@ async fn gather(capture: &Capture, mut response: Response) -> Response {
         capture.response_object(object);
         return response;
     }
-    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let size = response.body().size_hint().exact();
-    // A Status is there at once; what an aggregated server sends is not.
-    if !is_refusal || !is_json || size.is_none_or(|size| size > limits::MESSAGE_BYTES as u64 * 2) {
-        return response;
-    }
-    let (head, mut body) = response.into_parts();
-    let ready = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await;
-    match ready {
-        Poll::Ready(Some(Ok(frame))) => {
-            let bytes = frame.into_data().unwrap_or_default();
-            capture.status(&bytes);
-            Response::from_parts(head, with_rest(bytes, body))
-        }
-        Poll::Ready(_) | Poll::Pending => Response::from_parts(head, body),
-    }
-}
-
-/// A body of bytes that were taken from its start and of what is left of it.
-fn with_rest(first: Bytes, rest: Body) -> Body {
-    match rest.is_end_stream() {
-        true => full(first),
-        false => {
-            let mut first = Some(first);
-            Wrapped::new(
-                rest,
-                move |rest: Pin<&mut Body>, cx: &mut Context<'_>| match first.take() {
-                    Some(first) => Poll::Ready(Some(Ok(http_body::Frame::data(first)))),
-                    None => rest.poll_frame(cx),
-                },
-            )
-            .boxed_unsync()
-        }
-    }
+    response
 }
 
 fn is_id(text: &[u8]) -> bool {

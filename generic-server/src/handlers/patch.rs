@@ -86,9 +86,9 @@ pub(super) async fn handle(
     let kind = PatchType::of(call)?;
     let negotiated = call.negotiate()?;
     let bytes = body::bytes(call).await?;
-    call.record_patch(&bytes);
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
+    call.record_patch(&patch.value);
     cpu::slice().await;
     let rules = UpdateRules {
         // A part of an object is only ever written on an object that is there.

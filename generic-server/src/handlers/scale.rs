@@ -110,9 +110,9 @@ pub(super) async fn update(call: &Call<'_>, paths: &ScalePaths) -> Result<Respon
 pub(super) async fn patch(call: &Call<'_>, paths: &ScalePaths) -> Result<Response, ApiError> {
     let kind = PatchType::of(call)?;
     let bytes = body::bytes(call).await?;
-    call.record_patch(&bytes);
     let options = WriteOptions::parse(call.head.uri.query(), "PatchOptions", kind.is_apply())?;
     let patch = Patch::parse(call, kind, bytes, &options)?;
+    call.record_patch(&patch.value);
     let schema = SCHEMA.as_ref().map(|s| s.root());
     if kind.is_apply() {
         return write(call, paths, &options, Make::Apply(&patch.value)).await;

@@ -286,15 +286,12 @@ impl Capture {
         state.request = request.map(Bytes::from);
     }
 
-    /// Records a patch: JSON, or YAML of apply. One that is neither is refused later, and left out here.
-    pub(crate) fn request_patch(&self, patch: &[u8]) {
+    /// Records a patch, as the request's own decoder has read it.
+    pub(crate) fn request_patch(&self, patch: &Value) {
         if self.verdict.level < Level::Request {
             return;
         }
-        let value: Option<Value> = serde_json::from_slice(patch)
-            .ok()
-            .or_else(|| Some(machinery::codec::yaml::decode(patch).ok()?.value));
-        self.state.lock().request = value.map(|value| value.to_string().into());
+        self.state.lock().request = Some(patch.to_string().into());
     }
 
     /// Records the object that is answered, which is JSON.
@@ -321,15 +318,23 @@ impl Capture {
         if status.get("kind").and_then(Value::as_str) != Some("Status") {
             return;
         }
+        // Encoded anew: one line, whatever the text was.
+        let whole = Value::Object(status.clone()).to_string();
         status.retain(|key, _| matches!(key.as_str(), "status" | "message" | "reason" | "details" | "code"));
         self.state.lock().status = Some(status.into());
-        self.response_object(text.clone());
+        self.response_object(whole.into());
     }
 
     /// Records a failure that answers no Status.
-    pub(crate) fn failure(&self, reason: &str, message: String, code: u16) {
-        self.state.lock().status =
-            Some(json!({"status": "Failure", "message": message, "reason": reason, "code": code}));
+    pub(crate) fn failure(&self, reason: &str, message: &str, code: Option<u16>) {
+        let mut status = json!({"status": "Failure", "message": message});
+        if !reason.is_empty() {
+            status["reason"] = reason.into();
+        }
+        if let Some(code) = code {
+            status["code"] = code.into();
+        }
+        self.state.lock().status = Some(status);
     }
 }
 

@@ -63,7 +63,7 @@ pub struct SniCertificate {
 pub struct TlsOptions {
     /// For clients that name nothing better.
     pub default: Arc<CertifiedKey>,
-    /// For clients that name one of these; the first match wins.
+    /// For clients that name one of these: whole names before patterns, and of either the first.
     pub sni: Vec<SniCertificate>,
     /// Authorities whose client certificates are accepted, sent to clients as a hint.
     pub client_ca: Vec<CertificateDer<'static>>,
@@ -263,9 +263,12 @@ impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let chosen = hello.server_name().and_then(|asked| {
             let asked = asked.trim_end_matches('.').to_ascii_lowercase();
+            let exact = |one: &&SniCertificate| one.names.contains(&asked);
+            let pattern = |one: &&SniCertificate| one.names.iter().any(|name| name_matches(name, &asked));
             self.sni
                 .iter()
-                .find(|one| one.names.iter().any(|name| name_matches(name, &asked)))
+                .find(exact)
+                .or_else(|| self.sni.iter().find(pattern))
         });
         Some(chosen.map_or_else(|| self.default.clone(), |one| one.certificate.clone()))
     }

@@ -8,6 +8,9 @@ use generic_server::audit::{AuditOptions, Batching, LogOptions, Mode, Truncation
 use super::Findings;
 use crate::options::{AuditFlags, AuditLogFlags, AuditVersion, AuditWebhookFlags};
 
+/// Events in a queue, whose bytes are bounded besides.
+const LARGEST_BUFFER: i64 = 1_000_000;
+
 /// The flags that the log and the webhook share.
 struct Shared {
     plugin: &'static str,
@@ -53,7 +56,10 @@ fn natural<T: TryFrom<i64> + Default>(found: &mut Findings, flag: &str, number: 
     if number < 0 {
         found.fault(format!("--{flag} {number} can't be a negative number"));
     }
-    T::try_from(number.max(0)).unwrap_or_default()
+    T::try_from(number.max(0)).unwrap_or_else(|_| {
+        found.fault(format!("--{flag} {number} is too large"));
+        T::default()
+    })
 }
 
 impl AuditLogFlags {
@@ -196,10 +202,17 @@ impl Shared {
             }
         };
         positive("buffer size", self.buffer_size.to_string(), self.buffer_size > 0);
+        let too_large = self.buffer_size > LARGEST_BUFFER;
         positive("max batch size", self.max_size.to_string(), self.max_size > 0);
         if self.throttle {
             positive("throttle QPS", self.qps.to_string(), self.qps > 0.0);
             positive("throttle burst", self.burst.to_string(), self.burst > 0);
+        }
+        if too_large {
+            found.fault(format!(
+                "invalid audit batch {plugin} buffer size {}, must be at most {LARGEST_BUFFER}",
+                self.buffer_size
+            ));
         }
     }
 }

@@ -204,6 +204,18 @@ fn invalid_values_are_refused_with_their_flag() {
             "--audit-log-maxage -1 can't be a negative number",
         ),
         (
+            &["--audit-log-path=f", "--audit-log-maxage=9999999999"],
+            "--audit-log-maxage 9999999999 is too large",
+        ),
+        (
+            &[
+                "--audit-log-path=f",
+                "--audit-log-mode=batch",
+                "--audit-log-batch-buffer-size=1000001",
+            ],
+            "invalid audit batch log buffer size 1000001, must be at most 1000000",
+        ),
+        (
             &["--audit-log-path=f", "--audit-log-maxbackup=-2"],
             "--audit-log-maxbackup -2 can't be a negative number",
         ),

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +45,10 @@ impl LogFile {
     pub(super) fn open(path: &Path, options: &LogOptions) -> io::Result<Self> {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        }
+        if fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
+            let why = "a named pipe would hold requests up while nobody reads it";
+            return Err(io::Error::other(why));
         }
         let file = append(path, 0o600)?;
         let size = file.metadata()?.len();
@@ -170,22 +174,19 @@ impl OldFiles {
     fn pass(&self) -> io::Result<()> {
         let _one = self.busy.lock();
         let now = Timestamp::now();
-        let mut kept = Vec::new();
+        let mut failed = Ok(());
         for (index, (at, path)) in self.backups()?.into_iter().enumerate() {
             let age = u64::try_from(now.unix().saturating_sub(at.unix())).unwrap_or_default();
             let many = self.max_backups > 0 && index >= self.max_backups;
-            match many || self.max_age.is_some_and(|most| age > most.as_secs()) {
-                true => fs::remove_file(path)?,
-                false => kept.push(path),
-            }
+            let done = match many || self.max_age.is_some_and(|most| age > most.as_secs()) {
+                true => fs::remove_file(path),
+                false if self.compress && path.extension().is_none_or(|e| e != "gz") => compress(&path),
+                false => Ok(()),
+            };
+            // One file does not keep the others.
+            failed = failed.and(done);
         }
-        for path in kept
-            .iter()
-            .filter(|path| self.compress && path.extension().is_none_or(|e| e != "gz"))
-        {
-            compress(path)?;
-        }
-        Ok(())
+        failed
     }
 
     /// The rotated files, the newest first.
@@ -194,7 +195,12 @@ impl OldFiles {
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let mut found = Vec::new();
         for entry in fs::read_dir(dir.unwrap_or(Path::new(".")))? {
-            let path = entry?.path();
+            let entry = entry?;
+            // A directory or a link of such a name is somebody else's.
+            if !entry.file_type()?.is_file() {
+                continue;
+            }
+            let path = entry.path();
             let name = path
                 .file_name()
                 .unwrap_or_default()
@@ -229,10 +235,14 @@ fn compress(path: &Path) -> io::Result<()> {
     let mut from = File::open(path)?;
     let (new, done) = (named(".gz.new"), named(".gz"));
     let mode = from.metadata()?.permissions().mode();
+    // One of a pass that was interrupted goes, and a link is not written through.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let to = OpenOptions::new()
-        .create(true)
+        .create_new(true)
         .write(true)
-        .truncate(true)
         .mode(mode)
         .open(&new)?;
     let mut encoder = GzEncoder::new(to, Compression::default());
