@@ -1,8 +1,8 @@
 //! API Priority and Fairness: which requests are served next when there are more than the server takes at once.
 //!
-//! A request is classified by the FlowSchemas ([`snapshot`]), which gives it a priority level and a flow. It waits in one of the level's queues
-//! until the level has seats for it ([`level`], [`queue_set`]). Levels lend each other seats ([`config`]). What is in force follows the objects
-//! ([`follow`]); before they have been read, the mandatory ones are. Mirrors upstream's `util/flowcontrol` (KEP-1040).
+//! A request is classified by the FlowSchemas (`snapshot`), which gives it a priority level and a flow. It waits in one of the level's queues
+//! until the level has seats for it (`level`, `queue_set`). Levels lend each other seats (`config`). What is in force follows the objects
+//! (`follow`); before they have been read, the mandatory ones are. Mirrors upstream's `util/flowcontrol` (KEP-1040).
 //!
 //! Locks: that of the configuration before that of a level, and never two levels at once. A request takes the lock of its level alone.
 
