@@ -179,7 +179,7 @@ async fn objects_are_recorded_at_their_level() {
         .admin
         .raw(
             "PATCH",
-            "/api/v1/namespaces/default/services/s",
+            "/api/v1/namespaces/default/services/s?fieldManager=m",
             "application/apply-patch+yaml",
             "apiVersion: v1\nkind: Service\nspec: {}\n",
         )

@@ -86,22 +86,23 @@ impl TlsFlags {
 fn cipher_suites(found: &mut Findings, names: &[String]) -> Vec<String> {
     let mut spoken = Vec::new();
     let names = names.iter().map(String::as_str).filter(|name| !name.is_empty());
-    let mut any = false;
+    let (mut unsafe_ones, mut unknown) = (0, 0);
     for name in names {
-        any = true;
         let alias = ALIASES.iter().find(|(old, _)| *old == name);
         let name = alias.map_or(name, |(_, name)| name);
         if speaks_cipher_suite(name) {
             spoken.push(name.to_string());
         } else if UNSUPPORTED.contains(&name) {
+            unsafe_ones += 1;
             found.warn(format!(
                 "--tls-cipher-suites: {name} is not spoken, since it is not safe"
             ));
         } else {
+            unknown += 1;
             found.fault(format!("Cipher suite {name} not supported or doesn't exist"));
         }
     }
-    if any && spoken.is_empty() {
+    if spoken.is_empty() && unsafe_ones > 0 && unknown == 0 {
         found.fault("--tls-cipher-suites names no suite that is spoken");
     }
     spoken
