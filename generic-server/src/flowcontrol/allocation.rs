@@ -109,7 +109,7 @@ mod tests {
             &[(0.0, 20.0, 50.0), (0.0, 200.0, 50.0)],
             Some((&[20.0, 80.0], 1.6)),
         );
-        // Nobody wants any: all have the same.
+        // Without a demand all have the same.
         check(
             30.0,
             &[(0.0, 100.0, 0.0), (0.0, 100.0, 0.0)],

@@ -196,7 +196,7 @@ impl OldFiles {
         let mut found = Vec::new();
         for entry in fs::read_dir(dir.unwrap_or(Path::new(".")))? {
             let entry = entry?;
-            // A directory or a link of such a name is somebody else's.
+            // A directory or a link of such a name is no rotated log.
             if !entry.file_type()?.is_file() {
                 continue;
             }

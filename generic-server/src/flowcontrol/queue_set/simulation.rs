@@ -111,7 +111,7 @@ impl Simulation {
             Arrival::Waits { .. } => {}
             Arrival::Refused(_) => {
                 self.got[flow].refused += 1;
-                // As a client does that is told to come back in a second.
+                // As a client does after a 429 with a Retry-After of one second.
                 self.schedule(now + Duration::from_secs(1), Event::Arrive(flow));
             }
         }
