@@ -373,6 +373,18 @@ fn read_setting(reader: &dyn Reader, key: &[u8], len: usize) -> Result<Option<By
     Ok(Some(stored.slice_ref(body)))
 }
 
+/// The revision that a setting says the store has been at, where it is one that does and can be read.
+pub(crate) fn parse_revision_setting(key: &[u8], stored: &[u8]) -> Option<u64> {
+    if key != META_OLDEST && key != META_REVISION {
+        return None;
+    }
+    let body = match stored.len() {
+        8 => stored,
+        _ => checked::decode(stored)?,
+    };
+    Cursor(body).u64()
+}
+
 fn bad_setting(key: &[u8]) -> StorageError {
     StorageError::Corrupt(format!(
         "the store's setting `{}` is damaged",

@@ -4,13 +4,15 @@
 //! the file, so one damaged value would keep the store from being opened, and one in a page of the newest commit alone would take that
 //! commit back, although it was acknowledged. A store that was closed is opened all the same, and names what is damaged when it is read.
 //!
-//! So here the commit to go on with is chosen by what was acknowledged. A single wrong byte of a page is found by trying, since a
-//! checksum of 128 bits does not agree by chance, and put right. For any other damaged leaf the checksums above it are written anew: its
-//! records have checksums of their own, and say what is damaged. Everything else stays refused.
+//! So here the commit to go on with is chosen by what was acknowledged, and a newer one is preferred as long as it can be made whole,
+//! since the mark of what was acknowledged may be behind. Nothing is written before the choice is made. A single wrong byte of a page is
+//! found by trying, since a checksum of 128 bits does not agree by chance, and put right. For any other damaged leaf the checksums above it
+//! are written anew: its records have checksums of their own, and say what is damaged. Everything else stays refused.
 //!
-//! Nothing is moved, so this needs no room, and memory for the pages on one path. The slot of the commit is written last, in one
+//! Nothing is moved, so this needs no room, and memory for the pages on one path and the healed ones. The slot of the commit is written last, in one
 //! sector: until then the file is what it was, but for pages that failed their checksums before, and a crash makes the next start begin again.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 
 use redb::StorageBackend;
@@ -19,7 +21,7 @@ use super::pages::{FileHeader, HEADER, Leaf, Link, Node, PAGE, Slot, Widths, hea
 use crate::StorageError;
 use crate::mvcc::record;
 
-/// So many pages are healed; each takes up to a million checksums.
+/// So many pages of a commit are healed; each takes up to a million checksums.
 const HEALED_PAGES: usize = 16;
 /// Deeper than any tree of redb's.
 const MOST_DEPTH: usize = 128;
@@ -45,70 +47,31 @@ pub(super) fn slots_are_sound(file: &dyn StorageBackend) -> Result<bool, Storage
 }
 
 /// Makes the file one that redb opens, at a commit that has everything up to the revision that was acknowledged, if that is possible.
-/// `None` when there is nothing to be done. Fails with `Corrupt` when the damage is too wide.
+/// `None` when there is nothing to be done. Fails with `Corrupt`, and has written nothing, when the damage is too wide.
 pub(super) fn mend(file: &dyn StorageBackend, acknowledged: u64) -> Result<Option<Mended>, StorageError> {
     let Some(header) = read_header(file)? else {
         return Ok(None);
     };
-    let len = file.len().map_err(failed)?;
-    let mut commits = Vec::new();
-    for (which, slot) in header.slots().into_iter().enumerate() {
-        let is_sound = slot.is_sound();
-        let Some(slot) = is_sound.then_some(slot).or_else(|| slot.healed()) else {
-            continue;
-        };
-        let Some(root) = slot.data() else {
-            continue;
-        };
-        let mut walk = Walk::new(file, header, len);
-        walk.tables(root)?;
-        let (lost, bad, newest) = (walk.lost, walk.bad, walk.newest);
-        if let Some(system) = slot.system() {
-            walk.tables(system)?;
-        }
-        commits.push(Commit {
-            which,
-            slot,
-            root,
-            is_healed: !is_sound,
-            lost,
-            bad,
-            system: walk.bad > bad,
-            newest,
-        });
+    let mut mending = Mending {
+        file,
+        header,
+        len: file.len().map_err(failed)?,
+        tried: Tried::new(),
+    };
+    let commits = mending.commits()?;
+    let Some(chosen) = mending.choose(&commits, acknowledged)? else {
+        return Ok(None);
+    };
+    let commit = &commits[chosen];
+    for torn in &commits[..chosen] {
+        tracing::error!(
+            transaction = torn.slot.transaction(),
+            revision = torn.apparent,
+            instead = commit.slot.transaction(),
+            "the store goes on without its newest commit, which was torn or is damaged; what it wrote is lost"
+        );
     }
-    let mut refusal = None;
-    for commit in in_order(commits, acknowledged) {
-        if commit.bad == 0 && !commit.system && !commit.is_healed {
-            return Ok(None);
-        }
-        let mut walk = Walk::new(file, header, len);
-        walk.mends = true;
-        let sum = match commit.bad {
-            0 => Ok(commit.root.sum),
-            _ => walk.tables(commit.root),
-        };
-        let sum = match sum {
-            Ok(sum) => sum,
-            Err(error @ StorageError::Corrupt(_)) => {
-                refusal = Some(error);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        file.sync_data().map_err(failed)?;
-        let slot = commit.slot.repaired(sum, !commit.system);
-        file.write(0, &header.with_slot(commit.which, slot))
-            .map_err(failed)?;
-        file.sync_data().map_err(failed)?;
-        return Ok(Some(Mended {
-            slot: commit.is_healed,
-            healed: walk.healed,
-            kept: walk.kept,
-            system: commit.system,
-        }));
-    }
-    refusal.map_or(Ok(None), Err)
+    mending.write(commit)
 }
 
 /// One of the two commits of a file, and the state it is in.
@@ -126,21 +89,138 @@ struct Commit {
     system: bool,
     /// The newest revision in a page that does not.
     newest: u64,
+    /// The newest revision in any page.
+    apparent: u64,
 }
 
-/// The newest commit that is whole and has what was acknowledged. Where there is none, those that are damaged, by how much of them is. One
-/// that is whole and too old is none of them.
-fn in_order(mut commits: Vec<Commit>, acknowledged: u64) -> Vec<Commit> {
-    commits.sort_by_key(|commit| std::cmp::Reverse(commit.slot.transaction()));
-    let whole = commits
-        .iter()
-        .position(|commit| commit.bad == 0 && commit.newest >= acknowledged);
-    if let Some(at) = whole {
-        return vec![commits.swap_remove(at)];
+/// A file that is being mended.
+struct Mending<'f> {
+    file: &'f dyn StorageBackend,
+    header: FileHeader,
+    len: u64,
+    tried: Tried,
+}
+
+impl Mending<'_> {
+    /// The commits of the file as they are, the newest first.
+    fn commits(&mut self) -> Result<Vec<Commit>, StorageError> {
+        let mut commits = Vec::new();
+        for (which, slot) in self.header.slots().into_iter().enumerate() {
+            let is_sound = slot.is_sound();
+            let Some(slot) = is_sound.then_some(slot).or_else(|| slot.healed()) else {
+                tracing::error!(
+                    slot = which,
+                    "a commit of the store cannot be found: its slot is damaged"
+                );
+                continue;
+            };
+            let Some(root) = slot.data() else {
+                continue;
+            };
+            let mut walk = self.walk(Effort::Look);
+            walk.tables(root)?;
+            let (lost, bad, newest, apparent) = (walk.lost, walk.bad, walk.newest, walk.apparent);
+            if let Some(system) = slot.system() {
+                walk.tables(system)?;
+            }
+            commits.push(Commit {
+                which,
+                slot,
+                root,
+                is_healed: !is_sound,
+                lost,
+                bad,
+                system: walk.bad > bad,
+                newest,
+                apparent,
+            });
+        }
+        commits.sort_by_key(|commit| std::cmp::Reverse(commit.slot.transaction()));
+        Ok(commits)
     }
-    commits.retain(|commit| commit.bad > 0);
-    commits.sort_by_key(|commit| (commit.lost, commit.bad));
-    commits
+
+    /// Which commit to go on with: the newest that has what was acknowledged and is whole, or is once wrong bytes are put right. A commit
+    /// that a crash tore does not heal. Where there is none, the one with the least damage of those that have what was acknowledged.
+    /// `None` when all are whole and too old. Writes nothing.
+    fn choose(&mut self, commits: &[Commit], acknowledged: u64) -> Result<Option<usize>, StorageError> {
+        for (index, commit) in commits.iter().enumerate() {
+            let newest = match commit.bad {
+                0 => Some(commit.newest),
+                _ => self.rehearse(commit, Effort::Heal)?.ok(),
+            };
+            if newest.is_some_and(|newest| newest >= acknowledged) {
+                return Ok(Some(index));
+            }
+        }
+        let mut damaged: Vec<usize> = (0..commits.len()).filter(|at| commits[*at].bad > 0).collect();
+        damaged.sort_by_key(|at| (commits[*at].lost, commits[*at].bad));
+        let mut refusal = None;
+        for index in damaged {
+            match self.rehearse(&commits[index], Effort::Keep)? {
+                Ok(apparent) if apparent >= acknowledged => return Ok(Some(index)),
+                Ok(_) => refusal = refusal.or_else(|| Some(too_old(acknowledged))),
+                Err(too_wide) => refusal = Some(too_wide),
+            }
+        }
+        refusal.map_or(Ok(None), Err)
+    }
+
+    /// The newest revision that a commit would have after this effort, or why that is not enough.
+    fn rehearse(
+        &mut self,
+        commit: &Commit,
+        effort: Effort,
+    ) -> Result<Result<u64, StorageError>, StorageError> {
+        let mut walk = self.walk(effort);
+        match walk.tables(commit.root) {
+            Ok(_) => Ok(Ok(walk.apparent)),
+            Err(error @ StorageError::Corrupt(_)) => Ok(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes this commit the one that redb goes on with. `None` when it is already.
+    fn write(&mut self, commit: &Commit) -> Result<Option<Mended>, StorageError> {
+        if commit.bad == 0 && !commit.system && !commit.is_healed {
+            return Ok(None);
+        }
+        let mut walk = self.walk(Effort::Write);
+        let sum = match commit.bad {
+            0 => commit.root.sum,
+            _ => walk.tables(commit.root)?,
+        };
+        let (healed, kept) = (walk.healed, walk.kept);
+        self.file.sync_data().map_err(failed)?;
+        let slot = commit.slot.repaired(sum, !commit.system);
+        self.file
+            .write(0, &self.header.with_slot(commit.which, slot))
+            .map_err(failed)?;
+        self.file.sync_data().map_err(failed)?;
+        Ok(Some(Mended {
+            slot: commit.is_healed,
+            healed,
+            kept,
+            system: commit.system,
+        }))
+    }
+
+    fn walk(&mut self, effort: Effort) -> Walk<'_> {
+        Walk {
+            file: self.file,
+            header: self.header,
+            len: self.len,
+            path: Vec::new(),
+            left: self.len / PAGE as u64,
+            effort,
+            tried: &mut self.tried,
+            lost: 0,
+            bad: 0,
+            healed: 0,
+            kept: 0,
+            newest: 0,
+            apparent: 0,
+        }
+    }
 }
 
 fn read_header(file: &dyn StorageBackend) -> Result<Option<FileHeader>, StorageError> {
@@ -159,40 +239,43 @@ enum Content {
     Pairs(Widths),
 }
 
+/// What a walk does about pages that fail their checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// Counts them.
+    Look,
+    /// Puts all of them right, in memory.
+    Heal,
+    /// Puts those right that it can, in memory, and goes on with the other leaves as they are.
+    Keep,
+    /// The same in the file.
+    Write,
+}
+
+/// What came of trying to heal the page at this place with this checksum: the page, when it could be.
+type Tried = HashMap<(u64, u128), Option<Vec<u8>>>;
+
 /// A walk through trees.
-struct Walk<'f> {
-    file: &'f dyn StorageBackend,
+struct Walk<'m> {
+    file: &'m dyn StorageBackend,
     header: FileHeader,
     len: u64,
     path: Vec<u64>,
     /// No more pages than the file has: damaged ones may lead anywhere.
     left: u64,
-    mends: bool,
+    effort: Effort,
+    /// Pages are tried once, by whichever walk comes first.
+    tried: &'m mut Tried,
     /// Those of the bad ones that cannot be followed.
     lost: usize,
     bad: usize,
     healed: usize,
     kept: usize,
     newest: u64,
+    apparent: u64,
 }
 
-impl<'f> Walk<'f> {
-    fn new(file: &'f dyn StorageBackend, header: FileHeader, len: u64) -> Walk<'f> {
-        Walk {
-            file,
-            header,
-            len,
-            path: Vec::new(),
-            left: len / PAGE as u64,
-            mends: false,
-            lost: 0,
-            bad: 0,
-            healed: 0,
-            kept: 0,
-            newest: 0,
-        }
-    }
-
+impl Walk<'_> {
     /// Through a tree of tables and the tables. Gives the checksum that the tree has now.
     fn tables(&mut self, root: Link) -> Result<u128, StorageError> {
         self.page(root, Content::Tables)
@@ -218,12 +301,16 @@ impl<'f> Walk<'f> {
         };
         let mut sum = widths.sum(&page);
         if sum != Some(link.sum) {
-            if self.mends && self.heal(&mut page, |page| widths.sum(page) == Some(link.sum)) {
+            if self.heal(place.start, link.sum, &mut page, |page| {
+                widths.sum(page) == Some(link.sum)
+            }) {
                 self.write(place.start, &page)?;
                 sum = Some(link.sum);
+            } else if self.effort == Effort::Heal {
+                return Err(too_wide());
             } else if sum.is_some() {
                 self.bad += 1;
-                self.kept += usize::from(self.mends);
+                self.kept += usize::from(self.effort != Effort::Look);
             }
         }
         let (Some(node), Some(sum)) = (widths.node(&page), sum) else {
@@ -236,8 +323,10 @@ impl<'f> Walk<'f> {
                 None => return self.lose(link),
             },
             (Node::Leaf(leaf), Content::Pairs(_)) => {
+                let newest = newest(leaf, &page);
+                self.apparent = self.apparent.max(newest);
                 if sum == link.sum {
-                    self.newest = self.newest.max(newest(leaf, &page));
+                    self.newest = self.newest.max(newest);
                 }
                 return Ok(sum);
             }
@@ -263,25 +352,32 @@ impl<'f> Walk<'f> {
     fn lose(&mut self, link: Link) -> Result<u128, StorageError> {
         self.lost += 1;
         self.bad += 1;
-        match self.mends {
-            true => Err(too_wide()),
-            false => Ok(link.sum),
+        match self.effort {
+            Effort::Look => Ok(link.sum),
+            Effort::Heal | Effort::Keep | Effort::Write => Err(too_wide()),
         }
     }
 
-    fn heal(&mut self, page: &mut [u8], is_right: impl Fn(&[u8]) -> bool) -> bool {
-        if page.len() > PAGE || self.healed + self.kept >= HEALED_PAGES {
+    fn heal(&mut self, at: u64, sum: u128, page: &mut Vec<u8>, is_right: impl Fn(&[u8]) -> bool) -> bool {
+        if self.effort == Effort::Look || page.len() > PAGE || self.healed + self.kept >= HEALED_PAGES {
             return false;
         }
-        let healed = heal(page, is_right);
-        self.healed += usize::from(healed);
-        healed
+        let tried = self
+            .tried
+            .entry((at, sum))
+            .or_insert_with(|| heal(page, is_right).then(|| page.clone()));
+        let Some(healed) = tried else {
+            return false;
+        };
+        page.clone_from(healed);
+        self.healed += 1;
+        true
     }
 
     fn write(&self, at: u64, page: &[u8]) -> Result<(), StorageError> {
-        match self.mends {
-            true => self.file.write(at, page).map_err(failed),
-            false => Ok(()),
+        match self.effort {
+            Effort::Write => self.file.write(at, page).map_err(failed),
+            Effort::Look | Effort::Heal | Effort::Keep => Ok(()),
         }
     }
 }
@@ -297,17 +393,31 @@ fn tables_of(leaf: &Leaf, page: &[u8]) -> Option<Vec<(usize, Link, Content)>> {
     )
 }
 
-/// The newest revision of a change in a leaf, zero when there is none.
+/// The newest revision of a change in a leaf or of the store's settings, zero when there is none.
 fn newest(leaf: &Leaf, page: &[u8]) -> u64 {
-    let keys = (0..leaf.count()).rev().filter_map(|n| leaf.key(page, n));
-    keys.filter_map(record::parse_header_key)
-        .map(|at| at.rev)
-        .next()
-        .unwrap_or(0)
+    let mut settings = 0;
+    for n in (0..leaf.count()).rev() {
+        let Some(key) = leaf.key(page, n) else {
+            continue;
+        };
+        if let Some(at) = record::parse_header_key(key) {
+            return at.rev.max(settings);
+        }
+        let value = leaf.value(page, n).and_then(|value| page.get(value));
+        let setting = value.and_then(|value| record::parse_revision_setting(key, value));
+        settings = settings.max(setting.unwrap_or(0));
+    }
+    settings
 }
 
 fn too_wide() -> StorageError {
     StorageError::Corrupt("pages that lead to others fail their checksums; restore a backup".into())
+}
+
+fn too_old(acknowledged: u64) -> StorageError {
+    StorageError::Corrupt(format!(
+        "pages fail their checksums, and what can be read does not reach revision {acknowledged}, which was acknowledged; restore a backup"
+    ))
 }
 
 fn failed(error: std::io::Error) -> StorageError {
