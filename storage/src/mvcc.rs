@@ -159,11 +159,16 @@ impl MvccStore {
                 made
             })?;
         }
-        let acknowledged = match options.allow_empty {
-            true => 0,
-            false => directory.reached().unwrap_or(0),
+        let kv = match open_kv(&directory.data(), &options, directory.reached().unwrap_or(0)) {
+            Err(StorageError::Corrupt(why)) if options.allow_empty => {
+                tracing::warn!(
+                    why,
+                    "the store does not open at what was acknowledged; an older state is allowed"
+                );
+                open_kv(&directory.data(), &options, 0)?
+            }
+            opened => opened?,
         };
-        let kv = open_kv(&directory.data(), &options, acknowledged)?;
         directory.note_format(formats.directory)?;
         Self::start(kv, Some(directory), options, formats.map)
     }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::super::kv_redb::RedbKv;
 use super::super::{FORMATS, MvccStore};
-use super::faults;
 use super::operations::{Fault, FaultyFile, listed};
+use super::{faults, options, reopen};
 use crate::conformance::Subject;
-use crate::{RangeRequest, Revision, StorageError, Store};
+use crate::{EngineKind, OpenOptions, RangeRequest, Revision, StorageError, Store};
 
 const PAGE: usize = 4096;
 const KEYS: u8 = 60;
@@ -188,4 +188,99 @@ async fn damage_that_is_too_wide_is_refused() {
         assert!(matches!(refused, Err(StorageError::Corrupt(_))), "{refused:?}");
     }
     assert!(file.after_fault().0[PAGE..] == data[PAGE..]);
+}
+
+/// A data directory with this file and this mark.
+fn directory_of(data: &[u8], mark: Option<u64>) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("store.redb"), data).unwrap();
+    if let Some(mark) = mark {
+        let line = format!("revision {mark}");
+        let sum = crc32fast::hash(line.as_bytes());
+        std::fs::write(dir.path().join("REVISION"), format!("{line} sum {sum:08x}\n")).unwrap();
+    }
+    dir
+}
+
+/// A wrong byte in a page of the newest commit alone is put right, for a mark of any age.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_mark_does_not_take_a_commit_back() {
+    let (data, state, newest) = crashed().await;
+    let value = 0x80 + KEYS - 1;
+    let mut damaged = data.clone();
+    // One byte of each copy.
+    for at in 1..data.len() - 600 {
+        if data[at - 1] != value && data[at..at + 600].iter().all(|found| *found == value) {
+            damaged[at + 5] ^= 4;
+        }
+    }
+    assert_ne!(damaged, data);
+    for mark in [0, newest.0 - 1, newest.0] {
+        let store = open(&damaged, Revision(mark)).unwrap();
+        assert_eq!(store.status().await.unwrap().revision, newest, "mark {mark}");
+        assert_eq!(listed(&*store).await.unwrap(), state, "mark {mark}");
+        store.shutdown().await;
+    }
+    for mark in [None, Some(newest.0 - 1)] {
+        let dir = directory_of(&damaged, mark);
+        let store = reopen(EngineKind::Redb, dir.path()).unwrap();
+        assert_eq!(listed(&*store).await.unwrap(), state, "mark {mark:?}");
+        store.shutdown().await;
+    }
+}
+
+/// Where an empty store is allowed, too, the state that was acknowledged comes first, and an older one where it cannot be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_store_is_allowed_and_the_last_write_kept() {
+    let (data, mut state, newest) = crashed().await;
+    let mut damaged = data.clone();
+    damage_value(&mut damaged, 0x80 + KEYS - 1);
+    let allowed = |dir: &tempfile::TempDir| OpenOptions {
+        allow_empty: true,
+        ..options(EngineKind::Redb, dir.path())
+    };
+    let dir = directory_of(&damaged, Some(newest.0));
+    let store = crate::open(allowed(&dir)).unwrap();
+    assert_eq!(store.status().await.unwrap().revision, newest);
+    let last = format!("/registry/k{:02}", KEYS - 1);
+    assert_eq!(unreadable(&*store, &state).await, [last]);
+    store.shutdown().await;
+
+    let dir = directory_of(&damaged, Some(newest.0 + 1));
+    let refused = reopen(EngineKind::Redb, dir.path()).map(drop);
+    assert!(matches!(refused, Err(StorageError::Corrupt(_))), "{refused:?}");
+    assert_eq!(
+        std::fs::read(dir.path().join("store.redb")).unwrap()[..PAGE],
+        damaged[..PAGE]
+    );
+    let store = crate::open(allowed(&dir)).unwrap();
+    assert!(store.status().await.unwrap().revision > newest);
+    state.pop_last();
+    assert_eq!(listed(&*store).await.unwrap(), state);
+    store.shutdown().await;
+}
+
+/// Two damaged values, of which the older commit has one: it has less damage, and not what was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn less_damage_does_not_outweigh_what_was_acknowledged() {
+    let (data, state, newest) = crashed().await;
+    for shared in [0, 17, LARGE] {
+        let mut damaged = data.clone();
+        damage_value(&mut damaged, 0x80 + shared);
+        damage_value(&mut damaged, 0x80 + KEYS - 1);
+        let names = [shared, KEYS - 1].map(|n| format!("/registry/k{n:02}"));
+        let store = open(&damaged, newest).unwrap();
+        assert_eq!(store.status().await.unwrap().revision, newest);
+        assert_eq!(unreadable(&*store, &state).await, names);
+        store.shutdown().await;
+        // No commit has this: nothing is written.
+        let file = FaultyFile::new(damaged, 0, None);
+        let before = file.after_fault().0;
+        let refused = RedbKv::on_with(file.clone(), 1 << 20, newest.0 + 1).map(drop);
+        assert!(matches!(refused, Err(StorageError::Corrupt(_))), "{refused:?}");
+        assert!(file.after_fault().0[PAGE..] == before[PAGE..]);
+        let store = start(RedbKv::on_with(file, 1 << 20, newest.0).unwrap()).unwrap();
+        assert_eq!(unreadable(&*store, &state).await, names);
+        store.shutdown().await;
+    }
 }
