@@ -185,14 +185,22 @@ impl MvccStore {
     /// The same with the time that the wall clock says now.
     fn start_at(
         wall_ms: u64,
-        kv: Box<dyn Kv>,
+        mut kv: Box<dyn Kv>,
         mut directory: Option<Directory>,
         options: OpenOptions,
         steps: &[MapStep],
     ) -> Result<Arc<MvccStore>, StorageError> {
         let may_be_new = directory.is_none() || options.allow_empty;
-        let mut loaded = writer::load(&*kv, steps, may_be_new, wall_ms)?;
         let reached = directory.as_ref().and_then(Directory::reached);
+        let mut loaded = match writer::load(&*kv, steps, may_be_new, wall_ms) {
+            // A store that was closed is opened without its pages being verified.
+            Err(StorageError::Corrupt(why)) => match kv.mend(reached.unwrap_or(0)) {
+                Ok(true) => writer::load(&*kv, steps, may_be_new, wall_ms)?,
+                Ok(false) | Err(StorageError::Corrupt(_)) => return Err(StorageError::Corrupt(why)),
+                Err(error) => return Err(error),
+            },
+            loaded => loaded?,
+        };
         if let Some(reached) =
             reached.filter(|reached| options.allow_empty && loaded.index.revision < *reached)
         {

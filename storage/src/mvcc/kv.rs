@@ -78,6 +78,11 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
         })
     }
 
+    /// Puts damaged pages right after what was read made no sense, as after a crash. False when the engine cannot.
+    fn mend(&mut self, _acknowledged: u64) -> Result<bool, StorageError> {
+        Ok(false)
+    }
+
     /// Sets some of the disk aside, while there is room, for the deletions that are to make room once there is none.
     fn keep_reserve(&self) {}
 

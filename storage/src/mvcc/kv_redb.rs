@@ -27,8 +27,16 @@ const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
 const QUICK_REPAIR_FROM: usize = 16;
 const SETTLED: &[u8] = b"m/settled";
 
+/// Whether a file's pages are looked at before redb opens it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    /// When redb gives it up.
+    AsIs,
+    Mended,
+}
+
 /// Opens the file once more, given the revision that it has to have.
-type Opener = Box<dyn Fn(u64) -> Result<(Database, Option<Frontier>), StorageError> + Send + Sync>;
+type Opener = Box<dyn Fn(u64, Opening) -> Result<(Database, Option<Frontier>), StorageError> + Send + Sync>;
 
 pub(crate) struct RedbKv {
     /// `None` after it could not be reopened.
@@ -53,7 +61,7 @@ impl RedbKv {
     /// `Locked` when the file has an owner, under any name.
     pub(crate) fn open(path: &Path, cache_bytes: u64, acknowledged: u64) -> Result<RedbKv, StorageError> {
         let owned = path.to_owned();
-        let opener: Opener = Box::new(move |acknowledged| {
+        let opener: Opener = Box::new(move |acknowledged, opening| {
             let path = &owned;
             let open = || {
                 let file = file::FilledFile::open(path)
@@ -67,7 +75,7 @@ impl RedbKv {
                 let frontier = file.frontier();
                 Ok((file, Some(frontier)))
             };
-            opened_or_mended(open, cache_bytes, acknowledged).map_err(|error| match error {
+            opened_or_mended(open, cache_bytes, acknowledged, opening).map_err(|error| match error {
                 StorageError::Corrupt(what) => StorageError::Corrupt(format!("`{}`: {what}", path.display())),
                 other => other,
             })
@@ -98,8 +106,8 @@ impl RedbKv {
         cache_bytes: u64,
         acknowledged: u64,
     ) -> Result<RedbKv, StorageError> {
-        let opener: Opener = Box::new(move |acknowledged| {
-            opened_or_mended(|| Ok((file.clone(), None)), cache_bytes, acknowledged)
+        let opener: Opener = Box::new(move |acknowledged, opening| {
+            opened_or_mended(|| Ok((file.clone(), None)), cache_bytes, acknowledged, opening)
         });
         RedbKv::opened(opener, acknowledged)
     }
@@ -113,7 +121,7 @@ impl RedbKv {
     }
 
     fn opened(open: Opener, acknowledged: u64) -> Result<RedbKv, StorageError> {
-        let (db, frontier) = open(acknowledged)?;
+        let (db, frontier) = open(acknowledged, Opening::AsIs)?;
         Ok(RedbKv {
             db: Some(db),
             frontier,
@@ -131,6 +139,17 @@ impl RedbKv {
         })
     }
 
+    fn reopen_as(&mut self, acknowledged: u64, opening: Opening) -> Result<(), StorageError> {
+        let old = self.db.take();
+        guarded("redb", "closing", || {
+            drop(old);
+            Ok(())
+        })?;
+        let (db, frontier) = (self.open)(acknowledged, opening)?;
+        (self.db, self.frontier) = (Some(db), frontier);
+        Ok(())
+    }
+
     fn write(&self, batch: &[Write], quick_repair: bool, doing: &str) -> Result<(), StorageError> {
         let db = self.db()?;
         guarded("redb", doing, || {
@@ -144,9 +163,10 @@ fn opened_or_mended<F: redb::StorageBackend>(
     open: impl Fn() -> Result<(F, Option<Frontier>), StorageError>,
     cache_bytes: u64,
     acknowledged: u64,
+    opening: Opening,
 ) -> Result<(Database, Option<Frontier>), StorageError> {
     let (mut file, mut frontier) = open()?;
-    if mend::slots_are_sound(&file)? {
+    if opening == Opening::AsIs && mend::slots_are_sound(&file)? {
         match database(file, cache_bytes, Repair::KeepNewest) {
             Ok(db) => return Ok((db, frontier)),
             Err(StorageError::Corrupt(why)) => {
@@ -165,7 +185,7 @@ fn opened_or_mended<F: redb::StorageBackend>(
             damaged = mended.kept,
             slot = mended.slot,
             free_pages = mended.system,
-            "pages of the store were damaged when it was not closed; those that cannot be put right are read as they are"
+            "pages of the store were damaged; those that cannot be put right are read as they are"
         );
     }
     Ok((database(file, cache_bytes, Repair::TakeBack)?, frontier))
@@ -302,14 +322,12 @@ impl Kv for RedbKv {
     }
 
     fn reopen(&mut self, acknowledged: u64) -> Result<(), StorageError> {
-        let old = self.db.take();
-        guarded("redb", "closing", || {
-            drop(old);
-            Ok(())
-        })?;
-        let (db, frontier) = (self.open)(acknowledged)?;
-        (self.db, self.frontier) = (Some(db), frontier);
-        Ok(())
+        self.reopen_as(acknowledged, Opening::AsIs)
+    }
+
+    fn mend(&mut self, acknowledged: u64) -> Result<bool, StorageError> {
+        self.reopen_as(acknowledged, Opening::Mended)?;
+        Ok(true)
     }
 
     fn keep_reserve(&self) {
