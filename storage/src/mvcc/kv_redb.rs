@@ -8,6 +8,7 @@ mod file;
 mod mend;
 mod pages;
 mod reserve;
+mod walk;
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -183,6 +184,7 @@ fn opened_or_mended<F: redb::StorageBackend>(
         tracing::error!(
             healed = mended.healed,
             damaged = mended.kept,
+            emptied = mended.emptied,
             slot = mended.slot,
             free_pages = mended.system,
             "pages of the store were damaged; those that cannot be put right are read as they are"

@@ -189,6 +189,11 @@ pub(crate) fn is_setting(key: &[u8]) -> bool {
     key.starts_with(b"m/")
 }
 
+/// Whether all keys greater than this one are those of values, which follow headers and settings. It may be cut short.
+pub(crate) fn is_after_headers(key: &[u8]) -> bool {
+    key.starts_with(b"v")
+}
+
 /// A change whose header is lost, with its key.
 pub(crate) fn lost_header(at: Location) -> Damage {
     Damage {

@@ -199,6 +199,21 @@ impl Widths {
         page.get(..end).map(sum_of)
     }
 
+    /// A key of a branch: nothing below the child of this number is greater, and everything below the next one is.
+    pub(super) fn branch_key(self, page: &[u8], n: usize) -> Option<&[u8]> {
+        let count = count(page)?;
+        let ends = 8 + 24 * (count + 1);
+        let range = match self.key {
+            Some(width) => ends + width * n..ends + width * (n + 1),
+            None => {
+                let end = |n: usize| u32_at(page, ends + 4 * n);
+                let from = n.checked_sub(1).map_or(Some(ends + 4 * count), end)?;
+                from..end(n)?
+            }
+        };
+        page.get(range)
+    }
+
     /// What a page is. `None` when its layout contradicts itself.
     pub(super) fn node(self, page: &[u8]) -> Option<Node> {
         let count = count(page)?;
@@ -215,6 +230,17 @@ impl Widths {
             _ => None,
         }
     }
+}
+
+/// A leaf of one pair, this key and an empty value, in a tree whose keys and values differ in length; and its checksum. redb has no leaf
+/// without a pair.
+pub(super) fn empty_leaf(key: &[u8]) -> (Vec<u8>, u128) {
+    const KEYS: usize = 12;
+    let end = u32::try_from(KEYS + key.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let mut page = [&[LEAF, 0, 1, 0], &end[..], &end[..], key].concat();
+    let sum = sum_of(&page);
+    page.resize(PAGE, 0);
+    (page, sum)
 }
 
 /// Pairs of a leaf or keys of a branch: there is one at least.

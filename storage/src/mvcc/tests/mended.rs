@@ -172,6 +172,56 @@ async fn a_kill_amid_mending_leaves_it_to_the_next_start() {
     }
 }
 
+/// A sector or a page that is gone takes the values that were in it, by name. Pages that lead to others and the log's headers are
+/// refused, with nothing changed, but in the newest commit where an older one has what was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_page_takes_the_values_in_it() {
+    let (data, state, newest) = crashed().await;
+    let used = (0..data.len() / PAGE).filter(|page| matches!(data[page * PAGE], 1 | 2));
+    let (mut emptied, mut refused) = (0, 0);
+    for page in used.step_by(2).map(|page| page * PAGE..(page + 1) * PAGE) {
+        for lost in [
+            page.clone(),
+            page.start..page.start + 512,
+            page.end - 512..page.end,
+        ] {
+            let mut damaged = data.clone();
+            damaged[lost.clone()].fill(0);
+            let file = FaultyFile::new(damaged.clone(), 0, None);
+            let kv = match RedbKv::on_with(file.clone(), 1 << 20, newest.0) {
+                Ok(kv) => kv,
+                Err(StorageError::Corrupt(_)) => {
+                    assert!(file.after_fault().0[PAGE..] == damaged[PAGE..], "{lost:?}");
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => panic!("{lost:?}: {error:?}"),
+            };
+            let s = Subject::in_process(start(kv).unwrap());
+            assert_eq!(s.store.status().await.unwrap().revision, newest, "{lost:?}");
+            let bad = unreadable(&*s.store, &state).await;
+            assert!(bad.len() <= 6, "{lost:?}: {bad:?}");
+            emptied += usize::from(bad.len() > 2);
+            // They can be written again, and the store is whole then.
+            for key in &bad {
+                let name = key.strip_prefix("/registry/").unwrap();
+                s.write(name, state[key].clone()).await;
+            }
+            let newest = Revision(s.store.status().await.unwrap().revision.0);
+            s.store.compact(newest).await.unwrap();
+            s.finish().await;
+            let kv = RedbKv::on_with(file, 1 << 20, newest.0).unwrap();
+            let store = start(kv).unwrap();
+            assert_eq!(listed(&*store).await.unwrap(), state, "{lost:?}");
+            store.shutdown().await;
+        }
+    }
+    assert!(
+        emptied > 5 && refused < 40,
+        "{emptied} emptied, {refused} refused"
+    );
+}
+
 /// What leads to most of the store and cannot be put right is refused, and nothing is changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_that_is_too_wide_is_refused() {

@@ -1,4 +1,5 @@
-//! Flipped bytes, anywhere in what a store has on disk: a clear refusal, or no more than an object.
+//! Flipped bytes, anywhere in what a store has on disk: a clear refusal, or no more than an object. Some flips are sectors and pages full
+//! of zeros, which take what was in them.
 //!
 //! Each flip is tried in a process of its own kind, which is the test binary again: engines that meet damage may do worse than fail.
 //! A hundred flips per engine here; `STORAGE_FLIPS` sets another number. In [`crashed`] the store was not closed before.
@@ -99,6 +100,9 @@ struct Structure {
 }
 
 const PAGE: u64 = 4096;
+const SECTOR: u64 = 512;
+const WIPED_PAGE: &str = "wiped page";
+const WIPED_SECTOR: &str = "wiped sector";
 const SEGMENT: u64 = 512 * 1024;
 
 /// Everything that a store has on disk, by purpose: the documented formats of the engines, and the files beside.
@@ -162,7 +166,7 @@ fn structures(dir: &Path) -> Vec<Structure> {
     found
 }
 
-/// Changes a bit of the nth flip's structure. Gives which and where.
+/// Changes a bit of the nth flip's structure, or fills a sector or a page of it with zeros. Gives which and where.
 fn flip(structures: &[Structure], from: &Path, to: &Path, n: u64) -> (&'static str, u64) {
     let mut random = Random(n);
     // Two thirds of them in the data, the others in everything in turn.
@@ -182,12 +186,21 @@ fn flip(structures: &[Structure], from: &Path, to: &Path, n: u64) -> (&'static s
         }
     };
     let (begin, len) = structure.runs[random.below(structure.runs.len() as u64) as usize];
+    let is_wiped = structure.name == "leaf" && n % 12 == 7;
     let file = to.join(structure.file.strip_prefix(from).unwrap());
     let file = std::fs::File::options()
         .read(true)
         .write(true)
         .open(file)
         .unwrap();
+    if is_wiped {
+        let (name, at, len) = match n % 24 {
+            7 => (WIPED_PAGE, begin, PAGE),
+            _ => (WIPED_SECTOR, begin + random.below(PAGE / SECTOR) * SECTOR, SECTOR),
+        };
+        file.write_all_at(&vec![0; len as usize], at).unwrap();
+        return (name, at);
+    }
     let mut byte = [0];
     let mut at = begin;
     for _ in 0..64 {
@@ -406,7 +419,8 @@ impl Outcomes {
                 if words[3].starts_with("WRONG") || lost.is_some_and(|lost| lost > PAGE_OBJECTS) {
                     self.wrong.push(said.to_owned());
                 }
-                self.wide += u64::from(lost.is_some_and(|lost| lost > most));
+                let is_wiped = words[2].starts_with("wiped");
+                self.wide += u64::from(!is_wiped && lost.is_some_and(|lost| lost > most));
                 if begun.is_none() {
                     let structure = words[2].split('@').next().unwrap().to_owned();
                     let what = words[3].split(' ').take(2).collect::<Vec<_>>().join(" ");
