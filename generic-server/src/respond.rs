@@ -20,6 +20,8 @@ use crate::request::{Response, full};
 
 /// Bodies up to this size are never compressed (upstream's figure).
 pub(crate) const GZIP_ABOVE: usize = 128 * 1024;
+/// Headers that answers mostly have; room for them is made at once.
+const HEADERS: usize = 8;
 
 /// The error as a JSON Status, regardless of the accepted media types.
 pub fn error(error: &ApiError) -> Response {
@@ -135,7 +137,9 @@ pub(crate) fn ready(negotiated: &Negotiated, body: Vec<u8>, code: StatusCode) ->
     let mut response = bytes(body.into(), negotiated.gzip);
     *response.status_mut() = code;
     let content_type = HeaderValue::from_static(negotiated.media.content_type());
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    let headers = response.headers_mut();
+    headers.reserve(HEADERS);
+    headers.insert(header::CONTENT_TYPE, content_type);
     response
 }
 

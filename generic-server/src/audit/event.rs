@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use machinery::go;
 use machinery::time::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Level, Stage};
 use crate::request::User;
-use crate::request::audit::{Capture, ObjectRef, State};
+use crate::request::audit::{Capture, ObjectRef};
 use crate::respond::json;
 
 /// An event, until it has been taken by all sinks.
@@ -83,26 +83,21 @@ impl<'a> Event<'a> {
         members.text("stage", self.stage.name());
         members.text("requestURI", &facts.uri);
         members.text("verb", &facts.verb);
-        members.value("user", &user(&facts.user));
+        members.object("user", |members| members.user(&facts.user));
         if let Some(impersonated) = &state.impersonated {
-            members.value("impersonatedUser", &user(&impersonated.user));
+            members.object("impersonatedUser", |members| members.user(&impersonated.user));
             if let Some(constraint) = &impersonated.constraint {
-                members.value(
-                    "authenticationMetadata",
-                    &serde_json::json!({"impersonationConstraint": constraint}),
-                );
+                members.object("authenticationMetadata", |members| {
+                    members.text("impersonationConstraint", constraint);
+                });
             }
         }
-        if !facts.sources.is_empty() {
-            members.value("sourceIPs", &facts.sources.clone().into());
-        }
+        members.list("sourceIPs", &facts.sources);
         members.non_empty("userAgent", &facts.agent);
         if let Some(object) = &facts.object {
-            members.value("objectRef", &reference(object, &state.object));
+            members.object("objectRef", |members| members.reference(object, &state.object));
         }
-        if let Some(status) = self.status(&state) {
-            members.value("responseStatus", &status);
-        }
+        members.status(state.status.as_ref(), self.code);
         if let Some(request) = request {
             members.raw("requestObject", &request);
         }
@@ -121,22 +116,6 @@ impl<'a> Event<'a> {
         drop(state);
         out.push(b'}');
         out.into()
-    }
-
-    /// The Status of the answer: its code at least, once there is one.
-    fn status(&self, state: &State) -> Option<Value> {
-        if state.status.is_none() && self.code.is_none() {
-            return None;
-        }
-        let mut status = Map::new();
-        status.insert("metadata".into(), Map::new().into());
-        if let Some(Value::Object(known)) = &state.status {
-            status.extend(known.clone());
-        }
-        if let Some(code) = self.code {
-            status.insert("code".into(), code.into());
-        }
-        Some(status.into())
     }
 
     /// The event in one line of text, without an end.
@@ -206,94 +185,140 @@ struct Members<'o> {
 }
 
 impl Members<'_> {
-    fn name(&mut self, name: &str) {
-        if !std::mem::take(&mut self.first) {
-            self.out.push(b',');
-        }
-        json::text(self.out, name);
+    /// The name of a member, which needs no escapes.
+    fn name(&mut self, name: &'static str) {
+        self.separate();
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+    }
+
+    /// Any name.
+    fn key(&mut self, key: &str) {
+        self.separate();
+        json::text(self.out, key);
         self.out.push(b':');
     }
 
-    fn text(&mut self, name: &str, text: &str) {
+    fn separate(&mut self) {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+    }
+
+    fn text(&mut self, name: &'static str, text: &str) {
         self.name(name);
         json::text(self.out, text);
     }
 
-    fn non_empty(&mut self, name: &str, text: &str) {
+    fn non_empty(&mut self, name: &'static str, text: &str) {
         if !text.is_empty() {
             self.text(name, text);
         }
     }
 
-    fn value(&mut self, name: &str, value: &Value) {
-        self.raw(name, value.to_string().as_bytes());
+    fn object(&mut self, name: &'static str, write: impl FnOnce(&mut Members<'_>)) {
+        self.name(name);
+        self.out.push(b'{');
+        write(&mut Members {
+            out: self.out,
+            first: true,
+        });
+        self.out.push(b'}');
+    }
+
+    /// Left out when empty.
+    fn list(&mut self, name: &'static str, texts: &[String]) {
+        if !texts.is_empty() {
+            self.name(name);
+            self.texts(texts);
+        }
+    }
+
+    fn texts(&mut self, texts: &[String]) {
+        self.out.push(b'[');
+        for (index, text) in texts.iter().enumerate() {
+            if index > 0 {
+                self.out.push(b',');
+            }
+            json::text(self.out, text);
+        }
+        self.out.push(b']');
     }
 
     /// JSON as it is. An event is one line: JSON of several, which none of this server's is, is encoded anew, and what is no JSON is null.
-    fn raw(&mut self, name: &str, json: &[u8]) {
+    fn raw(&mut self, name: &'static str, json: &[u8]) {
         self.name(name);
         let json = json.trim_ascii();
-        if json.iter().all(|byte| *byte >= b' ') {
+        // Without an end before the last byte, so that many are looked at together.
+        if !json.iter().fold(false, |found, byte| found | (*byte < b' ')) {
             return self.out.extend_from_slice(json);
         }
         let value: Value = serde_json::from_slice(json).unwrap_or_default();
         self.out.extend_from_slice(value.to_string().as_bytes());
     }
 
+    /// Of `UserInfo` of `authentication.k8s.io/v1`.
+    fn user(&mut self, user: &User) {
+        self.non_empty("username", &user.name);
+        self.non_empty("uid", &user.uid);
+        self.list("groups", &user.groups);
+        if !user.extra.is_empty() {
+            self.object("extra", |members| {
+                for (key, values) in &user.extra {
+                    members.key(key);
+                    members.texts(values);
+                }
+            });
+        }
+    }
+
+    /// What the path names, and what it leaves to the object that was sent.
+    fn reference(&mut self, path: &ObjectRef, sent: &ObjectRef) {
+        fn either<'s>(path: &'s str, sent: &'s str) -> &'s str {
+            if path.is_empty() { sent } else { path }
+        }
+        self.non_empty("resource", &path.resource);
+        self.non_empty("namespace", either(&path.namespace, &sent.namespace));
+        self.non_empty("name", either(&path.name, &sent.name));
+        self.non_empty("uid", &sent.uid);
+        self.non_empty("apiGroup", &path.group);
+        self.non_empty("apiVersion", &path.version);
+        self.non_empty("resourceVersion", &sent.resource_version);
+        self.non_empty("subresource", &path.subresource);
+    }
+
+    /// The Status of the answer: its code at least, once there is one.
+    fn status(&mut self, known: Option<&Value>, code: Option<u16>) {
+        let known = known.and_then(Value::as_object);
+        if known.is_none() && code.is_none() {
+            return;
+        }
+        self.object("responseStatus", |members| {
+            if known.is_none_or(|known| !known.contains_key("metadata")) {
+                members.raw("metadata", b"{}");
+            }
+            for (key, value) in known.into_iter().flatten() {
+                if key != "code" || code.is_none() {
+                    members.key(key);
+                    json::value(members.out, value);
+                }
+            }
+            if let Some(code) = code {
+                members.raw("code", code.to_string().as_bytes());
+            }
+        });
+    }
+
     fn annotations(&mut self, annotations: &BTreeMap<String, String>) {
         if annotations.is_empty() {
             return;
         }
-        self.name("annotations");
-        self.out.push(b'{');
-        let mut members = Members {
-            out: self.out,
-            first: true,
-        };
-        for (key, value) in annotations {
-            members.text(key, value);
-        }
-        self.out.push(b'}');
+        self.object("annotations", |members| {
+            for (key, value) in annotations {
+                members.key(key);
+                json::text(members.out, value);
+            }
+        });
     }
-}
-
-fn insert(object: &mut Map<String, Value>, key: &str, text: &str) {
-    if !text.is_empty() {
-        object.insert(key.into(), text.into());
-    }
-}
-
-/// `UserInfo` of `authentication.k8s.io/v1`.
-fn user(user: &User) -> Value {
-    let mut info = Map::new();
-    insert(&mut info, "username", &user.name);
-    insert(&mut info, "uid", &user.uid);
-    if !user.groups.is_empty() {
-        info.insert("groups".into(), user.groups.clone().into());
-    }
-    if !user.extra.is_empty() {
-        let extra = user
-            .extra
-            .iter()
-            .map(|(key, values)| (key.clone(), values.clone().into()));
-        info.insert("extra".into(), extra.collect::<Map<_, Value>>().into());
-    }
-    info.into()
-}
-
-/// What the path names, and what it leaves to the object that was sent.
-fn reference(path: &ObjectRef, sent: &ObjectRef) -> Value {
-    fn either<'s>(path: &'s str, sent: &'s str) -> &'s str {
-        if path.is_empty() { sent } else { path }
-    }
-    let mut object = Map::new();
-    insert(&mut object, "resource", &path.resource);
-    insert(&mut object, "namespace", either(&path.namespace, &sent.namespace));
-    insert(&mut object, "name", either(&path.name, &sent.name));
-    insert(&mut object, "uid", &sent.uid);
-    insert(&mut object, "apiGroup", &path.group);
-    insert(&mut object, "apiVersion", &path.version);
-    insert(&mut object, "resourceVersion", &sent.resource_version);
-    insert(&mut object, "subresource", &path.subresource);
-    object.into()
 }

@@ -34,8 +34,7 @@ impl Collect for FlowControl {
             .map(|(name, state)| {
                 let mut locked = state.level.lock();
                 // Time goes on in the histograms while nothing happens.
-                let (totals, limit) = (locked.set.totals(), locked.set.limit());
-                locked.utilization.note(&totals, limit, now);
+                locked.utilization.pass(now);
                 let last = locked.set.last_dispatch();
                 Read {
                     name: name.clone(),

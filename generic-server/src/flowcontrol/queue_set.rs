@@ -15,6 +15,7 @@ mod simulation;
 mod tests;
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
@@ -78,17 +79,22 @@ pub(crate) struct Place(usize);
 /// The flows of a level.
 #[derive(Debug, Default)]
 struct Flows {
-    seats: HashMap<u64, u64>,
+    seats: HashMap<u64, u64, BuildHasherDefault<IndexHasher>>,
     /// The queues whose oldest request is of a flow that may have no more seats.
-    held: HashMap<u64, Vec<u32>>,
+    held: HashMap<u64, Vec<u32>, BuildHasherDefault<IndexHasher>>,
 }
 
 impl Flows {
+    fn take(&mut self, flow: u64, seats: u32) {
+        *self.seats.entry(flow).or_default() += u64::from(seats);
+    }
+
+    /// Fewer than were taken in all when the level was exempt at the time.
     fn give_back(&mut self, flow: u64, seats: u32) {
-        if let Some(used) = self.seats.get_mut(&flow) {
-            *used -= u64::from(seats);
-            if *used == 0 {
-                self.seats.remove(&flow);
+        if let Entry::Occupied(mut used) = self.seats.entry(flow) {
+            *used.get_mut() = used.get().saturating_sub(u64::from(seats));
+            if *used.get() == 0 {
+                used.remove();
             }
         }
     }
@@ -326,8 +332,10 @@ impl<I, W> QueueSet<I, W> {
         let seats = done.width.most_seats();
         if let Some(flows) = &mut self.flows {
             flows.give_back(done.flow, seats);
+            if !flows.held.is_empty() {
+                self.let_go(done.flow);
+            }
         }
-        self.let_go(done.flow);
         if let Some(queue) = done.queue.and_then(|index| self.queues.get_mut(&index)) {
             let took = now.saturating_duration_since(done.started);
             queue.end(done.width.initial_seats, took);
@@ -557,8 +565,10 @@ impl<I, W> QueueSet<I, W> {
         self.totals.executing += 1;
         self.totals.dispatched += 1;
         self.totals.seats_in_use += u64::from(request.width.most_seats());
-        if let Some(flows) = &mut self.flows {
-            *flows.seats.entry(request.flow).or_default() += u64::from(request.width.most_seats());
+        if let Some(flows) = &mut self.flows
+            && self.queuing != Queuing::Exempt
+        {
+            flows.take(request.flow, request.width.most_seats());
         }
         self.note_demand(now);
         match self.free.pop() {
@@ -621,7 +631,8 @@ fn correction(seats: u32, took: Duration) -> SeatTime {
     SeatTime::of(seats, took) - SeatTime::of(seats, SERVICE_TIME)
 }
 
-/// Spreads indices of queues. They are results of hashing, bounded by the number of queues, so that nobody gains by choosing them.
+/// Spreads indices of queues and hashes of flows. They are results of hashing, and there are no more of them than queues and requests that
+/// are being served, so that nobody gains by choosing them.
 #[derive(Debug, Default)]
 struct IndexHasher(u64);
 
@@ -637,6 +648,10 @@ impl Hasher for IndexHasher {
     }
 
     fn write_u32(&mut self, index: u32) {
-        self.0 = (self.0.rotate_left(5) ^ u64::from(index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.write_u64(u64::from(index));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = (self.0.rotate_left(5) ^ hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

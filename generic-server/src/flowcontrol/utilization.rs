@@ -16,7 +16,6 @@ const DEMAND: &[f64] = &[0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 
 /// The histograms of a level.
 #[derive(Debug)]
 pub(crate) struct Utilization {
-    since: Instant,
     /// The most requests that its queues hold.
     pub(crate) queue_capacity: u64,
     pub(crate) seats: Timed,
@@ -28,6 +27,7 @@ pub(crate) struct Utilization {
 /// Nanoseconds by the value that something had during them.
 #[derive(Debug)]
 pub(crate) struct Timed {
+    since: Instant,
     bounds: &'static [f64],
     /// One for each bound and one for everything above.
     nanos: Box<[u64]>,
@@ -37,8 +37,9 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    fn new(bounds: &'static [f64]) -> Self {
+    fn new(bounds: &'static [f64], now: Instant) -> Self {
         Timed {
+            since: now,
             bounds,
             nanos: vec![0; bounds.len() + 1].into(),
             sum: 0.0,
@@ -47,20 +48,26 @@ impl Timed {
         }
     }
 
-    fn pass(&mut self, nanos: u64, as_float: f64) {
-        self.nanos[self.bucket] += nanos;
-        self.sum += self.value * as_float;
-    }
-
+    /// From now on it has this value.
     #[allow(
         clippy::float_cmp,
         reason = "equal quotients of equal numbers are the same bits"
     )]
-    fn set(&mut self, value: f64) {
-        if value != self.value {
-            self.value = value;
-            self.bucket = self.bounds.partition_point(|bound| *bound < value);
+    fn set(&mut self, value: f64, now: Instant) {
+        if value == self.value {
+            return;
         }
+        self.pass(now);
+        self.value = value;
+        self.bucket = self.bounds.partition_point(|bound| *bound < value);
+    }
+
+    /// Counts the time up to now.
+    fn pass(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.since);
+        self.since = self.since.max(now);
+        self.nanos[self.bucket] += u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
+        self.sum += self.value * passed.as_secs_f64() * 1e9;
     }
 
     /// Appends its series, after the family.
@@ -87,37 +94,38 @@ impl Timed {
 impl Utilization {
     pub(crate) fn new(now: Instant) -> Self {
         Utilization {
-            since: now,
             queue_capacity: 1,
-            seats: Timed::new(SEATS),
-            executing: Timed::new(REQUESTS),
-            waiting: Timed::new(REQUESTS),
-            demand: Timed::new(DEMAND),
+            seats: Timed::new(SEATS, now),
+            executing: Timed::new(REQUESTS, now),
+            waiting: Timed::new(REQUESTS, now),
+            demand: Timed::new(DEMAND, now),
         }
     }
 
     /// From now on it is like this.
     pub(crate) fn note(&mut self, totals: &Totals, limit: u64, now: Instant) {
-        let nanos = now.saturating_duration_since(self.since).as_nanos();
-        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-        self.since = self.since.max(now);
         let limit = seats_f64(limit.max(1));
-        let as_float = seats_f64(nanos / 1_000_000_000) * 1e9 + seats_f64(nanos % 1_000_000_000);
         let number = |n: usize| seats_f64(u64::try_from(n).unwrap_or(u64::MAX));
-        for (histogram, value) in [
-            (&mut self.seats, seats_f64(totals.seats_in_use) / limit),
-            (&mut self.executing, number(totals.executing) / limit),
-            (
-                &mut self.waiting,
-                number(totals.waiting) / seats_f64(self.queue_capacity.max(1)),
-            ),
-            (
-                &mut self.demand,
-                seats_f64(totals.seats_in_use + totals.seats_waiting) / limit,
-            ),
+        let waiting = match totals.waiting {
+            0 => 0.0,
+            waiting => number(waiting) / seats_f64(self.queue_capacity.max(1)),
+        };
+        self.seats.set(seats_f64(totals.seats_in_use) / limit, now);
+        self.executing.set(number(totals.executing) / limit, now);
+        self.waiting.set(waiting, now);
+        self.demand
+            .set(seats_f64(totals.seats_in_use + totals.seats_waiting) / limit, now);
+    }
+
+    /// Counts the time up to now.
+    pub(crate) fn pass(&mut self, now: Instant) {
+        for timed in [
+            &mut self.seats,
+            &mut self.executing,
+            &mut self.waiting,
+            &mut self.demand,
         ] {
-            histogram.pass(nanos, as_float);
-            histogram.set(value);
+            timed.pass(now);
         }
     }
 }
@@ -138,7 +146,7 @@ mod tests {
         };
         utilization.note(&totals(5), 10, begin + Duration::from_secs(1));
         utilization.note(&totals(20), 10, begin + Duration::from_secs(3));
-        utilization.note(&totals(0), 10, begin + Duration::from_secs(4));
+        utilization.pass(begin + Duration::from_secs(4));
         let seats = &utilization.seats;
         assert_eq!((seats.nanos[0], seats.nanos[5]), (1_000_000_000, 2_000_000_000));
         assert_eq!(seats.nanos[SEATS.len()], 1_000_000_000);

@@ -395,9 +395,8 @@ impl Store for Cached {
         let revision = self.state(None).await?.revision;
         // The snapshot is there a moment before feeds are given its revision, and progress wakes none of them.
         let mut offered = self.cache.offered.subscribe();
-        let reached = offered.wait_for(|offered| *offered >= revision).await;
-        assert!(reached.is_ok(), "the cache lives as long as this store");
-        drop(reached);
+        let reached = offered.wait_for(|offered| *offered >= revision).await.is_ok();
+        assert!(reached, "the cache lives as long as this store");
         self.deliver().await;
         Ok(revision)
     }
