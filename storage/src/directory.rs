@@ -147,19 +147,12 @@ impl Directory {
     }
 
     fn data_of(&self, engine: EngineKind) -> PathBuf {
-        self.join(match engine {
-            EngineKind::Sled => "sled",
-            EngineKind::Redb | EngineKind::Memory => "store.redb",
-        })
+        data_in(&self.path, engine)
     }
 
     /// Whether there is any data. A file of no length is none.
     pub(crate) fn has_data(&self) -> bool {
-        let file = match self.engine {
-            EngineKind::Sled => self.data().join("db"),
-            EngineKind::Redb | EngineKind::Memory => self.data(),
-        };
-        file.metadata().is_ok_and(|meta| meta.len() > 0)
+        holds_data(&self.path, self.engine)
     }
 
     /// The file that says that there has been a store before this start.
@@ -258,6 +251,23 @@ pub fn had_store(dir: &Path, engine: EngineKind) -> bool {
     Note::exists(dir) || Known::read(dir, engine) != Known::Nothing
 }
 
+/// The data of an engine in its directory.
+fn data_in(directory: &Path, engine: EngineKind) -> PathBuf {
+    directory.join(match engine {
+        EngineKind::Sled => "sled",
+        EngineKind::Redb | EngineKind::Memory => "store.redb",
+    })
+}
+
+fn holds_data(directory: &Path, engine: EngineKind) -> bool {
+    let data = data_in(directory, engine);
+    let file = match engine {
+        EngineKind::Sled => data.join("db"),
+        EngineKind::Redb | EngineKind::Memory => data,
+    };
+    file.metadata().is_ok_and(|meta| meta.len() > 0)
+}
+
 /// Where directories are named by their engines, one beside another: a store is not begun with a second engine in the belief that it
 /// is the first. One that exists already may be opened.
 fn refuse_neighbour(path: &Path, engine: EngineKind) -> Result<(), StorageError> {
@@ -266,7 +276,7 @@ fn refuse_neighbour(path: &Path, engine: EngineKind) -> Result<(), StorageError>
     }
     for other in [EngineKind::Redb, EngineKind::Sled] {
         let neighbour = path.with_file_name(other.name());
-        if other != engine && Note::exists(&neighbour) {
+        if other != engine && (Note::exists(&neighbour) || holds_data(&neighbour, other)) {
             return Err(other_engine(&neighbour, other, engine));
         }
     }

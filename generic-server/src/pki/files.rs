@@ -53,8 +53,8 @@ fn open_at(now: OffsetDateTime, directory: &Path, names: &ServingNames) -> Resul
     })
 }
 
-/// The authority of a directory. Its key is never replaced here: whoever trusts it would have to be told. When its certificate does not
-/// hold, it gets another one of the same key and name, by which all that the key has signed still verifies.
+/// The authority of a directory. Its key is never replaced, since clients trust it. When its certificate does not hold, the key gets
+/// another one of the same name, by which all that it has signed still verifies.
 fn authority(
     now: OffsetDateTime,
     directory: &Path,
@@ -74,13 +74,8 @@ fn authority(
         }
         (None, Some(key)) => {
             tracing::warn!(path = %certificate_path.display(), "the certificate of an authority is gone; its key is given a new one");
-            let made =
-                Authority::renewed_at(now, now + AUTHORITY_LIFE, common_name, &key).map_err(|error| {
-                    PkiError::Content {
-                        path: key_path.clone(),
-                        problem: format!("is no usable private key ({error})"),
-                    }
-                })?;
+            let made = Authority::renewed_at(now, now + AUTHORITY_LIFE, common_name, &key)
+                .map_err(|error| no_key(&key_path, &error))?;
             write(&certificate_path, made.certificate.as_bytes())?;
             return Ok(made);
         }
@@ -97,6 +92,7 @@ fn authority(
         .first()
         .ok_or_else(|| content("holds no certificate".into()))?;
     let state = holds(now, first).map_err(content)?;
+    public_key(&key).map_err(|error| no_key(&key_path, &error))?;
     pair_of(first, &key).map_err(|error| content(format!("does not fit its key ({error})")))?;
     if state == Holds::Yes {
         return Authority::load(&bundle, &key).map_err(unusable);
@@ -137,6 +133,13 @@ fn authority(
 pub(super) fn without_key(path: PathBuf, key: &Path) -> PkiError {
     let problem = format!("has lost its key, `{}`", key.display());
     PkiError::Content { path, problem }
+}
+
+fn no_key(path: &Path, error: &PkiError) -> PkiError {
+    PkiError::Content {
+        path: path.to_path_buf(),
+        problem: format!("is no usable private key ({error})"),
+    }
 }
 
 /// The certificates of a PEM text, each a text of its own.
@@ -220,16 +223,23 @@ fn account_keys(directory: &Path) -> Result<(String, String), PkiError> {
             key
         }
     };
-    let public = public_key(&key).map_err(|e| PkiError::Content {
-        path: path.clone(),
-        problem: format!("is no usable private key ({e})"),
-    })?;
-    // Those that have signed before are there, too, unless it is of another key.
-    if let Some(all) = read(&file)?.filter(|all| all.contains(public.trim_end())) {
-        return Ok((key, all));
+    let public = public_key(&key).map_err(|error| no_key(&path, &error))?;
+    match read(&file)? {
+        // Those that have signed before are there, too.
+        Some(all) if all.contains(public.trim_end()) => Ok((key, all)),
+        // Without the keys of before their tokens end.
+        Some(_) => Err(PkiError::Content {
+            path: file,
+            problem: format!(
+                "does not have the public key of `{}`: with that key alone, tokens of before are refused",
+                path.display()
+            ),
+        }),
+        None => {
+            write(&file, public.as_bytes())?;
+            Ok((key, public))
+        }
     }
-    write(&file, public.as_bytes())?;
-    Ok((key, public))
 }
 
 pub(super) fn paths(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -397,7 +407,17 @@ fn write_all(files: &[(&Path, &[u8])]) -> Result<(), PkiError> {
     for (fresh, (path, _)) in staged.iter().zip(files) {
         fs::rename(fresh, path).map_err(failed("write", path))?;
     }
-    Ok(())
+    // They are all in one directory.
+    match files.first().and_then(|(path, _)| path.parent()) {
+        Some(directory) => sync_directory(directory),
+        None => Ok(()),
+    }
+}
+
+/// Makes the names in a directory durable: a key that others trust must not be gone after a loss of power.
+fn sync_directory(directory: &Path) -> Result<(), PkiError> {
+    let synced = fs::File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(failed("sync", directory))
 }
 
 /// Writes a file under another name, durably. What cannot be written leaves nothing behind.
@@ -612,6 +632,27 @@ mod tests {
             assert!(!key.exists());
             fs::write(&key, kept).unwrap();
         }
+        open(dir.path(), &names).unwrap();
+    }
+
+    #[test]
+    fn a_broken_key_is_named_and_a_strange_one_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = names("a.example");
+        open(dir.path(), &names).unwrap();
+        let key = fs::read(dir.path().join("ca.key")).unwrap();
+        fs::write(dir.path().join("ca.key"), "nonsense").unwrap();
+        let text = open(dir.path(), &names).map(drop).unwrap_err().to_string();
+        assert!(text.contains("ca.key` is no usable private key"), "{text}");
+        fs::write(dir.path().join("ca.key"), key).unwrap();
+
+        let public = fs::read(dir.path().join("sa.pub")).unwrap();
+        fs::write(dir.path().join("sa.key"), generate_key().unwrap()).unwrap();
+        let text = open(dir.path(), &names).map(drop).unwrap_err().to_string();
+        assert!(text.contains("sa.pub` does not have the public key of"), "{text}");
+        assert_eq!(fs::read(dir.path().join("sa.pub")).unwrap(), public);
+        // Asked for, the tokens of before end.
+        fs::remove_file(dir.path().join("sa.pub")).unwrap();
         open(dir.path(), &names).unwrap();
     }
 

@@ -158,6 +158,9 @@ impl Directory {
             None if path.exists() => {
                 tracing::warn!(path = %path.display(), "the REVISION file of the store is damaged");
             }
+            None if revision > 0 => {
+                tracing::warn!(path = %path.display(), "the REVISION file of the store is missing; whether it has all that was acknowledged is not known");
+            }
             _ => {}
         }
         if !allow_empty {

@@ -167,7 +167,7 @@ fn opened_or_mended<F: redb::StorageBackend>(
     opening: Opening,
 ) -> Result<(Database, Option<Frontier>), StorageError> {
     let (mut file, mut frontier) = open()?;
-    if opening == Opening::AsIs && mend::slots_are_sound(&file)? {
+    if opening == Opening::AsIs && mend::head_is_sound(&file)? {
         match database(file, cache_bytes, Repair::KeepNewest) {
             Ok(db) => return Ok((db, frontier)),
             Err(StorageError::Corrupt(why)) => {
@@ -185,7 +185,7 @@ fn opened_or_mended<F: redb::StorageBackend>(
             healed = mended.healed,
             damaged = mended.kept,
             emptied = mended.emptied,
-            slot = mended.slot,
+            head = mended.head,
             free_pages = mended.system,
             "pages of the store were damaged; those that cannot be put right are read as they are"
         );

@@ -1,7 +1,7 @@
 //! The authorities, certificates and keys that the server has of its own: opened at start, renewed and rotated while it runs. Code
 //! that uses them follows their files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use generic_server::pki::{Pki, ServingNames};
@@ -43,6 +43,15 @@ impl OwnPki {
 
     pub(super) fn is_shared(&self) -> bool {
         self.shared.is_some()
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whether there is any of what is not created twice.
+    pub(super) fn exists(&self) -> bool {
+        KEPT.iter().any(|name| self.directory.join(name).exists())
     }
 
     /// Opens them, creates missing ones and renews those that are about to expire.

@@ -164,6 +164,18 @@ async fn open_pki(
     let Some(own) = OwnPki::new(config, names.clone(), storage) else {
         return Ok((Pki::in_memory(&names)?, None));
     };
+    let used = storage
+        .engine()
+        .status()
+        .await
+        .is_ok_and(|status| status.revision.0 > 0);
+    if used && !own.is_shared() && !own.exists() {
+        tracing::warn!(
+            directory = %own.directory().display(),
+            "the store has been used, and the certificates and keys beside it are gone: new authorities are created, kubeconfigs and tokens \
+             of before are refused"
+        );
+    }
     if let Some(encryption) = encryption.filter(|_| own.is_shared()) {
         let secrets = [GroupResource::new("", "secrets")];
         encryption.wait_for_keys(&secrets, STORE_TIMEOUT).await;

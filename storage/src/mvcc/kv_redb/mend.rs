@@ -14,19 +14,17 @@
 //! Nothing is moved, so this needs no room, and memory for the pages on one path and the healed ones. The slot of the commit is written last, in one
 //! sector: until then the file is what it was, but for pages that failed their checksums before, and a crash makes the next start begin again.
 
-use std::io::ErrorKind;
-
 use redb::StorageBackend;
 
 use super::pages::{FileHeader, HEADER, Link, Slot};
-use super::walk::{Effort, Tried, Walk};
+use super::walk::{Effort, Tried, Walk, failed};
 use crate::StorageError;
 
 /// What has been done to a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Mended {
-    /// A commit slot was put right.
-    pub slot: bool,
+    /// A commit slot or the file's header was put right.
+    pub head: bool,
     /// Pages that are as they were written.
     pub healed: usize,
     /// Damaged pages that are read as they are.
@@ -37,22 +35,26 @@ pub(super) struct Mended {
     pub system: bool,
 }
 
-/// Whether the slots of both commits are as they were written; redb goes on with the other one without a word. A file that does not look
+/// Whether the header and the slots of both commits are as they were written; redb goes on with the other one without a word. A file that does not look
 /// like one of redb's is for redb to refuse.
-pub(super) fn slots_are_sound(file: &dyn StorageBackend) -> Result<bool, StorageError> {
-    let header = read_header(file)?;
-    Ok(header.is_none_or(|header| header.slots().iter().all(Slot::is_sound)))
+pub(super) fn head_is_sound(file: &dyn StorageBackend) -> Result<bool, StorageError> {
+    let head = read_header(file)?;
+    Ok(head.is_none_or(|Head { header, is_healed }| {
+        !is_healed && header.counts_the_newer() && header.slots().iter().all(Slot::is_sound)
+    }))
 }
 
 /// Makes the file one that redb opens, at a commit that has everything up to the revision that was acknowledged, if that is possible.
 /// `None` when there is nothing to be done. Fails with `Corrupt`, and has written nothing, when the damage is too wide.
 pub(super) fn mend(file: &dyn StorageBackend, acknowledged: u64) -> Result<Option<Mended>, StorageError> {
-    let Some(header) = read_header(file)? else {
+    let Some(Head { header, is_healed }) = read_header(file)? else {
         return Ok(None);
     };
     let mut mending = Mending {
         file,
         header,
+        // In a file that was closed, lengths may be damaged that a repair computes anew.
+        head_is_wrong: is_healed || !header.needs_repair(),
         len: file.len().map_err(failed)?,
         tried: Tried::new(),
     };
@@ -95,6 +97,7 @@ struct Commit {
 struct Mending<'f> {
     file: &'f dyn StorageBackend,
     header: FileHeader,
+    head_is_wrong: bool,
     len: u64,
     tried: Tried,
 }
@@ -179,7 +182,7 @@ impl Mending<'_> {
 
     /// Makes this commit the one that redb goes on with. `None` when it is already.
     fn write(&mut self, commit: &Commit) -> Result<Option<Mended>, StorageError> {
-        if commit.bad == 0 && !commit.system && !commit.is_healed {
+        if commit.bad == 0 && !commit.system && !commit.is_healed && !self.head_is_wrong {
             return Ok(None);
         }
         let mut walk = self.walk(Effort::Write);
@@ -195,7 +198,7 @@ impl Mending<'_> {
             .map_err(failed)?;
         self.file.sync_data().map_err(failed)?;
         Ok(Some(Mended {
-            slot: commit.is_healed,
+            head: commit.is_healed || self.head_is_wrong,
             healed,
             kept,
             emptied,
@@ -208,27 +211,27 @@ impl Mending<'_> {
     }
 }
 
-fn read_header(file: &dyn StorageBackend) -> Result<Option<FileHeader>, StorageError> {
+/// The first bytes of a file as they have to be.
+struct Head {
+    header: FileHeader,
+    is_healed: bool,
+}
+
+fn read_header(file: &dyn StorageBackend) -> Result<Option<Head>, StorageError> {
     if file.len().map_err(failed)? < HEADER as u64 {
         return Ok(None);
     }
     let mut bytes = [0; HEADER];
     file.read(0, &mut bytes).map_err(failed)?;
-    Ok(FileHeader::parse(bytes))
+    let Some(header) = FileHeader::parse(bytes) else {
+        return Ok(None);
+    };
+    let is_healed = !header.begins(&bytes);
+    Ok(Some(Head { header, is_healed }))
 }
 
 fn too_old(acknowledged: u64) -> StorageError {
     StorageError::Corrupt(format!(
         "pages fail their checksums, and what can be read does not reach revision {acknowledged}, which was acknowledged; restore a backup"
     ))
-}
-
-pub(super) fn failed(error: std::io::Error) -> StorageError {
-    if error.kind() == ErrorKind::StorageFull {
-        return StorageError::NoSpace(format!("mending: {error}"));
-    }
-    StorageError::Engine {
-        message: "mending the file of redb".into(),
-        source: Some(Box::new(error)),
-    }
 }

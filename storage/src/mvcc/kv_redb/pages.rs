@@ -20,7 +20,11 @@ use std::ops::Range;
 
 pub(super) const PAGE: usize = 4096;
 pub(super) const HEADER: usize = 320;
-const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
+/// The bytes that are the same in all files, and where they are: regions have no header and their greatest length.
+const CONSTANTS: [(usize, &[u8]); 2] = [
+    (0, b"redb\x1a\x0a\xa9\x0d\x0a"),
+    (12, &[0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]),
+];
 const FLAGS: usize = 9;
 /// The second slot is the newer one.
 const SECOND: u8 = 1;
@@ -75,10 +79,36 @@ impl Link {
 pub(super) struct FileHeader([u8; HEADER]);
 
 impl FileHeader {
-    /// `None` when these are not the first bytes of such a file.
-    pub(super) fn parse(bytes: [u8; HEADER]) -> Option<FileHeader> {
-        let fits = bytes.starts_with(MAGIC) && u32_at(&bytes, 12) == Some(PAGE);
-        fits.then_some(FileHeader(bytes))
+    /// `None` when these are not the first bytes of such a file. One byte of those that are the same in all may be wrong, and is not in
+    /// the result.
+    pub(super) fn parse(mut bytes: [u8; HEADER]) -> Option<FileHeader> {
+        let mut wrong = 0;
+        for (from, constants) in CONSTANTS {
+            for (byte, constant) in bytes[from..].iter_mut().zip(constants) {
+                wrong += usize::from(std::mem::replace(byte, *constant) != *constant);
+            }
+        }
+        (wrong <= 1).then_some(FileHeader(bytes))
+    }
+
+    /// Whether the slot that counts in a file that was closed is the newer one; redb goes by it.
+    pub(super) fn counts_the_newer(&self) -> bool {
+        let [first, second] = self.slots().map(|slot| slot.transaction());
+        let (counts, other) = match self.0[FLAGS] & SECOND {
+            0 => (first, second),
+            _ => (second, first),
+        };
+        self.needs_repair() || counts >= other
+    }
+
+    /// Whether the file was not closed.
+    pub(super) fn needs_repair(&self) -> bool {
+        self.0[FLAGS] & RECOVERY_REQUIRED != 0
+    }
+
+    /// Whether a file begins with this, as far as the header goes.
+    pub(super) fn begins(&self, bytes: &[u8; HEADER]) -> bool {
+        self.0 == *bytes
     }
 
     pub(super) fn slots(&self) -> [Slot; 2] {

@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 
 use redb::StorageBackend;
 
-use super::mend::failed;
 use super::pages::{FileHeader, Leaf, Link, Node, PAGE, Widths, empty_leaf, heal};
 use crate::StorageError;
 use crate::mvcc::record;
@@ -346,4 +345,14 @@ fn too_wide() -> StorageError {
     StorageError::Corrupt(
         "pages that lead to others, or that say which objects there are, fail their checksums; restore a backup".into(),
     )
+}
+
+pub(super) fn failed(error: std::io::Error) -> StorageError {
+    if error.kind() == ErrorKind::StorageFull {
+        return StorageError::NoSpace(format!("mending: {error}"));
+    }
+    StorageError::Engine {
+        message: "mending the file of redb".into(),
+        source: Some(Box::new(error)),
+    }
 }

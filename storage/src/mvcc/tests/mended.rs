@@ -172,6 +172,29 @@ async fn a_kill_amid_mending_leaves_it_to_the_next_start() {
     }
 }
 
+/// The header and the commit slots, of a store that was killed and of one that was closed: a bit of each byte, and nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_bit_in_the_head_is_put_right() {
+    let (crashed, state, newest) = crashed().await;
+    let file = FaultyFile::new(crashed.clone(), 0, None);
+    start(RedbKv::on(file.clone(), 1 << 20).unwrap())
+        .unwrap()
+        .shutdown()
+        .await;
+    let closed = file.after_fault().0;
+    for (name, data) in [("crashed", crashed), ("closed", closed)] {
+        for bit in (0..32 * 8).step_by(3) {
+            let mut damaged = data.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let dir = directory_of(&damaged, Some(newest.0));
+            let store = reopen(EngineKind::Redb, dir.path())
+                .unwrap_or_else(|error| panic!("{name}, bit {} of byte {}: {error:?}", bit % 8, bit / 8));
+            assert_eq!(listed(&*store).await.unwrap(), state, "{name}, byte {}", bit / 8);
+            store.shutdown().await;
+        }
+    }
+}
+
 /// A sector or a page that is gone takes the values that were in it, by name. Pages that lead to others and the log's headers are
 /// refused, with nothing changed, but in the newest commit where an older one has what was acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -74,6 +74,7 @@ async fn a_second_engine_does_not_begin_beside_the_first() {
         for name in ["FORMAT", "FORMAT.copy"] {
             std::fs::remove_file(its.join(name)).unwrap();
         }
+        names_both(reopen(second, &other));
         names_both(reopen(second, &its));
         reopen(first, &its).unwrap().shutdown().await;
     }
