@@ -488,8 +488,13 @@ impl Chain {
             .request(labels::routed(labels, &context.info, context.route()));
         counted.done(response.status().as_u16(), times.received.elapsed());
         if long_running {
-            let lasting = (counted.long_running(), permit.initialised());
-            return long_running::bind(response, self.config.lifecycle.end_watches(), lasting);
+            let lifecycle = &self.config.lifecycle;
+            let lasting = (
+                counted.long_running(),
+                permit.initialised(),
+                lifecycle.begin_watch(),
+            );
+            return long_running::bind(response, lifecycle.end_watches(), lasting);
         }
 
         // 18. The bytes of large answers: counted from when they are made, and given a seat until they are taken.

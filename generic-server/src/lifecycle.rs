@@ -43,13 +43,45 @@ struct Signals {
     not_accepting: CancellationToken,
     end_watches: CancellationToken,
     /// Requests being served that a shutdown waits for.
+    requests: Arc<Count>,
+    /// Watches and the like.
+    watches: Arc<Count>,
+}
+
+/// Requests of a sort that are being served.
+#[derive(Debug, Default)]
+struct Count {
     running: AtomicUsize,
     idle: Notify,
 }
 
 /// Counts a request as being served until dropped.
 #[derive(Debug)]
-pub struct Running(Arc<Signals>);
+pub struct Running(Arc<Count>);
+
+impl Count {
+    fn begin(self: &Arc<Self>) -> Running {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        Running(self.clone())
+    }
+
+    fn running(&self) -> usize {
+        self.running.load(Ordering::Acquire)
+    }
+
+    async fn idle(&self) {
+        loop {
+            let woken = self.idle.notified();
+            tokio::pin!(woken);
+            // Registered before the count is read, so that a last request ending in between wakes us.
+            woken.as_mut().enable();
+            if self.running() == 0 {
+                return;
+            }
+            woken.await;
+        }
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -102,13 +134,17 @@ impl Lifecycle {
 
     /// Counts a request that a shutdown waits for.
     pub fn begin_request(&self) -> Running {
-        self.0.running.fetch_add(1, Ordering::AcqRel);
-        Running(self.0.clone())
+        self.0.requests.begin()
+    }
+
+    /// Counts a watch or the like, for which a shutdown waits a time of its own.
+    pub fn begin_watch(&self) -> Running {
+        self.0.watches.begin()
     }
 
     /// How many requests are being served, watches and the like not counted.
     pub fn running(&self) -> usize {
-        self.0.running.load(Ordering::Acquire)
+        self.0.requests.running()
     }
 
     /// Requests that the server stops. [`Lifecycle::shut_down`] does the rest.
@@ -121,7 +157,7 @@ impl Lifecycle {
         self.request_stop();
         tokio::time::sleep(timeline.delay).await;
         self.0.not_accepting.cancel();
-        if tokio::time::timeout(timeline.requests, self.idle())
+        if tokio::time::timeout(timeline.requests, self.0.requests.idle())
             .await
             .is_err()
         {
@@ -131,22 +167,10 @@ impl Lifecycle {
             );
         }
         if !timeline.watches.is_zero() {
-            tokio::time::sleep(timeline.watches).await;
+            // Those that are left are ended below.
+            let _ = tokio::time::timeout(timeline.watches, self.0.watches.idle()).await;
         }
         self.0.end_watches.cancel();
-    }
-
-    async fn idle(&self) {
-        loop {
-            let woken = self.0.idle.notified();
-            tokio::pin!(woken);
-            // Registered before the count is read, so that a last request ending in between wakes us.
-            woken.as_mut().enable();
-            if self.running() == 0 {
-                return;
-            }
-            woken.await;
-        }
     }
 }
 

@@ -17,11 +17,11 @@ pub use crate::metrics::ConnectionMetrics;
 pub use crate::request::ConnectionInfo;
 pub use connection::{Handler, Server};
 pub use limits::ConnectionLimits;
-pub use listener::{Listener, bind};
+pub use listener::{Listener, bind, bind_shared};
 pub use rustls::sign::CertifiedKey;
 pub use tls::{
     SniCertificate, Tls, TlsError, TlsOptions, TlsVersion, certificate_names, certified_key,
-    read_certificates, speaks_cipher_suite,
+    read_certificates, speaks_cipher_suite, speaks_curve,
 };
 
 #[cfg(test)]

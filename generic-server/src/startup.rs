@@ -11,7 +11,7 @@ use storage::Store;
 
 use crate::chain::{Chain, OuterLayers, OuterService};
 use crate::lifecycle::{Lifecycle, Timeline};
-use crate::serve::{Listener, Server, Tls};
+use crate::serve::{ConnectionLimits, Listener, Server, Tls};
 use crate::spawn::Tasks;
 
 /// How long a store may be too slow for the start.
@@ -33,6 +33,8 @@ pub struct Prepared {
     pub listener: Listener,
     /// How connections are encrypted.
     pub tls: Arc<Tls>,
+    /// How many there may be, and requests on each.
+    pub limits: ConnectionLimits,
     /// The service that answers requests.
     pub chain: Arc<Chain>,
     /// Layers of a product around the chain; [`OuterLayers::default`] is none.
@@ -63,6 +65,7 @@ impl Prepared {
         let Prepared {
             listener,
             tls,
+            limits,
             chain,
             layers,
             timeline,
@@ -70,7 +73,10 @@ impl Prepared {
             engines,
         } = self;
         let address = listener.address();
-        let server = Arc::new(Server::new(layers.handler(&chain)));
+        let server = Arc::new(Server::with_limits(
+            layers.handler(&chain),
+            limits.within_descriptors(),
+        ));
         let (accepting, stop) = (server.clone(), chain.end_of_accepting().clone());
         tasks.spawn("listener", async move {
             accepting.run(listener, Some(tls), stop).await;

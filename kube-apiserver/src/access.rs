@@ -29,7 +29,7 @@ use crate::authorization::chain::AuthorizerChain;
 use crate::authorization::node::NodeAuthorizer;
 use crate::authorization::options::AuthorizationOptions;
 use crate::bootstrap::ClusterAuthorities;
-use crate::deps::TokenIssuer;
+use crate::deps::{TokenIssuer, TokenLifetimes};
 use crate::rbac::Rbac;
 use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators, JwtSource};
 use trust::Bundle;
@@ -58,6 +58,8 @@ pub struct AccessOptions {
     pub tokens: TokenOptions,
     /// The authorizers.
     pub authorization: AuthorizationOptions,
+    /// Bootstrap tokens, which are secrets of `kube-system`, are accepted.
+    pub bootstrap_tokens: bool,
 }
 
 /// A webhook that says whose tokens are.
@@ -82,6 +84,10 @@ pub struct TokenOptions {
     pub key_files: Vec<PathBuf>,
     /// The key that signs; the server's own when unset.
     pub signing_key_file: Option<PathBuf>,
+    /// How long they may hold.
+    pub lifetimes: TokenLifetimes,
+    /// Where the discovery document says that the keys are; this server by default.
+    pub jwks_uri: Option<String>,
 }
 
 /// Why access cannot be set up.

@@ -39,10 +39,15 @@ mod volume_resize;
 
 pub use chain::{AdmissionOptions, admission_chain};
 pub use config::PluginConfigs;
+pub use nodes::TolerationSeconds;
 pub use selection::PluginSelection;
 
 /// The plugins that are built in. [`PluginSelection::choose`] puts them in order, together with webhooks and policies.
-fn admission_plugins(deps: &Deps, configs: &PluginConfigs) -> Vec<Arc<dyn AdmissionPlugin>> {
+fn admission_plugins(
+    deps: &Deps,
+    configs: &PluginConfigs,
+    tolerations: TolerationSeconds,
+) -> Vec<Arc<dyn AdmissionPlugin>> {
     let client = Client::new(deps.directory.clone());
     vec![
         Arc::new(constant::AlwaysAdmit),
@@ -81,7 +86,7 @@ fn admission_plugins(deps: &Deps, configs: &PluginConfigs) -> Vec<Arc<dyn Admiss
             config: configs.pod_security.clone(),
         }),
         Arc::new(priority::Priority(client.clone())),
-        Arc::new(nodes::DefaultTolerationSeconds),
+        Arc::new(nodes::DefaultTolerationSeconds(tolerations)),
         Arc::new(defaults::DefaultStorageClass(client.clone())),
         Arc::new(defaults::StorageObjectInUseProtection),
         Arc::new(volume_resize::PersistentVolumeClaimResize(client.clone())),

@@ -39,8 +39,8 @@ pub struct Facts {
     pub directory: Arc<Directory>,
     /// Where members of the cluster reach this server.
     pub advertise: (IpAddr, u16),
-    /// The servers that share the store.
-    pub masters: Masters,
+    /// The servers that share the store; `None` where others keep the endpoints of the `kubernetes` service.
+    pub masters: Option<Masters>,
     /// The ranges of cluster IPs.
     pub service_cidrs: Vec<Cidr>,
     /// The authorities that this server trusts at present.
@@ -133,17 +133,19 @@ async fn write_missing(facts: &Facts) -> Result<(), ApiError> {
     all.extend(rbac::wanted());
     all.extend(priority_classes());
     all.extend(flow_control::objects());
-    let addresses = addresses(facts).await?;
     all.extend(kubernetes_service(facts));
-    all.extend(kubernetes_endpoints(facts, &addresses));
+    if let Some(masters) = &facts.masters {
+        let addresses = addresses(masters).await?;
+        all.extend(kubernetes_endpoints(facts, &addresses));
+    }
     all.push(authentication_facts(facts));
     ensure_all(&facts.directory, &all).await.map(|_| ())
 }
 
 /// The addresses of the servers. A store without room for the key of this one fails like every other write.
-async fn addresses(facts: &Facts) -> Result<Vec<IpAddr>, ApiError> {
+async fn addresses(masters: &Masters) -> Result<Vec<IpAddr>, ApiError> {
     let endpoints = GroupResource::new("", "endpoints");
-    let found = facts.masters.addresses().await;
+    let found = masters.addresses().await;
     found.map_err(|error| from_storage(&error, &endpoints, "update"))
 }
 

@@ -41,6 +41,17 @@ pub struct TokenClaims {
     pub bound: Option<(String, String, String)>,
     /// The node of a bound pod: name and uid.
     pub node: Option<(String, String)>,
+    /// It was asked for so many seconds alone, and holds longer: it says so in `warnafter`.
+    pub warn_after: Option<i64>,
+}
+
+/// How long service account tokens may hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenLifetimes {
+    /// The longest that may be asked for, in seconds (`--service-account-max-token-expiration`).
+    pub most_seconds: Option<i64>,
+    /// Tokens that pods are given by default hold for a year (`--service-account-extend-token-expiration`).
+    pub extends: bool,
 }
 
 /// Makes service account tokens; the signing key stays in the implementation.
@@ -48,6 +59,10 @@ pub struct TokenClaims {
 pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
     /// The audiences of tokens that name none.
     fn default_audiences(&self) -> Vec<String>;
+    /// The bounds of what may be asked for.
+    fn lifetimes(&self) -> TokenLifetimes {
+        TokenLifetimes::default()
+    }
     /// Signs a token. An issuer without a key answers an error.
     async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError>;
 }

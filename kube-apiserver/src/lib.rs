@@ -29,7 +29,7 @@ mod tolerations;
 mod unique;
 
 pub use access::{Access, AccessError, AccessOptions, TokenOptions, TokenWebhookOptions, follow_rbac};
-pub use admission::{AdmissionOptions, PluginConfigs, PluginSelection, admission_chain};
+pub use admission::{AdmissionOptions, PluginConfigs, PluginSelection, TolerationSeconds, admission_chain};
 pub use authorization::options::{
     AuthorizationMode, AuthorizationOptions, AuthorizationSource, AuthorizationWebhookOptions,
 };
@@ -37,7 +37,7 @@ pub use bootstrap::{
     ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints, keep_flow_control,
 };
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};
-pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
+pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer, TokenLifetimes};
 pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::{groups, priority};
 pub use net::{Cidr, special_ip};

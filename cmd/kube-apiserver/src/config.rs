@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use generic_server::audit::AuditOptions;
-use kube_apiserver::{AccessOptions, Cidr, PluginSelection};
+use kube_apiserver::{AccessOptions, Cidr, PluginSelection, TolerationSeconds};
 
 use crate::logging;
 use crate::options::{Options, data_directory};
@@ -37,6 +37,8 @@ pub(crate) use trust::KeyFiles;
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) advertise_address: Option<IpAddr>,
+    /// The host that discovery names as this server's.
+    pub(crate) external_hostname: Option<String>,
     pub(crate) serving: Option<KeyFiles>,
     pub(crate) tls: TlsConfig,
     /// Where keys, certificates and the embedded store live; none when nothing is kept.
@@ -48,9 +50,12 @@ pub(crate) struct Config {
     pub(crate) proxy_client: Option<KeyFiles>,
     pub(crate) enable_aggregator_routing: bool,
     pub(crate) plugins: PluginSelection,
+    pub(crate) tolerations: TolerationSeconds,
     /// The file with their configuration.
     pub(crate) plugin_configs: Option<PathBuf>,
     pub(crate) service_cidrs: Vec<Cidr>,
+    /// Whether the endpoints of the Service `kubernetes` are kept.
+    pub(crate) keeps_endpoints: bool,
     pub(crate) node_ports: RangeInclusive<u16>,
     pub(crate) event_ttl: Duration,
     pub(crate) allow_privileged: bool,
@@ -121,6 +126,10 @@ impl Config {
         let mut found = Findings::default();
         drop_empty_values(&mut options);
         found.warnings.extend(unread::flags(&options));
+        let (faults, warnings) = (&mut found.faults, &mut found.warnings);
+        options
+            .unserved
+            .judge(|fault| faults.push(fault), |warning| warnings.push(warning));
         let flags = Flags::from(options);
         found.faults.extend(logging::filter(&flags.verbosity).err());
         let storage = flags.storage.read(&mut found);
@@ -149,7 +158,8 @@ impl Config {
             0..=0
         });
         let features = Features::read(&mut found, &flags.feature_gates, &flags.runtime_config);
-        let controllers = Controllers::read(&mut found, flags.controllers);
+        let controllers = Controllers::read(&mut found, flags.controllers, flags.enable_garbage_collector);
+        let keeps_endpoints = services::keeps_endpoints(&mut found, &flags.endpoint_reconciler_type);
         let requests = flags.requests.read(&mut found);
         if !found.faults.is_empty() {
             return Err(found.faults);
@@ -157,6 +167,7 @@ impl Config {
         Ok(Config {
             listen: SocketAddr::new(flags.bind_address, flags.secure_port),
             advertise_address,
+            external_hostname: flags.external_hostname.filter(|host| !host.is_empty()),
             serving: flags.serving,
             tls,
             data_dir,
@@ -167,8 +178,10 @@ impl Config {
             proxy_client: flags.proxy_client,
             enable_aggregator_routing: flags.enable_aggregator_routing,
             plugins,
+            tolerations: flags.tolerations,
             plugin_configs: flags.admission_control_config_file,
             service_cidrs,
+            keeps_endpoints,
             node_ports,
             event_ttl: flags.event_ttl,
             allow_privileged: flags.allow_privileged,

@@ -43,8 +43,8 @@ pub use error::StartError;
 pub use logging::LogFormat;
 pub use options::{
     AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags,
-    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, Options, StorageBackend, StorageMediaType,
-    SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion,
+    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, Options, OwnTokenFlags, StorageBackend,
+    StorageMediaType, SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion, UnservedFlags,
 };
 
 /// A running control plane. Dropped without [`ControlPlane::stop`], its listener and tasks end when the runtime does.

@@ -4,7 +4,9 @@
 mod audit;
 mod authentication;
 mod authorization;
+mod service_accounts;
 mod serving;
+mod unserved;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,7 +19,9 @@ use crate::logging::LogFormat;
 pub use audit::{AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags};
 pub use authentication::{AuthenticationFlags, TokenReviewVersion};
 pub use authorization::{AuthorizationFlags, AuthorizationMode, SubjectAccessReviewVersion};
+pub use service_accounts::OwnTokenFlags;
 pub use serving::TlsFlags;
+pub use unserved::UnservedFlags;
 
 // The headings of `--help`: upstream's, and one of our own.
 const GENERIC: &str = "Generic flags";
@@ -83,6 +87,9 @@ pub struct Options {
     /// The address that members of the cluster reach this server at; by default the host's own.
     #[arg(long, help_heading = GENERIC, value_name = "IP")]
     pub advertise_address: Option<IpAddr>,
+    /// The host that the discovery of /api names as this server's address; by default --advertise-address.
+    #[arg(long, help_heading = GENERIC, value_name = "HOST")]
+    pub external_hostname: Option<String>,
     /// Features by upstream's names: StorageVersionMigrator=true, AllowUnsafeMalformedObjectDeletion=true.
     #[arg(long, value_delimiter = ',', help_heading = GENERIC, value_name = "LIST")]
     pub feature_gates: Vec<String>,
@@ -104,6 +111,9 @@ pub struct Options {
     /// How long to keep serving, not ready, after a stop signal.
     #[arg(long, default_value = "0s", value_parser = duration, help_heading = GENERIC, value_name = "DURATION")]
     pub shutdown_delay_duration: Duration,
+    /// How long watches may go on when the server stops; 0s ends them at once.
+    #[arg(long, default_value = "0s", value_parser = duration, help_heading = GENERIC, value_name = "DURATION")]
+    pub shutdown_watch_termination_grace_period: Duration,
     /// Answers requests with 429 and Retry-After while the server stops, on new connections too.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = GENERIC, value_name = "BOOL", hide_possible_values = true)]
     pub shutdown_send_retry_after: bool,
@@ -156,6 +166,9 @@ pub struct Options {
     /// How long one etcd lease is given to new objects with a lifetime (events), in seconds.
     #[arg(long, default_value_t = 60, help_heading = ETCD, value_name = "NUMBER")]
     pub lease_reuse_duration_seconds: u64,
+    /// Deletes what an owner left behind; false turns the garbage collector off.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = ETCD, value_name = "BOOL", hide_possible_values = true)]
+    pub enable_garbage_collector: bool,
     /// The form of built-in kinds in the store; by default application/vnd.kubernetes.protobuf on etcd, else application/json.
     #[arg(long, value_enum, help_heading = ETCD, value_name = "TYPE")]
     pub storage_media_type: Option<StorageMediaType>,
@@ -247,6 +260,9 @@ pub struct Options {
     /// Audiences of tokens; by default the issuers.
     #[arg(long, value_delimiter = ',', help_heading = AUTHENTICATION, value_name = "LIST")]
     pub api_audiences: Vec<String>,
+    /// Tokens that this server issues or keeps.
+    #[command(flatten)]
+    pub own_tokens: OwnTokenFlags,
     /// CAs of front proxies; by default the server's own, which a file replaces.
     #[arg(long, help_heading = AUTHENTICATION, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
@@ -280,9 +296,19 @@ pub struct Options {
     /// Admission plugins to turn off, by upstream's names.
     #[arg(long, value_delimiter = ',', help_heading = ADMISSION, value_name = "LIST")]
     pub disable_admission_plugins: Vec<String>,
+    /// Seconds that pods stay on a node that is not ready, unless they say otherwise (DefaultTolerationSeconds).
+    #[arg(long, default_value_t = 300, allow_negative_numbers = true, help_heading = ADMISSION, value_name = "NUMBER")]
+    pub default_not_ready_toleration_seconds: i64,
+    /// Seconds that pods stay on a node that cannot be reached, unless they say otherwise (DefaultTolerationSeconds).
+    #[arg(long, default_value_t = 300, allow_negative_numbers = true, help_heading = ADMISSION, value_name = "NUMBER")]
+    pub default_unreachable_toleration_seconds: i64,
     /// An AdmissionConfiguration (apiserver.config.k8s.io/v1): the configuration of admission plugins that have one.
     #[arg(long, help_heading = ADMISSION, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
+
+    /// Flags of upstream for what is not there.
+    #[command(flatten)]
+    pub unserved: UnservedFlags,
 
     /// The log level: a number as upstream's (0 to 10), or a filter such as info or debug,hyper=warn.
     #[arg(long, short = 'v', default_value = "0", help_heading = LOGS, value_name = "LEVEL")]
@@ -306,6 +332,9 @@ pub struct Options {
     /// The range of cluster IPs, or one of each family, comma separated.
     #[arg(long, default_value = "10.0.0.0/24", help_heading = MISC, value_name = "RANGE")]
     pub service_cluster_ip_range: String,
+    /// Who keeps the endpoints of the Service `kubernetes`: lease (the replicas, here), or none.
+    #[arg(long, default_value = "lease", help_heading = MISC, value_name = "TYPE")]
+    pub endpoint_reconciler_type: String,
     /// The range of node ports, first-last.
     #[arg(long, default_value = "30000-32767", help_heading = MISC, value_name = "RANGE")]
     pub service_node_port_range: String,

@@ -85,6 +85,7 @@ impl Server {
 
     /// A server without connections.
     pub fn with_limits(handler: Arc<dyn Handler>, limits: ConnectionLimits) -> Self {
+        let streams = limits.streams;
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
@@ -94,7 +95,7 @@ impl Server {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
-            .max_concurrent_streams(limits::STREAMS)
+            .max_concurrent_streams(streams)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(STREAM_WINDOW * 16)
             .max_frame_size(STREAM_WINDOW)

@@ -12,6 +12,8 @@ pub struct ConnectionLimits {
     pub connections: usize,
     /// Connections at once whose first request is awaited; never more than half of all.
     pub handshakes: usize,
+    /// Requests that one HTTP/2 connection may have under way.
+    pub streams: u32,
     /// How long the head of a request may take.
     pub head: Duration,
     /// How long a connection may be without requests.
@@ -23,6 +25,7 @@ impl Default for ConnectionLimits {
         ConnectionLimits {
             connections: limits::CONNECTIONS,
             handshakes: limits::HANDSHAKES,
+            streams: limits::STREAMS,
             head: Duration::from_secs(limits::HEAD_SECONDS),
             idle: Duration::from_secs(limits::IDLE_SECONDS),
         }

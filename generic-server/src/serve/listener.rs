@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Upstream's period of TCP keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
@@ -23,20 +23,49 @@ pub struct Listener {
 /// # Errors
 /// The error of the operating system, such as that the port is taken.
 pub async fn bind(address: SocketAddr) -> io::Result<Listener> {
+    bind_as(address, false)
+}
+
+/// The same for a port that other processes that ask for it, too, may listen on (`SO_REUSEPORT`).
+///
+/// # Errors
+/// As of [`bind`].
+pub async fn bind_shared(address: SocketAddr) -> io::Result<Listener> {
+    bind_as(address, true)
+}
+
+fn bind_as(address: SocketAddr, shared: bool) -> io::Result<Listener> {
     let inner = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
             let dual = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
-            match TcpListener::bind(dual).await {
+            match listen(dual, shared) {
                 Ok(listener) => listener,
                 // A host without IPv6.
-                Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind(address).await?,
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => listen(address, shared)?,
                 Err(error) => return Err(error),
             }
         }
-        _ => TcpListener::bind(address).await?,
+        _ => listen(address, shared)?,
     };
     let address = inner.local_addr()?;
     Ok(Listener { inner, address })
+}
+
+/// Go's backlog where the system says nothing else, as tokio's.
+const BACKLOG: u32 = 1024;
+
+fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A port whose connections of before still linger can always be bound again, as in Go.
+    socket.set_reuseaddr(true)?;
+    if shared {
+        socket.set_reuseport(true)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl Listener {

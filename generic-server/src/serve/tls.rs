@@ -71,6 +71,8 @@ pub struct TlsOptions {
     pub min_version: TlsVersion,
     /// Cipher suites of TLS 1.2 by their IANA names; empty for all that are offered.
     pub cipher_suites: Vec<String>,
+    /// Key exchanges by their IANA numbers; empty for all that are offered.
+    pub curves: Vec<u16>,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
 }
@@ -84,6 +86,7 @@ impl TlsOptions {
             client_ca: Vec::new(),
             min_version: TlsVersion::default(),
             cipher_suites: Vec::new(),
+            curves: Vec::new(),
             http2: true,
         }
     }
@@ -153,8 +156,21 @@ pub(crate) fn provider() -> CryptoProvider {
     rustls::crypto::ring::default_provider()
 }
 
+/// Whether a key exchange is spoken, by its IANA number.
+pub fn speaks_curve(id: u16) -> bool {
+    provider()
+        .kx_groups
+        .iter()
+        .any(|group| u16::from(group.name()) == id)
+}
+
 fn server_config(options: TlsOptions) -> Result<ServerConfig, TlsError> {
     let mut provider = provider();
+    if !options.curves.is_empty() {
+        let wanted =
+            |group: &&dyn rustls::crypto::SupportedKxGroup| options.curves.contains(&u16::from(group.name()));
+        provider.kx_groups.retain(wanted);
+    }
     if !options.cipher_suites.is_empty() {
         let mut suites = Vec::with_capacity(options.cipher_suites.len());
         for wanted in &options.cipher_suites {

@@ -20,7 +20,7 @@ use machinery::time::Timestamp;
 use serde_json::Value;
 
 use super::{AccessError, AccessOptions, TokenWebhookOptions};
-use crate::deps::{IssuedToken, TokenClaims, TokenIssuer};
+use crate::deps::{IssuedToken, TokenClaims, TokenIssuer, TokenLifetimes};
 use crate::tokens::bootstrap_token::BootstrapToken;
 use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators};
 use crate::tokens::service_account::{
@@ -57,7 +57,11 @@ pub(super) fn build(
     let issuer = issuers.first().cloned().unwrap_or_default();
     let sources = KeySources::new(options, pki)?;
     let (signing, keys) = sources.read()?;
-    let jwks_uri = format!("{}/openid/v1/jwks", issuer.trim_end_matches('/'));
+    let jwks_uri = options
+        .tokens
+        .jwks_uri
+        .clone()
+        .unwrap_or_else(|| format!("{}/openid/v1/jwks", issuer.trim_end_matches('/')));
     let whole = |media, document: &Value| StaticJson::of_type(media, document).map_err(AccessError::Document);
     let discovery = whole("application/json", &keys.discovery(&issuer, &jwks_uri))?;
     let jwks = whole("application/jwk-set+json", &keys.jwks())?;
@@ -76,7 +80,9 @@ pub(super) fn build(
     let keys = Arc::new(ArcSwap::from_pointee(keys));
     let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
     all.push(Arc::new(accounts));
-    all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
+    if options.bootstrap_tokens {
+        all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
+    }
     // After those of service accounts: a token of another issuer may cost a request to it.
     let jwt = options
         .jwt
@@ -122,7 +128,11 @@ pub(super) fn build(
     });
     Ok(Tokens {
         authenticator,
-        issuer: Arc::new(Issuer { signer, audiences }),
+        issuer: Arc::new(Issuer {
+            signer,
+            audiences,
+            lifetimes: options.tokens.lifetimes,
+        }),
         endpoints,
         lookups,
         jwt: jwt.authenticators,
@@ -252,12 +262,17 @@ impl TokenObjects for Objects {
 struct Issuer {
     signer: Arc<ArcSwap<Signer>>,
     audiences: Vec<String>,
+    lifetimes: TokenLifetimes,
 }
 
 #[async_trait::async_trait]
 impl TokenIssuer for Issuer {
     fn default_audiences(&self) -> Vec<String> {
         self.audiences.clone()
+    }
+
+    fn lifetimes(&self) -> TokenLifetimes {
+        self.lifetimes
     }
 
     async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError> {
@@ -286,10 +301,14 @@ impl TokenIssuer for Issuer {
                 pod: bound("Pod"),
                 secret: bound("Secret"),
                 node: node.or_else(|| bound("Node")),
-                warn_after: None,
+                warn_after: claims.warn_after,
             })
             .map_err(|error| ApiError::internal(format_args!("failed to generate token: {error}")))?;
-        let expiration = Timestamp::from_unix(token.expires).to_rfc3339();
+        // The time that was asked for, also when it holds longer.
+        let longer = claims
+            .warn_after
+            .map_or(0, |asked| claims.expiration_seconds - asked);
+        let expiration = Timestamp::from_unix(token.expires - longer).to_rfc3339();
         Ok(IssuedToken {
             token: token.token,
             id: token.id,

@@ -7,7 +7,7 @@ use generic_server::admission::{AdmissionChain, AdmissionPlugin};
 use generic_server::dynamic_admission::{policy, webhook};
 use generic_server::spawn::Tasks;
 
-use super::{PluginConfigs, PluginSelection, admission_plugins, privileged};
+use super::{PluginConfigs, PluginSelection, TolerationSeconds, admission_plugins, privileged};
 use crate::deps::Deps;
 use crate::rbac::{Escalation, Rbac};
 
@@ -27,6 +27,8 @@ pub struct AdmissionOptions<'a> {
     pub plugins: &'a PluginSelection,
     /// Their configuration.
     pub configs: &'a PluginConfigs,
+    /// How long pods tolerate nodes that are not there.
+    pub tolerations: TolerationSeconds,
     /// Containers may be privileged (`--allow-privileged`).
     pub allow_privileged: bool,
     /// The roles, where RBAC authorizes: writes of roles and bindings may not give more than their writer has.
@@ -35,7 +37,7 @@ pub struct AdmissionOptions<'a> {
 
 /// The admission chain. Configuration that users change while the server runs is read by `tasks`; until then it lets no write pass.
 pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Tasks) -> AdmissionChain {
-    let mut plugins = admission_plugins(deps, options.configs);
+    let mut plugins = admission_plugins(deps, options.configs, options.tolerations);
     plugins.extend(configured_plugins(deps, options.plugins, tasks));
     let mut plugins = options.plugins.choose(plugins);
     // Upstream checks these where it stores objects, before webhooks see them.

@@ -38,8 +38,26 @@ impl AdmissionPlugin for TaintNodesByCondition {
     }
 }
 
+/// How long pods stay on a node that is not ready, and on one that cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TolerationSeconds {
+    /// `--default-not-ready-toleration-seconds`.
+    pub not_ready: i64,
+    /// `--default-unreachable-toleration-seconds`.
+    pub unreachable: i64,
+}
+
+impl Default for TolerationSeconds {
+    fn default() -> Self {
+        TolerationSeconds {
+            not_ready: 300,
+            unreachable: 300,
+        }
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct DefaultTolerationSeconds;
+pub(super) struct DefaultTolerationSeconds(pub(super) TolerationSeconds);
 
 #[async_trait::async_trait]
 impl AdmissionPlugin for DefaultTolerationSeconds {
@@ -58,7 +76,7 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
         let spec = pod.ensure("spec");
         let mut tolerations = spec.list("tolerations").to_vec();
         let before = tolerations.len();
-        for key in [NOT_READY, UNREACHABLE] {
+        for (key, seconds) in [(NOT_READY, self.0.not_ready), (UNREACHABLE, self.0.unreachable)] {
             let tolerated = tolerations[..before].iter().any(|t| {
                 matches!(t.text("key"), "" | NOT_READY | UNREACHABLE)
                     && (t.text("key").is_empty() || t.text("key") == key)
@@ -66,7 +84,7 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
             });
             if !tolerated {
                 tolerations.push(
-                    json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+                    json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}),
                 );
             }
         }

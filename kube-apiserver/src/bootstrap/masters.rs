@@ -102,16 +102,16 @@ impl Masters {
 /// Keeps the endpoints of the `kubernetes` service as the servers come and go, until stopped; then takes this one out. Ends at
 /// once where the store is not shared.
 pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send) {
-    if !facts.masters.shared() {
+    let Some(masters) = facts.masters.as_ref().filter(|masters| masters.shared()) else {
         return;
-    }
+    };
     let mut stop = std::pin::pin!(stop);
     loop {
         tokio::select! {
             () = &mut stop => break,
             () = tokio::time::sleep(INTERVAL) => {}
         }
-        let done = match facts.masters.addresses().await {
+        let done = match masters.addresses().await {
             Ok(addresses) => reconcile_endpoints(&facts, &addresses).await,
             Err(error) => Err(ApiError::internal(error)),
         };
@@ -119,7 +119,7 @@ pub async fn keep_endpoints(facts: Facts, stop: impl Future<Output = ()> + Send)
             tracing::warn!(%error, "cannot maintain the endpoints of the kubernetes service");
         }
     }
-    match facts.masters.leave().await {
+    match masters.leave().await {
         Ok(left) if !left.is_empty() => {
             // The remaining servers do it, too.
             if let Err(error) = reconcile_endpoints(&facts, &left).await {

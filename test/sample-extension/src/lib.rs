@@ -19,7 +19,7 @@ use generic_server::health::Health;
 use generic_server::lifecycle::Timeline;
 use generic_server::openapi::{OpenApi, StaticDocuments};
 use generic_server::pki::Authority;
-use generic_server::serve::{Tls, TlsOptions, bind, certified_key};
+use generic_server::serve::{ConnectionLimits, Tls, TlsOptions, bind, certified_key};
 use generic_server::server::{ApiServer, WithDocuments};
 use generic_server::spawn::Tasks;
 use generic_server::startup::{Prepared, Running};
@@ -161,6 +161,7 @@ async fn prepare(options: Options) -> Result<Prepared, StartError> {
     config.endpoints.add("/metrics", config.metrics.clone());
     Ok(Prepared {
         tls: serving_tls(&options, listener.address())?,
+        limits: ConnectionLimits::default(),
         listener,
         chain: chain::build(config),
         layers: OuterLayers::default(),

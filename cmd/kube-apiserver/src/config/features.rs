@@ -156,7 +156,8 @@ fn runtime_config(found: &mut Findings, apis: &[String]) {
 pub(crate) struct Controllers(Vec<String>);
 
 impl Controllers {
-    pub(super) fn read(found: &mut Findings, items: Vec<String>) -> Self {
+    /// `garbage`: what an owner left behind may be deleted.
+    pub(super) fn read(found: &mut Findings, mut items: Vec<String>, garbage: bool) -> Self {
         let known = kube_apiserver::CONTROLLERS;
         for item in &items {
             let name = item.strip_prefix('-').unwrap_or(item);
@@ -167,6 +168,10 @@ impl Controllers {
                     known.join(", ")
                 ));
             }
+        }
+        if !garbage {
+            // The first word about a controller counts.
+            items.insert(0, "-garbage-collector-controller".into());
         }
         Controllers(items)
     }

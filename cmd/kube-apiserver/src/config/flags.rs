@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kube_apiserver::TolerationSeconds;
+
 use super::requests::RequestFlags;
 use super::stores::{EmbeddedFlags, EtcdFlags, StorageFlags};
 use super::trust::{AccessFlags, FrontProxy, KeyFiles, ServiceAccountTokens};
@@ -14,6 +16,7 @@ pub(super) struct Flags {
     pub(super) bind_address: IpAddr,
     pub(super) secure_port: u16,
     pub(super) advertise_address: Option<IpAddr>,
+    pub(super) external_hostname: Option<String>,
     pub(super) serving: Option<KeyFiles>,
     pub(super) tls: TlsFlags,
     pub(super) data_dir: Option<PathBuf>,
@@ -26,8 +29,11 @@ pub(super) struct Flags {
     pub(super) enable_aggregator_routing: bool,
     pub(super) enable_admission_plugins: Vec<String>,
     pub(super) disable_admission_plugins: Vec<String>,
+    pub(super) tolerations: TolerationSeconds,
     pub(super) admission_control_config_file: Option<PathBuf>,
     pub(super) service_cluster_ip_range: String,
+    pub(super) endpoint_reconciler_type: String,
+    pub(super) enable_garbage_collector: bool,
     pub(super) service_node_port_range: String,
     pub(super) event_ttl: Duration,
     pub(super) allow_privileged: bool,
@@ -47,6 +53,7 @@ impl From<Options> for Flags {
             bind_address,
             secure_port,
             advertise_address,
+            external_hostname,
             data_dir,
             storage_backend,
             history_retention,
@@ -69,6 +76,7 @@ impl From<Options> for Flags {
             etcd_readycheck_timeout,
             lease_reuse_duration_seconds,
             storage_media_type,
+            enable_garbage_collector,
             watch_cache,
             default_watch_cache_size,
             watch_cache_sizes,
@@ -86,6 +94,7 @@ impl From<Options> for Flags {
             service_account_issuer,
             service_account_key_file,
             service_account_signing_key_file,
+            own_tokens,
             api_audiences,
             requestheader_client_ca_file,
             requestheader_allowed_names,
@@ -100,8 +109,11 @@ impl From<Options> for Flags {
             audit,
             enable_admission_plugins,
             disable_admission_plugins,
+            default_not_ready_toleration_seconds,
+            default_unreachable_toleration_seconds,
             admission_control_config_file,
             service_cluster_ip_range,
+            endpoint_reconciler_type,
             service_node_port_range,
             event_ttl,
             allow_privileged,
@@ -114,12 +126,15 @@ impl From<Options> for Flags {
             request_timeout,
             min_request_timeout,
             shutdown_delay_duration,
+            shutdown_watch_termination_grace_period,
             shutdown_send_retry_after,
             goaway_chance,
             strict_transport_security_directives,
             cors_allowed_origins,
             custom_resource_limits,
             v,
+            // Judged before.
+            unserved: _,
             // Read by `logging::init` before there is a configuration: only a process has a log of its own.
             logging_format: _,
         } = options;
@@ -128,6 +143,7 @@ impl From<Options> for Flags {
             bind_address,
             secure_port,
             advertise_address,
+            external_hostname,
             serving: KeyFiles::of(tls_cert_file, tls_private_key_file),
             tls,
             data_dir,
@@ -183,6 +199,7 @@ impl From<Options> for Flags {
                     audiences: api_audiences,
                     key_files: service_account_key_file,
                     signing_key_file: service_account_signing_key_file,
+                    own: own_tokens,
                 },
                 authorization,
             },
@@ -191,8 +208,14 @@ impl From<Options> for Flags {
             enable_aggregator_routing,
             enable_admission_plugins,
             disable_admission_plugins,
+            tolerations: TolerationSeconds {
+                not_ready: default_not_ready_toleration_seconds,
+                unreachable: default_unreachable_toleration_seconds,
+            },
             admission_control_config_file,
             service_cluster_ip_range,
+            endpoint_reconciler_type,
+            enable_garbage_collector,
             service_node_port_range,
             event_ttl,
             allow_privileged,
@@ -206,6 +229,7 @@ impl From<Options> for Flags {
                 timeout: request_timeout,
                 min_timeout_seconds: min_request_timeout,
                 shutdown_delay: shutdown_delay_duration,
+                shutdown_watches: shutdown_watch_termination_grace_period,
                 shutdown_send_retry_after,
                 goaway_chance,
                 hsts_directives: strict_transport_security_directives,

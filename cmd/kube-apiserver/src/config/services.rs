@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 use kube_apiserver::{Cidr, special_ip};
 
+use machinery::go;
+
 use super::Findings;
 
 /// Bits of a range of cluster IPs, at most. Upstream's figure.
@@ -70,6 +72,28 @@ pub(super) fn advertise_address(
         ));
     }
     Some(address)
+}
+
+/// Whether this server keeps the endpoints of the Service `kubernetes`.
+pub(super) fn keeps_endpoints(found: &mut Findings, reconciler: &str) -> bool {
+    const FLAG: &str = "--endpoint-reconciler-type";
+    match reconciler {
+        "lease" => true,
+        "none" => false,
+        "master-count" => {
+            found.warn(format!(
+                "{FLAG}=master-count: replicas are known by their leases, not by their number"
+            ));
+            true
+        }
+        other => {
+            found.fault(format!(
+                "{FLAG} is {}: must be one of: [lease, master-count, none]",
+                go::quote(other)
+            ));
+            true
+        }
+    }
 }
 
 /// The ports of Services of type NodePort.

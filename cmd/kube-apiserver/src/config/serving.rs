@@ -1,6 +1,8 @@
 //! Options about TLS.
 
-use generic_server::serve::{TlsVersion, speaks_cipher_suite};
+use std::path::PathBuf;
+
+use generic_server::serve::{ConnectionLimits, TlsVersion, speaks_cipher_suite, speaks_curve};
 use machinery::go;
 
 use super::{Findings, KeyFiles};
@@ -25,6 +27,8 @@ const UNSUPPORTED: [&str; 16] = [
     "TLS_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
+/// Key exchanges of Go: P-256, P-384, P-521, X25519, and hybrids with ML-KEM.
+const GO_CURVES: [u16; 7] = [23, 24, 25, 29, 4587, 4588, 4589];
 /// Go's older names.
 const ALIASES: [(&str, &str); 2] = [
     (
@@ -42,8 +46,42 @@ const ALIASES: [(&str, &str); 2] = [
 pub(crate) struct TlsConfig {
     pub(crate) min_version: TlsVersion,
     pub(crate) cipher_suites: Vec<String>,
+    pub(crate) curves: Vec<u16>,
     pub(crate) named: Vec<NamedFiles>,
     pub(crate) http2: bool,
+    /// Requests that one HTTP/2 connection may have under way.
+    streams: u32,
+    /// Where the serving certificate is that no flag names by itself.
+    directory: Option<PathBuf>,
+    /// Other processes may listen on the port, too.
+    pub(crate) shares_port: bool,
+}
+
+impl TlsConfig {
+    /// The limits of connections.
+    pub(crate) fn limits(&self) -> ConnectionLimits {
+        ConnectionLimits {
+            streams: self.streams,
+            ..ConnectionLimits::default()
+        }
+    }
+
+    /// The certificate of `--cert-dir`, if there is one, under upstream's name.
+    pub(crate) fn in_directory(&self) -> Option<KeyFiles> {
+        let directory = self.directory.as_ref()?;
+        let files = KeyFiles {
+            certificate: directory.join("apiserver.crt"),
+            key: directory.join("apiserver.key"),
+        };
+        if files.certificate.exists() && files.key.exists() {
+            return Some(files);
+        }
+        tracing::warn!(
+            directory = %directory.display(),
+            "--cert-dir: there is no apiserver.crt with apiserver.key; the server's own certificate is served"
+        );
+        None
+    }
 }
 
 /// A certificate for some names; for those that it is of when there are none.
@@ -59,6 +97,10 @@ impl TlsFlags {
             tls_min_version: version,
             tls_cipher_suites: suites,
             tls_sni_cert_key: named,
+            tls_curve_preferences: curves,
+            http2_max_streams_per_connection: streams,
+            cert_dir,
+            permit_port_sharing,
             disable_http2_serving,
         } = self;
         let min_version = match version.as_deref().unwrap_or_default() {
@@ -76,10 +118,37 @@ impl TlsFlags {
         TlsConfig {
             min_version,
             cipher_suites: cipher_suites(found, &suites),
+            curves: curve_ids(found, &curves),
             named: named.iter().filter_map(|text| named_files(found, text)).collect(),
             http2: !disable_http2_serving,
+            streams: match streams {
+                0 => ConnectionLimits::default().streams,
+                streams => streams,
+            },
+            directory: cert_dir.filter(|dir| !dir.as_os_str().is_empty()),
+            shares_port: permit_port_sharing,
         }
     }
+}
+
+/// The key exchanges that are spoken, of those that are named.
+fn curve_ids(found: &mut Findings, ids: &[i32]) -> Vec<u16> {
+    let mut spoken = Vec::new();
+    for id in ids {
+        match u16::try_from(*id) {
+            Ok(known) if speaks_curve(known) => spoken.push(known),
+            Ok(known) if GO_CURVES.contains(&known) => {
+                found.warn(format!("--tls-curve-preferences: {id} is not spoken"));
+            }
+            _ => found.fault(format!(
+                "--tls-curve-preferences: {id} is no key exchange that Go knows"
+            )),
+        }
+    }
+    if spoken.is_empty() && !ids.is_empty() {
+        found.fault("--tls-curve-preferences names no key exchange that is spoken");
+    }
+    spoken
 }
 
 /// The suites that are spoken, of those that are named.

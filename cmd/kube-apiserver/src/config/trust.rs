@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use generic_server::authn::request_header::RequestHeaderOptions;
-use kube_apiserver::{AccessOptions, JwtSource, OidcOptions, TokenOptions, TokenWebhookOptions};
+use kube_apiserver::{
+    AccessOptions, JwtSource, OidcOptions, TokenLifetimes, TokenOptions, TokenWebhookOptions,
+};
 use machinery::go;
 
 use super::Findings;
-use crate::options::{AuthenticationFlags, AuthorizationFlags, TokenReviewVersion};
+use crate::options::{AuthenticationFlags, AuthorizationFlags, OwnTokenFlags, TokenReviewVersion};
 
 /// A certificate (PEM, with chain) and its key.
 #[derive(Debug, Clone)]
@@ -64,6 +66,7 @@ impl AccessFlags {
             anonymous: self.authentication.anonymous_auth,
             front_proxy: self.front_proxy.headers(),
             front_proxy_ca_file: self.front_proxy.ca_file,
+            bootstrap_tokens: self.tokens.own.enable_bootstrap_token_auth,
             tokens: self.tokens.into_options(),
             authorization: self.authorization.read(found),
         }
@@ -200,10 +203,28 @@ pub(super) struct ServiceAccountTokens {
     pub(super) key_files: Vec<PathBuf>,
     /// The key that signs; made by the server when unset.
     pub(super) signing_key_file: Option<PathBuf>,
+    /// How long they hold, and which others of the server's own are accepted.
+    pub(super) own: OwnTokenFlags,
 }
+
+/// The longest that tokens can be bounded to, in seconds. Upstream's figures.
+const TOKEN_BOUNDS: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
 
 impl ServiceAccountTokens {
     fn check(&self, found: &mut Findings) {
+        let most = self.own.service_account_max_token_expiration;
+        if !most.is_zero()
+            && (most.as_secs() < *TOKEN_BOUNDS.start() || most > Duration::from_secs(*TOKEN_BOUNDS.end()))
+        {
+            found.fault("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds");
+        }
+        if let Some(uri) = &self.own.service_account_jwks_uri
+            && !is_https(uri)
+        {
+            found.fault(format!(
+                "service-account-jwks-uri requires https scheme, parsed as: {uri}"
+            ));
+        }
         if self.issuers.is_empty() {
             found.fault("service-account-issuer is a required flag");
         }
@@ -234,6 +255,13 @@ impl ServiceAccountTokens {
             issuers: self.issuers,
             key_files: self.key_files,
             signing_key_file: self.signing_key_file,
+            lifetimes: TokenLifetimes {
+                most_seconds: i64::try_from(self.own.service_account_max_token_expiration.as_secs())
+                    .ok()
+                    .filter(|most| *most > 0),
+                extends: self.own.service_account_extend_token_expiration,
+            },
+            jwks_uri: self.own.service_account_jwks_uri,
         }
     }
 }

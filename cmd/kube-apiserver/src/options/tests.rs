@@ -431,6 +431,10 @@ fn help_is_grouped_as_upstreams_and_wrapped() {
         "Authorization",
         "API enablement",
         "Admission",
+        "Metrics",
+        "Features",
+        "Egress selector",
+        "Traces",
         "Logs",
         "Misc",
     ];
@@ -670,6 +674,20 @@ const EFFECTS: &[&[&str]] = &[
     &["--event-ttl=2h"],
     &["--allow-privileged=false"],
     &["--controllers=-*"],
+    &["--external-hostname=api.example.com"],
+    &["--endpoint-reconciler-type=none"],
+    &["--enable-garbage-collector=false"],
+    &["--default-not-ready-toleration-seconds=1"],
+    &["--default-unreachable-toleration-seconds=1"],
+    &["--enable-bootstrap-token-auth"],
+    &["--service-account-max-token-expiration=1h"],
+    &["--service-account-extend-token-expiration=false"],
+    &["--service-account-jwks-uri=https://keys.example.com"],
+    &["--tls-curve-preferences=24"],
+    &["--http2-max-streams-per-connection=7"],
+    &["--cert-dir=/a"],
+    &["--permit-port-sharing"],
+    &["--shutdown-watch-termination-grace-period=1s"],
 ];
 
 /// Flags that act before there is a configuration.
@@ -698,9 +716,73 @@ fn every_flag_has_an_effect_or_says_that_it_has_none() {
     command.build();
     for flag in command.get_arguments() {
         let name = flag.get_long().unwrap_or_default();
+        let is_unserved = UnservedFlags::names().any(|unserved| unserved == name);
         assert!(
-            shown.contains(&name) || BEFORE.contains(&name),
+            shown.contains(&name) || BEFORE.contains(&name) || is_unserved,
             "--{name}: show its effect in EFFECTS"
         );
     }
+}
+
+/// Every flag of kube-apiserver 1.36 is one here.
+#[test]
+fn upstreams_flags_are_all_there() {
+    let known: Vec<&str> = include_str!("upstream.txt").split_whitespace().collect();
+    assert!(known.len() > 150);
+    let mut command = Options::command();
+    command.build();
+    let ours: Vec<&str> = command
+        .get_arguments()
+        .filter_map(|flag| flag.get_long())
+        .collect();
+    let missing: Vec<&&str> = known.iter().filter(|name| !ours.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The command line of a static pod that kubeadm 1.36 writes.
+#[test]
+fn kubeadms_command_line_starts_without_a_word() {
+    let pki = |file: &str| format!("/etc/kubernetes/pki/{file}");
+    let flags = [
+        "--advertise-address=192.0.2.10".to_string(),
+        "--allow-privileged=true".into(),
+        "--authorization-mode=Node,RBAC".into(),
+        format!("--client-ca-file={}", pki("ca.crt")),
+        "--enable-admission-plugins=NodeRestriction".into(),
+        "--enable-bootstrap-token-auth=true".into(),
+        format!("--etcd-cafile={}", pki("etcd/ca.crt")),
+        format!("--etcd-certfile={}", pki("apiserver-etcd-client.crt")),
+        format!("--etcd-keyfile={}", pki("apiserver-etcd-client.key")),
+        "--etcd-servers=https://127.0.0.1:2379".into(),
+        format!(
+            "--kubelet-client-certificate={}",
+            pki("apiserver-kubelet-client.crt")
+        ),
+        format!("--kubelet-client-key={}", pki("apiserver-kubelet-client.key")),
+        "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname".into(),
+        format!("--proxy-client-cert-file={}", pki("front-proxy-client.crt")),
+        format!("--proxy-client-key-file={}", pki("front-proxy-client.key")),
+        "--requestheader-allowed-names=front-proxy-client".into(),
+        format!("--requestheader-client-ca-file={}", pki("front-proxy-ca.crt")),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+        "--requestheader-group-headers=X-Remote-Group".into(),
+        "--requestheader-username-headers=X-Remote-User".into(),
+        "--secure-port=6443".into(),
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
+        format!("--service-account-key-file={}", pki("sa.pub")),
+        format!("--service-account-signing-key-file={}", pki("sa.key")),
+        "--service-cluster-ip-range=10.96.0.0/12".into(),
+        format!("--tls-cert-file={}", pki("apiserver.crt")),
+        format!("--tls-private-key-file={}", pki("apiserver.key")),
+    ];
+    let line = std::iter::once("kube-apiserver".to_string()).chain(flags);
+    let options = Options::try_parse_from(line).expect("it parses");
+    let config = Config::new(options).expect("it is whole");
+    // Upstream does not verify kubelets without a CA, and neither says nor asks.
+    let words: Vec<&String> = config
+        .warnings
+        .iter()
+        .filter(|warning| !warning.contains("kubelet-certificate-authority"))
+        .collect();
+    assert!(words.is_empty(), "{words:?}");
 }

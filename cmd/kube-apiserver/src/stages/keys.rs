@@ -75,6 +75,7 @@ fn tls_options(config: &TlsConfig, default: Arc<CertifiedKey>) -> TlsOptions {
     TlsOptions {
         min_version: config.min_version,
         cipher_suites: config.cipher_suites.clone(),
+        curves: config.curves.clone(),
         http2: config.http2,
         ..TlsOptions::new(default)
     }

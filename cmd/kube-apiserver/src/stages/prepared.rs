@@ -116,12 +116,13 @@ impl Prepared {
         let prepared = startup::Prepared {
             listener: stores.listener,
             tls,
+            limits: config.tls.limits(),
             chain,
             layers,
             timeline: Timeline {
                 delay: config.requests.shutdown_delay,
                 requests: config.requests.timeout,
-                ..Timeline::default()
+                watches: config.requests.shutdown_watches,
             },
             tasks: tasks.clone(),
             engines: stores.storage.engines(),
@@ -198,7 +199,10 @@ fn facts(servers: &Servers) -> Facts {
     Facts {
         directory: stores.directory.clone(),
         advertise: builtin.advertise,
-        masters: Masters::new(engine, &stores.config.storage.prefix, stores.advertise),
+        masters: stores
+            .config
+            .keeps_endpoints
+            .then(|| Masters::new(engine, &stores.config.storage.prefix, stores.advertise)),
         service_cidrs: builtin.service_cidrs.clone(),
         authorities: servers.access.cluster_authorities.clone(),
         front_proxy_names: stores.config.access.front_proxy.allowed_names.clone(),

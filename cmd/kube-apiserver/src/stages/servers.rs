@@ -55,6 +55,7 @@ impl Servers {
         let options = AdmissionOptions {
             plugins: &stores.config.plugins,
             configs: &stores.plugin_configs,
+            tolerations: stores.config.tolerations,
             allow_privileged: stores.config.allow_privileged,
             rbac: rbac.as_ref(),
         };
@@ -143,7 +144,10 @@ fn aggregator(
         local: vec![kube.clone() as Arc<dyn DiscoverySource>, custom.clone()],
         directory: stores.directory.clone(),
         env,
-        server_address: SocketAddr::new(stores.advertise, port).to_string(),
+        server_address: match &stores.config.external_hostname {
+            Some(host) => format!("{host}:{port}"),
+            None => SocketAddr::new(stores.advertise, port).to_string(),
+        },
         proxy_key,
         endpoint_routing: stores.config.enable_aggregator_routing,
         metrics: stores.metrics.clone(),

@@ -53,7 +53,8 @@ pub(super) struct Stores {
 impl Stores {
     /// Binds the port first, because that is the quickest way to find that another server runs already. Files that cannot be used refuse the
     /// start before anything is written.
-    pub(super) async fn open(config: Config) -> Result<Self, StartError> {
+    pub(super) async fn open(mut config: Config) -> Result<Self, StartError> {
+        config.serving = config.serving.or_else(|| config.tls.in_directory());
         let (plugin_configs, warnings) =
             PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins)
                 .map_err(StartError::Option)?;
@@ -61,9 +62,11 @@ impl Stores {
             tracing::warn!("{warning}");
         }
         let address = config.listen;
-        let listener = generic_server::serve::bind(address)
-            .await
-            .map_err(|source| StartError::Listen { address, source })?;
+        let bound = match config.tls.shares_port {
+            true => generic_server::serve::bind_shared(address).await,
+            false => generic_server::serve::bind(address).await,
+        };
+        let listener = bound.map_err(|source| StartError::Listen { address, source })?;
         let advertise = config
             .advertise_address
             .unwrap_or_else(|| reachable(listener.address().ip()));

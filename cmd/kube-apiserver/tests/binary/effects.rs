@@ -1,6 +1,7 @@
 //! The effect of each flag in a running server: [`SHOWN`] names the test of every flag of the parser, and a flag without one fails.
 
 mod audit;
+mod cluster;
 mod coverage;
 mod etcd;
 mod issuers;

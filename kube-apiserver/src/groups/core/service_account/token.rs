@@ -18,6 +18,11 @@ use crate::json::Json;
 /// How long a token holds that is asked for without a time.
 const DEFAULT_EXPIRATION_SECONDS: i64 = 3600;
 
+/// The expiration that asks for a token of a pod as kubelets mount it by default.
+const POD_TOKEN_SECONDS: i64 = 60 * 60 + 7;
+/// How long such a token holds, so that clients go on that do not read it again.
+const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
+
 /// The subresource.
 #[derive(Debug)]
 pub(crate) struct Token {
@@ -81,14 +86,30 @@ impl NamedCreate for Token {
             false => Some(self.bound(call.namespace, call.name, reference).await?),
         };
         let (bound, node) = bound.map_or((None, None), |bound| (Some(bound.object), bound.node));
+        let lifetimes = self.issuer.lifetimes();
+        let asked = request.int("spec.expirationSeconds").unwrap_or_default();
+        let seconds = lifetimes.most_seconds.map_or(asked, |most| asked.min(most));
+        if seconds < asked {
+            let text = format!("requested expiration of {asked} seconds shortened to {seconds} seconds");
+            call.authorized.context().warn(text);
+            request.ensure("spec").put("expirationSeconds", seconds);
+        }
+        let of_pod = bound.as_ref().is_some_and(|(kind, ..)| kind == "Pod");
+        let extends = lifetimes.extends && of_pod && seconds == POD_TOKEN_SECONDS && {
+            let own = self.issuer.default_audiences();
+            request
+                .strings("spec.audiences")
+                .all(|audience| own.iter().any(|own| own == audience))
+        };
         let claims = TokenClaims {
             namespace: call.namespace.into(),
             name: call.name.into(),
             uid: uid.into(),
             audiences: request.strings("spec.audiences").map(str::to_string).collect(),
-            expiration_seconds: request.int("spec.expirationSeconds").unwrap_or_default(),
+            expiration_seconds: if extends { EXTENDED_SECONDS } else { seconds },
             bound,
             node,
+            warn_after: extends.then_some(seconds),
         };
         if !call.dry_run {
             let token = self.issuer.issue(&claims).await?;
