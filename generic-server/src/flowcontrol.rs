@@ -29,6 +29,7 @@ mod watches;
 mod work;
 
 use std::fmt::{self, Debug};
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ pub struct FlowControl {
     wait: Duration,
     /// Wakes [`FlowControl::run`]: seats linger that a request waits for, or there is a demand again.
     ticks: Arc<Notify>,
+    /// Nobody chooses a name that shares its hash with another's.
+    user_hashes: RandomState,
     at_rest: AtomicBool,
 }
 
@@ -98,6 +101,7 @@ impl FlowControl {
             directory,
             wait: (request_timeout / 4).min(LONGEST_WAIT),
             ticks,
+            user_hashes: RandomState::new(),
             at_rest: AtomicBool::new(true),
         })
     }

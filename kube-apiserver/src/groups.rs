@@ -19,7 +19,7 @@ mod coordination;
 pub(crate) mod core;
 mod discovery;
 mod events;
-mod flowcontrol;
+pub(crate) mod flowcontrol;
 mod networking;
 mod node;
 mod policy;

@@ -1,11 +1,13 @@
 //! A request's way through priority and fairness.
 
 use std::future::Future;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::estimate;
 use super::level::{Entry, Level, Requester, Seat, Waiting, now};
+use super::queue_set::Caller;
 use super::snapshot::{FlowHeaders, Schema};
 use super::watches::Watch;
 use super::work::Width;
@@ -96,8 +98,14 @@ impl FlowControl {
             level: schema.level.clone(),
             watch: watches.then(|| self.watches.register(info)).flatten(),
         };
-        let hash = schema.hash(user, info);
-        match schema.level.enter(hash, width, requester, now()) {
+        let caller = Caller {
+            flow: schema.hash(user, info),
+            user: match schema.exempt {
+                true => 0,
+                false => self.user_hashes.hash_one(&user.name),
+            },
+        };
+        match schema.level.enter(caller, width, requester, now()) {
             Entry::Runs(seat) => Turn::Runs(flow, seat),
             Entry::Refused => Turn::Refused(flow),
             Entry::Waits(waiting) => {

@@ -179,7 +179,9 @@ impl Config {
         self.levels
             .retain(|_, state| !state.quiescing || !state.level.lock().set.is_idle());
         let levels = &self.levels;
-        self.series.retain(|(level, _), _| levels.contains_key(level));
+        // Those of schemas in force and of requests that are served are held elsewhere, too.
+        self.series
+            .retain(|(level, _), series| levels.contains_key(level) && Arc::strong_count(series) > 1);
         before != self.levels.len()
     }
 

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use super::demand::Period;
-use super::queue_set::{Arrival, Place, QueueSet, Queuing, Refused, Ticket};
+use super::queue_set::{Arrival, Caller, Place, QueueSet, Queuing, Refused, Ticket};
 use super::retry_after::RetryAfter;
 use super::series::FlowSeries;
 use super::utilization::Utilization;
@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) set: Set,
     pub(crate) utilization: Utilization,
     retry_after: RetryAfter,
+    /// When the task that gives back lingering seats comes, as it was told last.
+    ticks_at: Option<Instant>,
 }
 
 /// What became of a request.
@@ -90,9 +92,10 @@ impl Level {
         Arc::new(Level {
             name: name.into(),
             state: Mutex::new(State {
-                set: QueueSet::new(queuing, limit, now).halve_flows(),
+                set: QueueSet::new(queuing, limit, now).halve_users(),
                 utilization: Utilization::new(now),
                 retry_after: RetryAfter::new(now),
+                ticks_at: None,
             }),
             widest: AtomicU32::new(0),
             ticks,
@@ -119,7 +122,7 @@ impl Level {
     /// A request comes. Never waits itself; what it gives does.
     pub(crate) fn enter(
         self: &Arc<Self>,
-        hash: u64,
+        caller: Caller,
         width: Width,
         request: Requester,
         now: Instant,
@@ -127,7 +130,7 @@ impl Level {
         let flow = request.flow.clone();
         let mut seat = None;
         let mut state = self.lock();
-        let arrival = state.set.arrive(hash, width, request, now, || {
+        let arrival = state.set.arrive(caller, width, request, now, || {
             let (sender, receiver) = oneshot::channel();
             seat = Some(receiver);
             sender
@@ -186,16 +189,15 @@ impl Level {
     pub(crate) fn tick(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let mut state = self.lock();
         state.set.tick(now);
+        let next = state.set.next_tick();
+        state.ticks_at = next;
         self.changed(state, now);
-        self.lock().set.next_tick()
+        next
     }
 
     fn finish(self: &Arc<Self>, place: Place, now: Instant) {
         let mut state = self.lock();
         let done = state.set.finish(place, now);
-        if state.set.next_tick().is_some() {
-            self.ticks.notify_one();
-        }
         self.changed(state, now);
         if let Some(done) = done {
             let took = now.saturating_duration_since(done.started);
@@ -220,6 +222,12 @@ impl Level {
     /// back at once.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>, now: Instant) {
         let ready = state.set.take_ready();
+        // A request waits for seats that linger, be it that it came before they did or after.
+        let next = state.set.next_tick();
+        if next.is_some() && next != state.ticks_at {
+            state.ticks_at = next;
+            self.ticks.notify_one();
+        }
         let (totals, limit) = (state.set.totals(), state.set.limit());
         state.utilization.note(&totals, limit, now);
         let ready: Vec<_> = ready

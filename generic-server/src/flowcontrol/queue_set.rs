@@ -76,22 +76,31 @@ pub(crate) struct Ticket {
 #[must_use]
 pub(crate) struct Place(usize);
 
-/// The flows of a level.
+/// Who sends a request, by hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Of the flow, which deals it its queues.
+    pub(crate) flow: u64,
+    /// Of the user, who may have no more than half of the seats.
+    pub(crate) user: u64,
+}
+
+/// The users of a level.
 #[derive(Debug, Default)]
-struct Flows {
+struct Users {
     seats: HashMap<u64, u64, BuildHasherDefault<IndexHasher>>,
-    /// The queues whose oldest request is of a flow that may have no more seats.
+    /// The queues that have requests alone whose users may have no more seats, by each of these.
     held: HashMap<u64, Vec<u32>, BuildHasherDefault<IndexHasher>>,
 }
 
-impl Flows {
-    fn take(&mut self, flow: u64, seats: u32) {
-        *self.seats.entry(flow).or_default() += u64::from(seats);
+impl Users {
+    fn take(&mut self, user: u64, seats: u32) {
+        *self.seats.entry(user).or_default() += u64::from(seats);
     }
 
     /// Fewer than were taken in all when the level was exempt at the time.
-    fn give_back(&mut self, flow: u64, seats: u32) {
-        if let Entry::Occupied(mut used) = self.seats.entry(flow) {
+    fn give_back(&mut self, user: u64, seats: u32) {
+        if let Entry::Occupied(mut used) = self.seats.entry(user) {
             *used.get_mut() = used.get().saturating_sub(u64::from(seats));
             if *used.get() == 0 {
                 used.remove();
@@ -104,13 +113,26 @@ impl Flows {
 #[derive(Debug)]
 pub(crate) struct Executing<I> {
     pub(crate) info: I,
-    /// The hash of its flow.
-    flow: u64,
+    /// The hash of its user.
+    user: u64,
     /// `None` when the level has no queues.
     pub(crate) queue: Option<u32>,
     pub(crate) width: Width,
     pub(crate) arrived: Instant,
     pub(crate) started: Instant,
+}
+
+/// Requests of a queue that are passed over at most, since their users have all the seats that they may have.
+const PASSED_OVER: usize = 128;
+
+/// The next request of a queue.
+enum Next {
+    Request {
+        id: u64,
+        seats: u32,
+    },
+    /// None: these users may have no more seats.
+    Held(Vec<u64>),
 }
 
 /// Numbers for metrics and dumps.
@@ -147,8 +169,8 @@ pub(crate) struct QueueSet<I, W> {
     order: BTreeSet<(SeatTime, u64, u32)>,
     executing: Vec<Option<Executing<I>>>,
     free: Vec<usize>,
-    /// Seats of executing requests by the hash of their flow, where a flow may not have all of them.
-    flows: Option<Flows>,
+    /// Seats of executing requests by the hash of their user, where a user may not have all of them.
+    users: Option<Users>,
     /// Seats that are still taken after their request has ended.
     lingering: BinaryHeap<Reverse<(Instant, u32, Option<u32>)>>,
     /// The virtual time, up to `since`.
@@ -183,7 +205,7 @@ impl<I, W> QueueSet<I, W> {
             order: BTreeSet::new(),
             executing: Vec::new(),
             free: Vec::new(),
-            flows: None,
+            users: None,
             lingering: BinaryHeap::new(),
             r: SeatTime::default(),
             since: now,
@@ -197,10 +219,10 @@ impl<I, W> QueueSet<I, W> {
         }
     }
 
-    /// No flow has more than half of the seats. Fair queuing decides who is next, but interrupts nobody: without this, a flow whose
+    /// No user has more than half of the seats. Fair queuing decides who is next, but interrupts nobody: without this, a user whose
     /// requests never end (bodies that are not sent, answers that are not read) would have all seats. Upstream has no such bound.
-    pub(crate) fn halve_flows(mut self) -> Self {
-        self.flows = Some(Flows::default());
+    pub(crate) fn halve_users(mut self) -> Self {
+        self.users = Some(Users::default());
         self
     }
 
@@ -210,18 +232,18 @@ impl<I, W> QueueSet<I, W> {
         self.queuing = queuing;
         self.limit = limit;
         let held: Vec<u64> = self
-            .flows
+            .users
             .iter()
-            .flat_map(|flows| flows.held.keys().copied())
+            .flat_map(|users| users.held.keys().copied())
             .collect();
-        held.into_iter().for_each(|flow| self.let_go(flow));
+        held.into_iter().for_each(|user| self.let_go(user));
         self.dispatch(now);
     }
 
-    /// A request comes. `hash` is that of its flow; `waiter` is called when it has to wait.
+    /// A request comes. `waiter` is called when it has to wait.
     pub(crate) fn arrive(
         &mut self,
-        hash: u64,
+        caller: Caller,
         width: Width,
         info: I,
         now: Instant,
@@ -235,13 +257,13 @@ impl<I, W> QueueSet<I, W> {
             length,
         } = self.queuing
         else {
-            if !self.accommodates(seats) || !self.flow_may_have(hash, seats) {
+            if !self.accommodates(seats) || !self.user_may_have(caller.user, seats) {
                 self.totals.rejected += 1;
                 return Arrival::Refused(Refused::ConcurrencyLimit);
             }
             let place = self.execute(Executing {
                 info,
-                flow: hash,
+                user: caller.user,
                 queue: None,
                 width,
                 arrived: now,
@@ -249,11 +271,14 @@ impl<I, W> QueueSet<I, W> {
             });
             return Arrival::Runs(place);
         };
-        let index = self.choose(hash, queues, hand_size);
-        let full = self.totals.seats_in_use >= self.limit || !self.flow_may_have(hash, seats);
+        let index = self.choose(caller.flow, queues, hand_size);
+        let may_have = self.user_may_have(caller.user, seats);
+        let full = self.totals.seats_in_use >= self.limit || !may_have;
         let runs = self.totals.waiting == 0 && !full && self.accommodates(seats);
         let before = |queue: &Queue<I, W>| queue.waiting.len();
-        if !runs && full && self.queues.get(&index).map_or(0, before) >= length {
+        // A user who has all the seats that he may have leaves half of the queue to others, for whom there are seats.
+        let room = if may_have { length } else { length.div_ceil(2) };
+        if !runs && full && self.queues.get(&index).map_or(0, before) >= room {
             self.totals.rejected += 1;
             return Arrival::Refused(Refused::QueueFull);
         }
@@ -273,7 +298,7 @@ impl<I, W> QueueSet<I, W> {
             queue.served = self.dispatches;
             let place = self.execute(Executing {
                 info,
-                flow: hash,
+                user: caller.user,
                 queue: Some(index),
                 width,
                 arrived: now,
@@ -287,7 +312,7 @@ impl<I, W> QueueSet<I, W> {
         };
         let waiting = Waiting {
             info,
-            flow: hash,
+            user: caller.user,
             waiter: waiter(),
             width,
             arrived: now,
@@ -330,10 +355,10 @@ impl<I, W> QueueSet<I, W> {
         self.free.push(place.0);
         self.totals.executing -= 1;
         let seats = done.width.most_seats();
-        if let Some(flows) = &mut self.flows {
-            flows.give_back(done.flow, seats);
-            if !flows.held.is_empty() {
-                self.let_go(done.flow);
+        if let Some(users) = &mut self.users {
+            users.give_back(done.user, seats);
+            if !users.held.is_empty() {
+                self.let_go(done.user);
             }
         }
         if let Some(queue) = done.queue.and_then(|index| self.queues.get_mut(&index)) {
@@ -477,36 +502,52 @@ impl<I, W> QueueSet<I, W> {
         }
     }
 
-    /// Whether a flow may have so many seats more.
-    fn flow_may_have(&self, flow: u64, seats: u32) -> bool {
-        let Some(flows) = self.flows.as_ref().filter(|_| self.queuing != Queuing::Exempt) else {
+    /// Whether a user may have so many seats more.
+    fn user_may_have(&self, user: u64, seats: u32) -> bool {
+        let Some(users) = self.users.as_ref().filter(|_| self.queuing != Queuing::Exempt) else {
             return true;
         };
-        let used = flows.seats.get(&flow);
+        let used = users.seats.get(&user);
         used.is_none_or(|used| used + u64::from(seats) <= self.limit.div_ceil(2))
     }
 
-    /// Takes a queue out of the order until a request of a flow has ended.
-    fn hold(&mut self, index: u32, flow: u64) {
+    /// Takes a queue out of the order until a request of one of these users has ended.
+    fn hold(&mut self, index: u32, full: &[u64]) {
         let key = self.queues.get_mut(&index).and_then(|queue| queue.key.take());
         if let Some(key) = key {
             self.order.remove(&key);
         }
-        if let Some(flows) = &mut self.flows {
-            let held = flows.held.entry(flow).or_default();
-            // A flow's requests are in the queues of its hand, so that these are few.
+        let Some(users) = &mut self.users else { return };
+        for user in full {
+            let held = users.held.entry(*user).or_default();
+            // The requests of a user are in the queues of a few hands.
             if !held.contains(&index) {
                 held.push(index);
             }
         }
     }
 
-    /// Puts the queues back that were held for a flow.
-    fn let_go(&mut self, flow: u64) {
-        let held = self.flows.as_mut().and_then(|flows| flows.held.remove(&flow));
+    /// Puts the queues back that were held for a user.
+    fn let_go(&mut self, user: u64) {
+        let held = self.users.as_mut().and_then(|users| users.held.remove(&user));
         for index in held.into_iter().flatten() {
             self.reorder(index);
         }
+    }
+
+    /// The request of a queue that is next: the oldest whose user may have its seats.
+    fn next_of(&self, queue: &Queue<I, W>) -> Next {
+        let mut full = Vec::new();
+        for (id, request) in queue.waiting.iter().take(PASSED_OVER) {
+            let seats = request.width.most_seats();
+            if self.user_may_have(request.user, seats) {
+                return Next::Request { id: *id, seats };
+            }
+            if !full.contains(&request.user) {
+                full.push(request.user);
+            }
+        }
+        Next::Held(full)
     }
 
     /// Serves waiting requests as long as there are seats for the next one.
@@ -514,17 +555,16 @@ impl<I, W> QueueSet<I, W> {
         while self.totals.seats_in_use < self.limit
             && let Some((_, _, index)) = self.order.first().copied()
         {
-            let Some(queue) = self.queues.get_mut(&index) else {
+            let Some(queue) = self.queues.get(&index) else {
                 return;
             };
-            let next = queue.oldest().map(|next| (next.flow, next.width.most_seats()));
-            let Some((flow, seats)) = next else {
-                return;
+            let (id, seats) = match self.next_of(queue) {
+                Next::Request { id, seats } => (id, seats),
+                Next::Held(full) => {
+                    self.hold(index, &full);
+                    continue;
+                }
             };
-            if !self.flow_may_have(flow, seats) {
-                self.hold(index, flow);
-                continue;
-            }
             if !self.accommodates(seats) {
                 self.totals.no_accommodation += 1;
                 return;
@@ -532,7 +572,7 @@ impl<I, W> QueueSet<I, W> {
             let Some(queue) = self.queues.get_mut(&index) else {
                 return;
             };
-            let Some(next) = queue.pop() else { return };
+            let Some(next) = queue.take(id) else { return };
             self.totals.waiting -= 1;
             self.totals.seats_waiting -= u64::from(seats);
             let width = next.width.narrowed(u32::try_from(self.limit).unwrap_or(u32::MAX));
@@ -546,7 +586,7 @@ impl<I, W> QueueSet<I, W> {
             self.reorder(index);
             let place = self.execute(Executing {
                 info: next.info,
-                flow,
+                user: next.user,
                 queue: Some(index),
                 width,
                 arrived: next.arrived,
@@ -565,10 +605,10 @@ impl<I, W> QueueSet<I, W> {
         self.totals.executing += 1;
         self.totals.dispatched += 1;
         self.totals.seats_in_use += u64::from(request.width.most_seats());
-        if let Some(flows) = &mut self.flows
+        if let Some(users) = &mut self.users
             && self.queuing != Queuing::Exempt
         {
-            flows.take(request.flow, request.width.most_seats());
+            users.take(request.user, request.width.most_seats());
         }
         self.note_demand(now);
         match self.free.pop() {

@@ -19,30 +19,26 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Existing, Wanted, ensure_all, wanted};
+use crate::groups::flowcontrol::{MANDATORY, Standard, standard};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const RESOURCES: [&str; 2] = ["flowschemas", "prioritylevelconfigurations"];
 /// Whether this server may change an object's spec.
 const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
-/// The names of the mandatory objects of both kinds.
-const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 /// Between two passes that have changed something, so that servers of different releases do not change objects against each other without a
 /// pause. Upstream's pause between all passes.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// The objects as they are made.
 pub(super) fn objects() -> impl Iterator<Item = Wanted> {
-    include_str!("flowcontrol.jsonl").lines().filter_map(|line| {
-        let fact: Value = serde_json::from_str(line).ok()?;
-        let kind = fact.get("kind")?.as_str()?;
+    standard().iter().map(|Standard { kind, name, spec }| {
         let object = json!({
             "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": kind,
-            "metadata": {"name": fact.get("name")?, "annotations": {AUTO_UPDATE: "true"}},
-            "spec": fact.get("spec")?,
+            "metadata": {"name": name, "annotations": {AUTO_UPDATE: "true"}}, "spec": spec,
         });
         let [schemas, levels] = RESOURCES;
         let resource = if kind == "FlowSchema" { schemas } else { levels };
-        Some(wanted(GROUP, resource, object, Existing::FlowControl))
+        wanted(GROUP, resource, object, Existing::FlowControl)
     })
 }
 

@@ -7,8 +7,12 @@ use generic_server::resource::ServedResource;
 use crate::kind::Builder;
 use crate::table;
 
+mod conditions;
 mod flow_schema;
 mod priority_level_configuration;
+mod standard;
+
+pub(crate) use standard::{MANDATORY, Standard, standard};
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![

@@ -9,8 +9,8 @@ use super::super::work::{SeatTime, Width};
 #[derive(Debug)]
 pub(crate) struct Waiting<I, W> {
     pub(crate) info: I,
-    /// The hash of its flow.
-    pub(super) flow: u64,
+    /// The hash of its user.
+    pub(super) user: u64,
     pub(crate) waiter: W,
     pub(crate) width: Width,
     pub(crate) arrived: Instant,
@@ -81,9 +81,9 @@ impl<I, W> Queue<I, W> {
         Some(request)
     }
 
-    /// Takes the oldest out. Whoever does calls [`Queue::begin`].
-    pub(super) fn pop(&mut self) -> Option<Waiting<I, W>> {
-        let (_, request) = self.waiting.pop_first()?;
+    /// Takes one out that has its turn. Whoever does calls [`Queue::begin`].
+    pub(super) fn take(&mut self, id: u64) -> Option<Waiting<I, W>> {
+        let request = self.waiting.remove(&id)?;
         self.waiting_work -= request.width.work();
         Some(request)
     }

@@ -56,7 +56,7 @@ impl Simulation {
     fn new(queuing: Queuing, limit: u64, flows: Vec<Flow>) -> Self {
         let begin = Instant::now();
         let mut simulation = Simulation {
-            set: QueueSet::new(queuing, limit, begin),
+            set: QueueSet::new(queuing, limit, begin).halve_users(),
             got: vec![Got::default(); flows.len()],
             flows,
             events: BinaryHeap::new(),
@@ -106,7 +106,11 @@ impl Simulation {
     fn arrive(&mut self, flow: usize) {
         let (hash, width) = (self.flows[flow].hash, self.flows[flow].width);
         let now = self.now;
-        match self.set.arrive(hash, width, flow, now, || (flow, now)) {
+        let caller = Caller {
+            flow: hash,
+            user: hash,
+        };
+        match self.set.arrive(caller, width, flow, now, || (flow, now)) {
             Arrival::Runs(place) => self.serve(flow, now, place),
             Arrival::Waits { .. } => {}
             Arrival::Refused(_) => {
@@ -336,7 +340,6 @@ fn requests_that_never_end_leave_half_of_the_seats() {
     let endless = flow(0, 1_000, 1_000_000);
     let polite = (1..5).map(|number| flow(number, 2, 20));
     let mut simulation = Simulation::new(USUAL, 20, std::iter::once(endless).chain(polite).collect());
-    simulation.set = QueueSet::new(USUAL, 20, simulation.begin).halve_flows();
     simulation.run(Duration::from_secs(10));
     for got in &mut simulation.got[1..] {
         assert_eq!(got.refused, 0);

@@ -32,7 +32,11 @@ impl Bench {
     }
 
     fn arrive(&mut self, name: &'static str, hash: u64, width: Width) -> Arrival {
-        self.set.arrive(hash, width, name, self.now, || name)
+        let caller = Caller {
+            flow: hash,
+            user: hash,
+        };
+        self.set.arrive(caller, width, name, self.now, || name)
     }
 
     #[track_caller]
@@ -49,6 +53,14 @@ impl Bench {
             Arrival::Waits { ticket, .. } => ticket,
             other => panic!("{name}: {other:?}"),
         }
+    }
+
+    /// Of a user whose flow is another's, too.
+    #[track_caller]
+    fn wait_as(&mut self, name: &'static str, flow: u64, user: u64) {
+        let caller = Caller { flow, user };
+        let arrival = self.set.arrive(caller, Width::ONE, name, self.now, || name);
+        assert!(matches!(arrival, Arrival::Waits { .. }), "{name}: {arrival:?}");
     }
 
     fn finish(&mut self, place: Place) {
@@ -244,13 +256,13 @@ fn only_queues_with_requests_take_memory() {
 }
 
 #[test]
-fn a_flow_has_half_of_the_seats_where_it_is_bounded() {
-    let mut bench = Bench::new(queuing(64, 1, 2), 4);
-    bench.set = QueueSet::new(queuing(64, 1, 2), 4, bench.now).halve_flows();
+fn a_user_has_half_of_the_seats_where_it_is_bounded() {
+    let mut bench = Bench::new(queuing(64, 1, 4), 4);
+    bench.set = QueueSet::new(queuing(64, 1, 4), 4, bench.now).halve_users();
     let mut places = vec![bench.run("a1", 1), bench.run("a2", 1)];
     let waiting = bench.wait("a3", 1, Width::ONE);
     bench.wait("a4", 1, Width::ONE);
-    // Two seats are free, and its queue has a length.
+    // Two seats are free, and half of the queue is left to others.
     let refused = bench.arrive("a5", 1, Width::ONE);
     assert_eq!(refused, Arrival::Refused(Refused::QueueFull));
     // Others are served meanwhile, at once.
@@ -267,7 +279,7 @@ fn a_flow_has_half_of_the_seats_where_it_is_bounded() {
     places.extend(bench.served(&["a4"]));
     // More seats are more for each.
     bench.wait("a6", 1, Width::ONE);
-    bench.set.configure(queuing(64, 1, 2), 6, bench.now);
+    bench.set.configure(queuing(64, 1, 4), 6, bench.now);
     let (names, more): (Vec<_>, Vec<_>) = bench
         .set
         .take_ready()
@@ -278,14 +290,43 @@ fn a_flow_has_half_of_the_seats_where_it_is_bounded() {
     places.extend(more);
     places.into_iter().for_each(|place| bench.finish(place));
     bench.ends_empty();
-    let flows = bench.set.flows.as_ref().expect("they are bounded");
-    assert!(flows.seats.is_empty() && flows.held.is_empty());
+    let users = bench.set.users.as_ref().expect("they are bounded");
+    assert!(users.seats.is_empty() && users.held.is_empty());
+}
+
+/// Users who share a queue, or a flow: one who has all the seats that he may have holds up nobody.
+#[test]
+fn those_who_may_have_no_more_are_passed_over() {
+    let mut bench = Bench::new(queuing(1, 1, 50), 8);
+    bench.set = QueueSet::new(queuing(1, 1, 50), 8, bench.now).halve_users();
+    let mut places: Vec<Place> = ["a1", "a2", "a3", "a4"]
+        .into_iter()
+        .map(|name| bench.run(name, 1))
+        .collect();
+    for name in ["a5", "a6", "a7"] {
+        bench.wait(name, 1, Width::ONE);
+    }
+    for name in ["b1", "b2", "b3", "b4"] {
+        bench.wait_as(name, 1, 2);
+        places.extend(bench.served(&[name]));
+    }
+    // Those who wait already are passed over, too, when seats become free for others.
+    bench.wait_as("c1", 1, 3);
+    bench.served(&[]);
+    bench.finish(places.pop().expect("of b"));
+    places.extend(bench.served(&["c1"]));
+    for name in ["a5", "a6", "a7"] {
+        bench.finish(places.remove(0));
+        places.extend(bench.served(&[name]));
+    }
+    places.into_iter().for_each(|place| bench.finish(place));
+    bench.ends_empty();
 }
 
 #[test]
-fn one_wide_request_of_a_flow_is_served() {
+fn one_wide_request_of_a_user_is_served() {
     let mut bench = Bench::new(queuing(64, 1, 2), 4);
-    bench.set = QueueSet::new(queuing(64, 1, 2), 4, bench.now).halve_flows();
+    bench.set = QueueSet::new(queuing(64, 1, 2), 4, bench.now).halve_users();
     let Arrival::Runs(wide) = bench.arrive("a", 1, Width::seats(4)) else {
         panic!("there are four seats")
     };

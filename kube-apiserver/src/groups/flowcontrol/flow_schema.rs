@@ -4,6 +4,8 @@ use machinery::names::{dns1123_label, dns1123_subdomain};
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
+use super::conditions::conditions;
+use super::standard;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
@@ -15,6 +17,7 @@ pub(crate) static RULES: Rules = Rules {
     default: |object| object.ensure("spec").fill_int("matchingPrecedence", 1000),
     validate,
     validate_update: |errors, object, _| validate(errors, object),
+    validate_status: |errors, object, _| conditions(errors, object),
     ..Rules::PLAIN
 };
 
@@ -59,6 +62,50 @@ fn validate(errors: &mut Errors, object: &Value) {
     for (index, rule) in spec.list("rules").iter().enumerate() {
         one_rule(errors, &at.index(index), rule);
     }
+    standard::validate(errors, "FlowSchema", object);
+    conditions(errors, object);
+}
+
+/// The kinds of subjects, and where each is described.
+const SUBJECTS: [(&str, &str); 3] = [
+    ("ServiceAccount", "serviceAccount"),
+    ("User", "user"),
+    ("Group", "group"),
+];
+
+fn one_subject(errors: &mut Errors, path: &FieldPath<'_>, subject: &Value) {
+    let kind = subject.text("kind");
+    let Some((_, key)) = SUBJECTS.iter().find(|(name, _)| *name == kind) else {
+        return errors.unsupported(&path.child("kind"), kind, &["Group", "ServiceAccount", "User"]);
+    };
+    let (at, described) = (path.child(key), subject.dig(key));
+    if !subject.has(key) {
+        errors.required(&at, &format!("{key} is required when subject kind is '{kind}'"));
+    } else if kind == "ServiceAccount" {
+        service_account(errors, &at, described);
+    } else {
+        errors.need(&at.child("name"), described.text("name"));
+    }
+    for (other, key) in SUBJECTS.iter().filter(|(name, _)| *name != kind) {
+        if subject.has(key) {
+            let text = format!("{key} is forbidden when subject kind is not '{other}'");
+            errors.forbidden(&path.child(key), text);
+        }
+    }
+}
+
+fn service_account(errors: &mut Errors, path: &FieldPath<'_>, account: &Value) {
+    let (name, namespace) = (account.text("name"), account.text("namespace"));
+    let at = path.child("name");
+    if errors.need(&at, name) && name != "*" {
+        errors.text(&at, name, dns1123_subdomain(name));
+    }
+    let at = path.child("namespace");
+    if namespace.is_empty() {
+        errors.required(&at, "must specify namespace for service account");
+    } else {
+        errors.text(&at, namespace, dns1123_label(namespace));
+    }
 }
 
 fn one_rule(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
@@ -68,25 +115,7 @@ fn one_rule(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
         errors.required(&at, "subjects must contain at least one value");
     }
     for (index, subject) in subjects.iter().enumerate() {
-        let path = at.index(index);
-        let kind = subject.text("kind");
-        let key = match kind {
-            "ServiceAccount" => "serviceAccount",
-            "User" => "user",
-            "Group" => "group",
-            _ => {
-                errors.unsupported(&path.child("kind"), kind, &["Group", "ServiceAccount", "User"]);
-                continue;
-            }
-        };
-        if !subject.has(key) {
-            errors.required(
-                &path.child(key),
-                &format!("{key} is required when subject kind is '{kind}'"),
-            );
-        } else if subject.dig(key).text("name").is_empty() {
-            errors.required(&path.child(key).child("name"), "");
-        }
+        one_subject(errors, &at.index(index), subject);
     }
     let (resources, urls) = (rule.list("resourceRules"), rule.list("nonResourceRules"));
     if resources.is_empty() && urls.is_empty() {
@@ -261,6 +290,45 @@ mod tests {
         );
         kind("flowschemas.flowcontrol.apiserver.k8s.io")
             .defaults(&with(json!({})), &json!({"spec": {"matchingPrecedence": 1000}}));
+    }
+
+    #[test]
+    fn mandatory_schemas_stay_as_they_are() {
+        let mut object = with(json!({"matchingPrecedence": 10_000}));
+        object["metadata"] = json!({"name": "catch-all"});
+        let of_level = kind("flowschemas.flowcontrol.apiserver.k8s.io");
+        let faults = of_level.errors(&object);
+        assert!(
+            faults.len() == 1 && faults[0].ends_with("spec of 'catch-all' must equal the fixed value"),
+            "{faults:?}"
+        );
+        for standard in crate::groups::flowcontrol::standard() {
+            let object = json!({"metadata": {"name": standard.name}, "spec": standard.spec});
+            if standard.kind == "FlowSchema" {
+                assert_eq!(of_level.errors(&object), [""; 0], "{}", standard.name);
+            }
+        }
+    }
+
+    #[test]
+    fn subjects_are_validated() {
+        let at = "spec.rules[0].subjects[0]";
+        rule(
+            json!({"subjects": [{"kind": "ServiceAccount", "serviceAccount": {"name": "X Y"}, "user": {"name": "u"}}]}),
+            &[
+                &format!(
+                    "{at}.serviceAccount.name: Invalid value: \"X Y\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                ),
+                &format!(
+                    "{at}.serviceAccount.namespace: Required value: must specify namespace for service account"
+                ),
+                &format!("{at}.user: Forbidden: user is forbidden when subject kind is not 'User'"),
+            ],
+        );
+        rule(
+            json!({"subjects": [{"kind": "ServiceAccount", "serviceAccount": {"name": "*", "namespace": "a"}}]}),
+            &[],
+        );
     }
 
     #[test]

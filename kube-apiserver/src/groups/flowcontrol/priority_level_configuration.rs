@@ -3,10 +3,11 @@
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
+use super::conditions::conditions;
+use super::standard;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
-use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     default,
@@ -74,6 +75,7 @@ fn validate(errors: &mut Errors, object: &Value) {
         }
         _ => errors.unsupported(&path.child("type"), kind, &["Exempt", "Limited"]),
     }
+    standard::validate(errors, "PriorityLevelConfiguration", object);
     conditions(errors, object);
 }
 
@@ -162,20 +164,6 @@ fn entropy_bits(queues: i64, hand: i64) -> u32 {
     hands.saturating_sub(1).checked_ilog2().map_or(0, |bits| bits + 1)
 }
 
-fn conditions(errors: &mut Errors, object: &Value) {
-    let path = FieldPath::new("status");
-    let path = path.child("conditions");
-    let mut seen = Seen::default();
-    for (index, condition) in object.list("status.conditions").iter().enumerate() {
-        let at = path.index(index);
-        let kind = condition.text("type");
-        if seen.again(kind) {
-            errors.duplicate(&at.child("type"), kind);
-        }
-        errors.need(&at.child("type"), kind);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -228,6 +216,25 @@ mod tests {
                 "spec.limited.borrowingLimitPercent: Invalid value: -1: if specified, must be a non-negative integer",
             ],
         );
+    }
+
+    #[test]
+    fn mandatory_levels_stay_as_they_are() {
+        let of_level = kind("prioritylevelconfigurations.flowcontrol.apiserver.k8s.io");
+        for standard in crate::groups::flowcontrol::standard() {
+            if standard.kind != "PriorityLevelConfiguration" {
+                continue;
+            }
+            let mut object = json!({"metadata": {"name": standard.name}, "spec": standard.spec});
+            assert_eq!(of_level.errors(&object), [""; 0], "{}", standard.name);
+            let (key, fixed) = match &*standard.name {
+                "exempt" => ("exempt", 0),
+                "catch-all" => ("limited", 1),
+                _ => ("limited", 0),
+            };
+            object["spec"][key]["nominalConcurrencyShares"] = json!(77);
+            assert_eq!(of_level.errors(&object).len(), fixed, "{}", standard.name);
+        }
     }
 
     #[test]
