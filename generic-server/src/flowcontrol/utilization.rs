@@ -16,6 +16,7 @@ const DEMAND: &[f64] = &[0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 
 /// The histograms of a level.
 #[derive(Debug)]
 pub(crate) struct Utilization {
+    begin: Instant,
     /// The most requests that its queues hold.
     pub(crate) queue_capacity: u64,
     pub(crate) seats: Timed,
@@ -27,7 +28,8 @@ pub(crate) struct Utilization {
 /// Nanoseconds by the value that something had during them.
 #[derive(Debug)]
 pub(crate) struct Timed {
-    since: Instant,
+    /// Nanoseconds after the begin of all: what came before is counted.
+    since: u64,
     bounds: &'static [f64],
     /// One for each bound and one for everything above.
     nanos: Box<[u64]>,
@@ -37,9 +39,9 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    fn new(bounds: &'static [f64], now: Instant) -> Self {
+    fn new(bounds: &'static [f64]) -> Self {
         Timed {
-            since: now,
+            since: 0,
             bounds,
             nanos: vec![0; bounds.len() + 1].into(),
             sum: 0.0,
@@ -53,7 +55,7 @@ impl Timed {
         clippy::float_cmp,
         reason = "equal quotients of equal numbers are the same bits"
     )]
-    fn set(&mut self, value: f64, now: Instant) {
+    fn set(&mut self, value: f64, now: u64) {
         if value == self.value {
             return;
         }
@@ -63,11 +65,12 @@ impl Timed {
     }
 
     /// Counts the time up to now.
-    fn pass(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.since);
+    fn pass(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.since);
         self.since = self.since.max(now);
-        self.nanos[self.bucket] += u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
-        self.sum += self.value * passed.as_secs_f64() * 1e9;
+        self.nanos[self.bucket] += passed;
+        let [high, low] = [passed >> 32, passed & u64::from(u32::MAX)].map(seats_f64);
+        self.sum += self.value * (high * 4_294_967_296.0 + low);
     }
 
     /// Appends its series, after the family.
@@ -94,16 +97,23 @@ impl Timed {
 impl Utilization {
     pub(crate) fn new(now: Instant) -> Self {
         Utilization {
+            begin: now,
             queue_capacity: 1,
-            seats: Timed::new(SEATS, now),
-            executing: Timed::new(REQUESTS, now),
-            waiting: Timed::new(REQUESTS, now),
-            demand: Timed::new(DEMAND, now),
+            seats: Timed::new(SEATS),
+            executing: Timed::new(REQUESTS),
+            waiting: Timed::new(REQUESTS),
+            demand: Timed::new(DEMAND),
         }
+    }
+
+    fn nanos(&self, now: Instant) -> u64 {
+        let passed = now.saturating_duration_since(self.begin);
+        u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// From now on it is like this.
     pub(crate) fn note(&mut self, totals: &Totals, limit: u64, now: Instant) {
+        let now = self.nanos(now);
         let limit = seats_f64(limit.max(1));
         let number = |n: usize| seats_f64(u64::try_from(n).unwrap_or(u64::MAX));
         let waiting = match totals.waiting {
@@ -119,6 +129,7 @@ impl Utilization {
 
     /// Counts the time up to now.
     pub(crate) fn pass(&mut self, now: Instant) {
+        let now = self.nanos(now);
         for timed in [
             &mut self.seats,
             &mut self.executing,
