@@ -293,24 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_schemas_stay_as_they_are() {
-        let mut object = with(json!({"matchingPrecedence": 10_000}));
-        object["metadata"] = json!({"name": "catch-all"});
-        let of_level = kind("flowschemas.flowcontrol.apiserver.k8s.io");
-        let faults = of_level.errors(&object);
-        assert!(
-            faults.len() == 1 && faults[0].ends_with("spec of 'catch-all' must equal the fixed value"),
-            "{faults:?}"
-        );
-        for standard in crate::groups::flowcontrol::standard() {
-            let object = json!({"metadata": {"name": standard.name}, "spec": standard.spec});
-            if standard.kind == "FlowSchema" {
-                assert_eq!(of_level.errors(&object), [""; 0], "{}", standard.name);
-            }
-        }
-    }
-
-    #[test]
     fn subjects_are_validated() {
         let at = "spec.rules[0].subjects[0]";
         rule(

@@ -219,25 +219,6 @@ mod tests {
     }
 
     #[test]
-    fn mandatory_levels_stay_as_they_are() {
-        let of_level = kind("prioritylevelconfigurations.flowcontrol.apiserver.k8s.io");
-        for standard in crate::groups::flowcontrol::standard() {
-            if standard.kind != "PriorityLevelConfiguration" {
-                continue;
-            }
-            let mut object = json!({"metadata": {"name": standard.name}, "spec": standard.spec});
-            assert_eq!(of_level.errors(&object), [""; 0], "{}", standard.name);
-            let (key, fixed) = match &*standard.name {
-                "exempt" => ("exempt", 0),
-                "catch-all" => ("limited", 1),
-                _ => ("limited", 0),
-            };
-            object["spec"][key]["nominalConcurrencyShares"] = json!(77);
-            assert_eq!(of_level.errors(&object).len(), fixed, "{}", standard.name);
-        }
-    }
-
-    #[test]
     fn hands_can_be_dealt() {
         let at = "spec.limited.limitResponse.queuing";
         check(

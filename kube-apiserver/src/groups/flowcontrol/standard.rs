@@ -61,3 +61,35 @@ pub(super) fn validate(errors: &mut Errors, kind: &str, object: &Value) {
         errors.invalid_value(&FieldPath::new("spec"), spec, text);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::groups::check::kind;
+
+    /// Each standard object is valid, and with one number changed has so many faults.
+    #[test]
+    fn mandatory_objects_stay_as_they_are() {
+        for standard in standard() {
+            let (resource, path, faults) = match (&*standard.kind, &*standard.name) {
+                ("FlowSchema", "exempt" | "catch-all") => ("flowschemas", "/spec/matchingPrecedence", 1),
+                ("FlowSchema", _) => ("flowschemas", "/spec/matchingPrecedence", 0),
+                (_, "exempt") => (LEVELS, "/spec/exempt/nominalConcurrencyShares", 0),
+                (_, "catch-all") => (LEVELS, "/spec/limited/nominalConcurrencyShares", 1),
+                _ => (LEVELS, "/spec/limited/nominalConcurrencyShares", 0),
+            };
+            let resource = kind(&format!("{resource}.flowcontrol.apiserver.k8s.io"));
+            let mut object = json!({"metadata": {"name": standard.name}, "spec": standard.spec});
+            assert_eq!(resource.errors(&object), [""; 0], "{}", standard.name);
+            *object.pointer_mut(path).expect("a number") = json!(77);
+            let found = resource.errors(&object);
+            assert_eq!(found.len(), faults, "{}: {found:?}", standard.name);
+            let text = format!("spec of '{}' must equal the fixed value", standard.name);
+            assert!(found.iter().all(|fault| fault.ends_with(&text)), "{found:?}");
+        }
+    }
+
+    const LEVELS: &str = "prioritylevelconfigurations";
+}
