@@ -20,6 +20,7 @@ use generic_server::filters::text_error;
 use generic_server::request::{Routed, full};
 use generic_server::serve::ConnectionInfo;
 use generic_server::spawn::Tasks;
+use generic_server::streaming::headers::strip_hop_by_hop;
 use generic_server::{Authorized, Body, Request, RequestInfo, Response};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -113,7 +114,7 @@ impl Proxy {
         let (mut head, body) = request.into_parts();
         let upgrade = upgrade::protocols(&head.headers);
         // Before anything is said in headers of this server's own: `Connection` may name those too.
-        headers::strip_hop_by_hop(&mut head.headers);
+        strip_hop_by_hop(&mut head.headers);
         authorized.context().routed(Routed::GroupVersion);
         let call = Call {
             proxy: self,
@@ -273,7 +274,7 @@ fn pass_back(response: http::Response<Incoming>, guarded: impl FnOnce(Incoming) 
         let text = format!("invalid response: status code {}", head.status.as_u16());
         return text_error(StatusCode::BAD_GATEWAY, &text);
     }
-    headers::strip_hop_by_hop(&mut head.headers);
+    strip_hop_by_hop(&mut head.headers);
     head.version = Version::default();
     let extensions = std::mem::take(&mut head.extensions);
     drop(extensions);

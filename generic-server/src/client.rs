@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-pub use connect::{Fault, authority, connect, fault_of, is_forbidden};
+pub use connect::{Fault, authority, connect, dial, fault_of, is_forbidden, secure};
 pub use outgoing::Outgoing;
 
 /// A connection that knows whether it speaks HTTP/2.

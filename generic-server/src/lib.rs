@@ -42,6 +42,7 @@ pub mod serve;
 pub mod server;
 pub mod spawn;
 pub mod startup;
+pub mod streaming;
 pub mod webhook;
 pub mod write;
 

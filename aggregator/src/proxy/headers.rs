@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use generic_server::User;
 use generic_server::request_info::encode_query;
+use generic_server::streaming::headers::{append_forwarded_for, escaped_path, remove_identity};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use machinery::go;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -14,18 +15,6 @@ const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const EXTRA: &str = "x-remote-extra-";
-
-const HOP_BY_HOP: [&str; 9] = [
-    "connection",
-    "proxy-connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Segments of `apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE`.
 const RESOURCE_SEGMENTS: usize = 8;
@@ -46,21 +35,6 @@ const KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'`')
     .remove(b'|')
     .remove(b'~');
-/// As Go's `URL.EscapedPath`.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b';')
-    .remove(b'=')
-    .remove(b'@');
 /// The characters that RFC 3986 calls reserved, and everything else but letters, digits and `-._~`.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -73,51 +47,13 @@ pub(crate) fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
-/// Removes what concerns one connection alone, and what `Connection` names.
-pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|text| text.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    for name in HOP_BY_HOP {
-        headers.remove(name);
-    }
-}
-
-/// Whether a header of this name carries an identity, for any server. Some servers take underscores for hyphens.
-fn is_identity(name: &str) -> bool {
-    const PREFIXES: [&str; 2] = [EXTRA, "impersonate-"];
-    let hyphened = |byte: &u8| if *byte == b'_' { b'-' } else { *byte };
-    let is =
-        |known: &str| name.len() == known.len() && name.as_bytes().iter().map(hyphened).eq(known.bytes());
-    let begins = |known: &str| {
-        name.get(..known.len())
-            .is_some_and(|start| start.as_bytes().iter().map(hyphened).eq(known.bytes()))
-    };
-    [USER, UID, GROUP].iter().any(|known| is(known.as_str())) || PREFIXES.into_iter().any(begins)
-}
-
-/// Sets the headers of the authenticated user in place of the client's own. Comes after [`strip_hop_by_hop`], which removes the headers that the client names.
+/// Sets the headers of the authenticated user in place of the client's own. Comes after `strip_hop_by_hop`, which removes the headers that the client names.
 ///
 /// # Errors
 /// When a part of the identity cannot be said in a header as it is: without it the backend would take the request for another
 /// user's.
 pub(crate) fn set_identity(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
-    let doomed: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| is_identity(name.as_str()))
-        .cloned()
-        .collect();
-    for name in doomed {
-        headers.remove(name);
-    }
-    headers.remove(header::AUTHORIZATION);
+    remove_identity(headers);
     headers.insert(USER, identity(&USER, &user.name)?);
     if !user.uid.is_empty() {
         headers.insert(UID, identity(&UID, &user.uid)?);
@@ -153,16 +89,8 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 
 /// Says where the request came from and where it goes.
 pub(crate) fn set_forwarded(headers: &mut HeaderMap, client: Option<IpAddr>, authority: &str, path: &str) {
-    let name = HeaderName::from_static("x-forwarded-for");
     if let Some(client) = client {
-        let mut chain: Vec<String> = headers
-            .get_all(&name)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .map(str::to_string)
-            .collect();
-        chain.push(client.to_string());
-        insert(headers, name, &chain.join(", "));
+        append_forwarded_for(headers, client);
     }
     insert(headers, HeaderName::from_static("x-forwarded-uri"), path);
     insert(headers, HeaderName::from_static("x-forwarded-host"), authority);
@@ -182,7 +110,7 @@ pub(crate) fn is_unambiguous(path: &str) -> bool {
 
 /// Path and query as they are passed on: the authorized ones, encoded again, with the query sorted by key.
 pub(crate) fn location(path: &str, query: Option<&str>) -> String {
-    let mut out = utf8_percent_encode(path, PATH).to_string();
+    let mut out = escaped_path(path);
     let query = encode_query(query.unwrap_or_default());
     if !query.is_empty() {
         out.push('?');
@@ -287,23 +215,5 @@ mod tests {
         check("/apis/g/v1/namespaces/a/../b/pods", false);
         check("/apis/g/v1/pods/.", false);
         check("/apis/g/v1/namespaces/a/pods/b/proxy/c/../..", false);
-    }
-
-    #[test]
-    fn headers_of_one_hop_stay_here() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "close, x-mine"),
-            ("x-mine", "1"),
-            ("te", "trailers"),
-            ("x-kept", "1"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        strip_hop_by_hop(&mut headers);
-        assert_eq!(
-            headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(),
-            ["x-kept"]
-        );
     }
 }

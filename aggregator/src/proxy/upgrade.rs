@@ -6,13 +6,14 @@ use std::time::Duration;
 use generic_server::client::fault_of;
 use generic_server::filters::text_error;
 use generic_server::request::empty;
+use generic_server::streaming::headers::{asks_upgrade, strip_hop_by_hop};
 use generic_server::{Request, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use super::{Call, headers};
+use super::Call;
 use crate::backend::Backend;
 use crate::transport::{Held, Transport};
 
@@ -23,12 +24,7 @@ const BUFFER: usize = 32 * 1024;
 
 /// The protocols that the client asks for instead, when it does.
 pub(super) fn protocols(headers: &HeaderMap) -> Option<Vec<HeaderValue>> {
-    let asked = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .any(|value| value.to_ascii_lowercase().contains("upgrade"));
-    asked.then(|| headers.get_all(header::UPGRADE).iter().cloned().collect())
+    asks_upgrade(headers).then(|| headers.get_all(header::UPGRADE).iter().cloned().collect())
 }
 
 fn refused(why: &str) -> Response {
@@ -61,7 +57,7 @@ pub(super) async fn serve(
             ));
         }
         let (mut head, body) = response.into_parts();
-        headers::strip_hop_by_hop(&mut head.headers);
+        strip_hop_by_hop(&mut head.headers);
         return Response::from_parts(head, body.map_err(Into::into).boxed_unsync());
     }
     let theirs = hyper::upgrade::on(&mut response);

@@ -278,6 +278,35 @@ pub const LINGER_IN_ALL: Duration = Duration::from_secs(5);
 /// Bytes that a connection reads and drops while it lingers. Past it: it is closed.
 pub const LINGER_BYTES: usize = 64 << 20;
 
+// Streams to nodes.
+
+/// Bytes that are taken from one end of a stream before they are handed to the other. Upstream's figure (Go's `io.Copy`). Past it: the
+/// rest waits in the connection.
+pub const STREAM_PIECE_BYTES: usize = 32 * 1024;
+
+/// Bytes of a control frame of SPDY. Upstream's library takes 16 MiB. Past it: the connection to the node ends.
+pub const SPDY_CONTROL_BYTES: usize = 64 * 1024;
+
+/// Bytes of the headers of one frame of SPDY, decompressed. Upstream's library takes 1,000 headers of 1 MiB. Past it: the connection to the
+/// node ends.
+pub const SPDY_HEADER_BYTES: usize = 64 * 1024;
+
+/// Bytes of the status that ends a command on a node. Upstream has no bound. Past it: the rest is passed over.
+pub const COMMAND_STATUS_BYTES: usize = 64 * 1024;
+
+/// Bytes of one terminal size, as JSON. Upstream has no bound. Past it: further ones are passed over.
+pub const TERMINAL_SIZE_BYTES: usize = 4 * 1024;
+
+/// Bytes of a node's answer that are read where it is an error. Upstream's figure (`maxReadLength`). Past it: the message is cut.
+pub const NODE_ERROR_BYTES: usize = 50_000;
+
+/// How long a node may take to accept an upgrade, and to accept the streams of a command. Upstream's figure for each stream
+/// (`createStreamResponseTimeout`); it has none for upgrades. Past it: 500.
+pub const STREAM_WAIT: Duration = Duration::from_secs(30);
+
+/// How often both ends of a stream that is translated are asked whether they are there. Upstream asks nodes alone, as often.
+pub const STREAM_PING: Duration = Duration::from_secs(5);
+
 // Answers.
 
 /// Bytes of objects that are parsed and encoded before others have their turn: a few milliseconds.

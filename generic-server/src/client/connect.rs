@@ -11,6 +11,7 @@ use rustls_pki_types::{ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::TlsIo;
 
@@ -54,18 +55,59 @@ pub async fn connect(
     within: Duration,
 ) -> Result<TlsIo, Fault> {
     let until = Instant::now() + within;
-    let late = |text: String| move |_| Fault(text);
-    let stream = timeout_at(until, dial(authority, permitted))
-        .await
-        .map_err(late(format!("dial tcp {authority}: i/o timeout")))??;
-    let stream = timeout_at(until, tls.connect(name.clone(), stream))
-        .await
-        .map_err(late("net/http: TLS handshake timeout".into()))?
-        .map_err(|error| Fault(tls_fault(&error, name)))?;
-    Ok(TlsIo::new(stream))
+    let stream = dial_until(authority, permitted, until).await?;
+    Ok(TlsIo::new(secure_until(tls, name, stream, until).await?))
 }
 
-async fn dial(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<TcpStream, Fault> {
+/// Connects to `authority` in plain text, in `within` this time.
+///
+/// # Errors
+/// Why not, as upstream says it.
+pub async fn dial(
+    authority: &str,
+    permitted: fn(IpAddr) -> bool,
+    within: Duration,
+) -> Result<TcpStream, Fault> {
+    dial_until(authority, permitted, Instant::now() + within).await
+}
+
+/// Does the TLS handshake on a connection with a peer that must be `name`, in `within` this time.
+///
+/// # Errors
+/// Why not, as upstream says it.
+pub async fn secure(
+    tls: &TlsConnector,
+    name: &ServerName<'static>,
+    stream: TcpStream,
+    within: Duration,
+) -> Result<TlsStream<TcpStream>, Fault> {
+    secure_until(tls, name, stream, Instant::now() + within).await
+}
+
+async fn dial_until(
+    authority: &str,
+    permitted: fn(IpAddr) -> bool,
+    until: Instant,
+) -> Result<TcpStream, Fault> {
+    let late = |_| Fault(format!("dial tcp {authority}: i/o timeout"));
+    timeout_at(until, dial_any(authority, permitted))
+        .await
+        .map_err(late)?
+}
+
+async fn secure_until(
+    tls: &TlsConnector,
+    name: &ServerName<'static>,
+    stream: TcpStream,
+    until: Instant,
+) -> Result<TlsStream<TcpStream>, Fault> {
+    timeout_at(until, tls.connect(name.clone(), stream))
+        .await
+        .map_err(|_| Fault("net/http: TLS handshake timeout".into()))?
+        .map_err(|error| Fault(tls_fault(&error, name)))
+}
+
+async fn dial_any(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<TcpStream, Fault> {
     // Names are resolved here, so that the addresses they resolve to can be filtered.
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
     let found = tokio::net::lookup_host(authority)
@@ -114,7 +156,8 @@ fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let expired = "certificate has expired or is not yet valid";
     let text = match cause {
-        Some(Error::InvalidCertificate(Bad::UnknownIssuer)) => {
+        // An authority of the same name has another key.
+        Some(Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature)) => {
             "certificate signed by unknown authority".to_string()
         }
         Some(Error::InvalidCertificate(Bad::ExpiredContext { time, not_after })) => {

@@ -1,0 +1,87 @@
+//! Upgrades: a client's connection that leaves HTTP, and one to a node that does.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use machinery::limits;
+use tokio::time::timeout;
+
+use super::peer::{Driver, Io, Peer, owned, settings};
+use crate::client::{Fault, fault_of};
+use crate::request::{Body, Request};
+use crate::spawn::Tasks;
+
+/// How long a client may take to read the 101.
+const SWITCH: Duration = Duration::from_secs(30);
+
+/// The client's connection, once it has the answer 101.
+#[derive(Debug)]
+pub struct ClientSide(OnUpgrade);
+
+impl ClientSide {
+    /// Of a request that the chain passed on.
+    pub fn of(request: &mut Request) -> Self {
+        ClientSide(hyper::upgrade::on(request))
+    }
+
+    /// Waits until the answer is written; `None` when the client is gone or did not speak HTTP/1.1.
+    pub async fn ready(self) -> Option<Io> {
+        let upgraded = timeout(SWITCH, self.0).await.ok()?.ok()?;
+        Some(Box::new(TokioIo::new(upgraded)))
+    }
+}
+
+/// A node's answer to a request for an upgrade.
+pub enum Switched {
+    /// It switched: the head of its 101, and the connection.
+    Yes(http::HeaderMap, Io),
+    /// It did not.
+    No(http::Response<Body>),
+}
+
+impl std::fmt::Debug for Switched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Switched::Yes(headers, _) => f.debug_tuple("Yes").field(headers).finish_non_exhaustive(),
+            Switched::No(answer) => f.debug_tuple("No").field(&answer.status()).finish(),
+        }
+    }
+}
+
+/// Why a node did not answer a request for an upgrade.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Switch {
+    /// There is no connection to it.
+    #[error("{0}")]
+    Dial(Fault),
+    /// The connection broke, or there was no answer in time.
+    #[error("{0}")]
+    Answer(Fault),
+}
+
+/// Sends a request for an upgrade, whose URI is path and query, on a connection of its own.
+///
+/// # Errors
+/// Why there is no answer.
+pub async fn switch(tasks: &Tasks, peer: &Peer, request: http::Request<Body>) -> Result<Switched, Switch> {
+    let fault = |error: hyper::Error| Switch::Answer(Fault(fault_of(&error)));
+    let io = peer.connect().await.map_err(Switch::Dial)?;
+    let answer = async {
+        let (mut sender, connection) = settings().handshake(TokioIo::new(io)).await.map_err(fault)?;
+        let driver = Driver::new(tasks.spawn("node upgrade", async move {
+            // Its failure reaches the request that waits on it.
+            let _ = connection.with_upgrades().await;
+        }));
+        let mut response = sender.send_request(request).await.map_err(fault)?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Switched::No(owned(response, driver)));
+        }
+        let upgraded = hyper::upgrade::on(&mut response).await.map_err(fault)?;
+        let headers = std::mem::take(response.headers_mut());
+        Ok(Switched::Yes(headers, Box::new(TokioIo::new(upgraded))))
+    };
+    let late = || Switch::Answer(Fault("net/http: timeout awaiting response headers".into()));
+    timeout(limits::STREAM_WAIT, answer).await.map_err(|_| late())?
+}
