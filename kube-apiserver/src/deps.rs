@@ -12,6 +12,7 @@ use generic_server::registry::StorageFactory;
 use generic_server::registry::cache::StoredForm;
 
 use crate::net::Cidr;
+use crate::nodes::Nodes;
 
 /// A token that was made for a service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,4 +97,6 @@ pub struct Deps {
     pub event_ttl: Duration,
     /// `--bind-address`/`--advertise-address`: where the `kubernetes` service leads, and the port.
     pub advertise: (std::net::IpAddr, u16),
+    /// The way to kubelets.
+    pub nodes: Arc<Nodes>,
 }

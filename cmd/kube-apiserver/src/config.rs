@@ -6,6 +6,7 @@ mod audit;
 mod authorization;
 mod features;
 mod flags;
+mod kubelet;
 mod requests;
 mod services;
 mod serving;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use generic_server::audit::AuditOptions;
-use kube_apiserver::{AccessOptions, Cidr, PluginSelection, TolerationSeconds};
+use kube_apiserver::{AccessOptions, Cidr, KubeletOptions, PluginSelection, TolerationSeconds};
 
 use crate::logging;
 use crate::options::{Options, data_directory};
@@ -59,6 +60,7 @@ pub(crate) struct Config {
     pub(crate) node_ports: RangeInclusive<u16>,
     pub(crate) event_ttl: Duration,
     pub(crate) allow_privileged: bool,
+    pub(crate) kubelet: KubeletOptions,
     pub(crate) controllers: Controllers,
     pub(crate) features: Features,
     pub(crate) requests: Requests,
@@ -161,6 +163,7 @@ impl Config {
         let controllers = Controllers::read(&mut found, flags.controllers, flags.enable_garbage_collector);
         let keeps_endpoints = services::keeps_endpoints(&mut found, &flags.endpoint_reconciler_type);
         let requests = flags.requests.read(&mut found);
+        let kubelet = kubelet::read(&mut found, flags.kubelet);
         if !found.faults.is_empty() {
             return Err(found.faults);
         }
@@ -185,6 +188,7 @@ impl Config {
             node_ports,
             event_ttl: flags.event_ttl,
             allow_privileged: flags.allow_privileged,
+            kubelet,
             controllers,
             features,
             requests,

@@ -43,7 +43,7 @@ pub use error::StartError;
 pub use logging::LogFormat;
 pub use options::{
     AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags,
-    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, Options, OwnTokenFlags, StorageBackend,
+    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, KubeletFlags, Options, OwnTokenFlags, StorageBackend,
     StorageMediaType, SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion, UnservedFlags,
 };
 

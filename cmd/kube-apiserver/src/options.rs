@@ -4,6 +4,7 @@
 mod audit;
 mod authentication;
 mod authorization;
+mod kubelet;
 mod service_accounts;
 mod serving;
 mod unserved;
@@ -19,6 +20,7 @@ use crate::logging::LogFormat;
 pub use audit::{AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags};
 pub use authentication::{AuthenticationFlags, TokenReviewVersion};
 pub use authorization::{AuthorizationFlags, AuthorizationMode, SubjectAccessReviewVersion};
+pub use kubelet::KubeletFlags;
 pub use service_accounts::OwnTokenFlags;
 pub use serving::TlsFlags;
 pub use unserved::UnservedFlags;
@@ -344,6 +346,9 @@ pub struct Options {
     /// Containers may be privileged. Upstream: false; here PodSecurity decides unless this is false.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub allow_privileged: bool,
+    /// How kubelets are reached.
+    #[command(flatten)]
+    pub kubelet: KubeletFlags,
     /// Controllers to run in the server: * is all, -name turns one off, -* turns off all (beside a controller manager).
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = MISC, value_name = "LIST")]
     pub controllers: Vec<String>,

@@ -11,6 +11,7 @@ use generic_server::directory::Directory;
 use generic_server::registry::StorageFactory;
 use generic_server::registry::cache::StoredForm;
 use generic_server::resource::{Decoding, ServedResource, Subresource};
+use generic_server::spawn::Tasks;
 use generic_server::write::{self, UpdateRules, WriteCall};
 use generic_server::{ApiError, Authorized};
 use machinery::{codec, meta};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
 use crate::errors::Errors;
 use crate::json::Json;
+use crate::nodes::{KubeletOptions, Nodes};
 
 #[derive(Debug)]
 struct Nobody;
@@ -57,6 +59,7 @@ pub(crate) fn deps() -> Deps {
         lease_candidates: true,
         event_ttl: Duration::from_secs(3_600),
         advertise: ([127, 0, 0, 1].into(), 443),
+        nodes: Arc::new(Nodes::new(KubeletOptions::default(), Tasks::new()).unwrap()),
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     let to_node = |stream| {
         Subresource::Connect(Arc::new(NodeStream {
             client: client.clone(),
+            nodes: b.deps.nodes.clone(),
+            authorizer: b.deps.authorizer.clone(),
             stream,
         }))
     };

@@ -1,4 +1,12 @@
-//! Kubelets, by the Node authorizer and NodeRestriction.
+//! Kubelets: what they may do, by the Node authorizer and NodeRestriction, and how they are reached.
+
+mod command;
+mod forward;
+mod kubectl;
+mod log;
+mod proxy;
+mod rig;
+mod trust;
 
 use control_plane::AuthorizationMode;
 use serde_json::{Value, json};

@@ -35,6 +35,15 @@ pub struct Answer {
     pub body: Bytes,
 }
 
+/// A connection that left HTTP, and the head of the answer that said so.
+#[derive(Debug)]
+pub struct Upgraded {
+    /// The headers of the 101.
+    pub headers: HeaderMap,
+    /// The connection.
+    pub io: TokioIo<hyper::upgrade::Upgraded>,
+}
+
 /// A watch, event by event.
 #[derive(Debug)]
 pub struct Watch {
@@ -94,13 +103,7 @@ impl Client {
         answer.unwrap_or_else(|error| panic!("an answer to {method} {path}: {error}"))
     }
 
-    async fn try_send(
-        &self,
-        method: &str,
-        path: &str,
-        media: &str,
-        body: Bytes,
-    ) -> Result<http::Response<Incoming>, String> {
+    async fn connect(&self) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
         let connected = TcpStream::connect(&self.authority).await;
         let stream = connected.map_err(|error| error.to_string())?;
         let host = self
@@ -108,27 +111,85 @@ impl Client {
             .rsplit_once(':')
             .map_or(self.authority.as_str(), |(host, _)| host);
         let name = ServerName::try_from(host.to_string()).expect("a host");
-        let stream = TlsConnector::from(self.tls.clone())
+        TlsConnector::from(self.tls.clone())
             .connect(name, stream)
             .await
-            .map_err(|error| error.to_string())?;
-        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| error.to_string())?;
-        tokio::spawn(connection);
+            .map_err(|error| error.to_string())
+    }
+
+    fn request(&self, method: &str, path: &str) -> http::request::Builder {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, &self.authority);
-        if !media.is_empty() {
-            request = request.header(header::CONTENT_TYPE, media);
-        }
         for (name, value) in &self.headers {
             request = request.header(name, value);
+        }
+        request
+    }
+
+    async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, String> {
+        let stream = self.connect().await?;
+        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        let mut request = self.request(method, path);
+        if !media.is_empty() {
+            request = request.header(header::CONTENT_TYPE, media);
         }
         send.send_request(request.body(Full::new(body)).expect("a request"))
             .await
             .map_err(|error| error.to_string())
+    }
+
+    /// Sends a request and gives its answer while the body is still coming.
+    pub async fn open(&self, path: &str) -> http::Response<Incoming> {
+        self.send("GET", path, "", Bytes::new()).await
+    }
+
+    /// Asks for another protocol on the connection.
+    ///
+    /// # Errors
+    /// The answer, where it is not 101.
+    pub async fn upgrade(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Upgraded, Answer> {
+        let stream = self.connect().await.expect("a connection");
+        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .expect("a connection");
+        tokio::spawn(connection.with_upgrades());
+        let mut request = self.request(method, path).header(header::CONNECTION, "Upgrade");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::new())).expect("a request");
+        let mut response = send.send_request(request).await.expect("an answer");
+        if response.status() != 101 {
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.expect("a whole body").to_bytes();
+            return Err(Answer {
+                status: head.status.as_u16(),
+                headers: head.headers,
+                json: serde_json::from_slice(&body).unwrap_or_default(),
+                body,
+            });
+        }
+        let io = hyper::upgrade::on(&mut response).await.expect("an upgrade");
+        Ok(Upgraded {
+            headers: std::mem::take(response.headers_mut()),
+            io: TokioIo::new(io),
+        })
     }
 
     /// The same for servers that may not be trusted and answers that may be cut short.

@@ -9,9 +9,10 @@ use generic_server::encryption::Encryption;
 use generic_server::pki::{self, Pki, ServingNames};
 use generic_server::reload::Reload;
 use generic_server::spawn::Tasks;
-use kube_apiserver::{Access, PluginConfigs};
+use kube_apiserver::{Access, Nodes, PluginConfigs};
 
 use super::Found;
+use crate::StartError;
 use crate::config::{Config, Engine, KeyFiles};
 use crate::stages::keys;
 
@@ -47,6 +48,7 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
             &Tasks::new(),
         ));
     }
+    found.took(Nodes::new(config.kubelet.clone(), Tasks::new()).map_err(StartError::Option));
     if let Err(fault) = config.audit.check() {
         found.fault(fault);
     }

@@ -9,7 +9,7 @@ use kube_apiserver::TolerationSeconds;
 use super::requests::RequestFlags;
 use super::stores::{EmbeddedFlags, EtcdFlags, StorageFlags};
 use super::trust::{AccessFlags, FrontProxy, KeyFiles, ServiceAccountTokens};
-use crate::options::{AuditFlags, Options, TlsFlags};
+use crate::options::{AuditFlags, KubeletFlags, Options, TlsFlags};
 
 /// Every option that the configuration is made of.
 pub(super) struct Flags {
@@ -37,6 +37,7 @@ pub(super) struct Flags {
     pub(super) service_node_port_range: String,
     pub(super) event_ttl: Duration,
     pub(super) allow_privileged: bool,
+    pub(super) kubelet: KubeletFlags,
     pub(super) controllers: Vec<String>,
     pub(super) feature_gates: Vec<String>,
     pub(super) runtime_config: Vec<String>,
@@ -117,6 +118,7 @@ impl From<Options> for Flags {
             service_node_port_range,
             event_ttl,
             allow_privileged,
+            kubelet,
             controllers,
             feature_gates,
             runtime_config,
@@ -219,6 +221,7 @@ impl From<Options> for Flags {
             service_node_port_range,
             event_ttl,
             allow_privileged,
+            kubelet,
             controllers,
             feature_gates,
             runtime_config,

@@ -14,7 +14,7 @@ use generic_server::handlers::ServeEnv;
 use generic_server::openapi::StaticDocuments;
 use generic_server::serve::Tls;
 use generic_server::server::ApiServer;
-use kube_apiserver::{Access, AdmissionOptions};
+use kube_apiserver::{Access, AdmissionOptions, Nodes};
 use machinery::limits;
 
 use super::readiness::Readiness;
@@ -49,7 +49,10 @@ impl Servers {
             &stores.tasks,
         )?;
         access.start(&stores.metrics);
-        let builtin = builtin(&stores, &access);
+        let nodes = Nodes::new(stores.config.kubelet.clone(), stores.tasks.clone());
+        let nodes = Arc::new(nodes.map_err(StartError::Option)?);
+        nodes.follow(&mut stores.reload);
+        let builtin = builtin(&stores, &access, nodes);
         let groups = kube_apiserver::groups(&builtin);
         let rbac = access.rbac();
         let options = AdmissionOptions {
@@ -99,7 +102,7 @@ impl Servers {
 }
 
 /// The dependencies of the built-in groups.
-fn builtin(stores: &Stores, access: &Access) -> kube_apiserver::Deps {
+fn builtin(stores: &Stores, access: &Access, nodes: Arc<Nodes>) -> kube_apiserver::Deps {
     let config = &stores.config;
     kube_apiserver::Deps {
         storage: stores.storage.clone(),
@@ -115,6 +118,7 @@ fn builtin(stores: &Stores, access: &Access) -> kube_apiserver::Deps {
         storage_migration: config.features.storage_migration,
         lease_candidates: config.features.lease_candidates,
         advertise: (stores.advertise, stores.listener.address().port()),
+        nodes,
     }
 }
 

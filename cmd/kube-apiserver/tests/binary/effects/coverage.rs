@@ -20,6 +20,7 @@ const SERVING: &str = "cmd/kube-apiserver/tests/binary/serving.rs";
 const ACCESS: &str = "test/integration/src/access.rs";
 const ENCRYPTION: &str = "test/integration/src/encryption.rs";
 const NODES: &str = "test/integration/src/nodes.rs";
+const STREAMS: &str = "test/integration/src/nodes/trust.rs";
 const ROUTING: &str = "test/integration/src/aggregation/routing.rs";
 
 /// Flags whose effect a test of the binary shows: the file and name of the test. It, or a function of the file that it calls, gives the
@@ -325,6 +326,24 @@ const SHOWN: &[(&str, &str, &str)] = &[
 /// Flags whose effect a test of a server in process shows, which sets the field that the flag is parsed into. These tests need more of
 /// the server than a process shows, or several servers.
 const SHOWN_IN_PROCESS: &[(&str, &str, &str)] = &[
+    (
+        "kubelet-certificate-authority",
+        STREAMS,
+        "kubelets_are_trusted_by_flags",
+    ),
+    (
+        "kubelet-client-certificate",
+        STREAMS,
+        "kubelets_are_trusted_by_flags",
+    ),
+    ("kubelet-client-key", STREAMS, "kubelets_are_trusted_by_flags"),
+    ("kubelet-port", STREAMS, "nodes_are_reached_by_flags"),
+    (
+        "kubelet-preferred-address-types",
+        STREAMS,
+        "nodes_are_reached_by_flags",
+    ),
+    ("kubelet-timeout", STREAMS, "nodes_are_reached_by_flags"),
     (
         "authentication-token-webhook-version",
         ACCESS,
