@@ -3,6 +3,8 @@
 //! Called by the streams of pods and nodes. The certificate and the authority are read again when their files change: connections that
 //! come after it use what was read last.
 
+mod metrics;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use generic_server::client::trust::{TrustedPeers, settings};
+use generic_server::metrics::Collect;
 use generic_server::reload::Reload;
 use generic_server::serve::certified_key;
 use generic_server::spawn::Tasks;
@@ -20,6 +23,8 @@ use machinery::{ApiError, GroupResource};
 use rustls::ClientConfig;
 use rustls::sign::SingleCertAndKey;
 use serde_json::Value;
+
+use metrics::StreamMetrics;
 
 use crate::client::Client;
 use crate::json::Json;
@@ -118,6 +123,7 @@ pub struct Nodes {
     /// TLS to pods and services, whose certificates are for names that nobody knows.
     open: Arc<ClientConfig>,
     tasks: Tasks,
+    metrics: Arc<StreamMetrics>,
 }
 
 impl Nodes {
@@ -132,6 +138,7 @@ impl Nodes {
             options,
             open: Arc::new(open),
             tasks,
+            metrics: Arc::default(),
         })
     }
 
@@ -148,6 +155,16 @@ impl Nodes {
                 Ok(())
             },
         );
+    }
+
+    /// What is counted of streams, for `/metrics`.
+    pub fn metrics(&self) -> Arc<dyn Collect> {
+        self.metrics.clone()
+    }
+
+    /// Where streams are counted.
+    pub(crate) fn counts(&self) -> &Arc<StreamMetrics> {
+        &self.metrics
     }
 
     /// The tasks that connections belong to.

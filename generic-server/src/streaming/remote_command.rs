@@ -172,19 +172,21 @@ impl RemoteCommand {
         &NODE_PROTOCOLS
     }
 
-    /// Runs the command of a client whose handshake is done. `node` gives the node's connection and the protocol that it chose.
-    pub async fn run(self, client: Io, node: impl Future<Output = Result<(Io, String), ApiError>>) {
+    /// Runs the command of a client whose handshake is done. `node` gives the node's connection and the protocol that it chose. Gives the
+    /// status code of its end, 200 for a command that ended with any exit code; `None` when the client left.
+    pub async fn run(
+        self,
+        client: Io,
+        node: impl Future<Output = Result<(Io, String), ApiError>>,
+    ) -> Option<u16> {
         let (from_client, to_client) = tokio::io::split(client);
         let client = websocket::Writer::new(to_client, End::Server);
         let mut reader = websocket::Reader::new(from_client, End::Client);
         // It is polled to the very end: a pong that is cut in the middle would be the end of the client's connection.
         let mut kept = std::pin::pin!(keep_client(&client));
         let status = tokio::select! {
-            () = &mut kept => return,
-            ended = self.work(&client, &mut reader, node) => match ended {
-                Some(status) => status,
-                None => return,
-            },
+            () = &mut kept => return None,
+            ended = self.work(&client, &mut reader, node) => ended?,
         };
         let goodbye = async {
             let text = status.to_string();
@@ -198,6 +200,7 @@ impl RemoteCommand {
             _ = timeout(GOODBYE, goodbye) => {}
             () = kept => {}
         }
+        Some(status::code(&status))
     }
 
     /// The Status that ends the command; `None` when the client left.

@@ -9,8 +9,13 @@ mod frame;
 mod io;
 
 pub use block::{Deflater, Headers, Inflater};
-pub use frame::{Decoder, Frame, Violation};
+pub use frame::{Decoder, Frame};
 pub use io::{Reader, Writer};
 
 /// The name of the protocol in `Upgrade` headers.
 pub const PROTOCOL: &str = "SPDY/3.1";
+
+/// A peer that does not keep to the protocol; its connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("spdy: {0}")]
+pub struct Violation(pub &'static str);

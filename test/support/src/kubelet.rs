@@ -386,6 +386,9 @@ async fn command(io: impl Connection, query: String, _counted: Arc<Counted>) {
                     (true, ["both"]) => both(&streams, &writer).await,
                     (true, ["exit", code]) => streams.finish(&writer, code.parse().unwrap_or(255)).await,
                     (true, ["vanish"]) => return,
+                    // What `kubectl cp` runs in the container.
+                    (true, ["tar", "cf", "-", file]) => send_file(&streams, &writer, file).await,
+                    (true, ["test", ..]) => streams.finish(&writer, 1).await,
                     _ => replied,
                 }
             }
@@ -416,6 +419,37 @@ async fn command(io: impl Connection, query: String, _counted: Arc<Counted>) {
             return;
         }
     }
+}
+
+/// The content of every file.
+pub const FILE: &str = "what is in the file\n";
+
+/// One file as `tar` writes it.
+async fn send_file<W: tokio::io::AsyncWrite + Unpin>(
+    streams: &Streams,
+    writer: &Writer<W>,
+    name: &str,
+) -> std::io::Result<()> {
+    let name = name.replace("%2F", "/");
+    let mut head = [0_u8; 512];
+    let mut put = |at: usize, text: &str| head[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, name.trim_start_matches('/'));
+    put(100, "0000644");
+    put(124, &format!("{:011o}", FILE.len()));
+    put(136, "00000000000");
+    put(148, "        ");
+    put(156, "0");
+    put(257, "ustar");
+    put(263, "00");
+    let sum: u32 = head.iter().map(|byte| u32::from(*byte)).sum();
+    head[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let mut archive = head.to_vec();
+    archive.extend(FILE.as_bytes());
+    archive.resize(4 * 512, 0);
+    writer
+        .data(streams.of("stdout").unwrap_or_default(), &archive, false)
+        .await?;
+    streams.finish(writer, 0).await
 }
 
 async fn both<W: tokio::io::AsyncWrite + Unpin>(

@@ -15,7 +15,7 @@ pub use client::{Answer, Client, Upgraded, Watch};
 pub use https::{HttpsServer, json_answer};
 pub use issuer::{Issuer, Signing, hs256};
 pub use kubectl::kubectl;
-pub use kubelet::{Kubelet, own_address};
+pub use kubelet::{FILE, Kubelet, own_address};
 pub use test_tools::{Cluster, Etcd, PATIENCE, Proxy, eventually, linearizable, named_tool, tool};
 pub use upstream::Upstream;
 pub use webhook::{Reply, Webhook};

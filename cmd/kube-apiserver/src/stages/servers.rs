@@ -52,6 +52,7 @@ impl Servers {
         let nodes = Nodes::new(stores.config.kubelet.clone(), stores.tasks.clone());
         let nodes = Arc::new(nodes.map_err(StartError::Option)?);
         nodes.follow(&mut stores.reload);
+        stores.metrics.register(nodes.metrics());
         let builtin = builtin(&stores, &access, nodes);
         let groups = kube_apiserver::groups(&builtin);
         let rbac = access.rbac();

@@ -15,6 +15,12 @@ pub(super) fn of_error(error: &ApiError) -> Value {
     status
 }
 
+/// The status code that counts for a Status.
+pub(super) fn code(status: &Value) -> u16 {
+    let code = status.get("code").and_then(Value::as_u64);
+    code.and_then(|code| u16::try_from(code).ok()).unwrap_or(200)
+}
+
 fn success() -> Value {
     json!({"metadata": {}, "status": "Success"})
 }

@@ -11,7 +11,7 @@ struct Rig {
     writer: websocket::Writer<WriteHalf<Duplex>>,
     frames: spdy::Reader<ReadHalf<Duplex>>,
     node: spdy::Writer<WriteHalf<Duplex>>,
-    task: tokio::task::JoinHandle<()>,
+    task: tokio::task::JoinHandle<Option<u16>>,
     /// The streams that the command opened, by type.
     streams: std::collections::HashMap<String, u32>,
 }
@@ -155,7 +155,7 @@ async fn a_client_that_leaves_ends_the_command() {
         closed |= matches!(frame, Frame::Data { stream, last: true, .. } if stream == rig.streams["stdin"]);
     }
     assert!(closed, "the command's input has an end");
-    rig.task.await.expect("a task");
+    assert_eq!(rig.task.await.expect("a task"), None);
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn a_node_that_cannot_be_reached_is_said_on_the_error_channel() {
         "{all:?}"
     );
     drop((reader, _to));
-    task.await.expect("a task");
+    assert_eq!(task.await.expect("a task"), Some(500));
 }
 
 #[tokio::test]

@@ -4,8 +4,7 @@ use bytes::{Buf, BufMut};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use machinery::limits;
 
-use super::dictionary;
-use super::frame::Violation;
+use super::{Violation, dictionary};
 
 /// Names (in lower case) and values. Several values of one name are joined by NUL on the wire.
 pub type Headers = Vec<(String, String)>;

@@ -3,12 +3,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use machinery::limits;
 
+use super::Violation;
 use super::block::{Headers, Inflater};
-
-/// A peer that does not keep to the protocol; its connection ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("spdy: {0}")]
-pub struct Violation(pub &'static str);
 
 /// Bytes of every frame's head.
 const HEAD: usize = 8;

@@ -8,8 +8,9 @@ use machinery::limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex, Notify};
 
+use super::Violation;
 use super::block::Deflater;
-use super::frame::{self, Decoder, Frame, Violation};
+use super::frame::{self, Decoder, Frame};
 
 fn violation(violation: Violation) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, violation)

@@ -87,6 +87,17 @@ async fn kubectl_runs_commands_and_reads_logs() {
         let (code, _, err) = run(&["exec", "p", "--", "absent"], "").await;
         assert_eq!(code, 1, "{over}");
         assert!(err.contains("container not found (\"c\")"), "{over}: {err}");
+        let copied = kubectl.file.with_extension("copied");
+        let copied = copied.to_str().expect("text");
+        let (code, _, err) = run(&["cp", "p:/etc/file", copied], "").await;
+        assert_eq!(code, 0, "{over}: {err}");
+        assert_eq!(
+            std::fs::read_to_string(copied).expect("a file"),
+            test_support::FILE,
+            "{over}"
+        );
+        let (code, _, err) = run(&["cp", copied, "p:/etc/other"], "").await;
+        assert_eq!(code, 0, "{over}: {err}");
         let (code, out, err) = run(&["attach", "-i", "p"], "hello").await;
         assert_eq!((code, out.as_str()), (0, "hello"), "{over}: {err}");
     }

@@ -9,6 +9,7 @@ use http::{HeaderName, HeaderValue, Method, header};
 use machinery::go;
 
 use super::{NodeStream, Target, passing, pod, query};
+use crate::nodes::Nodes;
 
 /// The protocols of streams that a client offers and a server chooses.
 pub(super) const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
@@ -50,9 +51,10 @@ impl NodeStream {
                 parameters(channels, &command)
             ),
         };
+        self.nodes.counts().came(path, kubelet.takes_websockets);
         let tasks = self.nodes.tasks();
         if RemoteCommand::protocol(request.headers()).is_some() && !kubelet.takes_websockets {
-            return Ok(translate(tasks, target, channels, &mut request));
+            return Ok(translate(&self.nodes, target, channels, &mut request));
         }
         let passed_on = passing::upgrade(&request, &target)?;
         passing::pass(tasks, &target, passed_on, &mut request).await
@@ -98,11 +100,15 @@ fn escape(value: &str) -> String {
 }
 
 /// Answers a client that speaks WebSocket, and runs its command over SPDY. What goes wrong from now on is said on its error channel.
-fn translate(tasks: &Tasks, target: Target, channels: Channels, request: &mut Request) -> Response {
+fn translate(nodes: &Nodes, target: Target, channels: Channels, request: &mut Request) -> Response {
+    let (tasks, counts) = (nodes.tasks(), nodes.counts().clone());
     let protocol = RemoteCommand::protocol(request.headers());
     let answer = match websocket::accept(request.headers(), protocol) {
         Ok(answer) => answer,
-        Err(refused) => return refused,
+        Err(refused) => {
+            counts.translated(400);
+            return refused;
+        }
     };
     let client = ClientSide::of(request);
     let connections = tasks.clone();
@@ -111,7 +117,9 @@ fn translate(tasks: &Tasks, target: Target, channels: Channels, request: &mut Re
             return;
         };
         let node = connect(&connections, &target);
-        RemoteCommand { channels }.run(client, node).await;
+        if let Some(code) = (RemoteCommand { channels }).run(client, node).await {
+            counts.translated(code);
+        }
     });
     answer
 }

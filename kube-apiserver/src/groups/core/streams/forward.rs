@@ -38,6 +38,7 @@ impl NodeStream {
                 ports.join("%2C")
             ),
         };
+        self.nodes.counts().came("portforward", kubelet.takes_websockets);
         let tunnelled = tunnelled(request.headers());
         if tunnelled.is_some() && !kubelet.takes_websockets {
             return self
@@ -76,10 +77,13 @@ impl NodeStream {
                 HeaderValue::from_str(name).map_err(ApiError::internal)?,
             );
         }
-        let tasks = self.nodes.tasks();
+        let (tasks, counts) = (self.nodes.tasks(), self.nodes.counts());
         let (headers, node) = match switch(tasks, &target.peer, passed_on).await {
             Ok(Switched::Yes(headers, node)) => (headers, node),
-            Ok(Switched::No(answer)) => return passing::relay(answer),
+            Ok(Switched::No(answer)) => {
+                counts.tunnelled(answer.status().as_u16());
+                return passing::relay(answer);
+            }
             Err(why) => return Err(passing::not_switched(&why)),
         };
         let text = |name| {
@@ -89,6 +93,7 @@ impl NodeStream {
                 .map(str::trim)
         };
         if !text(header::UPGRADE).is_some_and(|name| name.eq_ignore_ascii_case(spdy::PROTOCOL)) {
+            counts.tunnelled(500);
             let why = "unable to upgrade: missing upgrade headers in response";
             return Ok(text_error(StatusCode::INTERNAL_SERVER_ERROR, why));
         }
@@ -97,8 +102,12 @@ impl NodeStream {
         let chosen = chosen.map(|name| format!("{PREFIX}{name}"));
         let answer = match websocket::accept(request.headers(), chosen.as_deref()) {
             Ok(answer) => answer,
-            Err(refused) => return Ok(refused),
+            Err(refused) => {
+                counts.tunnelled(500);
+                return Ok(refused);
+            }
         };
+        counts.tunnelled(101);
         tasks.spawn("tunnelled streams", async move {
             if let Some(client) = client.ready().await {
                 tunnel(client, node).await;

@@ -120,6 +120,7 @@ impl NodeStream {
     /// Answers with the log of a container.
     pub(super) async fn log(&self, call: &ConnectCall<'_>, asked: &str) -> Result<Response, ApiError> {
         let options = LogOptions::read(asked, call.name)?;
+        self.nodes.counts().log(!options.skips_verification);
         let pod = self.pod(call, call.name).await?;
         let container = pod::container(&pod, &options.container)?;
         let Ok(node) = pod::node(&pod) else {
@@ -142,9 +143,13 @@ impl NodeStream {
             ),
         };
         let failed = |url: &str, why: &str| ApiError::raw_internal(format!("Get {}: {why}", go::quote(url)));
-        let answer = exchange(self.nodes.tasks(), &target.peer, passing::get(&target)?)
-            .await
-            .map_err(|fault| failed(&target.url(), &fault.0))?;
+        let answer = exchange(self.nodes.tasks(), &target.peer, passing::get(&target)?).await;
+        let answer = answer.map_err(|fault| {
+            if fault.0.contains("x509:") {
+                self.nodes.counts().log_failed();
+            }
+            failed(&target.url(), &fault.0)
+        })?;
         if let Some(location) = redirect(&answer) {
             return Err(failed(&location, "redirects forbidden"));
         }
