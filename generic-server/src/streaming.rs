@@ -5,6 +5,7 @@
 //! reader hands bytes on before it takes more, so a slow end slows the other and no queue grows; either end going away ends both.
 
 pub mod headers;
+mod messages;
 mod peer;
 mod pipe;
 mod remote_command;
@@ -13,6 +14,7 @@ mod tunnel;
 mod upgrade;
 pub mod websocket;
 
+pub use messages::messages;
 pub use peer::{Connection, Io, Peer, exchange};
 pub use pipe::join;
 pub use remote_command::{Channels, RemoteCommand};

@@ -12,6 +12,7 @@ use crate::admission::{AdmissionChain, Attributes, Operation};
 use crate::cpu;
 use crate::negotiate::{self, Negotiated};
 use crate::request::{Authorized, Request, Response};
+use crate::request_info::query_value;
 use crate::resource::{
     Answer, Connect, ConnectCall, CreateCall, NamedCreate, Outcome, ServedResource, Validation,
     VirtualResource,
@@ -223,6 +224,11 @@ pub(super) async fn connect(
     if !stream.verbs().contains(&verb) && verb != "watch" {
         return Err(ApiError::method_not_allowed());
     }
+    let query = request.uri().query().unwrap_or_default();
+    if !stream.is_read() && query_value(query, "dryRun").is_some() {
+        return Err(ApiError::bad_request("dryRun is not supported"));
+    }
+    let mut connected = stream.options(info, query)?;
     if !stream.is_read() {
         let attributes = Attributes {
             authorized,
@@ -238,14 +244,15 @@ pub(super) async fn connect(
             resource: None,
             rounds: None,
         };
-        env.admission.admit(&attributes, None).await?;
-        env.admission.validate(&attributes, None).await?;
+        env.admission.admit(&attributes, Some(&mut connected)).await?;
+        env.admission.validate(&attributes, Some(&connected)).await?;
     }
     let call = ConnectCall {
         authorized,
         gvr: &resource.gvr,
         namespace: &info.namespace,
         name: &info.name,
+        options: &connected,
     };
     stream.connect(call, request).await
 }

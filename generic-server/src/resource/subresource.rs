@@ -9,7 +9,7 @@ use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
 use serde_json::Value;
 
 use crate::registry::strategy::Strategy;
-use crate::request::{Authorized, Request, Response};
+use crate::request::{Authorized, Request, RequestInfo, Response};
 
 /// A subresource.
 #[derive(Debug, Clone)]
@@ -166,6 +166,13 @@ pub trait Connect: Send + Sync + Debug {
         false
     }
 
+    /// The options of a request as an object of [`Connect::kind`], which admission sees and may change. What follows the subresource in
+    /// the path is in `info`.
+    ///
+    /// # Errors
+    /// 400 when they cannot be read.
+    fn options(&self, info: &RequestInfo, query: &str) -> Result<Value, ApiError>;
+
     /// Answers a request that admission has let pass.
     ///
     /// # Errors
@@ -184,4 +191,6 @@ pub struct ConnectCall<'a> {
     pub namespace: &'a str,
     /// The parent's name.
     pub name: &'a str,
+    /// The options, as admission left them.
+    pub options: &'a Value,
 }

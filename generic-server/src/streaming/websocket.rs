@@ -10,5 +10,10 @@ pub use frame::{Decoder, End, Event, Violation};
 pub use handshake::{accept, accept_key, is_asked, offered};
 pub use io::{Reader, Writer};
 
+/// The subprotocol of messages that are bytes.
+pub const BYTES: &str = "binary.k8s.io";
+/// The subprotocol of messages that are bytes in base64, as text.
+pub const BASE64: &str = "base64.binary.k8s.io";
+
 /// The status of a connection that did its work.
 pub const NORMAL: u16 = 1000;

@@ -106,9 +106,8 @@ pub(super) async fn run(
             Some(STDIN)
                 if streams.stdin != 0 && !bytes.is_empty() && !stdin.closed.load(Ordering::Acquire) =>
             {
-                if node.data(streams.stdin, &bytes, false).await.is_err() {
-                    stdin.closed.store(true, Ordering::Release);
-                }
+                let sent = node.data(streams.stdin, &bytes, false).await;
+                stdin.closed.fetch_or(sent.is_err(), Ordering::AcqRel);
             }
             Some(RESIZE) if streams.resize != 0 => {
                 let read = sizes.read(&bytes);

@@ -7,7 +7,7 @@ use machinery::limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex, Notify};
 
-use super::frame::{self, BINARY, CLOSE, Decoder, End, Event, PING, PONG};
+use super::frame::{self, BINARY, CLOSE, Decoder, End, Event, PING, PONG, TEXT};
 
 /// Reads what the other end sends.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         let (io, buffer) = &mut *out;
         buffer.clear();
         // Servers send no mask. Clients of this crate are tests, on which no proxy can be confused.
-        let mask = (self.end == End::Client).then(|| [0x5a, 0xc3, 0x0f, 0x96]);
+        let mask = (self.end == End::Client).then_some([0x5a, 0xc3, 0x0f, 0x96]);
         let length = payload.iter().map(|part| part.len()).sum();
         frame::put_head(opcode, length, mask, buffer);
         let head = buffer.len();
@@ -96,6 +96,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     /// When the connection fails.
     pub async fn message(&self, parts: &[&[u8]]) -> io::Result<()> {
         self.frame(BINARY, parts).await
+    }
+
+    /// Sends a message of text.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub async fn text(&self, text: &str) -> io::Result<()> {
+        self.frame(TEXT, &[text.as_bytes()]).await
     }
 
     /// Asks the other end whether it is there.

@@ -13,10 +13,12 @@ use std::sync::Arc;
 use generic_server::authz::{Attributes, Authorizer};
 use generic_server::resource::{Connect, ConnectCall};
 use generic_server::streaming::Peer;
-use generic_server::{ApiError, Authorized, Request, Response};
+use generic_server::{ApiError, Authorized, Request, RequestInfo, Response};
 use machinery::{GroupResource, GroupVersionKind};
+use serde_json::Value;
 
 use crate::client::Client;
+use crate::json::Json;
 use crate::nodes::Nodes;
 
 /// A stream to the node that runs a pod, or to a node or service itself.
@@ -87,15 +89,22 @@ impl Connect for NodeStream {
         self.stream == Stream::Log
     }
 
+    fn options(&self, info: &RequestInfo, query: &str) -> Result<Value, ApiError> {
+        let mut options = match self.stream {
+            Stream::Log => return Ok(Value::Null),
+            Stream::Run(kind) => command::options(kind, query),
+            Stream::Forward => forward::options(query)?,
+            Stream::Proxy(_) => proxy::options(info),
+        };
+        let kind = self.kind();
+        options.put("kind", &*kind.kind);
+        options.put("apiVersion", &*kind.version);
+        Ok(options)
+    }
+
     async fn connect(&self, call: ConnectCall<'_>, request: Request) -> Result<Response, ApiError> {
-        if self.stream != Stream::Log && query::has(query::of(&request), "dryRun") {
-            return Err(ApiError::bad_request("dryRun is not supported"));
-        }
         match self.stream {
-            Stream::Log => {
-                let asked = query::of(&request).to_string();
-                self.log(&call, &asked).await
-            }
+            Stream::Log => self.log(&call, request).await,
             Stream::Run(kind) => self.run(&call, kind, request).await,
             Stream::Forward => self.forward(&call, request).await,
             Stream::Proxy(kind) => self.proxy(&call, kind, request).await,

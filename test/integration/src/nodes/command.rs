@@ -254,6 +254,48 @@ async fn a_command_by_get_needs_the_right_to_create_it() {
 }
 
 #[tokio::test]
+async fn policies_see_what_is_run() {
+    let rig = Rig::start().await;
+    let policies = "/apis/admissionregistration.k8s.io/v1";
+    let policy = serde_json::json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "exec"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/exec"]},
+            ]},
+            "validations": [{"expression": "object.kind == 'PodExecOptions' && !('exit' in object.command)"}],
+        },
+    });
+    let binding = serde_json::json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "exec"}, "spec": {"policyName": "exec", "validationActions": ["Deny"]},
+    });
+    rig.client
+        .post(&format!("{policies}/validatingadmissionpolicies"), &policy)
+        .await
+        .expect(201);
+    rig.client
+        .post(&format!("{policies}/validatingadmissionpolicybindings"), &binding)
+        .await
+        .expect(201);
+    let denied = eventually("the policy counts", || async {
+        rig.websocket(&exec("command=exit&command=0&stdout=true"), V5)
+            .await
+            .map(|_| ())
+            .err()
+    })
+    .await;
+    assert_eq!(denied.0, 422, "{}", denied.1);
+    let (mut socket, _) = rig
+        .websocket(&exec("command=both&stdout=true"), V5)
+        .await
+        .expect("an upgrade");
+    let [_, out, ..] = socket.channels().await;
+    assert_eq!(out, "out\n");
+    rig.plane.stop().await;
+}
+
+#[tokio::test]
 async fn ends_that_vanish_free_everything() {
     let rig = Rig::start().await;
     let path = exec("command=sleep&stdin=true&stdout=true");

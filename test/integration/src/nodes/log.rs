@@ -1,5 +1,6 @@
 //! `pods/log`.
 
+use generic_server::streaming::websocket::Event;
 use http_body_util::BodyExt;
 use test_support::PATIENCE;
 use tokio::time::timeout;
@@ -35,6 +36,31 @@ async fn logs_are_the_kubelets_with_its_options() {
         .get(&format!("{NAMESPACE}/pods/nobody/log"))
         .await
         .expect(404);
+    rig.plane.stop().await;
+}
+
+#[tokio::test]
+async fn logs_are_messages_over_websocket() {
+    let rig = Rig::start().await;
+    let path = format!("{NAMESPACE}/pods/p/log");
+    let (mut socket, protocol) = rig
+        .websocket(&path, "other, binary.k8s.io")
+        .await
+        .expect("an upgrade");
+    assert_eq!(protocol, "binary.k8s.io");
+    let mut got = Vec::new();
+    while let Some(Event::Data { bytes, .. }) = socket.reader.next().await.expect("an event") {
+        got.extend_from_slice(&bytes);
+    }
+    assert_eq!(got, b"/containerLogs/default/p/c?\n");
+    let refused = rig
+        .websocket(&path, "other")
+        .await
+        .map(|_| ())
+        .expect_err("a refusal");
+    assert_eq!(refused.0, 403);
+    drop(socket);
+    rig.is_free().await;
     rig.plane.stop().await;
 }
 

@@ -7,14 +7,41 @@ use generic_server::streaming::{Channels, ClientSide, Io, RemoteCommand, Switche
 use generic_server::{ApiError, Body, Request, Response};
 use http::{HeaderName, HeaderValue, Method, header};
 use machinery::go;
+use serde_json::{Value, json};
 
 use super::{NodeStream, Target, passing, pod, query};
+use crate::json::Json;
 use crate::nodes::Nodes;
 
 /// The protocols of streams that a client offers and a server chooses.
 pub(super) const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 /// Bytes of a node's refusal that are shown.
 const SHOWN: usize = 10 * 1024;
+
+/// PodExecOptions or PodAttachOptions, but for their kind.
+pub(super) fn options(kind: &str, query: &str) -> Value {
+    let mut options = json!({});
+    for name in ["stdin", "stdout", "stderr", "tty"] {
+        if query::flag(query, name) {
+            options.put(name, true);
+        }
+    }
+    if let Some(container) = query::value(query, "container").filter(|name| !name.is_empty()) {
+        options.put("container", container.into_owned());
+    }
+    if kind == "PodExecOptions" {
+        let command = query::list(query, "command");
+        options.put(
+            "command",
+            if command.is_empty() {
+                Value::Null
+            } else {
+                command.into()
+            },
+        );
+    }
+    options
+}
 
 impl NodeStream {
     /// Runs a command, or attaches to one that runs.
@@ -24,23 +51,18 @@ impl NodeStream {
         kind: &str,
         mut request: Request,
     ) -> Result<Response, ApiError> {
-        let asked = query::of(&request).to_string();
         self.may_create(call.authorized).await?;
         let exec = kind == "PodExecOptions";
         let pod = self.pod(call, call.name).await?;
-        let container = pod::container(&pod, &query::value(&asked, "container").unwrap_or_default())?;
+        let container = pod::container(&pod, call.options.text("container"))?;
         let kubelet = self.nodes.kubelet(&self.client, pod::node(&pod)?, true).await?;
         let channels = Channels {
-            stdin: query::flag(&asked, "stdin"),
-            stdout: query::flag(&asked, "stdout"),
-            stderr: query::flag(&asked, "stderr"),
-            tty: query::flag(&asked, "tty"),
+            stdin: call.options.flag("stdin"),
+            stdout: call.options.flag("stdout"),
+            stderr: call.options.flag("stderr"),
+            tty: call.options.flag("tty"),
         };
-        let command = if exec {
-            query::list(&asked, "command")
-        } else {
-            Vec::new()
-        };
+        let command: Vec<String> = call.options.strings("command").map(str::to_string).collect();
         let path = if exec { "exec" } else { "attach" };
         let target = Target {
             peer: kubelet.peer,
@@ -169,13 +191,8 @@ async fn connect(tasks: &Tasks, target: &Target) -> Result<(Io, String), ApiErro
 /// What a node says of its refusal: a Status's message, or the text.
 async fn refusal(answer: http::Response<Body>) -> String {
     let body = super::log::read_start(answer.into_body()).await;
-    let status: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let field = |name: &str| {
-        status
-            .get(name)
-            .and_then(serde_json::Value::as_str)
-            .unwrap_or_default()
-    };
+    let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let field = |name: &str| status.get(name).and_then(Value::as_str).unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
     let known = [field("message"), field("error"), &text];
     let said = known.into_iter().map(str::trim).find(|text| !text.is_empty());

@@ -5,13 +5,28 @@ use generic_server::resource::ConnectCall;
 use generic_server::streaming::{ClientSide, Switched, spdy, switch, tunnel, websocket};
 use generic_server::{ApiError, Request, Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use serde_json::{Value, json};
 
 use super::command::STREAM_PROTOCOL;
 use super::{NodeStream, Target, passing, pod, query};
+use crate::json::Json;
 
 /// What subprotocols of tunnels begin and end with.
 const PREFIX: &str = "SPDY/3.1+";
 const SUFFIX: &str = ".k8s.io";
+
+/// PodPortForwardOptions, but for their kind. 400 for a port that is no number.
+pub(super) fn options(query: &str) -> Result<Value, ApiError> {
+    let ports = query::list(query, "ports")
+        .into_iter()
+        .map(|text| query::parse(&text, 32));
+    let ports: Vec<i64> = ports.collect::<Result<_, _>>()?;
+    let mut options = json!({});
+    if !ports.is_empty() {
+        options.put("ports", ports);
+    }
+    Ok(options)
+}
 
 impl NodeStream {
     /// Forwards ports of a pod.
@@ -20,12 +35,11 @@ impl NodeStream {
         call: &ConnectCall<'_>,
         mut request: Request,
     ) -> Result<Response, ApiError> {
-        let asked = query::of(&request).to_string();
         self.may_create(call.authorized).await?;
-        let mut ports = Vec::new();
-        for text in query::list(&asked, "ports") {
-            ports.push(query::parse(&text, 32)?.to_string());
-        }
+        let ports: Vec<String> = (call.options.list("ports").iter())
+            .filter_map(Value::as_i64)
+            .map(|port| port.to_string())
+            .collect();
         let pod = self.pod(call, call.name).await?;
         let kubelet = self.nodes.kubelet(&self.client, pod::node(&pod)?, true).await?;
         let mark = if ports.is_empty() { "" } else { "?port=" };

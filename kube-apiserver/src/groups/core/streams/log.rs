@@ -1,11 +1,13 @@
 //! `pods/log`: the options, and the kubelet's answer passed on as it comes.
 
 use bytes::Bytes;
+use generic_server::filters::text_error;
 use generic_server::request::full;
 use generic_server::request_info::encode_query;
 use generic_server::resource::ConnectCall;
-use generic_server::streaming::exchange;
-use generic_server::{ApiError, Body, Response};
+use generic_server::spawn::Tasks;
+use generic_server::streaming::{ClientSide, exchange, messages, websocket};
+use generic_server::{ApiError, Body, Request, Response};
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use machinery::status::{Details, Reason};
@@ -118,8 +120,12 @@ fn time(text: &str) -> Result<String, ApiError> {
 
 impl NodeStream {
     /// Answers with the log of a container.
-    pub(super) async fn log(&self, call: &ConnectCall<'_>, asked: &str) -> Result<Response, ApiError> {
-        let options = LogOptions::read(asked, call.name)?;
+    pub(super) async fn log(
+        &self,
+        call: &ConnectCall<'_>,
+        mut request: Request,
+    ) -> Result<Response, ApiError> {
+        let options = LogOptions::read(query::of(&request), call.name)?;
         self.nodes.counts().log(!options.skips_verification);
         let pod = self.pod(call, call.name).await?;
         let container = pod::container(&pod, &options.container)?;
@@ -156,12 +162,39 @@ impl NodeStream {
         if !(200..=206).contains(&answer.status().as_u16()) {
             return Err(refused(answer, call.name).await);
         }
+        if websocket::is_asked(request.headers()) {
+            return Ok(as_messages(self.nodes.tasks(), answer.into_body(), &mut request));
+        }
         let mut response = Response::new(answer.into_body());
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         Ok(response)
     }
+}
+
+/// Answers a client that speaks WebSocket: each piece of the log is a message.
+fn as_messages(tasks: &Tasks, log: Body, request: &mut Request) -> Response {
+    let offered: Vec<String> = websocket::offered(request.headers())
+        .map(str::to_string)
+        .collect();
+    let known = |name: &&String| [websocket::BYTES, websocket::BASE64].contains(&name.as_str());
+    let chosen = offered.iter().find(known).cloned();
+    if chosen.is_none() && !offered.is_empty() {
+        return text_error(StatusCode::FORBIDDEN, "requested protocol(s) are not supported");
+    }
+    let answer = match websocket::accept(request.headers(), chosen.as_deref()) {
+        Ok(answer) => answer,
+        Err(refused) => return refused,
+    };
+    let client = ClientSide::of(request);
+    let encoded = chosen.as_deref() == Some(websocket::BASE64);
+    tasks.spawn("log as messages", async move {
+        if let Some(client) = client.ready().await {
+            messages(client, log, encoded).await;
+        }
+    });
+    answer
 }
 
 /// Where a client would be sent.

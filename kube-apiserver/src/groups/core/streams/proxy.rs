@@ -6,11 +6,11 @@ use generic_server::request::full;
 use generic_server::resource::ConnectCall;
 use generic_server::streaming::headers::{asks_upgrade, escaped_path, strip_hop_by_hop};
 use generic_server::streaming::{Peer, exchange};
-use generic_server::{ApiError, Request, Response};
+use generic_server::{ApiError, Request, RequestInfo, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use machinery::{GroupResource, go};
 use rand::Rng;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{NodeStream, Target, passing};
 use crate::json::Json;
@@ -56,6 +56,21 @@ fn number(port: &str) -> Result<u16, ApiError> {
 
 fn default_port(scheme: &str) -> u16 {
     if scheme == "https" { 443 } else { 80 }
+}
+
+/// The options of a proxy, but for their kind: what follows the subresource in the path.
+pub(super) fn options(info: &RequestInfo) -> Value {
+    let mut path = info.parts.get(3..).unwrap_or_default().join("/");
+    if !path.is_empty() && !path.starts_with('/') {
+        path.insert(0, '/');
+    }
+    if info.path.ends_with('/') && !path.ends_with('/') {
+        path.push('/');
+    }
+    match path.is_empty() {
+        true => json!({}),
+        false => json!({"path": path}),
+    }
 }
 
 impl NodeStream {
@@ -189,8 +204,7 @@ impl NodeStream {
         mut request: Request,
     ) -> Result<Response, ApiError> {
         let info = call.authorized.info();
-        let rest = info.parts.get(3..).unwrap_or_default().join("/");
-        let path = target_path(&rest, &info.path);
+        let path = target_path(call.options.text("path"), &info.path);
         let query = request.uri().query().map(str::to_string);
         let location = |path: &str| {
             let mut location = escaped_path(if path.is_empty() { "/" } else { path });
@@ -296,7 +310,7 @@ fn clean(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// The path behind the proxy: what follows the subresource, cleaned, with its final slash.
+/// The path behind the proxy: that of the options, cleaned, with its final slash.
 fn target_path(rest: &str, whole: &str) -> String {
     let slash = whole.ends_with('/');
     if rest.is_empty() {
@@ -373,8 +387,6 @@ fn led_back(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

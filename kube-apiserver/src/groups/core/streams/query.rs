@@ -11,11 +11,6 @@ pub(super) fn of(request: &Request) -> &str {
     request.uri().query().unwrap_or_default()
 }
 
-/// Whether there is a parameter.
-pub(super) fn has(query: &str, key: &str) -> bool {
-    value(query, key).is_some()
-}
-
 /// A parameter.
 pub(super) fn value<'q>(query: &'q str, key: &str) -> Option<Cow<'q, str>> {
     query_value(query, key)
