@@ -23,13 +23,11 @@ async fn check_echo(from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) {
     let sending = writer.data(3, &sent, true);
     let receiving = async {
         while !open.is_empty() {
-            match reader.next().await.expect("a frame").expect("no end") {
-                Frame::Data { stream, bytes, last } => {
-                    assert!(stream == 3 || bytes.is_empty(), "an error: {bytes:?}");
-                    got += bytes.len();
-                    open.retain(|id| !(last && *id == stream));
-                }
-                _ => {}
+            let frame = reader.next().await.expect("a frame").expect("no end");
+            if let Frame::Data { stream, bytes, last } = frame {
+                assert!(stream == 3 || bytes.is_empty(), "an error: {bytes:?}");
+                got += bytes.len();
+                open.retain(|id| !(last && *id == stream));
             }
         }
     };
