@@ -43,8 +43,9 @@ pub use error::StartError;
 pub use logging::LogFormat;
 pub use options::{
     AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags,
-    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, KubeletFlags, Options, OwnTokenFlags, StorageBackend,
-    StorageMediaType, SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion, UnservedFlags,
+    AuthenticationFlags, AuthorizationFlags, AuthorizationMode, KubeletFlags, Options, OwnTokenFlags,
+    StorageBackend, StorageMediaType, SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion,
+    UnservedFlags,
 };
 
 /// A running control plane. Dropped without [`ControlPlane::stop`], its listener and tasks end when the runtime does.
