@@ -7,6 +7,7 @@ mod delete;
 pub(crate) mod fixture;
 mod get;
 pub(crate) mod list;
+mod message;
 mod options;
 pub(crate) mod output;
 mod patch;

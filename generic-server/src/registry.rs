@@ -9,6 +9,7 @@ mod encrypted;
 mod errors;
 pub mod factory;
 mod follow;
+pub(crate) mod forms;
 pub(crate) mod list;
 mod reflector;
 pub mod store;

@@ -319,6 +319,24 @@ pub const PIECE_BYTES: usize = 128 * 1024;
 /// twice instead.
 pub const KEPT_BYTES: usize = 1 << 20;
 
+/// Bytes of encoded forms of objects (protobuf, rows of tables) and of compressed blocks of lists that are kept for the next readers, of all
+/// resources. Upstream keeps none. Past it: those go that were not asked for within [`FORM_IN_USE`]; while there are none, new ones are made
+/// for each request.
+pub const FORM_BYTES: usize = 128 << 20;
+
+/// For how long a form that was asked for is not let go of in favour of another.
+pub const FORM_IN_USE: Duration = Duration::from_secs(30);
+
+/// For how long a form is kept that nobody asks for, even if there is room. It goes when others are added.
+pub const FORM_IDLE: Duration = Duration::from_secs(600);
+
+/// Bytes of a list from which a block of neighbouring objects that is compressed alone may end, at a place that depends on names; and
+/// bytes at which it ends in any case. About twice the first on average. A write has one or two blocks compressed again.
+pub const BLOCK_LEAST_BYTES: usize = 64 * 1024;
+
+/// See [`BLOCK_LEAST_BYTES`].
+pub const BLOCK_MOST_BYTES: usize = SLICE_BYTES;
+
 /// Bytes up to which an answer is handed to the connection at once: neither counted nor holding its seat.
 pub const SMALL_RESPONSE_BYTES: usize = 16 * 1024;
 

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http_body_util::BodyExt;
-use machinery::{GroupKind, GroupResource, GroupVersionKind, GroupVersionResource};
+use machinery::{GroupKind, GroupResource, GroupVersionKind, GroupVersionResource, limits};
 use serde_json::{Value, json};
 use storage::MvccStore;
 
-use crate::registry::ObjectStore;
+use crate::registry::cache::JsonCodec;
 use crate::registry::config::StoreConfig;
 use crate::registry::store::Written;
 use crate::registry::strategy::{SelectableField, Strategy};
+use crate::registry::{Budget, ObjectStore};
 use crate::request::{Authorized, RequestContext, RequestInfo, Response, User};
 use crate::resource::{ALL_VERBS, Backend, Column, Decoding, Names, Scope, ServedResource, TableConvertor};
 
@@ -40,6 +41,11 @@ pub(crate) struct Fixture {
 
 /// Pods, or widgets of a custom group.
 pub(crate) fn fixture(custom: bool) -> Fixture {
+    fixture_with(custom, limits::FORM_BYTES)
+}
+
+/// The same with a budget for encoded forms.
+pub(crate) fn fixture_with(custom: bool, forms: usize) -> Fixture {
     let engine = MvccStore::memory();
     let (group, kind, plural) = if custom {
         ("example.com", "Widget", "widgets")
@@ -83,7 +89,13 @@ pub(crate) fn fixture(custom: bool) -> Fixture {
         scope: Scope::Namespaced,
         decoding: Decoding::Unstructured,
         strategy: Arc::new(Plain),
-        backend: Backend::Stored(ObjectStore::new(engine.clone(), config)),
+        backend: Backend::Stored(ObjectStore::with_rules(
+            engine.clone(),
+            config,
+            Arc::new(JsonCodec),
+            false,
+            Budget::with_forms(limits::PAST_BYTES, forms),
+        )),
         converter: None,
         subresources: vec![],
         table: Arc::new(Columns(vec![column])),

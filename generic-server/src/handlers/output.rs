@@ -13,13 +13,14 @@ use http::StatusCode;
 use machinery::ApiError;
 use serde_json::Value;
 
+use super::message::Messages;
 use super::{served, table};
 use crate::cpu;
 use crate::negotiate::{Media, MetaVersion, Negotiated, View};
 use crate::registry::cache::Entry;
 use crate::request::Response;
 use crate::resource::ServedResource;
-use crate::respond::{finish, json};
+use crate::respond::{finish, json, ready};
 use crate::write::Stored;
 
 /// The content of an answer.
@@ -41,7 +42,7 @@ impl From<Arc<Entry>> for Source {
 
 /// Answers one object. 406 for views that are of lists.
 pub(crate) async fn object(
-    resource: &ServedResource,
+    resource: &Arc<ServedResource>,
     negotiated: &Negotiated,
     source: Source,
     code: StatusCode,
@@ -53,6 +54,11 @@ pub(crate) async fn object(
             || !served::plain(resource))
     {
         cpu::heavy_answer(entry.json.len()).await;
+    }
+    if let Source::Stored(Stored::Entry(entry)) = &source
+        && let Some(message) = message(resource, negotiated, entry)?
+    {
+        return Ok(ready(negotiated, message, code));
     }
     let text = match negotiated.view {
         View::Object => match source {
@@ -89,6 +95,22 @@ pub(crate) async fn object(
         }
     };
     finish(negotiated, text, code)
+}
+
+/// A cached object, or its metadata, as protobuf in its envelope, of the message that is kept. `None` where the answer is another one, or its
+/// JSON is needed too.
+fn message(
+    resource: &Arc<ServedResource>,
+    negotiated: &Negotiated,
+    entry: &Entry,
+) -> Result<Option<Vec<u8>>, ApiError> {
+    let is_kept = matches!(negotiated.view, View::Object | View::Partial(_)) && resource.remote().is_none();
+    if negotiated.media != Media::Protobuf || negotiated.recorded || !is_kept {
+        return Ok(None);
+    }
+    let messages = Messages::new(resource, negotiated.view)?;
+    let (message, _) = messages.of(entry)?;
+    Ok(Some(messages.seal(&message)))
 }
 
 /// Upstream's name for the type of an object, or with the suffix `List` that of a list.

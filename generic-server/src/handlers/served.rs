@@ -6,7 +6,9 @@ use machinery::ApiError;
 use serde_json::Value;
 use storage::Revision;
 
+use crate::negotiate::{IncludeObject, Media, MetaVersion, View};
 use crate::registry::cache::Entry;
+use crate::registry::forms::{FormCache, FormId, Owner};
 use crate::resource::ServedResource;
 use crate::respond::json;
 
@@ -21,6 +23,48 @@ pub(crate) fn plain_at(resource: &ServedResource, revision: Revision) -> bool {
     resource.served_as_stored()
         && (strategy.decorate().is_none()
             || strategy.decorated_since().is_some_and(|since| revision >= since))
+}
+
+/// What is kept of cached objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// The protobuf message of an object, or of its metadata.
+    Message { metadata_only: bool },
+    /// Frames of a watch in this media type and view.
+    Frame(Media, View),
+    /// Compressed items of a list likewise.
+    Items(Media, View),
+}
+
+/// The identity of a form of a resource's objects. Another definition of the resource is another resource, so that its forms are others.
+pub(crate) fn form(resource: &Arc<ServedResource>, forms: &FormCache, form: Form) -> FormId {
+    let owner: Owner = resource.clone();
+    forms.id(&owner, form.number())
+}
+
+impl Form {
+    fn number(self) -> u16 {
+        let viewed = |media: Media, view: View| {
+            let version = |version: MetaVersion| match version {
+                MetaVersion::V1 => 0,
+                MetaVersion::V1Beta1 => 1,
+            };
+            let view = match view {
+                View::Object => 0,
+                View::Partial(v) => 2 + version(v),
+                View::PartialList(v) => 4 + version(v),
+                View::Table(v, IncludeObject::None) => 6 + version(v),
+                View::Table(v, IncludeObject::Metadata) => 8 + version(v),
+                View::Table(v, IncludeObject::Object) => 10 + version(v),
+            };
+            view << 2 | media as u16
+        };
+        match self {
+            Form::Message { metadata_only } => u16::from(metadata_only),
+            Form::Frame(media, view) => 1 << 8 | viewed(media, view),
+            Form::Items(media, view) => 2 << 8 | viewed(media, view),
+        }
+    }
 }
 
 /// `{"kind":K,"apiVersion":V,`: what comes before an entry's untyped JSON in the served version.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use machinery::limits;
 use parking_lot::Mutex;
 
+use super::forms::FormCache;
 use crate::metrics::{Collect, family, sample};
 
 /// A cache whose past states are counted. None of the calls waits for anything but the cache's own locks.
@@ -40,6 +41,8 @@ pub struct Budget {
     /// A task is scheduled to make room.
     due: AtomicBool,
     reclaiming: Mutex<()>,
+    /// Encoded forms, which have a budget of their own.
+    forms: Arc<FormCache>,
 }
 
 impl fmt::Debug for Budget {
@@ -55,6 +58,11 @@ impl fmt::Debug for Budget {
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(limit: usize) -> Arc<Self> {
+        Self::with_forms(limit, limits::FORM_BYTES)
+    }
+
+    /// The same with so many bytes for encoded forms, which do not count among the others.
+    pub(crate) fn with_forms(limit: usize, forms: usize) -> Arc<Self> {
         Arc::new(Budget {
             limit,
             snapshots: AtomicUsize::new(0),
@@ -67,12 +75,18 @@ impl Budget {
             holders: Mutex::default(),
             due: AtomicBool::new(false),
             reclaiming: Mutex::default(),
+            forms: FormCache::new(forms),
         })
     }
 
     /// The default budget.
     pub fn standard() -> Arc<Self> {
         Self::new(limits::PAST_BYTES)
+    }
+
+    /// The encoded forms of all resources.
+    pub(crate) fn forms(&self) -> &Arc<FormCache> {
+        &self.forms
     }
 
     /// The bytes that the snapshots of one resource may take.
@@ -259,5 +273,6 @@ impl Collect for Budget {
                 sample(out, name, &[(label, of)], value.load(Ordering::Relaxed));
             }
         }
+        self.forms.collect(out);
     }
 }

@@ -19,6 +19,7 @@ use crate::registry::cache::{
 };
 use crate::registry::config::StoreConfig;
 use crate::registry::errors::{self, from_storage};
+use crate::registry::forms::FormCache;
 
 /// One resource's objects.
 #[derive(Debug)]
@@ -88,6 +89,11 @@ impl ObjectStore {
     /// Its configuration.
     pub fn config(&self) -> &StoreConfig {
         &self.config
+    }
+
+    /// The encoded forms of objects, of all resources of the server.
+    pub(crate) fn forms(&self) -> &Arc<FormCache> {
+        self.budget.forms()
     }
 
     /// The engine below.

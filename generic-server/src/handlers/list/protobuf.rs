@@ -1,70 +1,35 @@
 //! Lists as protobuf, item by item.
 //!
-//! The length of the content comes before the content, so a list is gone through twice: once for the length, keeping the first
-//! messages, and once to encode those that were not kept. Lists up to [`limits::KEPT_BYTES`] are encoded once, and a longer
-//! one costs time instead of memory.
+//! The length of the content comes before the content, so a list is gone through twice: once for the length, holding on to the first
+//! messages, and once to write the others. These are kept with their entries as long as there is room, and encoded again otherwise:
+//! a list that is larger costs time instead of memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use machinery::codec::protobuf;
-use machinery::schema::KindSchema;
 use machinery::{ApiError, limits};
-use serde_json::{Value, json};
 
-use super::rows::Rows;
+use super::rows::{Item, Rows};
 use super::{ListMeta, is_a_list};
 use crate::cpu;
+use crate::handlers::message::Messages;
 use crate::handlers::output::stream::{Fill, Filled};
 use crate::handlers::served;
-use crate::handlers::table::RowOf;
 use crate::negotiate::View;
 use crate::resource::ServedResource;
 
-/// The encoding of each item of a list.
-struct Layout {
-    resource: Arc<ServedResource>,
-    /// The kind and version of items; items of a list of metadata have no more than that.
-    kind: &'static str,
-    api_version: String,
-    metadata_only: bool,
-    schema: Option<KindSchema>,
-}
-
-impl Layout {
-    fn message(&self, row: RowOf) -> Result<Vec<u8>, ApiError> {
-        let schema = self.schema.as_ref();
-        let schema = schema.ok_or_else(|| ApiError::not_acceptable(crate::negotiate::BUILTIN_TYPES))?;
-        let object = match row {
-            RowOf::Entry(entry) if self.metadata_only => {
-                let metadata = [b"{", entry.metadata(), b"}"].concat();
-                serde_json::from_slice(&metadata).map_err(ApiError::internal)?
-            }
-            RowOf::Entry(entry) => served::parsed(&self.resource, &entry)?,
-            RowOf::Value(value) => value,
-        };
-        Ok(protobuf::encode_message(schema.root(), &self.typed(object)))
-    }
-
-    fn typed(&self, mut object: Value) -> Value {
-        if self.metadata_only {
-            let metadata = object["metadata"].take();
-            return json!({"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata});
-        }
-        // Only renamed kinds need their type set here; the others have it already.
-        object["kind"] = (*self.resource.gvk.kind).into();
-        object["apiVersion"] = self.api_version.as_str().into();
-        object
-    }
-}
+/// To find a message that is kept costs this part of what it costs to encode the object, at most.
+const FOUND: usize = 64;
 
 /// Writes a list in its envelope.
 pub(super) struct Protobuf {
-    layout: Layout,
+    messages: Messages,
     rows: Rows,
     head: Vec<u8>,
     /// The first messages, not written yet.
-    kept: VecDeque<Vec<u8>>,
+    kept: VecDeque<Bytes>,
     /// Bytes of items that the head announces and that are not written yet.
     announced: usize,
 }
@@ -77,29 +42,8 @@ impl Protobuf {
         metadata: &ListMeta,
         mut rows: Rows,
     ) -> Result<Self, ApiError> {
-        let (api_version, list_kind, kind, metadata_only) = match view {
-            View::Object => (resource.gvk.api_version(), &*resource.names.list_kind, "", false),
-            View::PartialList(version) => {
-                let list = "PartialObjectMetadataList";
-                (
-                    version.api_version().to_string(),
-                    list,
-                    "PartialObjectMetadata",
-                    true,
-                )
-            }
-            View::Partial(_) => return Err(is_a_list(resource)),
-            View::Table(..) => return Err(ApiError::not_acceptable(crate::negotiate::BUILTIN_TYPES)),
-        };
-        let own = &*resource.gvk.kind;
-        let schema = crate::respond::protobuf::schema(&api_version, if metadata_only { kind } else { own });
-        let layout = Layout {
-            resource: resource.clone(),
-            kind,
-            api_version,
-            metadata_only,
-            schema,
-        };
+        let list_kind = list_kind(resource, view)?;
+        let messages = Messages::new(resource, view)?;
         let (mut kept, mut announced, mut worked) = (VecDeque::new(), 0, 0);
         let mut beyond = 0;
         loop {
@@ -109,23 +53,22 @@ impl Protobuf {
                 true => rows.take(),
                 false => rows.get(beyond),
             };
-            let Some((row, size)) = next else { break };
-            let message = layout.message(row?)?;
+            let Some((item, size)) = next else { break };
+            let (message, cost) = message(&messages, resource, item, size)?;
             announced += protobuf::list_item_len(message.len());
             match keep {
                 true => kept.push_back(message),
                 false => beyond += 1,
             }
-            worked += size;
+            worked += cost;
             if worked >= limits::SLICE_BYTES {
                 worked = 0;
                 cpu::pause(cpu::Lane::Answers).await;
             }
         }
-        let meta = crate::respond::protobuf::list_meta(&metadata.value())?;
-        let head = protobuf::begin_list(&layout.api_version, list_kind, &meta, announced);
+        let head = begin(&messages, list_kind, metadata, announced)?;
         Ok(Protobuf {
-            layout,
+            messages,
             rows,
             head,
             kept,
@@ -134,9 +77,55 @@ impl Protobuf {
     }
 }
 
+/// The kind of the list that a view gives. 406 for views that are not of lists, or have no messages.
+pub(super) fn list_kind(resource: &ServedResource, view: View) -> Result<&str, ApiError> {
+    match view {
+        View::Object => Ok(&resource.names.list_kind),
+        View::PartialList(_) => Ok("PartialObjectMetadataList"),
+        View::Partial(_) => Err(is_a_list(resource)),
+        View::Table(..) => Err(ApiError::not_acceptable(crate::negotiate::BUILTIN_TYPES)),
+    }
+}
+
+/// The bytes before the items, which take `announced` bytes.
+pub(super) fn begin(
+    messages: &Messages,
+    list_kind: &str,
+    metadata: &ListMeta,
+    announced: usize,
+) -> Result<Vec<u8>, ApiError> {
+    let meta = crate::respond::protobuf::list_meta(&metadata.value())?;
+    Ok(protobuf::begin_list(
+        messages.api_version(),
+        list_kind,
+        &meta,
+        announced,
+    ))
+}
+
+/// The message of an item, and the bytes that were gone through for it.
+fn message(
+    messages: &Messages,
+    resource: &ServedResource,
+    item: Item,
+    size: usize,
+) -> Result<(Bytes, usize), ApiError> {
+    Ok(match item {
+        Item::Entry(entry) => match messages.of(&entry)? {
+            (message, true) => (message, size),
+            (message, false) => (message, size / FOUND),
+        },
+        Item::Converted(answer) => {
+            let object = served::answered(resource, &answer)?;
+            (messages.of_value(object).into(), size)
+        }
+        Item::Computed(object) => (messages.of_value(object).into(), size),
+    })
+}
+
 impl Fill for Protobuf {
     fn held(&self) -> usize {
-        self.kept.iter().map(Vec::len).sum()
+        self.kept.iter().map(Bytes::len).sum()
     }
 
     fn fill(&mut self, out: &mut Vec<u8>) -> Result<Filled, ApiError> {
@@ -144,7 +133,7 @@ impl Fill for Protobuf {
         let (message, worked) = match self.kept.pop_front() {
             Some(message) => (message, 0),
             None => match self.rows.take() {
-                Some((row, size)) => (self.layout.message(row?)?, size),
+                Some((item, size)) => message(&self.messages, self.rows.resource(), item, size)?,
                 None if self.announced == 0 => {
                     out.extend_from_slice(protobuf::LIST_END);
                     return Ok(Filled::End);

@@ -32,6 +32,17 @@ enum Source {
     Computed(IntoIter<Value>),
 }
 
+/// An item before it is looked at.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// A cached object.
+    Entry(Arc<Entry>),
+    /// The answer of a remote converter.
+    Converted(Bytes),
+    /// An object that was computed for the request.
+    Computed(Value),
+}
+
 impl Rows {
     pub(super) fn computed(resource: &Arc<ServedResource>, objects: Vec<Value>) -> Self {
         Rows {
@@ -57,33 +68,38 @@ impl Rows {
     }
 
     /// The first item that was not taken, with the bytes that are gone through to get and encode it.
-    pub(super) fn take(&mut self) -> Option<(Result<RowOf, ApiError>, usize)> {
-        let resource = &self.resource;
-        Some(match &mut self.source {
-            Source::Entries(entries) => {
-                let entry = entries.next()?;
-                let size = entry.json.len();
-                (cached(resource, entry), size)
-            }
-            Source::Converted(answers) => converted(resource, &answers.next()?),
-            Source::Computed(objects) => (Ok(RowOf::Value(objects.next()?)), COMPUTED),
-        })
+    pub(super) fn take(&mut self) -> Option<(Item, usize)> {
+        let item = match &mut self.source {
+            Source::Entries(entries) => Item::Entry(entries.next()?),
+            Source::Converted(answers) => Item::Converted(answers.next()?),
+            Source::Computed(objects) => Item::Computed(objects.next()?),
+        };
+        let size = item.size();
+        Some((item, size))
     }
 
     /// The same of the item that far behind it, which is not taken.
-    pub(super) fn get(&self, index: usize) -> Option<(Result<RowOf, ApiError>, usize)> {
-        let resource = &self.resource;
-        Some(match &self.source {
-            Source::Entries(entries) => {
-                let entry = entries.as_slice().get(index)?;
-                (cached(resource, entry.clone()), entry.json.len())
-            }
-            Source::Converted(answers) => converted(resource, answers.as_slice().get(index)?),
-            Source::Computed(objects) => {
-                let object = objects.as_slice().get(index)?;
-                (Ok(RowOf::Value(object.clone())), COMPUTED)
-            }
-        })
+    pub(super) fn get(&self, index: usize) -> Option<(Item, usize)> {
+        let item = match &self.source {
+            Source::Entries(entries) => Item::Entry(entries.as_slice().get(index)?.clone()),
+            Source::Converted(answers) => Item::Converted(answers.as_slice().get(index)?.clone()),
+            Source::Computed(objects) => Item::Computed(objects.as_slice().get(index)?.clone()),
+        };
+        let size = item.size();
+        Some((item, size))
+    }
+
+    /// The cached objects, if that is what the items are.
+    pub(super) fn entries(&self) -> Option<&[Arc<Entry>]> {
+        match &self.source {
+            Source::Entries(entries) => Some(entries.as_slice()),
+            Source::Converted(_) | Source::Computed(_) => None,
+        }
+    }
+
+    /// What the items are objects of.
+    pub(super) fn resource(&self) -> &Arc<ServedResource> {
+        &self.resource
     }
 
     /// Whether all items are slices of what is cached.
@@ -92,13 +108,22 @@ impl Rows {
     }
 }
 
-fn cached(resource: &ServedResource, entry: Arc<Entry>) -> Result<RowOf, ApiError> {
-    match served::plain_at(resource, entry.revision) {
-        true => Ok(RowOf::Entry(entry)),
-        false => served::parsed(resource, &entry).map(RowOf::Value),
+impl Item {
+    fn size(&self) -> usize {
+        match self {
+            Item::Entry(entry) => entry.json.len(),
+            Item::Converted(answer) => answer.len(),
+            Item::Computed(_) => COMPUTED,
+        }
     }
-}
 
-fn converted(resource: &ServedResource, answer: &[u8]) -> (Result<RowOf, ApiError>, usize) {
-    (served::answered(resource, answer).map(RowOf::Value), answer.len())
+    /// The object as it is served.
+    pub(super) fn row(self, resource: &ServedResource) -> Result<RowOf, ApiError> {
+        match self {
+            Item::Entry(entry) if served::plain_at(resource, entry.revision) => Ok(RowOf::Entry(entry)),
+            Item::Entry(entry) => served::parsed(resource, &entry).map(RowOf::Value),
+            Item::Converted(answer) => served::answered(resource, &answer).map(RowOf::Value),
+            Item::Computed(object) => Ok(RowOf::Value(object)),
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::resource::ServedResource;
 use crate::respond::json;
 
 /// The JSON of a list: the text before its items, and each item.
-struct Layout {
+pub(super) struct Layout {
     resource: Arc<ServedResource>,
     view: View,
     /// Up to and with the bracket that opens the items; `]}` closes them.
@@ -26,7 +26,11 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(resource: &Arc<ServedResource>, view: View, metadata: &ListMeta) -> Result<Self, ApiError> {
+    pub(super) fn new(
+        resource: &Arc<ServedResource>,
+        view: View,
+        metadata: &ListMeta,
+    ) -> Result<Self, ApiError> {
         let mut head = Vec::with_capacity(512);
         let custom = resource.custom && view == View::Object;
         let content = metadata.content(custom);
@@ -61,7 +65,13 @@ impl Layout {
         })
     }
 
-    fn item(&self, out: &mut Vec<u8>, row: &RowOf) -> Result<(), ApiError> {
+    /// The text before the items.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Appends an item.
+    pub(super) fn item(&self, out: &mut Vec<u8>, row: &RowOf) -> Result<(), ApiError> {
         let resource = &self.resource;
         match (self.view, row) {
             (View::Table(version, include), row) => {
@@ -124,14 +134,14 @@ impl Fill for Json {
         if first {
             out.extend_from_slice(&self.layout.head);
         }
-        let Some((row, size)) = self.rows.take() else {
+        let Some((item, size)) = self.rows.take() else {
             out.extend_from_slice(b"]}");
             return Ok(Filled::End);
         };
         if !first {
             out.push(b',');
         }
-        self.layout.item(out, &row?)?;
+        self.layout.item(out, &item.row(&self.layout.resource)?)?;
         Ok(Filled::Item(size))
     }
 }
@@ -195,7 +205,7 @@ impl Fill for Yaml {
             out.extend_from_slice(self.items.as_bytes());
             out.push(b':');
         }
-        let Some((row, size)) = self.rows.take() else {
+        let Some((item, size)) = self.rows.take() else {
             if first {
                 out.extend_from_slice(b" []\n");
             }
@@ -206,7 +216,8 @@ impl Fill for Yaml {
             out.push(b'\n');
         }
         self.scratch.clear();
-        self.layout.item(&mut self.scratch, &row?)?;
+        let row = item.row(&self.layout.resource)?;
+        self.layout.item(&mut self.scratch, &row)?;
         let item: Value = serde_json::from_slice(&self.scratch).map_err(ApiError::internal)?;
         // A sequence stands in the same column as the member that holds it.
         out.extend_from_slice(yaml::to_string(&Value::Array(vec![item])).as_bytes());

@@ -258,3 +258,49 @@ async fn protobuf_is_for_built_in_kinds() {
     let bytes = response.into_body().collect().await.expect("a body").to_bytes();
     assert_eq!(open(&bytes).expect("an envelope").api_version, "meta.k8s.io/v1");
 }
+
+#[tokio::test]
+async fn kept_messages_are_those_of_the_json_now() {
+    const PB: &str = "application/vnd.kubernetes.protobuf";
+    let f = fixture(false);
+    let views = [
+        ("", ""),
+        (";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "v1"),
+        (";as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io", "v1beta1"),
+    ];
+    let body = async |accept: &str| {
+        let response = get(&f, "ns/a", "", &[("accept", accept)]).await.expect("found");
+        response.into_body().collect().await.expect("a body").to_bytes()
+    };
+    let mut seen = std::collections::HashSet::new();
+    for round in 0..6 {
+        if round == 4 {
+            f.remove("ns", "a").await;
+        }
+        f.put("ns", "a", &format!("l{}", round / 2), &format!("node-{round}"))
+            .await;
+        for (view, _) in views {
+            let json = body(&format!("application/json{view}")).await;
+            let anew = crate::respond::protobuf::of_json(&json).expect("encodes");
+            for _ in 0..2 {
+                assert!(body(&format!("{PB}{view}")).await == anew, "{round} {view}");
+            }
+            assert!(seen.insert(anew), "another resourceVersion each time");
+        }
+        let held = f.store().forms().held();
+        assert!(
+            held > 0 && held < 2_000,
+            "{round}: {held}, of the newest state alone"
+        );
+    }
+    // What auditing records is JSON, whatever is kept.
+    let (authorized, mut head) = request("ns/a", "", &[("accept", PB)]);
+    head.extensions.insert(crate::request::audit::RecordsObjects);
+    let response = get::handle(&f.resource, &authorized, &head).await.expect("found");
+    assert!(
+        response
+            .extensions()
+            .get::<crate::request::audit::ResponseObject>()
+            .is_some()
+    );
+}

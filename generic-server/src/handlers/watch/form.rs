@@ -1,6 +1,5 @@
 //! How a watch's events are written. Watches of the same form give the same bytes.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,10 +7,12 @@ use machinery::ApiError;
 use serde_json::{Value, json};
 use storage::Revision;
 
+use crate::handlers::message::Messages;
 use crate::handlers::served;
 use crate::handlers::table::{self, RowOf};
 use crate::negotiate::{IncludeObject, Media, Negotiated, View};
 use crate::registry::cache::{Change, ChangeKind, Entry};
+use crate::registry::forms::FormId;
 use crate::resource::{RemoteConverter, ServedResource};
 use crate::respond::json;
 
@@ -33,9 +34,11 @@ pub(super) struct Form {
     resource: Arc<ServedResource>,
     view: View,
     media: Media,
-    /// Identifies the form among all watchers of the resource, in all versions.
+    /// Identifies the form among all watchers of the resource, in all versions and definitions.
     id: u64,
     head: Vec<u8>,
+    /// Where events are encoded as protobuf.
+    messages: Option<Messages>,
 }
 
 impl Form {
@@ -45,15 +48,22 @@ impl Form {
             View::PartialList(_) => View::Object,
             view => view,
         };
-        let mut hasher = DefaultHasher::new();
-        (&resource.gvk, view, negotiated.media).hash(&mut hasher);
-        if !served::plain(&resource) || matches!(view, View::Table(..)) {
-            // The output of a converter may change with its definition: frames of another definition cannot be reused.
-            Arc::as_ptr(&resource).hash(&mut hasher);
-        }
+        // The output of a converter may change with its definition: frames of another definition are not the same.
+        let id = resource.store().map(|store| {
+            served::form(
+                &resource,
+                store.forms(),
+                served::Form::Frame(negotiated.media, view),
+            )
+        });
+        let messages = match negotiated.media {
+            Media::Protobuf => Messages::new(&resource, view).ok(),
+            Media::Json | Media::Yaml => None,
+        };
         Form {
             head: served::typed_head(&resource),
-            id: hasher.finish(),
+            id: id.map_or(0, FormId::number),
+            messages,
             resource,
             view,
             media: negotiated.media,
@@ -65,15 +75,47 @@ impl Form {
         self.resource.remote()
     }
 
-    /// The event of an object, without sharing: initial events and the first one of a Table watch, which has the headers.
+    /// The event of an object, without sharing: the first one of a Table watch, which has the headers.
     pub(super) fn event(&self, kind: ChangeKind, of: &Subject, headers: bool) -> Result<Bytes, ApiError> {
         let mut out = Vec::with_capacity(1024);
-        self.write_event(&mut out, kind, of, headers)?;
+        match self.message(of, |messages, entry| messages.once(entry))? {
+            Some(object) => encode_frame(&mut out, kind.as_str(), &object),
+            None => self.write_event_anew(&mut out, kind, of, headers)?,
+        }
         Ok(out.into())
     }
 
-    /// The same, appended.
+    /// The same of an initial event, appended. What is encoded for it is kept for other readers of the object.
     pub(super) fn write_event(
+        &self,
+        out: &mut Vec<u8>,
+        kind: ChangeKind,
+        of: &Subject,
+        headers: bool,
+    ) -> Result<(), ApiError> {
+        match self.message(of, |messages, entry| Ok(messages.of(entry)?.0))? {
+            Some(object) => encode_frame(out, kind.as_str(), &object),
+            None => self.write_event_anew(out, kind, of, headers)?,
+        }
+        Ok(())
+    }
+
+    /// The object in its envelope, where its message can be one that is kept.
+    fn message(
+        &self,
+        of: &Subject,
+        find: impl FnOnce(&Messages, &Entry) -> Result<Bytes, ApiError>,
+    ) -> Result<Option<Vec<u8>>, ApiError> {
+        match (&self.messages, of) {
+            // The last state of an object has another resourceVersion in the event of its end.
+            (Some(messages), Subject::Entry(entry, revision)) if entry.revision == *revision => {
+                Ok(Some(messages.seal(&find(messages, entry)?)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn write_event_anew(
         &self,
         out: &mut Vec<u8>,
         kind: ChangeKind,
@@ -132,8 +174,7 @@ impl Form {
     /// An event of an object that is there as JSON, in the form's encoding.
     fn frame(&self, out: &mut Vec<u8>, kind: &str, object: &[u8]) -> Result<(), ApiError> {
         if self.media == Media::Protobuf {
-            let object = crate::respond::protobuf::of_json(object)?;
-            out.extend_from_slice(&machinery::codec::protobuf::encode_watch_frame(kind, &object));
+            encode_frame(out, kind, &crate::respond::protobuf::of_json(object)?);
         } else {
             open(out, kind);
             out.extend_from_slice(object);
@@ -202,6 +243,11 @@ impl Form {
     pub(super) fn has_headers(&self) -> bool {
         matches!(self.view, View::Table(..))
     }
+}
+
+/// An event of an object in its envelope.
+fn encode_frame(out: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    out.extend_from_slice(&machinery::codec::protobuf::encode_watch_frame(kind, object));
 }
 
 fn open(out: &mut Vec<u8>, kind: &str) {

@@ -163,6 +163,9 @@ impl ObjectCache {
             unreadable,
         }));
         self.kept.replaced(&changes);
+        for previous in changes.iter().filter_map(|change| change.previous.as_ref()) {
+            previous.forms().clear();
+        }
         if !sound {
             self.ring.unsound(revision);
         }

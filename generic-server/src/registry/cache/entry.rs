@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use storage::Revision;
 
+use crate::registry::forms::FormSlot;
+
 /// An object as it is cached: its final JSON (stored version, `metadata.resourceVersion` included) and what filters ask for.
 ///
 /// The JSON is compact and begins `{"kind":K,"apiVersion":V,"metadata":{...}` (in either order of the first two), so that
@@ -19,6 +21,8 @@ pub struct Entry {
     /// The whole object.
     pub json: Bytes,
     facts: Facts,
+    /// What has been encoded of it. A clone has none yet.
+    forms: FormSlot,
 }
 
 /// Offsets into an object's JSON and key, and its packed labels and field values.
@@ -113,6 +117,7 @@ impl Entry {
             revision,
             json: out.into(),
             facts,
+            forms: FormSlot::default(),
         }
     }
 
@@ -131,6 +136,7 @@ impl Entry {
             revision,
             json: out.into(),
             facts,
+            forms: FormSlot::default(),
         }
     }
 
@@ -211,6 +217,11 @@ impl Entry {
     /// Where [`Entry::untyped`] begins in the JSON.
     pub fn untyped_at(&self) -> usize {
         self.facts.head as usize
+    }
+
+    /// Other forms of it than its JSON, as far as they are kept.
+    pub(crate) fn forms(&self) -> &FormSlot {
+        &self.forms
     }
 
     /// `"metadata":{...}`.
