@@ -1,6 +1,7 @@
 //! The only place where an [`ApiError`] becomes a Status on the wire, and where JSON becomes a response: encoded, indented,
 //! compressed.
 
+pub(crate) mod gzip;
 pub(crate) mod json;
 pub(crate) mod protobuf;
 

@@ -1,5 +1,6 @@
 //! LIST: a concatenation of what is cached, written piece by piece in every form.
 
+mod compressed;
 mod protobuf;
 mod rows;
 #[cfg(test)]
@@ -126,6 +127,9 @@ async fn write(
         };
         let mut response = Box::pin(write(resource, &unrecorded, metadata, rows)).await?;
         response.extensions_mut().insert(ResponseObject(object.into()));
+        return Ok(response);
+    }
+    if let Some(response) = compressed::respond(resource, negotiated, metadata, &rows).await? {
         return Ok(response);
     }
     match negotiated.media {

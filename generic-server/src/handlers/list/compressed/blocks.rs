@@ -1,0 +1,249 @@
+//! The blocks of one list.
+//!
+//! A block ends behind an object whose name says so, once it is large enough: the blocks of two lists, or of two states of one, are the same
+//! where the objects are the same. The compressor may refer to the object before the block, so that a block compresses as
+//! well as it would within the whole; that object is part of the block's identity.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use machinery::{ApiError, codec, limits};
+
+use super::HELD;
+use crate::cpu;
+use crate::handlers::list::rows::Item;
+use crate::handlers::list::text::Layout;
+use crate::handlers::message::Messages;
+use crate::handlers::served;
+use crate::negotiate::Negotiated;
+use crate::registry::cache::Entry;
+use crate::registry::forms::{Block, BlockKey, FormCache, FormId};
+use crate::resource::ServedResource;
+use crate::respond::gzip::{self, Checksum};
+
+/// To find a block costs this part of what it costs to make it, at most.
+const FOUND: usize = 256;
+
+/// How items are written.
+pub(super) enum Items {
+    Json(Layout),
+    Protobuf(Messages),
+}
+
+/// The next block of a list.
+pub(super) enum Next {
+    /// It is there; the text between it and what was sent before.
+    Block(Arc<Block>, &'static [u8]),
+    /// It has to be made.
+    Missing,
+    /// There is none.
+    End,
+}
+
+/// A list's items, block by block.
+pub(super) struct Blocks {
+    resource: Arc<ServedResource>,
+    forms: Arc<FormCache>,
+    form: FormId,
+    items: Items,
+    entries: Vec<Arc<Entry>>,
+    /// The first entry that is in no block yet.
+    at: usize,
+    /// The next block, if it has been looked for: its end and identity.
+    next: Option<(usize, BlockKey)>,
+    /// The next block, once it has been made.
+    made: Option<Arc<Block>>,
+    /// For each of the next blocks the block itself, if it may not be among those that are kept.
+    held: VecDeque<Option<Arc<Block>>>,
+}
+
+impl Blocks {
+    pub(super) fn new(
+        resource: &Arc<ServedResource>,
+        forms: &Arc<FormCache>,
+        negotiated: &Negotiated,
+        items: Items,
+        entries: Vec<Arc<Entry>>,
+    ) -> Self {
+        let form = served::Form::Items(negotiated.media, negotiated.view);
+        Blocks {
+            resource: resource.clone(),
+            forms: forms.clone(),
+            form: served::form(resource, forms, form),
+            items,
+            entries,
+            at: 0,
+            next: None,
+            made: None,
+            held: VecDeque::new(),
+        }
+    }
+
+    /// The text before the items, of lists that do not begin with a length.
+    pub(super) fn head(&self) -> &[u8] {
+        match &self.items {
+            Items::Json(layout) => layout.head(),
+            Items::Protobuf(_) => &[],
+        }
+    }
+
+    /// The messages of the items.
+    pub(super) fn messages(&self) -> Result<&Messages, ApiError> {
+        match &self.items {
+            Items::Protobuf(messages) => Ok(messages),
+            Items::Json(_) => Err(ApiError::internal("the list is not one of messages")),
+        }
+    }
+
+    /// Whether head and items take more than so many bytes.
+    pub(super) fn exceed(&self, limit: usize) -> Result<bool, ApiError> {
+        let mut text = self.head().to_vec();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if index > 0 {
+                text.extend_from_slice(self.separator());
+            }
+            self.write(&mut text, entry, true)?;
+            if text.len() > limit {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The bytes of all items. What has to be made for that is kept, or held on to as far as there is room.
+    pub(super) async fn measure(&mut self) -> Result<usize, ApiError> {
+        let (mut bytes, mut worked, mut holding) = (0, 0, 0);
+        let mut held = VecDeque::new();
+        while self.at < self.entries.len() {
+            let (end, key) = self.find();
+            let size: usize = self.entries[self.at..end]
+                .iter()
+                .map(|entry| entry.json.len())
+                .sum();
+            let (block, made) = match self.forms.block(&key) {
+                Some(block) => (block, false),
+                None => (self.compress(end, key)?, true),
+            };
+            bytes += usize::try_from(block.len).unwrap_or(usize::MAX);
+            let hold = made && holding < HELD;
+            holding += if hold { block.deflated.len() } else { 0 };
+            held.push_back(hold.then_some(block));
+            self.at = end;
+            worked += if made { size } else { size / FOUND };
+            if worked >= limits::SLICE_BYTES {
+                worked = 0;
+                cpu::pause(cpu::Lane::Answers).await;
+            }
+        }
+        self.at = 0;
+        self.held = held;
+        Ok(bytes)
+    }
+
+    /// Bytes of the blocks that are held on to.
+    pub(super) fn held(&self) -> usize {
+        let held = self.held.iter().flatten();
+        held.map(|block| block.deflated.len()).sum()
+    }
+
+    /// The next block, if it is there.
+    pub(super) fn next(&mut self) -> Next {
+        if self.at == self.entries.len() {
+            return Next::End;
+        }
+        let (end, key) = self.next.take().unwrap_or_else(|| self.find());
+        let made = self.made.take().or_else(|| self.held.pop_front().flatten());
+        let Some(block) = made.or_else(|| self.forms.block(&key)) else {
+            self.next = Some((end, key));
+            return Next::Missing;
+        };
+        let separator = match self.at {
+            0 => b"",
+            _ => self.separator(),
+        };
+        self.at = end;
+        Next::Block(block, separator)
+    }
+
+    /// Makes the block that was missing.
+    pub(super) fn make(&mut self) -> Result<(), ApiError> {
+        let (end, key) = self.next.take().unwrap_or_else(|| self.find());
+        self.made = Some(self.compress(end, key.clone())?);
+        self.next = Some((end, key));
+        Ok(())
+    }
+
+    /// Where the block ends that begins here, and its identity.
+    fn find(&self) -> (usize, BlockKey) {
+        let (mut bytes, mut end) = (0, self.at);
+        for entry in &self.entries[self.at..] {
+            let size = entry.json.len();
+            bytes += size;
+            end += 1;
+            let may_end = bytes >= limits::BLOCK_LEAST_BYTES && ends_block(entry);
+            if may_end || bytes >= limits::BLOCK_MOST_BYTES {
+                break;
+            }
+        }
+        let follows = self.at > 0;
+        let objects = self.entries[self.at - usize::from(follows)..end].iter();
+        let objects = objects.map(|entry| (&*entry.key, entry.revision.0));
+        (end, BlockKey::new(&self.forms, self.form, follows, objects))
+    }
+
+    /// Makes the block from here to `end`, and keeps it.
+    fn compress(&self, end: usize, key: BlockKey) -> Result<Arc<Block>, ApiError> {
+        let mut text = Vec::with_capacity(limits::BLOCK_MOST_BYTES);
+        if let Some(before) = self.at.checked_sub(1) {
+            self.write(&mut text, &self.entries[before], false)?;
+            text.extend_from_slice(self.separator());
+        }
+        let begin = text.len();
+        for entry in &self.entries[self.at..end] {
+            if text.len() > begin {
+                text.extend_from_slice(self.separator());
+            }
+            self.write(&mut text, entry, false)?;
+        }
+        let (before, text) = text.split_at(begin);
+        let Checksum { crc, len } = Checksum::of(text);
+        let block = Block::new(key, gzip::deflate(before, text)?, crc, len);
+        self.forms.keep_block(&block);
+        Ok(block)
+    }
+
+    fn separator(&self) -> &'static [u8] {
+        match self.items {
+            Items::Json(_) => b",",
+            Items::Protobuf(_) => b"",
+        }
+    }
+
+    /// Writes an item. `keep` says whether it will be asked for again besides the block that it is in.
+    fn write(&self, out: &mut Vec<u8>, entry: &Arc<Entry>, keep: bool) -> Result<(), ApiError> {
+        match &self.items {
+            Items::Json(layout) => {
+                let row = Item::Entry(entry.clone()).row(&self.resource)?;
+                layout.item(out, &row)?;
+            }
+            Items::Protobuf(messages) => {
+                let message = match keep {
+                    true => messages.of(entry)?.0,
+                    false => messages.once(entry)?,
+                };
+                codec::protobuf::encode_list_item(out, &message);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a block may end behind an object: the more likely the larger it is, so that blocks are of about the same size. A change of its size
+/// seldom changes that.
+fn ends_block(entry: &Entry) -> bool {
+    let mut hasher = DefaultHasher::new();
+    entry.key.hash(&mut hasher);
+    let of = hasher.finish() % limits::BLOCK_LEAST_BYTES as u64;
+    of < entry.json.len().next_power_of_two() as u64
+}
