@@ -198,7 +198,22 @@ impl Client {
         counted(self.open_as(method, path, accept, media, body).await?).await
     }
 
-    /// The same on behalf of another user, as an administrator may.
+    /// Reads what is at a path in a form and an encoding (none when empty); gives the status code and the length as it was sent.
+    pub(crate) async fn fetch(
+        &self,
+        path: &str,
+        accept: &str,
+        encoding: &str,
+    ) -> Result<(u16, usize), Error> {
+        let mut request = self.request("GET", path, accept, "", Bytes::new())?;
+        if !encoding.is_empty() {
+            let encoding = http::HeaderValue::from_str(encoding)?;
+            request.headers_mut().insert(header::ACCEPT_ENCODING, encoding);
+        }
+        counted(self.sent(request).await?).await
+    }
+
+    /// Calls on behalf of another user, as an administrator may.
     pub(crate) async fn call_for(
         &self,
         user: &str,

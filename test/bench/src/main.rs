@@ -8,6 +8,7 @@ mod client;
 mod collect;
 mod crds;
 mod figures;
+mod forms;
 mod heavy;
 mod phases;
 mod process;
@@ -82,6 +83,9 @@ pub(crate) enum Phase {
         #[arg(long, default_value = "")]
         query: String,
     },
+    /// Reads pods in every form that clients ask for: lists, lists by label and single ones in JSON, protobuf and as Tables, plain and
+    /// compressed. Prints the server's CPU for each.
+    Forms(forms::Forms),
     /// Watches with many watchers while ConfigMaps are written, and measures delivery.
     Watch {
         /// Watchers.

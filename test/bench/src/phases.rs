@@ -43,6 +43,7 @@ pub(crate) async fn run(
         Phase::Gc { count, clients } => {
             return collect::gc(&target, &admin, &base, *clients, *count, pids).await;
         }
+        Phase::Forms(of) => return crate::forms::run(&target, &admin, &base, pids, of).await,
         Phase::Namespaces { count, clients } => {
             return collect::namespaces(&target, &admin, *clients, *count, pids).await;
         }
