@@ -297,7 +297,7 @@ impl TableConvertor for Table {
         &self.0
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
+    fn cells(&self, object: &Value, ages: &machinery::table::Ages) -> Vec<Value> {
         let service = match remote(object) {
             None => "Local".to_string(),
             Some(service) => {
@@ -319,7 +319,7 @@ impl TableConvertor for Table {
         let created = meta::metadata(object)
             .and_then(|m| m.get("creationTimestamp"))
             .and_then(Value::as_str);
-        let age = machinery::time::age_since(created, machinery::time::Timestamp::now());
+        let age = ages.of(created);
         vec![
             meta::name(object).into(),
             service.into(),

@@ -216,7 +216,7 @@ impl TableConvertor for NameColumn {
         &[]
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
+    fn cells(&self, object: &Value, _ages: &machinery::table::Ages) -> Vec<Value> {
         vec![meta::name(object).into()]
     }
 }

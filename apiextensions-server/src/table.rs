@@ -1,8 +1,7 @@
 //! Printer columns: cells by JSON path, converted as upstream's `registry/customresource/tableconvertor` does.
 
 use generic_server::resource::{Column, TableConvertor};
-use machinery::table::{self, CustomColumns};
-use machinery::time::Timestamp;
+use machinery::table::{self, Ages, CustomColumns};
 use serde_json::{Value, json};
 
 /// The description of the name column.
@@ -51,7 +50,7 @@ impl TableConvertor for PrinterColumns {
         &self.columns
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
-        self.custom.cells(object, Timestamp::now())
+    fn cells(&self, object: &Value, ages: &Ages) -> Vec<Value> {
+        self.custom.cells(object, ages)
     }
 }

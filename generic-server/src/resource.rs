@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use machinery::schema::KindSchema;
+use machinery::table::Ages;
 use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
 use serde_json::Value;
 
@@ -105,8 +106,9 @@ pub struct Column {
 pub trait TableConvertor: Send + Sync + Debug {
     /// The columns.
     fn columns(&self) -> &[Column];
-    /// The cells of one object of the served version.
-    fn cells(&self, object: &Value) -> Vec<Value>;
+    /// The cells of one object of the served version. They are kept until the object changes, so that nothing in them may depend on
+    /// anything else: how long ago something was is written by `ages`.
+    fn cells(&self, object: &Value, ages: &Ages) -> Vec<Value>;
 }
 
 /// Where objects come from.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use generic_server::resource::{Column, TableConvertor};
 use machinery::meta;
 use machinery::selector::LabelSelector;
-use machinery::time::{GoDuration, Timestamp, age_since};
+use machinery::table::Ages;
+use machinery::time::GoDuration;
 use serde_json::Value;
 
 use crate::json::Json;
@@ -19,7 +20,7 @@ pub(crate) use cells::*;
 /// How a kind is printed: columns as `Name|type|format|priority`, separated by semicolons.
 pub(crate) struct Printer {
     pub(crate) columns: &'static str,
-    pub(crate) cells: fn(&Value) -> Vec<Value>,
+    pub(crate) cells: fn(&Value, &Ages) -> Vec<Value>,
 }
 
 impl fmt::Debug for Printer {
@@ -31,7 +32,7 @@ impl fmt::Debug for Printer {
 /// A [`Printer`] made ready to serve.
 pub(crate) struct Table {
     columns: Vec<Column>,
-    cells: fn(&Value) -> Vec<Value>,
+    cells: fn(&Value, &Ages) -> Vec<Value>,
 }
 
 impl Table {
@@ -68,8 +69,8 @@ impl TableConvertor for Table {
         &self.columns
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
-        (self.cells)(object)
+    fn cells(&self, object: &Value, ages: &Ages) -> Vec<Value> {
+        (self.cells)(object, ages)
     }
 }
 
@@ -87,13 +88,13 @@ fn description(name: &str) -> String {
 }
 
 /// `5d3h`, `<unknown>` for no time.
-pub(crate) fn since(timestamp: &str) -> String {
-    age_since(Some(timestamp), Timestamp::now())
+pub(crate) fn since(ages: &Ages, timestamp: &str) -> String {
+    ages.of(Some(timestamp))
 }
 
 /// The age of an object.
-pub(crate) fn age(object: &Value) -> Value {
-    since(object.text("metadata.creationTimestamp")).into()
+pub(crate) fn age(object: &Value, ages: &Ages) -> Value {
+    since(ages, object.text("metadata.creationTimestamp")).into()
 }
 
 /// The name of an object.

@@ -242,7 +242,7 @@ impl TableConvertor for CrdColumns {
         &self.0
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
+    fn cells(&self, object: &Value, _ages: &machinery::table::Ages) -> Vec<Value> {
         let created = meta::dig_str(object, &["metadata", "creationTimestamp"]);
         vec![meta::name(object).into(), created.into()]
     }

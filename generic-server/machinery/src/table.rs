@@ -3,11 +3,15 @@
 //! Columns are data: a name, a type and how to make a cell of an object. Rows carry the object, its metadata or nothing,
 //! as the request's `includeObject` says.
 
+mod ages;
+
 use serde_json::{Map, Value, json};
 
 use crate::jsonpath::JsonPath;
 use crate::meta;
-use crate::time::{Timestamp, age_since};
+use crate::time::Timestamp;
+
+pub use ages::{Ages, fill_ages};
 
 /// The group and version of tables and partial objects.
 pub const META_VERSION: &str = "meta.k8s.io/v1";
@@ -139,11 +143,11 @@ pub fn single_meta(object: &Value) -> Value {
 }
 
 /// The cell of an object's age.
-pub fn age_cell(object: &Value, now: Timestamp) -> Value {
+pub fn age_cell(object: &Value, ages: &Ages) -> Value {
     let created = meta::metadata(object)
         .and_then(|m| m.get("creationTimestamp"))
         .and_then(Value::as_str);
-    age_since(created, now).into()
+    ages.of(created).into()
 }
 
 /// The cells of a kind without columns of its own: name and time of creation.
@@ -203,12 +207,12 @@ impl CustomColumns {
     }
 
     /// The cells of an object.
-    pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+    pub fn cells(&self, object: &Value, ages: &Ages) -> Vec<Value> {
         let mut cells = Vec::with_capacity(self.columns.len());
         cells.push(meta::name(object).into());
         for (column, path) in self.columns[1..].iter().zip(&self.paths) {
             cells.push(match path.first(object) {
-                Some(value) => cell(&column.ty, &value, now),
+                Some(value) => cell(&column.ty, &value, ages),
                 None => Value::Null,
             });
         }
@@ -217,7 +221,7 @@ impl CustomColumns {
 }
 
 /// A value as a cell of a column's type; null when it does not fit.
-fn cell(ty: &str, value: &Value, now: Timestamp) -> Value {
+fn cell(ty: &str, value: &Value, ages: &Ages) -> Value {
     match (ty, value) {
         ("string", Value::String(_)) => value.clone(),
         // Go's templates print a missing value this way.
@@ -231,9 +235,9 @@ fn cell(ty: &str, value: &Value, now: Timestamp) -> Value {
         },
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
         ("date", Value::String(text)) => match text.as_str() {
-            "" | "null" => age_since(None, now).into(),
+            "" | "null" => ages.of(None).into(),
             text if Timestamp::parse_rfc3339(text).is_none() => "<invalid>".into(),
-            text => age_since(Some(text), now).into(),
+            text => ages.of(Some(text)).into(),
         },
         _ => Value::Null,
     }
@@ -256,7 +260,7 @@ mod tests {
         let name = Column::new("Name", "string", "n").format("name");
         let columns = CustomColumns::compile(name, definitions.as_array().unwrap()).unwrap();
         let object = json!({"metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:00Z"}, "spec": {"size": 2.7, "color": null}});
-        let cells = columns.cells(&object, Timestamp::from_unix(150));
+        let cells = columns.cells(&object, &Ages::at(Timestamp::from_unix(150)));
         assert_eq!(
             Value::Array(cells),
             json!([
@@ -312,6 +316,6 @@ mod tests {
             partial_object_metadata_list(json!({"resourceVersion": "7"}), [&object]),
             json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "7"}, "items": [partial]})
         );
-        assert_eq!(age_cell(&object, Timestamp::from_unix(0)), "<unknown>");
+        assert_eq!(age_cell(&object, &Ages::at(Timestamp::from_unix(0))), "<unknown>");
     }
 }

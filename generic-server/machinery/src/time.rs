@@ -323,6 +323,18 @@ impl GoDuration {
         }
     }
 
+    /// For how many seconds [`GoDuration::human`] says the same of a duration that grows, at least; one or more.
+    pub fn human_holds(self) -> i64 {
+        let seconds = self.0 / 1_000_000_000;
+        let step = match seconds {
+            ..600 => 1,
+            600..28_800 => 60,
+            28_800..691_200 => 3_600,
+            _ => 86_400,
+        };
+        step - seconds.rem_euclid(step)
+    }
+
     /// Upstream's `duration.ShortHumanDuration`: one unit only.
     pub fn human_short(self) -> String {
         let seconds = self.0 / 1_000_000_000;

@@ -29,8 +29,12 @@ impl TableConvertor for Columns {
         &self.0
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
-        vec![machinery::meta::name(object).into()]
+    fn cells(&self, object: &Value, ages: &machinery::table::Ages) -> Vec<Value> {
+        let mut cells = vec![machinery::meta::name(object).into()];
+        if self.0.len() > 1 {
+            cells.push(machinery::table::age_cell(object, ages));
+        }
+        cells
     }
 }
 
@@ -108,6 +112,19 @@ pub(crate) fn fixture_with(custom: bool, forms: usize) -> Fixture {
 }
 
 impl Fixture {
+    /// Adds a column with the age.
+    pub(crate) fn show_ages(&mut self) {
+        let column = |name: &str| Column {
+            name: name.into(),
+            kind: "string".into(),
+            format: String::new(),
+            description: "d".into(),
+            priority: 0,
+        };
+        let resource = Arc::get_mut(&mut self.resource).expect("nobody else has it");
+        resource.table = Arc::new(Columns(vec![column("Name"), column("Age")]));
+    }
+
     pub(crate) fn store(&self) -> &Arc<ObjectStore> {
         self.resource.store().expect("it is stored")
     }

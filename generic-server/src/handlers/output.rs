@@ -14,12 +14,13 @@ use machinery::ApiError;
 use serde_json::Value;
 
 use super::message::Messages;
-use super::{served, table};
+use super::served;
+use super::table::{self, RowWriter};
 use crate::cpu;
 use crate::negotiate::{Media, MetaVersion, Negotiated, View};
 use crate::registry::cache::Entry;
 use crate::request::Response;
-use crate::resource::ServedResource;
+use crate::resource::{ServedResource, TableConvertor};
 use crate::respond::{finish, json, ready};
 use crate::write::Stored;
 
@@ -74,7 +75,7 @@ pub(crate) async fn object(
         },
         View::Partial(version) => partial(resource, version, source).await?,
         View::Table(version, include) => {
-            let default = match source {
+            let default: Option<&'static dyn TableConvertor> = match source {
                 Source::Other(_) if resource.custom => Some(table::DEFAULT),
                 Source::Other(_) => Some(table::SCALE),
                 Source::Stored(_) | Source::Value(_) => None,
@@ -85,7 +86,7 @@ pub(crate) async fn object(
                 }
                 source => table::RowOf::Value(value(resource, source).await?),
             };
-            table::single(resource, default, version, include, &row)?
+            table::single(&RowWriter::new(resource, default, version, include), &row, true)?
         }
         View::PartialList(_) => {
             return Err(not_acceptable(format!(

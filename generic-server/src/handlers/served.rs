@@ -30,6 +30,8 @@ pub(crate) fn plain_at(resource: &ServedResource, revision: Revision) -> bool {
 pub(crate) enum Form {
     /// The protobuf message of an object, or of its metadata.
     Message { metadata_only: bool },
+    /// The cells of a Table, with marks for ages.
+    Cells,
     /// Frames of a watch in this media type and view.
     Frame(Media, View),
     /// Compressed items of a list likewise.
@@ -61,6 +63,7 @@ impl Form {
         };
         match self {
             Form::Message { metadata_only } => u16::from(metadata_only),
+            Form::Cells => 2,
             Form::Frame(media, view) => 1 << 8 | viewed(media, view),
             Form::Items(media, view) => 2 << 8 | viewed(media, view),
         }

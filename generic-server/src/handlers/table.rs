@@ -1,8 +1,9 @@
-//! The Table view: rows for people, made by the kind's convertor. Needs the object parsed, unlike everything else that is read.
+//! The Table view: rows for people, made by the kind's convertor. Cells need the object parsed, unlike everything else that is read, so they
+//! are kept, with marks where ages are.
 
 use std::sync::{Arc, LazyLock};
 
-use machinery::table::age_cell;
+use machinery::table::{Ages, age_cell, fill_ages};
 use machinery::time::Timestamp;
 use machinery::{ApiError, meta};
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use super::served;
 use crate::negotiate::{IncludeObject, MetaVersion};
 use crate::registry::cache::Entry;
+use crate::registry::forms::{FormCache, FormId};
 use crate::resource::{Column, ServedResource, TableConvertor};
 use crate::respond::json;
 
@@ -49,7 +51,7 @@ impl TableConvertor for DefaultTable {
         &*COLUMNS
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
+    fn cells(&self, object: &Value, _ages: &Ages) -> Vec<Value> {
         let created = meta::metadata(object).and_then(|m| m.get("creationTimestamp"));
         vec![meta::name(object).into(), created.cloned().unwrap_or(Value::Null)]
     }
@@ -68,13 +70,13 @@ impl TableConvertor for ScaleTable {
         &*COLUMNS
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
+    fn cells(&self, object: &Value, ages: &Ages) -> Vec<Value> {
         let replicas = |of: &str| meta::dig(object, &[of, "replicas"]).cloned().unwrap_or(0.into());
         vec![
             meta::name(object).into(),
             replicas("spec"),
             replicas("status"),
-            age_cell(object, Timestamp::now()),
+            age_cell(object, ages),
         ]
     }
 }
@@ -90,7 +92,7 @@ pub(crate) enum RowOf {
 
 /// A Table up to its rows: `{"kind":"Table",...,"rows":[`. `metadata` is the content of the list's metadata; `headers` says whether
 /// the columns are described (watches do that once).
-pub(crate) fn begin(
+fn begin(
     out: &mut Vec<u8>,
     convertor: &dyn TableConvertor,
     version: MetaVersion,
@@ -120,61 +122,120 @@ fn column(column: &Column) -> Value {
     })
 }
 
-/// One row.
-pub(crate) fn row(
-    out: &mut Vec<u8>,
-    resource: &ServedResource,
-    convertor: &dyn TableConvertor,
+/// Writes the rows of one request. The cells of cached objects are kept with them.
+#[derive(Debug)]
+pub(crate) struct RowWriter {
+    resource: Arc<ServedResource>,
+    /// The convertor, if it is not the resource's own.
+    other: Option<&'static dyn TableConvertor>,
     version: MetaVersion,
     include: IncludeObject,
-    of: &RowOf,
-) -> Result<(), ApiError> {
-    let parsed;
-    let object = match of {
-        RowOf::Entry(entry) => {
-            parsed = served::parsed(resource, entry)?;
-            &parsed
+    /// Ages are those of this second.
+    now: Timestamp,
+    forms: Option<(Arc<FormCache>, FormId)>,
+}
+
+/// How a row was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Its cells had to be made: the object was parsed.
+    pub(crate) made: bool,
+    /// Until when it says the same, in seconds of the epoch, if there are ages in it.
+    pub(crate) until: Option<i64>,
+}
+
+impl RowWriter {
+    pub(crate) fn new(
+        resource: &Arc<ServedResource>,
+        other: Option<&'static dyn TableConvertor>,
+        version: MetaVersion,
+        include: IncludeObject,
+    ) -> Self {
+        let store = resource.store().filter(|_| other.is_none());
+        let forms = store.map(|store| {
+            let forms = store.forms();
+            (forms.clone(), served::form(resource, forms, served::Form::Cells))
+        });
+        RowWriter {
+            resource: resource.clone(),
+            other,
+            version,
+            include,
+            now: Timestamp::from_unix(Timestamp::now().unix()),
+            forms,
         }
-        RowOf::Value(value) => value,
-    };
-    out.extend_from_slice(b"{\"cells\":");
-    json::value(out, &Value::Array(convertor.cells(object)));
-    out.extend_from_slice(b",\"object\":");
-    match (include, of) {
-        (IncludeObject::None, _) => out.extend_from_slice(b"null"),
-        (IncludeObject::Metadata, RowOf::Entry(entry)) => json::partial(out, version, entry.metadata()),
-        (IncludeObject::Metadata, RowOf::Value(value)) => json::partial_of(out, version, value),
-        (IncludeObject::Object, RowOf::Entry(entry)) => {
-            out.extend_from_slice(&served::typed_head(resource));
-            out.extend_from_slice(entry.untyped());
-        }
-        (IncludeObject::Object, RowOf::Value(value)) => json::write_object(out, value),
     }
-    out.push(b'}');
-    Ok(())
+
+    fn convertor(&self) -> &dyn TableConvertor {
+        self.other.unwrap_or(&*self.resource.table)
+    }
+
+    /// Up to and with the bracket that opens the rows, as [`begin`] has it.
+    pub(crate) fn begin(&self, out: &mut Vec<u8>, metadata: &[u8], headers: bool) {
+        begin(out, self.convertor(), self.version, metadata, headers);
+    }
+
+    /// The second that rows are written in.
+    pub(crate) fn now(&self) -> i64 {
+        self.now.unix()
+    }
+
+    /// One row.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, of: &RowOf) -> Result<Row, ApiError> {
+        out.extend_from_slice(b"{\"cells\":");
+        let row = match of {
+            RowOf::Entry(entry) => self.kept_cells(out, entry)?,
+            RowOf::Value(object) => {
+                let cells = self.convertor().cells(object, &Ages::at(self.now));
+                json::value(out, &Value::Array(cells));
+                Row {
+                    made: true,
+                    until: Some(self.now()),
+                }
+            }
+        };
+        let version = self.version;
+        out.extend_from_slice(b",\"object\":");
+        match (self.include, of) {
+            (IncludeObject::None, _) => out.extend_from_slice(b"null"),
+            (IncludeObject::Metadata, RowOf::Entry(entry)) => json::partial(out, version, entry.metadata()),
+            (IncludeObject::Metadata, RowOf::Value(value)) => json::partial_of(out, version, value),
+            (IncludeObject::Object, RowOf::Entry(entry)) => {
+                out.extend_from_slice(&served::typed_head(&self.resource));
+                out.extend_from_slice(entry.untyped());
+            }
+            (IncludeObject::Object, RowOf::Value(value)) => json::write_object(out, value),
+        }
+        out.push(b'}');
+        Ok(row)
+    }
+
+    fn kept_cells(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<Row, ApiError> {
+        let mut made = false;
+        let mut make = || {
+            made = true;
+            let object = served::parsed(&self.resource, entry)?;
+            let mut cells = Vec::with_capacity(256);
+            json::value(
+                &mut cells,
+                &Value::Array(self.convertor().cells(&object, &Ages::marked())),
+            );
+            Ok::<_, ApiError>(cells)
+        };
+        let cells = match &self.forms {
+            Some((forms, id)) => entry.forms().get_or_make(forms, *id, make)?,
+            None => make()?.into(),
+        };
+        let holds = fill_ages(out, &cells, self.now);
+        Ok(Row {
+            made,
+            until: holds.map(|seconds| self.now().saturating_add(seconds)),
+        })
+    }
 }
 
-/// The Table of one object.
-pub(crate) fn single(
-    resource: &ServedResource,
-    convertor: Option<&dyn TableConvertor>,
-    version: MetaVersion,
-    include: IncludeObject,
-    of: &RowOf,
-) -> Result<Vec<u8>, ApiError> {
-    single_with(resource, convertor, version, include, of, true)
-}
-
-/// The same, without describing the columns when `headers` is false.
-pub(crate) fn single_with(
-    resource: &ServedResource,
-    convertor: Option<&dyn TableConvertor>,
-    version: MetaVersion,
-    include: IncludeObject,
-    of: &RowOf,
-    headers: bool,
-) -> Result<Vec<u8>, ApiError> {
-    let convertor = convertor.unwrap_or(&*resource.table);
+/// The Table of one object. `headers` says whether the columns are described.
+pub(crate) fn single(rows: &RowWriter, of: &RowOf, headers: bool) -> Result<Vec<u8>, ApiError> {
     let revision = match of {
         RowOf::Entry(entry) => entry.revision.to_string(),
         RowOf::Value(value) => meta::resource_version(value).to_string(),
@@ -185,8 +246,8 @@ pub(crate) fn single_with(
         json::text(&mut metadata, &revision);
     }
     let mut out = Vec::with_capacity(1024);
-    begin(&mut out, convertor, version, &metadata, headers);
-    row(&mut out, resource, convertor, version, include, of)?;
+    rows.begin(&mut out, &metadata, headers);
+    rows.write(&mut out, of)?;
     out.extend_from_slice(b"]}");
     Ok(out)
 }

@@ -160,7 +160,7 @@ fn judge(resource: &ServedResource, strategy: &dyn Strategy, object: &Value) {
     strategy.validate_update(&ctx, &new, &old);
     strategy.warnings_on_update(&ctx, &new, &old);
     strategy.canonicalize(&mut new);
-    resource.table.cells(&new);
+    resource.table.cells(&new, &machinery::table::Ages::now());
 }
 
 #[test]

@@ -28,14 +28,14 @@ pub(crate) use rules::*;
 pub(crate) use storage::*;
 pub(crate) use workloads::*;
 
-printer!(DEFAULT, "Name|string|name|0;Created At|date||0", |o| vec![
+printer!(DEFAULT, "Name|string|name|0;Created At|date||0", |o, _| vec![
     name(o),
     o.dig("metadata.creationTimestamp").clone()
 ]);
 
-printer!(NAME_AGE, "Name|string|name|0;Age|string||0", |o| vec![
+printer!(NAME_AGE, "Name|string|name|0;Age|string||0", |o, ages| vec![
     name(o),
-    age(o)
+    age(o, ages)
 ]);
 
 fn number(object: &Value, path: &str) -> Value {

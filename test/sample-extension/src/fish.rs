@@ -229,7 +229,7 @@ impl TableConvertor for FishTable {
         &self.0
     }
 
-    fn cells(&self, object: &Value) -> Vec<Value> {
+    fn cells(&self, object: &Value, _ages: &machinery::table::Ages) -> Vec<Value> {
         vec![
             meta::name(object).into(),
             meta::dig_str(object, &["spec", "species"]).into(),

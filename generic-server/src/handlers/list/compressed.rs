@@ -43,8 +43,7 @@ pub(super) async fn respond(
     let (Some(entries), Some(store)) = (rows.entries(), resource.store()) else {
         return Ok(None);
     };
-    // The ages in the rows of a Table change by themselves.
-    if !negotiated.gzip || indented || matches!(view, View::Table(..)) {
+    if !negotiated.gzip || indented {
         return Ok(None);
     }
     if matches!(view, View::Partial(_)) {

@@ -304,3 +304,34 @@ async fn kept_messages_are_those_of_the_json_now() {
             .is_some()
     );
 }
+
+#[tokio::test]
+async fn kept_cells_have_the_age_of_the_request() {
+    let mut f = fixture(false);
+    f.show_ages();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "a", "namespace": "ns", "creationTimestamp": "1970-01-01T00:00:00Z"},
+    });
+    assert!(f.store().as_system().insert(&object, None).await.is_ok());
+    let entry = f
+        .store()
+        .as_system()
+        .find("ns", "a")
+        .await
+        .expect("reads")
+        .expect("there");
+    let age = || machinery::time::age_since(Some("1970-01-01T00:00:00Z"), machinery::time::Timestamp::now());
+    for form in 0..2 {
+        let row = &json_of(get(&f, "ns/a", "", &[TABLE]).await.expect("found")).await["rows"][0];
+        assert_eq!(row["cells"], json!(["a", age()]), "{form}");
+        let row = &json_of(list(&f, "", &[TABLE]).await.expect("lists")).await["rows"][0];
+        assert_eq!(row["cells"], json!(["a", age()]), "{form}");
+    }
+    let kept = entry.forms().get(crate::handlers::served::form(
+        &f.resource,
+        f.store().forms(),
+        crate::handlers::served::Form::Cells,
+    ));
+    assert!(kept.is_some_and(|cells| !cells.ends_with(age().as_bytes())));
+}

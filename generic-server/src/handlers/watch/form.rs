@@ -9,7 +9,7 @@ use storage::Revision;
 
 use crate::handlers::message::Messages;
 use crate::handlers::served;
-use crate::handlers::table::{self, RowOf};
+use crate::handlers::table::{self, RowOf, RowWriter};
 use crate::negotiate::{IncludeObject, Media, Negotiated, View};
 use crate::registry::cache::{Change, ChangeKind, Entry};
 use crate::registry::forms::FormId;
@@ -157,7 +157,8 @@ impl Form {
     fn write_object(&self, out: &mut Vec<u8>, of: &Subject, headers: bool) -> Result<(), ApiError> {
         match (self.view, self.row(of)?) {
             (View::Table(version, include), row) => {
-                let table = table::single_with(&self.resource, None, version, include, &row, headers)?;
+                let rows = RowWriter::new(&self.resource, None, version, include);
+                let table = table::single(&rows, &row, headers)?;
                 out.extend_from_slice(&table);
             }
             (View::Partial(version), RowOf::Entry(entry)) => json::partial(out, version, entry.metadata()),
@@ -205,7 +206,8 @@ impl Form {
                     other => other,
                 };
                 let row = RowOf::Value(self.typed(object));
-                text = table::single_with(&self.resource, None, version, include, &row, headers)?;
+                let rows = RowWriter::new(&self.resource, None, version, include);
+                text = table::single(&rows, &row, headers)?;
             }
             View::Partial(version) => json::partial_of(&mut text, version, &object),
             _ => json::write_object(&mut text, &self.typed(object)),

@@ -53,16 +53,19 @@ pub(crate) struct Block {
     pub(crate) crc: u32,
     /// How many they are.
     pub(crate) len: u64,
+    /// Until when they may be sent, in seconds of the epoch, where ages are among them.
+    pub(crate) until: Option<i64>,
     used: AtomicU32,
 }
 
 impl Block {
-    pub(crate) fn new(key: BlockKey, deflated: Bytes, crc: u32, len: u64) -> Arc<Self> {
+    pub(crate) fn new(key: BlockKey, deflated: Bytes, crc: u32, len: u64, until: Option<i64>) -> Arc<Self> {
         Arc::new(Block {
             key,
             deflated,
             crc,
             len,
+            until,
             used: AtomicU32::new(0),
         })
     }

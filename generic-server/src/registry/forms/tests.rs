@@ -149,7 +149,7 @@ fn key(cache: &FormCache, form: FormId, follows: bool, objects: &[(&str, u64)]) 
 }
 
 fn block(key: &BlockKey) -> Arc<Block> {
-    Block::new(key.clone(), Bytes::from(vec![1; 100]), 1, 1_000)
+    Block::new(key.clone(), Bytes::from(vec![1; 100]), 1, 1_000, None)
 }
 
 #[test]

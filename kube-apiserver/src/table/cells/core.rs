@@ -7,7 +7,7 @@ use super::*;
 printer!(
     COMPONENT_STATUS,
     "Name|string|name|0;Status|string||0;Message|string||0;Error|string||0",
-    |o| {
+    |o, _| {
         let condition = o.list("conditions").iter().find(|c| c.text("type") == "Healthy");
         match condition {
             None => vec![name(o), "Unknown".into(), "".into(), "".into()],
@@ -31,20 +31,20 @@ printer!(
 printer!(
     CONFIG_MAP,
     "Name|string|name|0;Data|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let count = o.entries("data").count() + o.entries("binaryData").count();
-        vec![name(o), count.into(), age(o)]
+        vec![name(o), count.into(), age(o, ages)]
     }
 );
 
 printer!(
     SECRET,
     "Name|string|name|0;Type|string||0;Data|string||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         o.text("type").into(),
         o.entries("data").count().into(),
-        age(o)
+        age(o, ages)
     ]
 );
 
@@ -57,7 +57,7 @@ printer!(
 printer!(
     NAMESPACE,
     "Name|string|name|0;Status|string||0;Age|string||0",
-    |o| vec![name(o), o.text("status.phase").into(), age(o)]
+    |o, ages| vec![name(o), o.text("status.phase").into(), age(o, ages)]
 );
 
 printer!(
@@ -69,7 +69,7 @@ printer!(
 printer!(
     POD_TEMPLATE,
     "Name|string|name|0;Containers|string||0;Images|string||0;Pod Labels|string||0",
-    |o| {
+    |o, _| {
         let (names, images) = containers(o.dig("template"));
         vec![
             name(o),
@@ -83,7 +83,7 @@ printer!(
 printer!(
     RESOURCE_QUOTA,
     "Name|string|name|0;Request|string||0;Limit|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
         for (resource, hard) in o.entries("status.hard") {
             let used = o
@@ -102,7 +102,7 @@ printer!(
             name(o),
             requests.join(", ").into(),
             limits.join(", ").into(),
-            age(o),
+            age(o, ages),
         ]
     }
 );
@@ -110,7 +110,7 @@ printer!(
 printer!(
     CSR,
     "Name|string|name|0;Age|string||0;SignerName|string||0;Requestor|string||0;RequestedDuration|string||0;Condition|string||0",
-    |o| {
+    |o, ages| {
         let has = |kind: &str| o.list("status.conditions").iter().any(|c| c.text("type") == kind);
         let mut status = String::from(match (has("Denied"), has("Approved")) {
             (true, _) => "Denied",
@@ -129,7 +129,7 @@ printer!(
         };
         vec![
             name(o),
-            age(o),
+            age(o, ages),
             or(o.text("spec.signerName"), "<none>").into(),
             o.text("spec.username").into(),
             duration.into(),
@@ -141,11 +141,11 @@ printer!(
 printer!(
     PRIORITY_CLASS,
     "Name|string|name|0;Value|integer||0;Global-Default|boolean||0;Age|string||0;PreemptionPolicy|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         number(o, "value"),
         o.flag("globalDefault").into(),
-        age(o),
+        age(o, ages),
         o.text("preemptionPolicy").into()
     ]
 );
@@ -153,39 +153,39 @@ printer!(
 printer!(
     LEASE,
     "Name|string|name|0;Holder|string||0;Age|string||0",
-    |o| vec![name(o), o.text("spec.holderIdentity").into(), age(o)]
+    |o, ages| vec![name(o), o.text("spec.holderIdentity").into(), age(o, ages)]
 );
 
 printer!(
     LEASE_CANDIDATE,
     "Name|string|name|0;LeaseName|string||0;BinaryVersion|string||0;EmulationVersion|string||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         o.text("spec.leaseName").into(),
         o.text("spec.binaryVersion").into(),
         o.text("spec.emulationVersion").into(),
-        age(o)
+        age(o, ages)
     ]
 );
 
 printer!(
     RUNTIME_CLASS,
     "Name|string|name|0;Handler|string||0;Age|string||0",
-    |o| vec![name(o), o.text("handler").into(), age(o)]
+    |o, ages| vec![name(o), o.text("handler").into(), age(o, ages)]
 );
 
-fn event(o: &Value) -> Vec<Value> {
+fn event(o: &Value, ages: &Ages) -> Vec<Value> {
     let first = match o.text("firstTimestamp") {
-        "" => since(o.text("eventTime")),
-        time => since(time),
+        "" => since(ages, o.text("eventTime")),
+        time => since(ages, time),
     };
     let mut last = match o.text("lastTimestamp") {
         "" => first.clone(),
-        time => since(time),
+        time => since(ages, time),
     };
     let mut count = o.int("count").unwrap_or_default();
     if o.has("series") {
-        last = since(o.text("series.lastObservedTime"));
+        last = since(ages, o.text("series.lastObservedTime"));
         count = o.int("series.count").unwrap_or_default();
     } else if count == 0 {
         count = 1;
@@ -228,7 +228,7 @@ fn event(o: &Value) -> Vec<Value> {
     ]
 }
 
-fn node(o: &Value) -> Vec<Value> {
+fn node(o: &Value, ages: &Ages) -> Vec<Value> {
     let ready = o
         .list("status.conditions")
         .iter()
@@ -269,7 +269,7 @@ fn node(o: &Value) -> Vec<Value> {
         name(o),
         status.into(),
         or(&roles, "<none>").into(),
-        age(o),
+        age(o, ages),
         info.text("kubeletVersion").into(),
         address("InternalIP"),
         address("ExternalIP"),

@@ -7,13 +7,13 @@ use super::*;
 printer!(
     ENDPOINTS,
     "Name|string|name|0;Endpoints|string||0;Age|string||0",
-    |o| vec![name(o), endpoints(o).into(), age(o)]
+    |o, ages| vec![name(o), endpoints(o).into(), age(o, ages)]
 );
 
 printer!(
     SERVICE,
     "Name|string|name|0;Type|string||0;Cluster-IP|string||0;External-IP|string||0;Port(s)|string||0;Age|string||0;Selector|string||1",
-    |o| {
+    |o, ages| {
         let ports: Vec<String> = o.list("spec.ports").iter().map(service_port).collect();
         let ports = ports.join(",");
         vec![
@@ -22,7 +22,7 @@ printer!(
             o.strings("spec.clusterIPs").next().unwrap_or("<none>").into(),
             external_ip(o).into(),
             or(&ports, "<none>").into(),
-            age(o),
+            age(o, ages),
             format_labels(o.dig("spec.selector")).into(),
         ]
     }
@@ -31,7 +31,7 @@ printer!(
 printer!(
     INGRESS_CLASS,
     "Name|string|name|0;Controller|string||0;Parameters|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let parameters = match o.has("spec.parameters") {
             false => "<none>".to_string(),
             true => {
@@ -47,7 +47,7 @@ printer!(
             default_name(o, &annotations),
             o.text("spec.controller").into(),
             parameters.into(),
-            age(o),
+            age(o, ages),
         ]
     }
 );
@@ -55,7 +55,7 @@ printer!(
 printer!(
     INGRESS,
     "Name|string|name|0;Class|string||0;Hosts|string||0;Address|string||0;Ports|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let rules = o.list("spec.rules");
         let hosts: Vec<&str> = rules
             .iter()
@@ -82,12 +82,12 @@ printer!(
             hosts.into(),
             load_balancer(o).into(),
             ports.into(),
-            age(o),
+            age(o, ages),
         ]
     }
 );
 
-printer!(IP_ADDRESS, "Name|string|name|0;ParentRef|string||0", |o| {
+printer!(IP_ADDRESS, "Name|string|name|0;ParentRef|string||0", |o, ages| {
     let parent = o.dig("spec.parentRef");
     let text = match parent.is_null() {
         true => "<none>".to_string(),
@@ -103,37 +103,37 @@ printer!(IP_ADDRESS, "Name|string|name|0;ParentRef|string||0", |o| {
         }
     };
     // Upstream prints the age here too, without a heading for it.
-    vec![name(o), text.into(), age(o)]
+    vec![name(o), text.into(), age(o, ages)]
 });
 
 printer!(
     NETWORK_POLICY,
     "Name|string|name|0;Pod-Selector|string||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         format_selector(&match o.dig("spec.podSelector") {
             Value::Null => json!({}),
             selector => selector.clone(),
         })
         .into(),
-        age(o)
+        age(o, ages)
     ]
 );
 
 printer!(
     SERVICE_CIDR,
     "Name|string|name|0;CIDRs|string||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         o.strings("spec.cidrs").collect::<Vec<_>>().join(",").into(),
-        age(o)
+        age(o, ages)
     ]
 );
 
 printer!(
     ENDPOINT_SLICE,
     "Name|string|name|0;AddressType|string||0;Ports|string||0;Endpoints|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let ports: Vec<String> = o
             .list("ports")
             .iter()
@@ -153,7 +153,7 @@ printer!(
             o.text("addressType").into(),
             three(&ports).into(),
             three(&addresses).into(),
-            age(o),
+            age(o, ages),
         ]
     }
 );

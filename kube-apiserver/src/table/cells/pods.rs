@@ -1,5 +1,6 @@
 //! The pod's cells.
 
+use machinery::table::Ages;
 use serde_json::Value;
 
 use super::*;
@@ -12,7 +13,7 @@ printer!(
 );
 
 /// The pod's row: readiness, a status condensed from phase, conditions and container states, restarts.
-fn pod(o: &Value) -> Vec<Value> {
+fn pod(o: &Value, ages: &Ages) -> Vec<Value> {
     let init = o.list("spec.initContainers");
     let sidecars = || init.iter().filter(|c| c.text("restartPolicy") == "Always");
     let restartable: Seen<&str> = sidecars().map(|c| c.text("name")).collect();
@@ -114,7 +115,7 @@ fn pod(o: &Value) -> Vec<Value> {
     }
     let restarts = match (restarts, last.as_str()) {
         (0, _) | (_, "") => restarts.to_string(),
-        (n, last) => format!("{n} ({} ago)", since(last)),
+        (n, last) => format!("{n} ({} ago)", since(ages, last)),
     };
     let gates = o.list("spec.readinessGates");
     let gates = match gates.len() {
@@ -136,7 +137,7 @@ fn pod(o: &Value) -> Vec<Value> {
         format!("{ready}/{total}").into(),
         reason.into(),
         restarts.into(),
-        age(o),
+        age(o, ages),
         or(ip, "<none>").into(),
         or(o.text("spec.nodeName"), "<none>").into(),
         or(o.text("status.nominatedNodeName"), "<none>").into(),

@@ -7,7 +7,7 @@ use super::*;
 printer!(
     ROLE_BINDING,
     "Name|string|name|0;Role|string||0;Age|string||0;Users|string||1;Groups|string||1;ServiceAccounts|string||1",
-    |o| {
+    |o, ages| {
         let of = |kind: &str| -> Value {
             let subjects = o.list("subjects").iter().filter(|s| s.text("kind") == kind);
             let names: Vec<String> = subjects
@@ -22,7 +22,7 @@ printer!(
         vec![
             name(o),
             format!("{}/{}", o.text("roleRef.kind"), o.text("roleRef.name")).into(),
-            age(o),
+            age(o, ages),
             of("User"),
             of("Group"),
             of("ServiceAccount"),
@@ -33,29 +33,29 @@ printer!(
 printer!(
     MUTATING_POLICY,
     "Name|string|name|0;Mutations|integer||0;ParamKind|string||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         o.list("spec.mutations").len().into(),
         param_kind(o).into(),
-        age(o)
+        age(o, ages)
     ]
 );
 
 printer!(
     VALIDATING_POLICY,
     "Name|string|name|0;Validations|integer||0;ParamKind|string||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         o.list("spec.validations").len().into(),
         param_kind(o).into(),
-        age(o)
+        age(o, ages)
     ]
 );
 
 printer!(
     POLICY_BINDING,
     "Name|string|name|0;PolicyName|string||0;ParamRef|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let reference = o.dig("spec.paramRef");
         let text = match (reference.text("name"), reference.text("namespace")) {
             ("", _) if reference.has("selector") => {
@@ -65,20 +65,25 @@ printer!(
             (name, "") => format!("*/{name}"),
             (name, namespace) => format!("{namespace}/{name}"),
         };
-        vec![name(o), o.text("spec.policyName").into(), text.into(), age(o)]
+        vec![
+            name(o),
+            o.text("spec.policyName").into(),
+            text.into(),
+            age(o, ages),
+        ]
     }
 );
 
 printer!(
     WEBHOOK_CONFIGURATION,
     "Name|string|name|0;Webhooks|integer||0;Age|string||0",
-    |o| vec![name(o), o.list("webhooks").len().into(), age(o)]
+    |o, ages| vec![name(o), o.list("webhooks").len().into(), age(o, ages)]
 );
 
 printer!(
     FLOW_SCHEMA,
     "Name|string|name|0;PriorityLevel|string||0;MatchingPrecedence|string||0;DistinguisherMethod|string||0;Age|string||0;MissingPL|string||0",
-    |o| {
+    |o, ages| {
         let dangling = o
             .list("status.conditions")
             .iter()
@@ -88,7 +93,7 @@ printer!(
             o.text("spec.priorityLevelConfiguration.name").into(),
             number(o, "spec.matchingPrecedence"),
             or(o.text("spec.distinguisherMethod.type"), "<none>").into(),
-            age(o),
+            age(o, ages),
             dangling.map_or("?", |c| c.text("status")).into(),
         ]
     }
@@ -97,7 +102,7 @@ printer!(
 printer!(
     PRIORITY_LEVEL,
     "Name|string|name|0;Type|string||0;NominalConcurrencyShares|string||0;Queues|string||0;HandSize|string||0;QueueLengthLimit|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let show = |path: &str| match o.dig(path) {
             Value::Null => "<none>".into(),
             value => value.clone(),
@@ -109,7 +114,7 @@ printer!(
             show("spec.limited.limitResponse.queuing.queues"),
             show("spec.limited.limitResponse.queuing.handSize"),
             show("spec.limited.limitResponse.queuing.queueLengthLimit"),
-            age(o),
+            age(o, ages),
         ]
     }
 );

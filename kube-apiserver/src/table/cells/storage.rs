@@ -8,7 +8,7 @@ use super::*;
 printer!(
     PVC,
     "Name|string|name|0;Status|string||0;Volume|string||0;Capacity|string||0;Access Modes|string||0;StorageClass|string||0;VolumeAttributesClass|string||0;Age|string||0;VolumeMode|string||1",
-    |o| {
+    |o, ages| {
         let bound = !o.text("spec.volumeName").is_empty();
         let class = meta::annotations(o)
             .and_then(|a| a.get("volume.beta.kubernetes.io/storage-class"))
@@ -30,7 +30,7 @@ printer!(
             },
             class.into(),
             or(o.text("spec.volumeAttributesClassName"), "<unset>").into(),
-            age(o),
+            age(o, ages),
             or(o.text("spec.volumeMode"), "<unset>").into(),
         ]
     }
@@ -39,7 +39,7 @@ printer!(
 printer!(
     PV,
     "Name|string|name|0;Capacity|string||0;Access Modes|string||0;Reclaim Policy|string||0;Status|string||0;Claim|string||0;StorageClass|string||0;VolumeAttributesClass|string||0;Reason|string||0;Age|string||0;VolumeMode|string||1",
-    |o| {
+    |o, ages| {
         let claim = match o.has("spec.claimRef") {
             true => format!(
                 "{}/{}",
@@ -62,7 +62,7 @@ printer!(
             class.into(),
             or(o.text("spec.volumeAttributesClassName"), "<unset>").into(),
             o.text("status.reason").into(),
-            age(o),
+            age(o, ages),
             or(o.text("spec.volumeMode"), "<unset>").into(),
         ]
     }
@@ -71,7 +71,7 @@ printer!(
 printer!(
     CSI_DRIVER,
     "Name|string|name|0;AttachRequired|boolean||0;PodInfoOnMount|boolean||0;StorageCapacity|boolean||0;TokenRequests|string||0;RequiresRepublish|boolean||0;Modes|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let tokens = match o.dig("spec.tokenRequests").as_array() {
             None => "<unset>".to_string(),
             Some(list) => list
@@ -92,7 +92,7 @@ printer!(
             tokens.into(),
             o.flag("spec.requiresRepublish").into(),
             or(&modes, "<none>").into(),
-            age(o),
+            age(o, ages),
         ]
     }
 );
@@ -100,13 +100,13 @@ printer!(
 printer!(
     CSI_NODE,
     "Name|string|name|0;Drivers|integer||0;Age|string||0",
-    |o| vec![name(o), o.list("spec.drivers").len().into(), age(o)]
+    |o, ages| vec![name(o), o.list("spec.drivers").len().into(), age(o, ages)]
 );
 
 printer!(
     STORAGE_CLASS,
     "Name|string|name|0;Provisioner|string||0;ReclaimPolicy|string||0;VolumeBindingMode|string||0;AllowVolumeExpansion|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let annotations = [
             "storageclass.kubernetes.io/is-default-class",
             "storageclass.beta.kubernetes.io/is-default-class",
@@ -117,7 +117,7 @@ printer!(
             or(o.text("reclaimPolicy"), "Delete").into(),
             or(o.text("volumeBindingMode"), "Immediate").into(),
             o.flag("allowVolumeExpansion").into(),
-            age(o),
+            age(o, ages),
         ]
     }
 );
@@ -125,26 +125,26 @@ printer!(
 printer!(
     VOLUME_ATTACHMENT,
     "Name|string|name|0;Attacher|string|name|0;PV|string||0;Node|string||0;Attached|boolean||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         o.text("spec.attacher").into(),
         o.text("spec.source.persistentVolumeName").into(),
         o.text("spec.nodeName").into(),
         o.flag("status.attached").into(),
-        age(o)
+        age(o, ages)
     ]
 );
 
 printer!(
     VOLUME_ATTRIBUTES_CLASS,
     "Name|string|name|0;DriverName|string||0;Age|string||0",
-    |o| vec![name(o), o.text("driverName").into(), age(o)]
+    |o, ages| vec![name(o), o.text("driverName").into(), age(o, ages)]
 );
 
 printer!(
     RESOURCE_CLAIM,
     "Name|string|name|0;State|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let deleted = o.has("metadata.deletionTimestamp");
         let mut states = Vec::new();
         if deleted {
@@ -158,19 +158,19 @@ printer!(
         } else if !deleted {
             states.push("pending");
         }
-        vec![name(o), states.join(",").into(), age(o)]
+        vec![name(o), states.join(",").into(), age(o, ages)]
     }
 );
 
 printer!(
     RESOURCE_SLICE,
     "Name|string|name|0;Node|string||0;Driver|string||0;Pool|string||0;Age|string||0",
-    |o| vec![
+    |o, ages| vec![
         name(o),
         o.text("spec.nodeName").into(),
         o.text("spec.driver").into(),
         o.text("spec.pool.name").into(),
-        age(o)
+        age(o, ages)
     ]
 );
 

@@ -8,14 +8,14 @@ use super::*;
 printer!(
     REPLICATION_CONTROLLER,
     "Name|string|name|0;Desired|integer||0;Current|integer||0;Ready|integer||0;Age|string||0;Containers|string||1;Images|string||1;Selector|string||1",
-    |o| {
+    |o, ages| {
         let (names, images) = containers(o.dig("spec.template"));
         vec![
             name(o),
             number(o, "spec.replicas"),
             number(o, "status.replicas"),
             number(o, "status.readyReplicas"),
-            age(o),
+            age(o, ages),
             names,
             images,
             format_labels(o.dig("spec.selector")).into(),
@@ -26,14 +26,14 @@ printer!(
 printer!(
     REPLICA_SET,
     "Name|string|name|0;Desired|integer||0;Current|integer||0;Ready|integer||0;Age|string||0;Containers|string||1;Images|string||1;Selector|string||1",
-    |o| {
+    |o, ages| {
         let (names, images) = containers(o.dig("spec.template"));
         vec![
             name(o),
             number(o, "spec.replicas"),
             number(o, "status.replicas"),
             number(o, "status.readyReplicas"),
-            age(o),
+            age(o, ages),
             names,
             images,
             format_selector(o.dig("spec.selector")).into(),
@@ -44,14 +44,14 @@ printer!(
 printer!(
     DEPLOYMENT,
     "Name|string|name|0;Ready|string||0;Up-to-date|string||0;Available|string||0;Age|string||0;Containers|string||1;Images|string||1;Selector|string||1",
-    |o| {
+    |o, ages| {
         let (names, images) = containers(o.dig("spec.template"));
         vec![
             name(o),
             ratio(o, "status.readyReplicas", "spec.replicas"),
             number(o, "status.updatedReplicas"),
             number(o, "status.availableReplicas"),
-            age(o),
+            age(o, ages),
             names,
             images,
             selector_text(o.dig("spec.selector"))
@@ -64,12 +64,12 @@ printer!(
 printer!(
     STATEFUL_SET,
     "Name|string|name|0;Ready|string||0;Age|string||0;Containers|string||1;Images|string||1",
-    |o| {
+    |o, ages| {
         let (names, images) = containers(o.dig("spec.template"));
         vec![
             name(o),
             ratio(o, "status.readyReplicas", "spec.replicas"),
-            age(o),
+            age(o, ages),
             names,
             images,
         ]
@@ -79,7 +79,7 @@ printer!(
 printer!(
     DAEMON_SET,
     "Name|string|name|0;Desired|integer||0;Current|integer||0;Ready|integer||0;Up-to-date|integer||0;Available|integer||0;Node Selector|string||0;Age|string||0;Containers|string||1;Images|string||1;Selector|string||1",
-    |o| {
+    |o, ages| {
         let (names, images) = containers(o.dig("spec.template"));
         vec![
             name(o),
@@ -89,7 +89,7 @@ printer!(
             number(o, "status.updatedNumberScheduled"),
             number(o, "status.numberAvailable"),
             format_labels(o.dig("spec.template.spec.nodeSelector")).into(),
-            age(o),
+            age(o, ages),
             names,
             images,
             format_selector(o.dig("spec.selector")).into(),
@@ -100,7 +100,7 @@ printer!(
 printer!(
     CONTROLLER_REVISION,
     "Name|string|name|0;Controller|string||0;Revision|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let owner = meta::owner_references(o).iter().find(|r| r.flag("controller"));
         let controller = match owner {
             None => "<none>".to_string(),
@@ -112,14 +112,14 @@ printer!(
                 }
             }
         };
-        vec![name(o), controller.into(), number(o, "revision"), age(o)]
+        vec![name(o), controller.into(), number(o, "revision"), age(o, ages)]
     }
 );
 
 printer!(
     HPA,
     "Name|string|name|0;Reference|string||0;Targets|string||0;MinPods|string||0;MaxPods|string||0;Replicas|string||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let target = format!(
             "{}/{}",
             o.text("spec.scaleTargetRef.kind"),
@@ -136,7 +136,7 @@ printer!(
             min.into(),
             number(o, "spec.maxReplicas"),
             number(o, "status.currentReplicas"),
-            age(o),
+            age(o, ages),
         ]
     }
 );
@@ -144,8 +144,8 @@ printer!(
 printer!(
     HPA_V1,
     "Name|string|name|0;Reference|string||0;Targets|string||0;MinPods|string||0;MaxPods|string||0;Replicas|string||0;Age|string||0",
-    |o| {
-        let mut cells = (HPA.cells)(o);
+    |o, ages| {
+        let mut cells = (HPA.cells)(o, ages);
         let percent = |path: &str| o.int(path).map(|n| format!("{n}%"));
         if let (Some(target), Some(cell)) = (percent("spec.targetCPUUtilizationPercentage"), cells.get_mut(2))
         {
@@ -159,7 +159,7 @@ printer!(
 printer!(
     CRON_JOB,
     "Name|string|name|0;Schedule|string||0;Timezone|string||0;Suspend|boolean||0;Active|integer||0;Last Schedule|string||0;Age|string||0;Containers|string||1;Images|string||1;Selector|string||1",
-    |o| {
+    |o, ages| {
         let (names, images) = containers(o.dig("spec.jobTemplate.spec.template"));
         let suspend = match o.dig("spec.suspend").as_bool() {
             Some(true) => "True",
@@ -168,7 +168,7 @@ printer!(
         };
         let last = match o.text("status.lastScheduleTime") {
             "" => "<none>".to_string(),
-            time => since(time),
+            time => since(ages, time),
         };
         vec![
             name(o),
@@ -177,7 +177,7 @@ printer!(
             suspend.into(),
             o.list("status.active").len().into(),
             last.into(),
-            age(o),
+            age(o, ages),
             names,
             images,
             format_selector(o.dig("spec.jobTemplate.spec.selector")).into(),
@@ -188,7 +188,7 @@ printer!(
 printer!(
     JOB,
     "Name|string|name|0;Status|string||0;Completions|string||0;Duration|string||0;Age|string||0;Containers|string||1;Images|string||1;Selector|string||1",
-    |o| {
+    |o, ages| {
         let (names, images) = containers(o.dig("spec.template"));
         let succeeded = o.int("status.succeeded").unwrap_or_default();
         let completions = match (
@@ -203,8 +203,8 @@ printer!(
             name(o),
             job_status(o).into(),
             completions.into(),
-            job_duration(o).into(),
-            age(o),
+            job_duration(o, ages).into(),
+            age(o, ages),
             names,
             images,
             format_selector(o.dig("spec.selector")).into(),
@@ -215,7 +215,7 @@ printer!(
 printer!(
     PDB,
     "Name|string|name|0;Min Available|string||0;Max Unavailable|string||0;Allowed Disruptions|integer||0;Age|string||0",
-    |o| {
+    |o, ages| {
         let show = |path: &str| match o.dig(path) {
             Value::Null => "N/A".to_string(),
             Value::String(s) => s.clone(),
@@ -226,7 +226,7 @@ printer!(
             show("spec.minAvailable").into(),
             show("spec.maxUnavailable").into(),
             number(o, "status.disruptionsAllowed"),
-            age(o),
+            age(o, ages),
         ]
     }
 );
@@ -256,12 +256,15 @@ fn job_status(object: &Value) -> &'static str {
     }
 }
 
-fn job_duration(object: &Value) -> String {
-    let Some(start) = Timestamp::parse_rfc3339(object.text("status.startTime")) else {
+fn job_duration(object: &Value, ages: &Ages) -> String {
+    let Some(start) = machinery::time::Timestamp::parse_rfc3339(object.text("status.startTime")) else {
         return String::new();
     };
-    let end = Timestamp::parse_rfc3339(object.text("status.completionTime"));
-    end.unwrap_or_else(Timestamp::now).since(start).human()
+    let end = machinery::time::Timestamp::parse_rfc3339(object.text("status.completionTime"));
+    match end {
+        Some(end) => end.since(start).human(),
+        None => ages.since(start),
+    }
 }
 
 fn hpa_metrics(object: &Value) -> String {

@@ -25,6 +25,9 @@ use crate::respond::gzip::{self, Checksum};
 /// To find a block costs this part of what it costs to make it, at most.
 const FOUND: usize = 256;
 
+/// For how many seconds the ages in a block have to hold for it to be kept.
+const HOLDS: i64 = 5;
+
 /// How items are written.
 pub(super) enum Items {
     Json(Layout),
@@ -121,7 +124,7 @@ impl Blocks {
                 .iter()
                 .map(|entry| entry.json.len())
                 .sum();
-            let (block, made) = match self.forms.block(&key) {
+            let (block, made) = match self.kept(&key) {
                 Some(block) => (block, false),
                 None => (self.compress(end, key)?, true),
             };
@@ -154,7 +157,7 @@ impl Blocks {
         }
         let (end, key) = self.next.take().unwrap_or_else(|| self.find());
         let made = self.made.take().or_else(|| self.held.pop_front().flatten());
-        let Some(block) = made.or_else(|| self.forms.block(&key)) else {
+        let Some(block) = made.or_else(|| self.kept(&key)) else {
             self.next = Some((end, key));
             return Next::Missing;
         };
@@ -195,8 +198,9 @@ impl Blocks {
     /// Makes the block from here to `end`, and keeps it.
     fn compress(&self, end: usize, key: BlockKey) -> Result<Arc<Block>, ApiError> {
         let mut text = Vec::with_capacity(limits::BLOCK_MOST_BYTES);
+        let mut until = None;
         if let Some(before) = self.at.checked_sub(1) {
-            self.write(&mut text, &self.entries[before], false)?;
+            until = self.write(&mut text, &self.entries[before], false)?;
             text.extend_from_slice(self.separator());
         }
         let begin = text.len();
@@ -204,12 +208,19 @@ impl Blocks {
             if text.len() > begin {
                 text.extend_from_slice(self.separator());
             }
-            self.write(&mut text, entry, false)?;
+            until = self
+                .write(&mut text, entry, false)?
+                .into_iter()
+                .chain(until)
+                .min();
         }
         let (before, text) = text.split_at(begin);
         let Checksum { crc, len } = Checksum::of(text);
-        let block = Block::new(key, gzip::deflate(before, text)?, crc, len);
-        self.forms.keep_block(&block);
+        let block = Block::new(key, gzip::deflate(before, text)?, crc, len, until);
+        // Not what is about to grow old.
+        if until.is_none_or(|until| until > self.now().saturating_add(HOLDS)) {
+            self.forms.keep_block(&block);
+        }
         Ok(block)
     }
 
@@ -220,12 +231,30 @@ impl Blocks {
         }
     }
 
-    /// Writes an item. `keep` says whether it will be asked for again besides the block that it is in.
-    fn write(&self, out: &mut Vec<u8>, entry: &Arc<Entry>, keep: bool) -> Result<(), ApiError> {
+    /// The second of the list.
+    fn now(&self) -> i64 {
+        match &self.items {
+            Items::Json(layout) => layout.now(),
+            Items::Protobuf(_) => 0,
+        }
+    }
+
+    /// A block, if it is kept and says what is true now.
+    fn kept(&self, key: &BlockKey) -> Option<Arc<Block>> {
+        let block = self.forms.block(key)?;
+        block
+            .until
+            .is_none_or(|until| until > self.now())
+            .then_some(block)
+    }
+
+    /// Writes an item; gives the second until which it is the same, if there is one. `keep` says whether it will be asked for again besides
+    /// the block that it is in.
+    fn write(&self, out: &mut Vec<u8>, entry: &Arc<Entry>, keep: bool) -> Result<Option<i64>, ApiError> {
         match &self.items {
             Items::Json(layout) => {
                 let row = Item::Entry(entry.clone()).row(&self.resource)?;
-                layout.item(out, &row)?;
+                return Ok(layout.item(out, &row)?.until);
             }
             Items::Protobuf(messages) => {
                 let message = match keep {
@@ -235,7 +264,7 @@ impl Blocks {
                 codec::protobuf::encode_list_item(out, &message);
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::registry::cache::Entry;
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const PARTIALS: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const PARTIALS_PROTOBUF: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
@@ -91,7 +92,7 @@ async fn fill(f: &Fixture, count: usize, words: usize) {
 async fn compressed_lists_say_what_plain_ones_do() {
     let f = fixture(false);
     fill(&f, 300, 400).await;
-    for accept in [JSON, PROTOBUF, PARTIALS, PARTIALS_PROTOBUF] {
+    for accept in [JSON, PROTOBUF, PARTIALS, PARTIALS_PROTOBUF, TABLE] {
         for query in [
             "",
             "labelSelector=l%3Dl1",
@@ -106,7 +107,7 @@ async fn compressed_lists_say_what_plain_ones_do() {
     }
     let custom = fixture(true);
     fill(&custom, 60, 1_000).await;
-    for accept in [JSON, PARTIALS] {
+    for accept in [JSON, PARTIALS, TABLE] {
         same(&custom, "", accept).await;
         same(&custom, "", accept).await;
     }
@@ -185,15 +186,15 @@ async fn entries(f: &Fixture) -> Vec<Arc<Entry>> {
     cache.snapshot().objects.values().cloned().collect()
 }
 
-fn blocks(f: &Fixture, entries: Vec<Arc<Entry>>) -> Blocks {
+fn blocks(f: &Fixture, entries: Vec<Arc<Entry>>, view: View) -> Blocks {
     let negotiated = Negotiated {
         media: Media::Json,
-        view: View::Object,
+        view,
         pretty: false,
         gzip: true,
         recorded: false,
     };
-    let layout = Layout::new(&f.resource, View::Object, &ListMeta::default()).expect("a layout");
+    let layout = Layout::new(&f.resource, view, &ListMeta::default()).expect("a layout");
     Blocks::new(
         &f.resource,
         f.store().forms(),
@@ -205,7 +206,11 @@ fn blocks(f: &Fixture, entries: Vec<Arc<Entry>>) -> Blocks {
 
 /// The number of blocks of a list, and of those that had to be made.
 async fn made(f: &Fixture, from: usize) -> (usize, usize) {
-    let mut blocks = blocks(f, entries(f).await.split_off(from));
+    made_as(f, from, View::Object).await
+}
+
+async fn made_as(f: &Fixture, from: usize, view: View) -> (usize, usize) {
+    let mut blocks = blocks(f, entries(f).await.split_off(from), view);
     let (mut all, mut made) = (0, 0);
     loop {
         match blocks.next() {
@@ -248,7 +253,7 @@ async fn many_lists_in_many_forms_stay_within_the_budget() {
     fill(&f, 200, 400).await;
     let mut asked = 0;
     for from in 0..3 {
-        for accept in [JSON, PROTOBUF, PARTIALS, PARTIALS_PROTOBUF] {
+        for accept in [JSON, PROTOBUF, PARTIALS, PARTIALS_PROTOBUF, TABLE] {
             for encoding in ["", "gzip"] {
                 for query in [
                     "",
@@ -268,7 +273,43 @@ async fn many_lists_in_many_forms_stay_within_the_budget() {
         }
         f.store().forms().skip(limits::FORM_IN_USE / 4);
     }
-    assert_eq!(asked, 96);
+    assert_eq!(asked, 120);
     assert!(f.store().forms().held() > LIMIT / 2, "what fits is kept");
     same(&f, "", PROTOBUF).await;
+}
+
+#[tokio::test]
+async fn rows_are_kept_while_their_ages_hold() {
+    use crate::negotiate::{IncludeObject, MetaVersion};
+    use machinery::time::Timestamp;
+    let mut f = fixture(false);
+    f.show_ages();
+    let put = async |created: Timestamp| {
+        for n in 0..200 {
+            let name = format!("p{n:03}");
+            let object = serde_json::json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": name, "namespace": "ns", "creationTimestamp": created.to_rfc3339(), "annotations": {"a": "x".repeat(2_000)}},
+            });
+            let store = f.store().as_system();
+            let written = match store.find("ns", &name).await.expect("reads") {
+                Some(previous) => store.replace(&previous, &object, None).await,
+                None => store.insert(&object, None).await,
+            };
+            assert!(written.is_ok());
+        }
+    };
+    let table = View::Table(MetaVersion::V1, IncludeObject::Metadata);
+    put(Timestamp::from_unix(0)).await;
+    let (all, first) = made_as(&f, 0, table).await;
+    assert!(all > 2 && first == all);
+    assert_eq!(made_as(&f, 0, table).await, (all, 0), "ages in years");
+    same(&f, "", TABLE).await;
+    put(Timestamp::now()).await;
+    for _ in 0..2 {
+        let (all, again) = made_as(&f, 0, table).await;
+        assert_eq!(again, all, "ages in seconds");
+    }
+    assert_eq!(made(&f, 0).await, (all, all), "another form");
+    assert_eq!(made(&f, 0).await, (all, 0));
 }
