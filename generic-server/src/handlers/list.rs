@@ -144,7 +144,8 @@ async fn write(
         }
         Media::Protobuf => {
             let list = protobuf::Protobuf::new(resource, view, metadata, rows).await?;
-            stream::respond(negotiated, list, true).await
+            let heavy = list.is_heavy();
+            stream::respond(negotiated, list, heavy).await
         }
     }
 }

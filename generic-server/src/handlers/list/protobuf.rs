@@ -32,6 +32,8 @@ pub(super) struct Protobuf {
     kept: VecDeque<Bytes>,
     /// Bytes of items that the head announces and that are not written yet.
     announced: usize,
+    /// Messages had to be encoded to know their length, and may have to be again.
+    encoded: bool,
 }
 
 impl Protobuf {
@@ -45,7 +47,7 @@ impl Protobuf {
         let list_kind = list_kind(resource, view)?;
         let messages = Messages::new(resource, view)?;
         let (mut kept, mut announced, mut worked) = (VecDeque::new(), 0, 0);
-        let mut beyond = 0;
+        let (mut beyond, mut encoded) = (0, false);
         loop {
             // Rows whose messages are kept are taken out, so that only rows to be encoded again are left.
             let keep = announced <= limits::KEPT_BYTES;
@@ -55,6 +57,7 @@ impl Protobuf {
             };
             let Some((item, size)) = next else { break };
             let (message, cost) = message(&messages, resource, item, size)?;
+            encoded |= cost >= size;
             announced += protobuf::list_item_len(message.len());
             match keep {
                 true => kept.push_back(message),
@@ -73,7 +76,13 @@ impl Protobuf {
             head,
             kept,
             announced,
+            encoded,
         })
+    }
+
+    /// Whether items are encoded rather than copied.
+    pub(super) fn is_heavy(&self) -> bool {
+        self.encoded
     }
 }
 
