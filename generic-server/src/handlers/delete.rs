@@ -111,6 +111,7 @@ pub(super) async fn collection(call: &Call<'_>) -> Result<Response, ApiError> {
         dry_run,
         options: Some(&object),
     };
-    write::delete_collection(&write, &listed.entries, &options).await?;
+    let entries: Vec<_> = listed.entries.clone().collect();
+    write::delete_collection(&write, &entries, &options).await?;
     list::answer(call.resource, &negotiated, listed).await
 }

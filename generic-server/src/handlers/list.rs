@@ -16,8 +16,7 @@ use serde_json::{Value, json};
 use super::options::parse_list;
 use super::output::{self, stream};
 use crate::negotiate::{Media, Negotiated, negotiate_stream};
-use crate::registry::cache::Entry;
-use crate::registry::list::{self, Page};
+use crate::registry::list::{self, Entries, Page};
 use crate::request::audit::ResponseObject;
 use crate::request::{Authorized, Response};
 use crate::resource::ServedResource;
@@ -28,7 +27,7 @@ use rows::Rows;
 #[derive(Debug)]
 pub(crate) struct Listed {
     /// In key order.
-    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) entries: Entries,
     /// The content of the list's metadata.
     metadata: ListMeta,
 }

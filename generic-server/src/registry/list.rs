@@ -4,6 +4,7 @@
 //! (`k8s.io/apiserver/pkg/storage/cacher/delegator` and `docs/reference/using-api/api-concepts`); the answers all come from
 //! snapshots of the cache. Encoding is elsewhere.
 
+mod entries;
 mod options;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use machinery::selector::{FieldSelector, LabelSelector};
 use machinery::{ApiError, Reason, limits};
 use storage::Revision;
 
+pub(crate) use entries::Entries;
 pub(crate) use options::ListOptions;
 
 use crate::cpu;
@@ -225,7 +227,12 @@ impl Selection {
     }
 
     /// The objects in a page's part of the scope that cannot be read. Whether selectors would match them is unknown.
-    fn unreadable(&self, snapshot: &Snapshot, from: Option<&str>, page: &Page) -> Vec<Arc<Unreadable>> {
+    fn unreadable(
+        &self,
+        snapshot: &Snapshot,
+        from: Option<&str>,
+        last: Option<&Entry>,
+    ) -> Vec<Arc<Unreadable>> {
         if snapshot.unreadable.is_empty() {
             return Vec::new();
         }
@@ -235,11 +242,18 @@ impl Selection {
                 Keys::One(wanted, _) => *key == **wanted,
             };
             let after = from.is_none_or(|from| key >= from);
-            let last = page.entries.last().filter(|_| !page.next.is_empty());
             in_scope && after && last.is_none_or(|last| *key < *last.key)
         };
         let all = snapshot.unreadable.values();
         all.filter(|object| in_page(&object.key)).cloned().collect()
+    }
+
+    /// The part of the key space from a key on in which all objects are asked for, if there is one.
+    fn range<'s>(&'s self, from: Option<&'s str>) -> Option<(&'s str, String)> {
+        match &self.keys {
+            Keys::Under(prefix) if self.is_everything() => Some(within(prefix, from)),
+            Keys::Under(_) | Keys::One(..) => None,
+        }
     }
 
     /// All objects in scope, whether selected or not.
@@ -252,9 +266,7 @@ impl Selection {
         match &self.keys {
             Keys::One(key, _) => one = snapshot.objects.get(&**key),
             Keys::Under(prefix) => {
-                let start = from.filter(|f| *f > prefix.as_str()).unwrap_or(prefix);
-                // The byte after the slash ends the prefix.
-                let end = format!("{}0", prefix.trim_end_matches('/'));
+                let (start, end) = within(prefix, from);
                 match self.index(snapshot) {
                     Some(value) => indexed = Some(snapshot.by_field.keys(value, start, &end)),
                     None => {
@@ -283,11 +295,18 @@ impl Selection {
     }
 }
 
+/// Where the keys with a prefix begin, or those of them from one on, and where they end.
+fn within<'s>(prefix: &'s str, from: Option<&'s str>) -> (&'s str, String) {
+    let start = from.filter(|f| *f > prefix).unwrap_or(prefix);
+    // The byte after the slash ends the prefix.
+    (start, format!("{}0", prefix.trim_end_matches('/')))
+}
+
 /// The result of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// In key order.
-    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) entries: Entries,
     /// The list's resourceVersion.
     pub(crate) revision: Revision,
     /// Where the next page begins; empty on the last one.
@@ -344,16 +363,27 @@ pub(crate) async fn list(
     let from = token
         .as_ref()
         .map(|t| format!("{}{}", selection.prefix(), t.start()));
+    if limit == usize::MAX
+        && snapshot.unreadable.is_empty()
+        && let Some((begin, end)) = selection.range(from.as_deref())
+    {
+        return Ok(Page {
+            revision: snapshot.revision,
+            entries: Entries::scope(snapshot, begin, &end),
+            next: String::new(),
+            remaining: None,
+        });
+    }
     let mut snapshot = snapshot;
-    let mut page = cut(selection, &snapshot, from.as_deref(), limit, token.as_ref()).await;
-    let unreadable = selection.unreadable(&snapshot, from.as_deref(), &page);
+    let (mut page, last) = cut(selection, &snapshot, from.as_deref(), limit, token.as_ref()).await;
+    let unreadable = selection.unreadable(&snapshot, from.as_deref(), last.as_deref());
     if !unreadable.is_empty() {
         if let Some(error) = store.unreadable_in_list(&unreadable).await? {
             return Err(error);
         }
         // They can be read by now.
         snapshot = store.fresh().await?;
-        page = cut(selection, &snapshot, from.as_deref(), limit, None).await;
+        (page, _) = cut(selection, &snapshot, from.as_deref(), limit, None).await;
     }
     if !page.next.is_empty() {
         cache.retain(&snapshot);
@@ -361,22 +391,25 @@ pub(crate) async fn list(
     Ok(page)
 }
 
-/// The selected objects up to a limit, and what is to be said of the rest.
+/// The selected objects up to a limit, and what is to be said of the rest; and the last object, if others follow.
 async fn cut(
     selection: &Selection,
     snapshot: &Snapshot,
     from: Option<&str>,
     limit: usize,
     token: Option<&Token>,
-) -> Page {
+) -> (Page, Option<Arc<Entry>>) {
+    let found = selection.gather(snapshot, from, limit).await;
+    let number = found.len();
+    let last = found.last().filter(|_| number == limit).cloned();
     let mut page = Page {
-        entries: selection.gather(snapshot, from, limit).await,
+        entries: found.into(),
         revision: snapshot.revision,
         next: String::new(),
         remaining: None,
     };
-    let Some(last) = page.entries.last().filter(|_| page.entries.len() == limit) else {
-        return page;
+    let Some(last) = last else {
+        return (page, None);
     };
     let start = format!(
         "{}\0",
@@ -385,7 +418,7 @@ async fn cut(
     let rest = format!("{}\0", last.key);
     // As upstream: another page is promised when anything follows in scope, selected or not.
     if selection.scope(snapshot, Some(&rest)).next().is_none() {
-        return page;
+        return (page, None);
     }
     let mut next = Token::at(snapshot.revision, start);
     if selection.is_everything() {
@@ -394,14 +427,14 @@ async fn cut(
             .filter(|t| t.revision() == Some(snapshot.revision))
             .and_then(Token::left);
         let left = match known {
-            Some(left) => left.saturating_sub(page.entries.len() as u64),
+            Some(left) => left.saturating_sub(number as u64),
             None => selection.count(snapshot, &rest).await,
         };
         next = next.with_left(left);
         page.remaining = Some(left);
     }
     page.next = next.encode();
-    page
+    (page, Some(last))
 }
 
 /// A page's state is gone: the offer to go on without it.

@@ -57,7 +57,7 @@ pub(super) async fn respond(
         ),
         Media::Yaml => return Ok(None),
     };
-    let mut blocks = Blocks::new(resource, store.forms(), negotiated, items, entries.to_vec());
+    let mut blocks = Blocks::new(resource, store.forms(), negotiated, items, entries.clone());
     if !blocks.exceed(GZIP_ABOVE.saturating_sub(end.len()))? {
         return Ok(None);
     }

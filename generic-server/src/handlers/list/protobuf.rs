@@ -47,21 +47,20 @@ impl Protobuf {
         let list_kind = list_kind(resource, view)?;
         let messages = Messages::new(resource, view)?;
         let (mut kept, mut announced, mut worked) = (VecDeque::new(), 0, 0);
-        let (mut beyond, mut encoded) = (0, false);
+        // The rows behind those whose messages are kept here: they are looked for, or encoded, again.
+        let (mut ahead, mut encoded) = (None, false);
         loop {
-            // Rows whose messages are kept are taken out, so that only rows to be encoded again are left.
             let keep = announced <= limits::KEPT_BYTES;
             let next = match keep {
                 true => rows.take(),
-                false => rows.get(beyond),
+                false => ahead.get_or_insert_with(|| rows.clone()).take(),
             };
             let Some((item, size)) = next else { break };
             let (message, cost) = message(&messages, resource, item, size)?;
             encoded |= cost >= size;
             announced += protobuf::list_item_len(message.len());
-            match keep {
-                true => kept.push_back(message),
-                false => beyond += 1,
+            if keep {
+                kept.push_back(message);
             }
             worked += cost;
             if worked >= limits::SLICE_BYTES {

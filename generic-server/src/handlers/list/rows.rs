@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::handlers::served;
 use crate::handlers::table::RowOf;
 use crate::registry::cache::Entry;
+use crate::registry::list::Entries;
 use crate::resource::ServedResource;
 
 /// Bytes that an object which was computed is taken for.
@@ -25,7 +26,7 @@ pub(super) struct Rows {
 #[derive(Debug, Clone)]
 enum Source {
     /// Cached objects.
-    Entries(IntoIter<Arc<Entry>>),
+    Entries(Entries),
     /// The answers of a remote converter.
     Converted(IntoIter<Bytes>),
     /// Objects that were computed for the request.
@@ -53,13 +54,13 @@ impl Rows {
 
     /// The rows of cached objects. Where a converter has to be asked, it is asked about all of them: a list is answered as a
     /// whole or with an error.
-    pub(super) async fn cached(
-        resource: &Arc<ServedResource>,
-        entries: Vec<Arc<Entry>>,
-    ) -> Result<Self, ApiError> {
+    pub(super) async fn cached(resource: &Arc<ServedResource>, entries: Entries) -> Result<Self, ApiError> {
         let source = match resource.remote() {
-            Some(remote) => Source::Converted(remote.from_stored(&entries).await?.into_iter()),
-            None => Source::Entries(entries.into_iter()),
+            Some(remote) => {
+                let entries: Vec<_> = entries.collect();
+                Source::Converted(remote.from_stored(&entries).await?.into_iter())
+            }
+            None => Source::Entries(entries),
         };
         Ok(Rows {
             resource: resource.clone(),
@@ -78,21 +79,10 @@ impl Rows {
         Some((item, size))
     }
 
-    /// The same of the item that far behind it, which is not taken.
-    pub(super) fn get(&self, index: usize) -> Option<(Item, usize)> {
-        let item = match &self.source {
-            Source::Entries(entries) => Item::Entry(entries.as_slice().get(index)?.clone()),
-            Source::Converted(answers) => Item::Converted(answers.as_slice().get(index)?.clone()),
-            Source::Computed(objects) => Item::Computed(objects.as_slice().get(index)?.clone()),
-        };
-        let size = item.size();
-        Some((item, size))
-    }
-
     /// The cached objects, if that is what the items are.
-    pub(super) fn entries(&self) -> Option<&[Arc<Entry>]> {
+    pub(super) fn entries(&self) -> Option<&Entries> {
         match &self.source {
-            Source::Entries(entries) => Some(entries.as_slice()),
+            Source::Entries(entries) => Some(entries),
             Source::Converted(_) | Source::Computed(_) => None,
         }
     }

@@ -133,7 +133,7 @@ async fn pauses(f: &Fixture, query: &str) -> usize {
     loop {
         match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(listed) => {
-                assert!(listed.expect("lists").entries.is_empty());
+                assert!(listed.expect("lists").entries.next().is_none());
                 return pauses;
             }
             Poll::Pending => pauses += 1,

@@ -19,6 +19,7 @@ use crate::handlers::served;
 use crate::negotiate::Negotiated;
 use crate::registry::cache::Entry;
 use crate::registry::forms::{Block, BlockKey, FormCache, FormId};
+use crate::registry::list::Entries;
 use crate::resource::ServedResource;
 use crate::respond::gzip::{self, Checksum};
 
@@ -50,11 +51,12 @@ pub(super) struct Blocks {
     forms: Arc<FormCache>,
     form: FormId,
     items: Items,
-    entries: Vec<Arc<Entry>>,
-    /// The first entry that is in no block yet.
-    at: usize,
-    /// The next block, if it has been looked for: its end and identity.
-    next: Option<(usize, BlockKey)>,
+    /// Those that are in no block yet.
+    entries: Entries,
+    /// The one before the next block.
+    before: Option<Arc<Entry>>,
+    /// The objects and the identity of the next block, if it has been looked for.
+    next: Option<(Vec<Arc<Entry>>, BlockKey)>,
     /// The next block, once it has been made.
     made: Option<Arc<Block>>,
     /// For each of the next blocks the block itself, if it may not be among those that are kept.
@@ -67,7 +69,7 @@ impl Blocks {
         forms: &Arc<FormCache>,
         negotiated: &Negotiated,
         items: Items,
-        entries: Vec<Arc<Entry>>,
+        entries: Entries,
     ) -> Self {
         let form = served::Form::Items(negotiated.media, negotiated.view);
         Blocks {
@@ -76,7 +78,7 @@ impl Blocks {
             form: served::form(resource, forms, form),
             items,
             entries,
-            at: 0,
+            before: None,
             next: None,
             made: None,
             held: VecDeque::new(),
@@ -102,11 +104,11 @@ impl Blocks {
     /// Whether head and items take more than so many bytes.
     pub(super) fn exceed(&self, limit: usize) -> Result<bool, ApiError> {
         let mut text = self.head().to_vec();
-        for (index, entry) in self.entries.iter().enumerate() {
+        for (index, entry) in self.entries.clone().enumerate() {
             if index > 0 {
                 text.extend_from_slice(self.separator());
             }
-            self.write(&mut text, entry, true)?;
+            self.write(&mut text, &entry, true)?;
             if text.len() > limit {
                 return Ok(true);
             }
@@ -118,28 +120,26 @@ impl Blocks {
     pub(super) async fn measure(&mut self) -> Result<usize, ApiError> {
         let (mut bytes, mut worked, mut holding) = (0, 0, 0);
         let mut held = VecDeque::new();
-        while self.at < self.entries.len() {
-            let (end, key) = self.find();
-            let size: usize = self.entries[self.at..end]
-                .iter()
-                .map(|entry| entry.json.len())
-                .sum();
+        let begin = self.entries.clone();
+        while let Some((members, key)) = self.find() {
+            let size: usize = members.iter().map(|entry| entry.json.len()).sum();
             let (block, made) = match self.kept(&key) {
                 Some(block) => (block, false),
-                None => (self.compress(end, key)?, true),
+                None => (self.compress(&members, key)?, true),
             };
             bytes += usize::try_from(block.len).unwrap_or(usize::MAX);
             let hold = made && holding < HELD;
             holding += if hold { block.deflated.len() } else { 0 };
             held.push_back(hold.then_some(block));
-            self.at = end;
+            self.before = members.last().cloned();
             worked += if made { size } else { size / FOUND };
             if worked >= limits::SLICE_BYTES {
                 worked = 0;
                 cpu::pause(cpu::Lane::Answers).await;
             }
         }
-        self.at = 0;
+        self.entries = begin;
+        self.before = None;
         self.held = held;
         Ok(bytes)
     }
@@ -152,59 +152,61 @@ impl Blocks {
 
     /// The next block, if it is there.
     pub(super) fn next(&mut self) -> Next {
-        if self.at == self.entries.len() {
+        let Some((members, key)) = self.next.take().or_else(|| self.find()) else {
             return Next::End;
-        }
-        let (end, key) = self.next.take().unwrap_or_else(|| self.find());
+        };
         let made = self.made.take().or_else(|| self.held.pop_front().flatten());
         let Some(block) = made.or_else(|| self.kept(&key)) else {
-            self.next = Some((end, key));
+            self.next = Some((members, key));
             return Next::Missing;
         };
-        let separator = match self.at {
-            0 => b"",
-            _ => self.separator(),
+        let separator = match self.before {
+            None => b"",
+            Some(_) => self.separator(),
         };
-        self.at = end;
+        self.before = members.last().cloned();
         Next::Block(block, separator)
     }
 
     /// Makes the block that was missing.
     pub(super) fn make(&mut self) -> Result<(), ApiError> {
-        let (end, key) = self.next.take().unwrap_or_else(|| self.find());
-        self.made = Some(self.compress(end, key.clone())?);
-        self.next = Some((end, key));
+        if let Some((members, key)) = self.next.take().or_else(|| self.find()) {
+            self.made = Some(self.compress(&members, key.clone())?);
+            self.next = Some((members, key));
+        }
         Ok(())
     }
 
-    /// Where the block ends that begins here, and its identity.
-    fn find(&self) -> (usize, BlockKey) {
-        let (mut bytes, mut end) = (0, self.at);
-        for entry in &self.entries[self.at..] {
-            let size = entry.json.len();
-            bytes += size;
-            end += 1;
-            let may_end = bytes >= limits::BLOCK_LEAST_BYTES && ends_block(entry);
+    /// Takes the objects of the next block, with its identity.
+    fn find(&mut self) -> Option<(Vec<Arc<Entry>>, BlockKey)> {
+        let (mut bytes, mut members) = (0, Vec::new());
+        for entry in self.entries.by_ref() {
+            bytes += entry.json.len();
+            let may_end = bytes >= limits::BLOCK_LEAST_BYTES && ends_block(&entry);
+            members.push(entry);
             if may_end || bytes >= limits::BLOCK_MOST_BYTES {
                 break;
             }
         }
-        let follows = self.at > 0;
-        let objects = self.entries[self.at - usize::from(follows)..end].iter();
+        if members.is_empty() {
+            return None;
+        }
+        let objects = self.before.iter().chain(&members);
         let objects = objects.map(|entry| (&*entry.key, entry.revision.0));
-        (end, BlockKey::new(&self.forms, self.form, follows, objects))
+        let key = BlockKey::new(&self.forms, self.form, self.before.is_some(), objects);
+        Some((members, key))
     }
 
-    /// Makes the block from here to `end`, and keeps it.
-    fn compress(&self, end: usize, key: BlockKey) -> Result<Arc<Block>, ApiError> {
+    /// Makes the block of these objects, and keeps it.
+    fn compress(&self, members: &[Arc<Entry>], key: BlockKey) -> Result<Arc<Block>, ApiError> {
         let mut text = Vec::with_capacity(limits::BLOCK_MOST_BYTES);
         let mut until = None;
-        if let Some(before) = self.at.checked_sub(1) {
-            until = self.write(&mut text, &self.entries[before], false)?;
+        if let Some(before) = &self.before {
+            until = self.write(&mut text, before, false)?;
             text.extend_from_slice(self.separator());
         }
         let begin = text.len();
-        for entry in &self.entries[self.at..end] {
+        for entry in members {
             if text.len() > begin {
                 text.extend_from_slice(self.separator());
             }

@@ -200,7 +200,7 @@ fn blocks(f: &Fixture, entries: Vec<Arc<Entry>>, view: View) -> Blocks {
         f.store().forms(),
         &negotiated,
         Items::Json(layout),
-        entries,
+        entries.into(),
     )
 }
 
