@@ -167,7 +167,11 @@ fn check_path(resource: &ServedResource, authorized: &Authorized, request: &Requ
         "deletecollection" => !everywhere,
         _ => !everywhere && named,
     };
-    if fits && request.method() != http::Method::HEAD {
+    let takes_head = match resource.subresource(&info.subresource) {
+        Some(Subresource::Connect(stream)) => stream.passes_all_methods(),
+        _ => false,
+    };
+    if fits && (takes_head || request.method() != http::Method::HEAD) {
         Ok(())
     } else {
         Err(ApiError::method_not_allowed())

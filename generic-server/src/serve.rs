@@ -16,7 +16,7 @@ mod unread;
 pub use crate::metrics::ConnectionMetrics;
 pub use crate::request::ConnectionInfo;
 pub use connection::{Handler, Server};
-pub use limits::ConnectionLimits;
+pub use limits::{ConnectionLimits, stream_connections};
 pub use listener::{Listener, bind, bind_shared};
 pub use rustls::sign::CertifiedKey;
 pub use tls::{

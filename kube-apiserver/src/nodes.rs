@@ -4,6 +4,7 @@
 //! come after it use what was read last.
 
 mod metrics;
+mod seats;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use generic_server::client::is_forbidden;
 use generic_server::client::trust::{TrustedPeers, settings};
 use generic_server::metrics::Collect;
 use generic_server::reload::Reload;
-use generic_server::serve::certified_key;
+use generic_server::request::User;
+use generic_server::serve::{certified_key, stream_connections};
 use generic_server::spawn::Tasks;
 use generic_server::streaming::Peer;
 use machinery::{ApiError, GroupResource};
@@ -25,6 +28,7 @@ use rustls::sign::SingleCertAndKey;
 use serde_json::Value;
 
 use metrics::StreamMetrics;
+use seats::Seats;
 
 use crate::client::Client;
 use crate::json::Json;
@@ -124,6 +128,7 @@ pub struct Nodes {
     open: Arc<ClientConfig>,
     tasks: Tasks,
     metrics: Arc<StreamMetrics>,
+    seats: Arc<Seats>,
 }
 
 impl Nodes {
@@ -139,6 +144,7 @@ impl Nodes {
             open: Arc::new(open),
             tasks,
             metrics: Arc::default(),
+            seats: Seats::new(stream_connections()),
         })
     }
 
@@ -172,13 +178,14 @@ impl Nodes {
         &self.tasks
     }
 
-    /// The kubelet of a node. `verified`: its certificate has to be good, where an authority is known.
+    /// The kubelet of a node, for one connection of a user. `verified`: its certificate has to be good, where an authority is known.
     ///
     /// # Errors
-    /// 404 when there is no such node, 500 when it has no address.
+    /// 404 when there is no such node, 500 when it has no address, 429 when there are too many connections.
     pub(crate) async fn kubelet(
         &self,
         client: &Client,
+        user: &User,
         name: &str,
         verified: bool,
     ) -> Result<Kubelet, ApiError> {
@@ -202,6 +209,7 @@ impl Nodes {
                 tls: Some(tls.clone()),
                 permitted: |_| true,
                 within: self.options.timeout,
+                seat: Some(self.seats.take(&user.name)?),
             },
             takes_websockets: node
                 .strings("status.declaredFeatures")
@@ -209,15 +217,25 @@ impl Nodes {
         })
     }
 
-    /// A server at an address of the cluster: a pod's, or one that a node serves beside its kubelet.
-    pub(crate) fn server(&self, scheme: &str, host: String, port: u16) -> Peer {
-        Peer {
+    /// A server at an address of the cluster, for one connection of a user: a pod's, or one that a node serves beside its kubelet.
+    ///
+    /// # Errors
+    /// 429 when there are too many connections.
+    pub(crate) fn server(
+        &self,
+        user: &User,
+        scheme: &str,
+        host: String,
+        port: u16,
+    ) -> Result<Peer, ApiError> {
+        Ok(Peer {
             host,
             port,
             tls: (scheme == "https").then(|| self.open.clone()),
             permitted: is_global_unicast,
             within: Duration::from_secs(30),
-        }
+            seat: Some(self.seats.take(&user.name)?),
+        })
     }
 }
 
@@ -241,6 +259,9 @@ fn address(node: &Value, types: &[String]) -> Result<String, ApiError> {
 /// Whether an address may be one of a pod's or node's server: as Go's `IsGlobalUnicast`, so neither this machine's own nor one that no
 /// router passes on.
 pub(crate) fn is_global_unicast(address: IpAddr) -> bool {
+    if is_forbidden(address) {
+        return false;
+    }
     match address.to_canonical() {
         IpAddr::V4(ip) => {
             !(ip.is_loopback()
@@ -302,6 +323,7 @@ mod tests {
             "fe80::1",
             "ff02::1",
             "::ffff:127.0.0.1",
+            "fd00:ec2::254",
         ] {
             check(address, false);
         }

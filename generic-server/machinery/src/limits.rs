@@ -249,6 +249,10 @@ pub const RESERVED_DESCRIPTORS: u64 = 768;
 /// when none is idle the new one.
 pub const CONNECTIONS: usize = 100_000;
 
+/// Connections to nodes, pods and services for logs, commands, forwarded ports and proxies; a quarter of what descriptors allow at most, and half of them
+/// for one user. Upstream has no bound. Past it: 429.
+pub const NODE_CONNECTIONS: usize = 8_192;
+
 /// TLS handshakes and first requests that are awaited at once. Past it: the one that has waited longest is closed.
 pub const HANDSHAKES: usize = 4_096;
 

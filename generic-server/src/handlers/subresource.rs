@@ -1,7 +1,7 @@
 //! POST of an object that is answered rather than stored, and streams: the shared part of reviews, bindings, evictions and tokens.
 //! Mirrors `createHandler` and `ConnectResource` of k8s.io/apiserver.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use machinery::apply::{self, SameShape};
 use machinery::schema::{KindSchema, builtin};
 use machinery::{ApiError, GroupVersionKind, meta};
@@ -211,6 +211,21 @@ fn done(negotiated: &Negotiated) -> Result<Response, ApiError> {
     crate::respond::status(negotiated, status, code)
 }
 
+/// Whether a stream takes a method. The verb, which the request was authorized for, has to be that of the method.
+fn is_served(stream: &dyn Connect, method: &Method, verb: &str) -> bool {
+    let (of_method, passes) = match *method {
+        Method::GET => ("get", false),
+        Method::HEAD => ("get", true),
+        Method::POST => ("create", false),
+        Method::PUT => ("update", false),
+        Method::PATCH => ("patch", false),
+        Method::DELETE => ("delete", false),
+        Method::OPTIONS => return verb.is_empty() && stream.passes_all_methods(),
+        _ => return false,
+    };
+    verb == of_method && stream.verbs().contains(&verb) && (!passes || stream.passes_all_methods())
+}
+
 /// Passes a request to a stream, once admission has let it pass.
 pub(super) async fn connect(
     resource: &ServedResource,
@@ -221,7 +236,11 @@ pub(super) async fn connect(
 ) -> Result<Response, ApiError> {
     let info = authorized.info();
     let verb = info.verb.as_str();
-    if !stream.verbs().contains(&verb) && verb != "watch" {
+    if verb == "watch" {
+        // Under `/watch/` the verb is that, whatever the method.
+        return Err(ApiError::no_such_path());
+    }
+    if !is_served(stream, request.method(), verb) {
         return Err(ApiError::method_not_allowed());
     }
     let query = request.uri().query().unwrap_or_default();

@@ -166,6 +166,11 @@ pub trait Connect: Send + Sync + Debug {
         false
     }
 
+    /// Whether HEAD and OPTIONS are passed on, too: by the verb `get`, and by none.
+    fn passes_all_methods(&self) -> bool {
+        false
+    }
+
     /// The options of a request as an object of [`Connect::kind`], which admission sees and may change. What follows the subresource in
     /// the path is in `info`.
     ///

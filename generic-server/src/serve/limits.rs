@@ -36,12 +36,22 @@ impl ConnectionLimits {
     /// The same, with no more connections than the process has descriptors for. Raises the soft limit of those to the hard one.
     #[must_use]
     pub fn within_descriptors(self) -> Self {
-        let limit = raise_descriptor_limit();
+        let all = connections_of(raise_descriptor_limit());
         ConnectionLimits {
-            connections: self.connections.min(connections_of(limit)),
+            connections: self.connections.min(all - streams_of(all)),
             ..self
         }
     }
+}
+
+/// How many connections to nodes there may be, beside those of clients.
+pub fn stream_connections() -> usize {
+    streams_of(connections_of(raise_descriptor_limit()))
+}
+
+/// How many of the connections that descriptors allow are for streams to nodes: a quarter, or fewer.
+fn streams_of(all: usize) -> usize {
+    (all / 4).min(limits::NODE_CONNECTIONS)
 }
 
 /// How many connections a limit of descriptors allows: all but the reserved ones, and half of very few.

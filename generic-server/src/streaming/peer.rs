@@ -1,5 +1,6 @@
 //! The server at the other end, and connections to it: one for each request, so that either side's end is the other's at once.
 
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use machinery::limits;
 use rustix::net::sockopt;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -52,6 +53,38 @@ pub struct Peer {
     pub permitted: fn(IpAddr) -> bool,
     /// How long a connection may take to come about.
     pub within: Duration,
+    /// Held for as long as a connection lasts.
+    pub seat: Option<Arc<dyn Debug + Send + Sync>>,
+}
+
+/// A connection and the right to it.
+struct Seated<C> {
+    io: C,
+    _seat: Option<Arc<dyn Debug + Send + Sync>>,
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Seated<C> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl<C: AsyncWrite + Unpin> AsyncWrite for Seated<C> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
 }
 
 impl Peer {
@@ -75,6 +108,10 @@ impl Peer {
         if let Err(error) = keep_alive(&stream) {
             tracing::debug!(%error, "cannot set options of a connection");
         }
+        let stream = Seated {
+            io: stream,
+            _seat: self.seat.clone(),
+        };
         let Some(config) = &self.tls else {
             return Ok(Box::new(stream));
         };
@@ -178,5 +215,10 @@ pub async fn exchange(
         let _ = connection.await;
     }));
     let response = sender.send_request(request).await.map_err(fault)?;
+    let status = response.status();
+    if status.is_informational() {
+        // It is no answer, and nobody asked for another protocol.
+        return Err(Fault(format!("unexpected status code {}", status.as_u16())));
+    }
     Ok(owned(response, driver))
 }

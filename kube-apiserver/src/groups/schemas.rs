@@ -180,8 +180,14 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("events.rs", &["Event"]),
 ];
 
-/// Keys of maps, which no schema names.
-const KEYS: &[&str] = &["batch.kubernetes.io/controller-uid", "storage"];
+/// Keys of maps, and of the options of streams, which no schema names.
+const KEYS: &[&str] = &[
+    "batch.kubernetes.io/controller-uid",
+    "container",
+    "stderr",
+    "stdout",
+    "storage",
+];
 
 /// Paths outside the groups that no schema names, each with the file that reads it and what it is.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[(

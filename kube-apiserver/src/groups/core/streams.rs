@@ -89,6 +89,10 @@ impl Connect for NodeStream {
         self.stream == Stream::Log
     }
 
+    fn passes_all_methods(&self) -> bool {
+        matches!(self.stream, Stream::Proxy(_))
+    }
+
     fn options(&self, info: &RequestInfo, query: &str) -> Result<Value, ApiError> {
         let mut options = match self.stream {
             Stream::Log => return Ok(Value::Null),

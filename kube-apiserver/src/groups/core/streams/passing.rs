@@ -98,7 +98,23 @@ pub(super) fn relay(answer: http::Response<Body>) -> Result<Response, ApiError> 
     *response.status_mut() = status;
     *response.headers_mut() = head.headers;
     strip_hop_by_hop(response.headers_mut());
+    remove_own(response.headers_mut());
     Ok(response)
+}
+
+/// Headers that only this server sets.
+const OWN: [&str; 4] = [
+    "audit-id",
+    "strict-transport-security",
+    "x-kubernetes-pf-flowschema-uid",
+    "x-kubernetes-pf-prioritylevel-uid",
+];
+
+/// Removes headers by which a server behind the proxy would speak for this one.
+pub(super) fn remove_own(headers: &mut HeaderMap) {
+    for name in OWN {
+        headers.remove(name);
+    }
 }
 
 /// Passes a request for an upgrade on, and joins the two connections once both have switched.
@@ -122,5 +138,6 @@ pub(super) async fn pass(
     let mut response = Response::new(full(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
+    remove_own(response.headers_mut());
     Ok(response)
 }

@@ -46,11 +46,16 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// Digits alone: Go's dialer takes no sign.
 fn number(port: &str) -> Result<u16, ApiError> {
-    port.parse().map_err(|_| {
-        ApiError::unavailable(format!(
-            "error trying to reach service: address {port}: invalid port"
-        ))
+    let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+    let number = port.parse().ok().filter(|_| is_number);
+    number.ok_or_else(|| {
+        let why = match is_number {
+            true => format!("dial tcp: address {port}: invalid port"),
+            false => format!("dial tcp: lookup tcp/{port}: unknown port"),
+        };
+        ApiError::unavailable(format!("error trying to reach service: {why}"))
     })
 }
 
@@ -91,7 +96,7 @@ impl NodeStream {
         })?;
         let peer = match what {
             "pod" => self.of_pod(call, asked).await?,
-            "node" => self.of_node(asked).await?,
+            "node" => self.of_node(call, asked).await?,
             _ => self.of_service(call, asked).await?,
         };
         self.pass(call, peer, request).await
@@ -113,13 +118,16 @@ impl NodeStream {
             .map(|ip| ip.text("ip"))
             .unwrap_or_default();
         match ip.parse() {
-            Ok(address) if is_global_unicast(address) => Ok(self.nodes.server(asked.scheme, ip.into(), port)),
+            Ok(address) if is_global_unicast(address) => {
+                self.nodes.server(call.authorized.user(), asked.scheme, ip.into(), port)
+            }
             _ => Err(ApiError::bad_request("address not allowed")),
         }
     }
 
-    async fn of_node(&self, asked: Asked<'_>) -> Result<Peer, ApiError> {
-        let kubelet = self.nodes.kubelet(&self.client, asked.name, true).await?.peer;
+    async fn of_node(&self, call: &ConnectCall<'_>, asked: Asked<'_>) -> Result<Peer, ApiError> {
+        let user = call.authorized.user();
+        let kubelet = self.nodes.kubelet(&self.client, user, asked.name, true).await?.peer;
         let host = kubelet.host.clone();
         let found = tokio::net::lookup_host((host.as_str(), kubelet.port)).await;
         let unknown = |_| ApiError::bad_request(format!("lookup {host}: no such host"));
@@ -137,7 +145,7 @@ impl NodeStream {
                 ..kubelet
             });
         }
-        Ok(self.nodes.server(asked.scheme, kubelet.host, number(asked.port)?))
+        self.nodes.server(user, asked.scheme, kubelet.host, number(asked.port)?)
     }
 
     /// A ready endpoint of a service, any of them, that is a pod of the service's namespace.
@@ -171,7 +179,12 @@ impl NodeStream {
                         return Ok(Peer {
                             // Endpoints are of this server's own making or checked when they were written; what no router passes on is refused.
                             permitted: |address| !is_forbidden(address),
-                            ..self.nodes.server(asked.scheme, address.text("ip").into(), number)
+                            ..self.nodes.server(
+                                call.authorized.user(),
+                                asked.scheme,
+                                address.text("ip").into(),
+                                number,
+                            )?
                         });
                     }
                 }
@@ -250,6 +263,7 @@ impl NodeStream {
         *response.headers_mut() = head.headers;
         let headers = response.headers_mut();
         strip_hop_by_hop(headers);
+        passing::remove_own(headers);
         for name in CORS {
             headers.remove(name);
         }
