@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use machinery::time::Timestamp;
 use rustls_pki_types::{ServerName, UnixTime};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -75,12 +76,12 @@ pub async fn dial(
 ///
 /// # Errors
 /// Why not, as upstream says it.
-pub async fn secure(
+pub async fn secure<C: AsyncRead + AsyncWrite + Unpin>(
     tls: &TlsConnector,
     name: &ServerName<'static>,
-    stream: TcpStream,
+    stream: C,
     within: Duration,
-) -> Result<TlsStream<TcpStream>, Fault> {
+) -> Result<TlsStream<C>, Fault> {
     secure_until(tls, name, stream, Instant::now() + within).await
 }
 
@@ -95,12 +96,12 @@ async fn dial_until(
         .map_err(late)?
 }
 
-async fn secure_until(
+async fn secure_until<C: AsyncRead + AsyncWrite + Unpin>(
     tls: &TlsConnector,
     name: &ServerName<'static>,
-    stream: TcpStream,
+    stream: C,
     until: Instant,
-) -> Result<TlsStream<TcpStream>, Fault> {
+) -> Result<TlsStream<C>, Fault> {
     timeout_at(until, tls.connect(name.clone(), stream))
         .await
         .map_err(|_| Fault("net/http: TLS handshake timeout".into()))?

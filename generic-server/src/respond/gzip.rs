@@ -9,8 +9,7 @@
 mod tests;
 
 use bytes::Bytes;
-use flate2::{Compress, Compression, Crc, FlushCompress};
-use machinery::ApiError;
+use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 
 /// Deflate, no flags, no time, fastest, unknown system: as the encoder of whole bodies writes it.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
@@ -91,40 +90,50 @@ fn power_of_x(mut bytes: u64) -> u32 {
     power
 }
 
+/// What the output of a flush ends with: a stored block without content.
+const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
+
 /// Compresses `text` as a part. It may refer to what ends `before`, which has to stand before it then, wherever it is sent.
-///
-/// # Errors
-/// When the compressor fails, which it has no reason to.
-pub(crate) fn deflate(before: &[u8], text: &[u8]) -> Result<Bytes, ApiError> {
-    let mut compress = Compress::new(Compression::fast(), false);
+pub(crate) fn deflate(before: &[u8], text: &[u8]) -> Bytes {
     let before = &before[before.len().saturating_sub(WINDOW)..];
-    if !before.is_empty() {
-        push(
-            &mut compress,
-            before,
-            &mut Vec::with_capacity(before.len() / 2 + 64),
-        )?;
-    }
-    let mut out = Vec::with_capacity(text.len() / 4 + 64);
-    push(&mut compress, text, &mut out)?;
-    Ok(out.into_boxed_slice().into())
+    let mut compress = Compress::new(Compression::fast(), false);
+    let known = before.is_empty() || flushed(&mut compress, before).is_some();
+    let part = known.then(|| flushed(&mut compress, text)).flatten();
+    let part = part.unwrap_or_else(|| {
+        let mut out = Vec::new();
+        text.chunks(STORED_MOST)
+            .for_each(|piece| stored(&mut out, piece, false));
+        out
+    });
+    debug_assert!(
+        is_part(before, &part, text),
+        "what is inflated is what was compressed"
+    );
+    part.into_boxed_slice().into()
 }
 
-/// Compresses `text` to its last byte and flushes, so that the output ends on a byte.
-fn push(compress: &mut Compress, mut text: &[u8], out: &mut Vec<u8>) -> Result<(), ApiError> {
-    loop {
-        let from = compress.total_in();
-        compress
-            .compress_vec(text, out, FlushCompress::Sync)
-            .map_err(ApiError::internal)?;
-        let taken = usize::try_from(compress.total_in() - from).unwrap_or(usize::MAX);
-        text = text.get(taken..).unwrap_or_default();
-        // With room left over nothing is held back.
-        if text.is_empty() && out.len() < out.capacity() {
-            return Ok(());
-        }
-        out.reserve(out.len().max(1024));
-    }
+/// Compresses to the last byte and flushes, so that the output ends on a byte. All in one call with room for whatever may come of it: a
+/// compressor that has filled its output keeps the rest, and a later call says only that there is room again. `None` when that is not all.
+pub(crate) fn flushed(compress: &mut Compress, text: &[u8]) -> Option<Vec<u8>> {
+    let begin = compress.total_in();
+    let mut out = Vec::with_capacity(text.len() + text.len() / 8 + 1024);
+    compress.compress_vec(text, &mut out, FlushCompress::Sync).ok()?;
+    let taken = usize::try_from(compress.total_in() - begin).ok()?;
+    let is_all = taken == text.len() && out.len() < out.capacity() && out.ends_with(&FLUSHED);
+    is_all.then_some(out)
+}
+
+/// Whether a part is what it should be, behind what it may refer to.
+fn is_part(before: &[u8], part: &[u8], text: &[u8]) -> bool {
+    let mut whole = Vec::new();
+    before
+        .chunks(STORED_MOST)
+        .for_each(|piece| stored(&mut whole, piece, false));
+    whole.extend_from_slice(part);
+    stored(&mut whole, &[], true);
+    let mut plain = Vec::with_capacity(before.len() + text.len() + 1);
+    let inflated = Decompress::new(false).decompress_vec(&whole, &mut plain, FlushDecompress::Finish);
+    matches!(inflated, Ok(Status::StreamEnd)) && plain.strip_prefix(before) == Some(text)
 }
 
 /// A member that is being written.

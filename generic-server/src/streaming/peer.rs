@@ -74,7 +74,11 @@ impl<C: AsyncRead + Unpin> AsyncRead for Seated<C> {
 }
 
 impl<C: AsyncWrite + Unpin> AsyncWrite for Seated<C> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 

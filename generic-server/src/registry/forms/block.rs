@@ -1,6 +1,7 @@
 //! Compressed blocks of neighbouring objects of a list.
 
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -53,19 +54,25 @@ pub(crate) struct Block {
     pub(crate) crc: u32,
     /// How many they are.
     pub(crate) len: u64,
-    /// Until when they may be sent, in seconds of the epoch, where ages are among them.
-    pub(crate) until: Option<i64>,
+    /// When they may be sent, in seconds of the epoch, where ages are among them.
+    pub(crate) valid: Option<Range<i64>>,
     used: AtomicU32,
 }
 
 impl Block {
-    pub(crate) fn new(key: BlockKey, deflated: Bytes, crc: u32, len: u64, until: Option<i64>) -> Arc<Self> {
+    pub(crate) fn new(
+        key: BlockKey,
+        deflated: Bytes,
+        crc: u32,
+        len: u64,
+        valid: Option<Range<i64>>,
+    ) -> Arc<Self> {
         Arc::new(Block {
             key,
             deflated,
             crc,
             len,
-            until,
+            valid,
             used: AtomicU32::new(0),
         })
     }
@@ -74,7 +81,7 @@ impl Block {
         &self.key
     }
 
-    pub(super) fn is(&self, key: &BlockKey) -> bool {
+    pub(crate) fn is(&self, key: &BlockKey) -> bool {
         self.key == *key
     }
 

@@ -1,10 +1,11 @@
 //! Header blocks: names and values, compressed in one stream for each direction of a connection.
 
 use bytes::{Buf, BufMut};
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use flate2::{Compress, Compression, Decompress, FlushDecompress, Status};
 use machinery::limits;
 
 use super::{Violation, dictionary};
+use crate::respond::gzip::flushed;
 
 /// Names (in lower case) and values. Several values of one name are joined by NUL on the wire.
 pub type Headers = Vec<(String, String)>;
@@ -38,20 +39,7 @@ impl Deflater {
             plain.put_u32(count(text.len())?);
             plain.put_slice(text.as_bytes());
         }
-        let mut block = Vec::with_capacity(plain.len() + 64);
-        let begun = self.0.total_in();
-        loop {
-            let done = usize::try_from(self.0.total_in() - begun).unwrap_or(usize::MAX);
-            let rest = plain.get(done..).unwrap_or_default();
-            let status = self.0.compress_vec(rest, &mut block, FlushCompress::Sync);
-            status.map_err(|_| Violation("headers cannot be compressed"))?;
-            let taken = usize::try_from(self.0.total_in() - begun).unwrap_or(usize::MAX);
-            // Room that is left over says that the flush is complete.
-            if taken >= plain.len() && block.len() < block.capacity() {
-                return Ok(block);
-            }
-            block.reserve(256);
-        }
+        flushed(&mut self.0, &plain).ok_or(Violation("headers cannot be compressed"))
     }
 }
 

@@ -43,6 +43,18 @@ async fn requests_are_passed_to_nodes_pods_and_services() {
         seen["headers"]["x-forwarded-uri"],
         "/api/v1/nodes/n2/proxy/a/b%20c/"
     );
+    for method in ["HEAD", "OPTIONS"] {
+        let answer = client
+            .raw(method, "/api/v1/nodes/n2/proxy/a", "text/plain", "")
+            .await;
+        assert_eq!(answer.status, 200, "{method}");
+    }
+    // Under `/watch/` every method is authorized as a watch.
+    for method in ["GET", "POST", "PUT"] {
+        let path = "/api/v1/watch/nodes/n2/proxy/run/default/p/c";
+        let answer = client.raw(method, path, "text/plain", "").await;
+        assert_eq!(answer.status, 404, "{method}");
+    }
     let by_port = format!("/api/v1/nodes/https:n2:{port}/proxy/metrics");
     assert_eq!(client.get(&by_port).await.expect(200)["target"], "/metrics");
 

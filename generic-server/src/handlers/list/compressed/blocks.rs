@@ -152,10 +152,15 @@ impl Blocks {
 
     /// The next block, if it is there.
     pub(super) fn next(&mut self) -> Next {
-        let Some((members, key)) = self.next.take().or_else(|| self.find()) else {
+        if self.next.is_none() {
+            self.next = self.find();
+            // One for each block, in their order.
+            self.made = self.held.pop_front().flatten();
+        }
+        let Some((members, key)) = self.next.take() else {
             return Next::End;
         };
-        let made = self.made.take().or_else(|| self.held.pop_front().flatten());
+        let made = self.made.take().filter(|block| block.is(&key));
         let Some(block) = made.or_else(|| self.kept(&key)) else {
             self.next = Some((members, key));
             return Next::Missing;
@@ -170,7 +175,7 @@ impl Blocks {
 
     /// Makes the block that was missing.
     pub(super) fn make(&mut self) -> Result<(), ApiError> {
-        if let Some((members, key)) = self.next.take().or_else(|| self.find()) {
+        if let Some((members, key)) = self.next.take() {
             self.made = Some(self.compress(&members, key.clone())?);
             self.next = Some((members, key));
         }
@@ -218,7 +223,8 @@ impl Blocks {
         }
         let (before, text) = text.split_at(begin);
         let Checksum { crc, len } = Checksum::of(text);
-        let block = Block::new(key, gzip::deflate(before, text)?, crc, len, until);
+        let valid = until.map(|until| self.now()..until);
+        let block = Block::new(key, gzip::deflate(before, text), crc, len, valid);
         // Not what is about to grow old.
         if until.is_none_or(|until| until > self.now().saturating_add(HOLDS)) {
             self.forms.keep_block(&block);
@@ -244,9 +250,10 @@ impl Blocks {
     /// A block, if it is kept and says what is true now.
     fn kept(&self, key: &BlockKey) -> Option<Arc<Block>> {
         let block = self.forms.block(key)?;
-        block
-            .until
-            .is_none_or(|until| until > self.now())
+        // Of another second the ages in it, and those before it that it refers to, may be others.
+        let valid = block.valid.as_ref();
+        valid
+            .is_none_or(|valid| valid.contains(&self.now()))
             .then_some(block)
     }
 

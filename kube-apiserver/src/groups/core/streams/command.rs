@@ -55,7 +55,10 @@ impl NodeStream {
         let exec = kind == "PodExecOptions";
         let pod = self.pod(call, call.name).await?;
         let container = pod::container(&pod, call.options.text("container"))?;
-        let kubelet = self.nodes.kubelet(&self.client, call.authorized.user(), pod::node(&pod)?, true).await?;
+        let kubelet = self
+            .nodes
+            .kubelet(&self.client, call.authorized.user(), pod::node(&pod)?, true)
+            .await?;
         let channels = Channels {
             stdin: call.options.flag("stdin"),
             stdout: call.options.flag("stdout"),

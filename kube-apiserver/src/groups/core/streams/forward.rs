@@ -41,7 +41,10 @@ impl NodeStream {
             .map(|port| port.to_string())
             .collect();
         let pod = self.pod(call, call.name).await?;
-        let kubelet = self.nodes.kubelet(&self.client, call.authorized.user(), pod::node(&pod)?, true).await?;
+        let kubelet = self
+            .nodes
+            .kubelet(&self.client, call.authorized.user(), pod::node(&pod)?, true)
+            .await?;
         let mark = if ports.is_empty() { "" } else { "?port=" };
         let target = Target {
             peer: kubelet.peer,

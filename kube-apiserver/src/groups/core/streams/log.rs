@@ -137,7 +137,12 @@ impl NodeStream {
         };
         let kubelet = self
             .nodes
-            .kubelet(&self.client, call.authorized.user(), node, !options.skips_verification)
+            .kubelet(
+                &self.client,
+                call.authorized.user(),
+                node,
+                !options.skips_verification,
+            )
             .await?;
         let query = options.query();
         let mark = if query.is_empty() { "" } else { "?" };

@@ -119,7 +119,8 @@ impl NodeStream {
             .unwrap_or_default();
         match ip.parse() {
             Ok(address) if is_global_unicast(address) => {
-                self.nodes.server(call.authorized.user(), asked.scheme, ip.into(), port)
+                self.nodes
+                    .server(call.authorized.user(), asked.scheme, ip.into(), port)
             }
             _ => Err(ApiError::bad_request("address not allowed")),
         }
@@ -127,7 +128,11 @@ impl NodeStream {
 
     async fn of_node(&self, call: &ConnectCall<'_>, asked: Asked<'_>) -> Result<Peer, ApiError> {
         let user = call.authorized.user();
-        let kubelet = self.nodes.kubelet(&self.client, user, asked.name, true).await?.peer;
+        let kubelet = self
+            .nodes
+            .kubelet(&self.client, user, asked.name, true)
+            .await?
+            .peer;
         let host = kubelet.host.clone();
         let found = tokio::net::lookup_host((host.as_str(), kubelet.port)).await;
         let unknown = |_| ApiError::bad_request(format!("lookup {host}: no such host"));
@@ -145,7 +150,8 @@ impl NodeStream {
                 ..kubelet
             });
         }
-        self.nodes.server(user, asked.scheme, kubelet.host, number(asked.port)?)
+        self.nodes
+            .server(user, asked.scheme, kubelet.host, number(asked.port)?)
     }
 
     /// A ready endpoint of a service, any of them, that is a pod of the service's namespace.
