@@ -44,7 +44,7 @@ pub(crate) struct State {
     pub(crate) set: Set,
     pub(crate) utilization: Utilization,
     retry_after: RetryAfter,
-    /// When the task that gives back lingering seats comes, as it was told last.
+    /// When the task that gives back lingering seats wakes next, `None` when it waits for a notification.
     ticks_at: Option<Instant>,
 }
 

@@ -83,7 +83,7 @@ impl FormCache {
         })
     }
 
-    /// The identity of a form of an owner's objects, in this process. `view` tells the forms of one owner apart. It is never that of
+    /// The identity of a form of an owner's objects, in this process. `view` distinguishes the forms of one owner. It is never that of
     /// another owner, even if one is made in the place of one that has gone.
     pub(crate) fn id(&self, owner: &Owner, view: u16) -> FormId {
         self.ids.lock().get(owner, view)

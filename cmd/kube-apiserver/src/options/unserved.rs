@@ -32,7 +32,8 @@ enum Answer {
 
 use Answer::{Refuse, Warn};
 
-/// A flag: its heading and name, its values, those that ask for nothing that is missing (`*` for all), and what is said of others.
+/// A flag: its heading and name, the type of its values, the values that this server satisfies (`*` for all), and the answer to other
+/// values with its reason.
 type Unserved = (
     &'static str,
     &'static str,
@@ -99,7 +100,7 @@ impl UnservedFlags {
         FLAGS.iter().map(|flag| flag.1)
     }
 
-    /// Passes each that asks for something to one of these: a fault, or a warning.
+    /// Reports each flag whose value this server does not satisfy, as a fault or as a warning.
     pub(crate) fn judge(&self, mut fault: impl FnMut(String), mut warn: impl FnMut(String)) {
         for ((_, name, _, fine, answer, why), values) in &self.0 {
             let is_fine = |value: &String| fine.contains(&"*") || fine.contains(&value.as_str());
