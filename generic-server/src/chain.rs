@@ -30,6 +30,7 @@ use crate::filters::audit::Recording;
 use crate::filters::impersonation::Impersonated;
 use crate::filters::max_in_flight::{self, Admission, Asked, Permit};
 use crate::filters::sending::{self, Charge, ResponseBudget};
+use crate::filters::websocket::WatchSocket;
 use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
 use crate::flowcontrol::FlowHeaders;
 use crate::lifecycle::Lifecycle;
@@ -40,6 +41,8 @@ use crate::request::{
 };
 use crate::request_info::{self, InfoError};
 use crate::serve::{ConnectionInfo, ConnectionMetrics, Handler};
+use crate::spawn::Tasks;
+use crate::streaming::Kept;
 pub use config::ChainConfig;
 pub use service::{ChainService, OuterLayers, OuterService};
 
@@ -50,6 +53,8 @@ pub struct Chain {
     impersonation: impersonation::Impersonation,
     /// Bytes of answers that connections have not taken yet.
     responses: Arc<ResponseBudget>,
+    /// Watches that are sent over WebSocket.
+    sockets: Tasks,
 }
 
 /// Makes a chain.
@@ -61,6 +66,7 @@ pub fn build(config: ChainConfig) -> Arc<Chain> {
         config,
         impersonation: impersonation::Impersonation::default(),
         responses,
+        sockets: Tasks::new(),
     })
 }
 
@@ -205,7 +211,14 @@ impl Chain {
                 connection,
             });
             if incoming.facts.long_running {
-                self.identified(incoming, &mut None).await
+                let mut incoming = incoming;
+                let kept = Kept::for_upgrade(&mut incoming.head);
+                let response = self.identified(incoming, &mut None).await;
+                // An answer that switches protocols lasts as long as its connection.
+                match kept {
+                    Some(kept) => kept.keep(response),
+                    None => response,
+                }
             } else {
                 self.within_deadline(incoming).await
             }
@@ -466,6 +479,7 @@ impl Chain {
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default();
         let labels = labels::of(&context.info, &method, query, apply, &context.user_agent);
+        let socket = WatchSocket::of(&context.info, &request);
         let handler = async {
             match self.config.endpoints.find(&context.info.path) {
                 Some(endpoint) => endpoint.serve(&authorized, request).await,
@@ -478,6 +492,10 @@ impl Chain {
         let user = cpu::user_key(&context.user.name);
         // Long computations leave the threads that serve connections.
         let mut response = cpu::offload(&self.config.cpu, user, times.deadline, handler).await;
+
+        if let Some(socket) = socket {
+            response = socket.send(response, &self.sockets, self.config.lifecycle.end_watches());
+        }
 
         // 17. Warnings: those of the handler, before the head is sent.
         headers::warnings(response.headers_mut(), &context.take_warnings());

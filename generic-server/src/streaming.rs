@@ -14,9 +14,10 @@ mod tunnel;
 mod upgrade;
 pub mod websocket;
 
-pub use messages::messages;
+pub use messages::{Framing, messages};
 pub use peer::{Connection, Io, Peer, exchange};
 pub use pipe::join;
 pub use remote_command::{Channels, RemoteCommand};
 pub use tunnel::tunnel;
+pub(crate) use upgrade::Kept;
 pub use upgrade::{ClientSide, Switch, Switched, switch};

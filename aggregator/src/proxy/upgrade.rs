@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use generic_server::Response;
 use generic_server::client::fault_of;
 use generic_server::filters::text_error;
 use generic_server::request::empty;
+use generic_server::streaming::ClientSide;
 use generic_server::streaming::headers::{asks_upgrade, strip_hop_by_hop};
-use generic_server::{Request, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1;
@@ -32,7 +33,7 @@ fn refused(why: &str) -> Response {
 }
 
 pub(super) async fn serve(
-    mut call: Call<'_>,
+    call: Call<'_>,
     protocols: &[HeaderValue],
     backend: &Arc<Backend>,
     transport: &Transport,
@@ -61,18 +62,14 @@ pub(super) async fn serve(
         return Response::from_parts(head, body.map_err(Into::into).boxed_unsync());
     }
     let theirs = hyper::upgrade::on(&mut response);
-    let extensions = std::mem::take(&mut call.head.extensions);
-    let mut client = Request::new(empty());
-    *client.extensions_mut() = extensions;
-    let ours = hyper::upgrade::on(&mut client);
+    let client = ClientSide::of(&call.head.extensions);
     call.proxy.tasks.spawn("upgrade", async move {
         // The client's side switches when the answer below has been written.
-        let Ok((ours, theirs)) = tokio::try_join!(ours, theirs) else {
-            return;
-        };
-        let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
-        // Either side going away ends it: their business.
-        let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut theirs, BUFFER, BUFFER).await;
+        if let (Some(mut ours), Ok(theirs)) = tokio::join!(client.ready(), theirs) {
+            let mut theirs = TokioIo::new(theirs);
+            // Either side going away ends it: their business.
+            let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut theirs, BUFFER, BUFFER).await;
+        }
     });
     let mut answer = Response::new(empty());
     *answer.status_mut() = code;

@@ -1,4 +1,5 @@
-//! A body as WebSocket messages: logs for clients that cannot read a body as it comes. Mirrors `wsstream.Reader`.
+//! A body as WebSocket messages: logs and watches, for clients that cannot read a body as it comes. Mirrors `wsstream.Reader` and
+//! `WatchServer.HandleWS`.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -11,21 +12,58 @@ use super::tunnel::keep_client;
 use super::websocket::{End, Event, NORMAL, Reader, Writer};
 use crate::request::Body;
 
-/// Sends a body, each piece in a message, until its end or the client's. `encoded`: as text in base64.
-pub async fn messages(client: impl Connection, mut body: Body, encoded: bool) {
+/// How a body becomes messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Its bytes as they come, after an empty message that says that the connection is there.
+    Bytes,
+    /// The same as text in base64.
+    Base64,
+    /// Each line is a message of text. A piece of the body is whole lines.
+    Lines,
+    /// Each frame is a message of bytes, without the four bytes before it that say how long it is. A piece of the body is whole frames.
+    Frames,
+}
+
+impl Framing {
+    /// The first message in a piece of a body, and what follows it.
+    fn split(self, piece: &[u8]) -> (&[u8], &[u8]) {
+        let end = match self {
+            Framing::Bytes | Framing::Base64 => limits::STREAM_PIECE_BYTES,
+            Framing::Lines => {
+                let line = piece.iter().position(|byte| *byte == b'\n');
+                line.map_or(piece.len(), |at| at + 1)
+            }
+            Framing::Frames => {
+                let (length, rest) = piece.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
+                let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+                return rest.split_at(length.min(rest.len()));
+            }
+        };
+        piece.split_at(end.min(piece.len()))
+    }
+}
+
+/// Sends a body until its end or the client's.
+pub async fn messages(client: impl Connection, mut body: Body, framing: Framing) {
     let (from, to) = tokio::io::split(client);
     let (mut reader, writer) = (Reader::new(from, End::Client), Writer::new(to, End::Server));
-    let send = async |piece: &[u8]| match encoded {
-        true => writer.text(&BASE64_STANDARD.encode(piece)).await,
-        false => writer.message(&[piece]).await,
+    let send = async |message: &[u8]| match framing {
+        Framing::Bytes | Framing::Frames => writer.message(&[message]).await,
+        Framing::Base64 => writer.text(&BASE64_STANDARD.encode(message)).await,
+        Framing::Lines => writer.text(&String::from_utf8_lossy(message)).await,
     };
     let sending = async {
-        // An empty message says that the connection is there.
-        send(&[]).await?;
+        if matches!(framing, Framing::Bytes | Framing::Base64) {
+            send(&[]).await?;
+        }
         while let Some(Ok(frame)) = body.frame().await {
             let data = frame.into_data().unwrap_or_default();
-            for piece in data.chunks(limits::STREAM_PIECE_BYTES) {
-                send(piece).await?;
+            let mut piece = &*data;
+            while !piece.is_empty() {
+                let (message, rest) = framing.split(piece);
+                send(message).await?;
+                piece = rest;
             }
         }
         writer.close(NORMAL).await
@@ -56,34 +94,42 @@ mod tests {
     use crate::request::full;
 
     #[tokio::test]
-    async fn each_piece_is_a_message() {
-        for (encoded, expected) in [(false, &b"a log"[..]), (true, b"YSBsb2c=")] {
+    async fn bodies_become_messages() {
+        let check = async |framing: Framing, body: &'static [u8], is_text: bool, expected: &[&[u8]]| {
             let (client, ours) = tokio::io::duplex(256);
-            let task = tokio::spawn(messages(ours, full("a log"), encoded));
+            let task = tokio::spawn(messages(ours, full(body), framing));
             let (from, _to) = tokio::io::split(client);
             let mut reader = Reader::new(from, End::Server);
             let mut got = Vec::new();
             loop {
                 match reader.next().await.expect("an event") {
                     Some(Event::Data { bytes, binary, .. }) => {
-                        assert_eq!(binary, !encoded);
+                        assert_eq!(binary, !is_text);
                         got.push(bytes.to_vec());
                     }
                     Some(Event::Close(status)) => break assert_eq!(status, Some(NORMAL)),
                     other => panic!("{other:?}"),
                 }
             }
-            assert_eq!(got, [b"".to_vec(), expected.to_vec()]);
+            assert_eq!(got, expected, "{framing:?}");
             drop((reader, _to));
             task.await.expect("a task");
-        }
+        };
+        check(Framing::Bytes, b"a log", false, &[b"", b"a log"]).await;
+        check(Framing::Base64, b"a log", true, &[b"", b"YSBsb2c="]).await;
+        check(Framing::Lines, b"{1}\n{2}\n", true, &[b"{1}\n", b"{2}\n"]).await;
+        check(Framing::Lines, b"{1}\n{", true, &[b"{1}\n", b"{"]).await;
+        check(Framing::Frames, b"\0\0\0\x02ab\0\0\0\x01c", false, &[b"ab", b"c"]).await;
+        // A frame that says more than there is is what there is.
+        check(Framing::Frames, b"\xff\xff\xff\xffab", false, &[b"ab"]).await;
+        check(Framing::Frames, b"\0\0", false, &[b""]).await;
     }
 
     #[tokio::test]
     async fn a_client_that_leaves_ends_a_body_that_does_not() {
         let (client, ours) = tokio::io::duplex(256);
         let pending = http_body_util::StreamBody::new(futures_util::stream::pending()).boxed_unsync();
-        let task = tokio::spawn(messages(ours, pending, false));
+        let task = tokio::spawn(messages(ours, pending, Framing::Lines));
         drop(client);
         task.await.expect("a task");
     }

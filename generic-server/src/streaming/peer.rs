@@ -57,13 +57,19 @@ pub struct Peer {
     pub seat: Option<Arc<dyn Debug + Send + Sync>>,
 }
 
-/// A connection and the right to it.
-struct Seated<C> {
+/// A connection, and what is held until it is dropped.
+pub(super) struct Held<C> {
     io: C,
-    _seat: Option<Arc<dyn Debug + Send + Sync>>,
+    _held: Option<Arc<dyn Debug + Send + Sync>>,
 }
 
-impl<C: AsyncRead + Unpin> AsyncRead for Seated<C> {
+impl<C> Held<C> {
+    pub(super) fn new(io: C, held: Option<Arc<dyn Debug + Send + Sync>>) -> Self {
+        Held { io, _held: held }
+    }
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Held<C> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -73,7 +79,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for Seated<C> {
     }
 }
 
-impl<C: AsyncWrite + Unpin> AsyncWrite for Seated<C> {
+impl<C: AsyncWrite + Unpin> AsyncWrite for Held<C> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -112,10 +118,7 @@ impl Peer {
         if let Err(error) = keep_alive(&stream) {
             tracing::debug!(%error, "cannot set options of a connection");
         }
-        let stream = Seated {
-            io: stream,
-            _seat: self.seat.clone(),
-        };
+        let stream = Held::new(stream, self.seat.clone());
         let Some(config) = &self.tls else {
             return Ok(Box::new(stream));
         };

@@ -1,35 +1,72 @@
 //! Upgrades: a client's connection that leaves HTTP, and one to a node that does.
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::request::Parts;
+use http::{Extensions, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use machinery::limits;
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::peer::{Driver, Io, Peer, owned, settings};
+use super::headers::asks_upgrade;
+use super::peer::{Driver, Held, Io, Peer, owned, settings};
 use crate::client::{Fault, fault_of};
-use crate::request::{Body, Request};
+use crate::request::{Body, Response, empty};
 use crate::spawn::Tasks;
 
 /// How long a client may take to read the 101.
 const SWITCH: Duration = Duration::from_secs(30);
 
+/// What lasts as long as a connection that has switched: the body of its 101, with all that is bound to it. The audit's last event and
+/// the count of long-running requests come with the end of the stream that way, not with its head.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Option<Body>>);
+
+impl Kept {
+    /// For a request that asks for another protocol; its [`ClientSide`] finds it there.
+    pub(crate) fn for_upgrade(head: &mut Parts) -> Option<Arc<Self>> {
+        let kept = asks_upgrade(&head.headers).then(Arc::<Self>::default)?;
+        head.extensions.insert(kept.clone());
+        Some(kept)
+    }
+
+    /// Takes the body of an answer that switches.
+    pub(crate) fn keep(&self, response: Response) -> Response {
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return response;
+        }
+        response.map(|body| {
+            *self.0.lock() = Some(body);
+            empty()
+        })
+    }
+}
+
 /// The client's connection, once it has the answer 101.
 #[derive(Debug)]
-pub struct ClientSide(OnUpgrade);
+pub struct ClientSide {
+    switched: Option<OnUpgrade>,
+    kept: Option<Arc<Kept>>,
+}
 
 impl ClientSide {
     /// Of a request that the chain passed on.
-    pub fn of(request: &mut Request) -> Self {
-        ClientSide(hyper::upgrade::on(request))
+    pub fn of(extensions: &Extensions) -> Self {
+        ClientSide {
+            switched: extensions.get().cloned(),
+            kept: extensions.get().cloned(),
+        }
     }
 
     /// Waits until the answer is written; `None` when the client is gone or did not speak HTTP/1.1.
     pub async fn ready(self) -> Option<Io> {
-        let upgraded = timeout(SWITCH, self.0).await.ok()?.ok()?;
-        Some(Box::new(TokioIo::new(upgraded)))
+        let upgraded = timeout(SWITCH, self.switched?).await.ok()?.ok()?;
+        let kept = self.kept.map(|kept| kept as Arc<dyn Debug + Send + Sync>);
+        Some(Box::new(Held::new(TokioIo::new(upgraded), kept)))
     }
 }
 
@@ -41,7 +78,7 @@ pub enum Switched {
     No(http::Response<Body>),
 }
 
-impl std::fmt::Debug for Switched {
+impl Debug for Switched {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Switched::Yes(headers, _) => f.debug_tuple("Yes").field(headers).finish_non_exhaustive(),

@@ -23,5 +23,6 @@ mod linearizable;
 mod nodes;
 mod objects;
 mod resource_versions;
+mod sockets;
 mod subresources;
 mod writing;

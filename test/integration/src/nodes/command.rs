@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use generic_server::streaming::spdy::{Frame, Reader, Writer};
+use generic_server::streaming::websocket::Event;
 use serde_json::Value;
 use test_support::{PATIENCE, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -329,4 +330,49 @@ async fn ends_that_vanish_free_everything() {
         while let Ok(Some(_)) = socket.reader.next().await {}
     });
     end.await.expect("an end in time");
+}
+
+#[tokio::test]
+async fn the_record_of_a_command_is_complete_when_it_ends() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (policy, log) = (folder.path().join("policy"), folder.path().join("log"));
+    let rules = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, resources: [{resources: [pods/exec]}]}]}";
+    std::fs::write(&policy, rules).expect("a file");
+    let file = log.clone();
+    let rig = Rig::start_with(|builder, _| {
+        builder.with(|options| {
+            options.audit.audit_policy_file = Some(policy);
+            options.audit.log.audit_log_path = Some(file);
+        })
+    })
+    .await;
+    let stages = || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let stage = |line: &str| {
+            let event: Value = serde_json::from_str(line).expect("an event a line");
+            let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
+            format!("{} {code}", event["stage"].as_str().unwrap_or_default())
+        };
+        text.lines().map(stage).collect::<Vec<String>>()
+    };
+    let path = exec("command=cat&stdin=true&stdout=true");
+    let (mut socket, _) = rig.websocket(&path, V5).await.expect("an upgrade");
+    socket.writer.message(&[&[0], b"hello"]).await.expect("sent");
+    // The echo shows that the command runs.
+    while !matches!(
+        socket.reader.next().await.expect("an event"),
+        Some(Event::Data { bytes, .. }) if bytes.ends_with(b"hello")
+    ) {}
+    assert_eq!(stages(), ["RequestReceived 0", "ResponseStarted 101"]);
+    socket.writer.message(&[&[255, 0]]).await.expect("sent");
+    socket.channels().await;
+    drop(socket);
+    eventually("the command's end is recorded", || async {
+        let complete = stages()
+            .last()
+            .is_some_and(|stage| stage == "ResponseComplete 101");
+        complete.then_some(())
+    })
+    .await;
+    rig.plane.stop().await;
 }

@@ -135,7 +135,7 @@ fn translate(nodes: &Nodes, target: Target, channels: Channels, request: &mut Re
             return refused;
         }
     };
-    let client = ClientSide::of(request);
+    let client = ClientSide::of(request.extensions());
     let connections = tasks.clone();
     tasks.spawn("translated command", async move {
         let Some(client) = client.ready().await else {

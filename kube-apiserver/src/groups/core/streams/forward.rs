@@ -73,7 +73,7 @@ impl NodeStream {
         protocols: Vec<String>,
         request: &mut Request,
     ) -> Result<Response, ApiError> {
-        let client = ClientSide::of(request);
+        let client = ClientSide::of(request.extensions());
         let mut passed_on = passing::upgrade(request, target)?;
         *passed_on.method_mut() = Method::POST;
         let headers = passed_on.headers_mut();

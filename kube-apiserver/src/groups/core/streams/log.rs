@@ -6,7 +6,7 @@ use generic_server::request::full;
 use generic_server::request_info::encode_query;
 use generic_server::resource::ConnectCall;
 use generic_server::spawn::Tasks;
-use generic_server::streaming::{ClientSide, exchange, messages, websocket};
+use generic_server::streaming::{ClientSide, Framing, exchange, messages, websocket};
 use generic_server::{ApiError, Body, Request, Response};
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
@@ -192,11 +192,14 @@ fn as_messages(tasks: &Tasks, log: Body, request: &mut Request) -> Response {
         Ok(answer) => answer,
         Err(refused) => return refused,
     };
-    let client = ClientSide::of(request);
-    let encoded = chosen.as_deref() == Some(websocket::BASE64);
+    let client = ClientSide::of(request.extensions());
+    let framing = match chosen.as_deref() {
+        Some(websocket::BASE64) => Framing::Base64,
+        _ => Framing::Bytes,
+    };
     tasks.spawn("log as messages", async move {
         if let Some(client) = client.ready().await {
-            messages(client, log, encoded).await;
+            messages(client, log, framing).await;
         }
     });
     answer

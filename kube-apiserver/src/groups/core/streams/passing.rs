@@ -124,7 +124,7 @@ pub(super) async fn pass(
     passed_on: http::Request<Body>,
     request: &mut Request,
 ) -> Result<Response, ApiError> {
-    let client = ClientSide::of(request);
+    let client = ClientSide::of(request.extensions());
     let (headers, node) = match switch(tasks, &target.peer, passed_on).await {
         Ok(Switched::Yes(headers, node)) => (headers, node),
         Ok(Switched::No(answer)) => return relay(answer),
