@@ -357,6 +357,7 @@ impl Chain {
             recording = Some(begun);
         }
         let mut acting = user;
+        let notes = acting.notes.take();
         if impersonation::asked(&head.headers) {
             let authorizer = &*self.config.authorizer;
             let resolved = self
@@ -382,6 +383,9 @@ impl Chain {
         let context = self
             .context(acting, head, info, &facts.audit_id, connection.as_deref())
             .with_audit(capture);
+        if let Some(notes) = &notes {
+            context.note(notes);
+        }
         let context = Arc::new(context);
         let Incoming { head, body, .. } = *incoming;
         let request = Request::from_parts(head, body);

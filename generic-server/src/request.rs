@@ -56,6 +56,17 @@ pub struct User {
     pub groups: Vec<String>,
     /// Anything else the authenticator knows.
     pub extra: BTreeMap<String, Vec<String>>,
+    /// What the authenticator says of the credential, if anything.
+    pub notes: Option<Arc<CredentialNotes>>,
+}
+
+/// What is to be said of a credential with each request that it authenticates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CredentialNotes {
+    /// `Warning` headers of the answer.
+    pub warnings: Vec<String>,
+    /// Audit annotations, keys and values.
+    pub annotations: Vec<(String, String)>,
 }
 
 impl User {
@@ -163,6 +174,16 @@ impl RequestContext {
     /// The warnings so far, taken out.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock())
+    }
+
+    /// Passes on what an authenticator says of the request's credential.
+    pub(crate) fn note(&self, notes: &CredentialNotes) {
+        for warning in &notes.warnings {
+            self.warn(warning);
+        }
+        for annotation in &notes.annotations {
+            self.annotate(|| annotation.clone());
+        }
     }
 
     /// Adds an audit annotation, a key and its value; the first value of a key wins, as upstream has it. It is only formatted

@@ -19,6 +19,8 @@ use crate::client::Client;
 use crate::deps::Deps;
 
 mod garbage;
+mod identity;
+mod legacy_tokens;
 mod namespaces;
 mod roles;
 mod service_accounts;
@@ -86,6 +88,20 @@ pub fn storage_migration_controller(deps: &Deps, api: Arc<dyn Delegate>) -> Cont
         name: storage_migration::NAME,
         run: Box::pin(storage_migration::run(Client::new(deps.directory.clone()), api)),
     }
+}
+
+/// Keeps the lease of the server on a host, until it is stopped.
+pub fn keep_identity(
+    facts: &crate::Facts,
+    host: String,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(identity::run(Client::new(facts.directory.clone()), host, stop))
+}
+
+/// Keeps the ConfigMap that says since when the use of tokens in secrets is tracked.
+pub fn keep_token_tracking(facts: &crate::Facts) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(legacy_tokens::run(Client::new(facts.directory.clone())))
 }
 
 /// Maintains the trust configuration of extension servers. Runs as long as the server does.

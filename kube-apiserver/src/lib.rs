@@ -37,7 +37,10 @@ pub use authorization::options::{
 pub use bootstrap::{
     ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints, keep_flow_control,
 };
-pub use controllers::{CONTROLLERS, Controller, controllers, keep_trust, storage_migration_controller};
+pub use controllers::{
+    CONTROLLERS, Controller, controllers, keep_identity, keep_token_tracking, keep_trust,
+    storage_migration_controller,
+};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer, TokenLifetimes};
 pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::{groups, priority};

@@ -5,7 +5,9 @@
 mod audit;
 mod authorization;
 mod features;
+
 mod flags;
+mod gates;
 mod kubelet;
 mod requests;
 mod services;
@@ -23,7 +25,7 @@ use generic_server::audit::AuditOptions;
 use kube_apiserver::{AccessOptions, Cidr, KubeletOptions, PluginSelection, TolerationSeconds};
 
 use crate::logging;
-use crate::options::{Options, data_directory};
+use crate::options::{Options, StorageBackend, data_directory};
 
 use flags::Flags;
 
@@ -134,6 +136,7 @@ impl Config {
             .judge(|fault| faults.push(fault), |warning| warnings.push(warning));
         let flags = Flags::from(options);
         found.faults.extend(logging::filter(&flags.verbosity).err());
+        let in_memory = flags.storage.backend == Some(StorageBackend::Memory);
         let storage = flags.storage.read(&mut found);
         let data_dir = match storage.keeps_nothing() {
             true => flags.data_dir,
@@ -159,7 +162,7 @@ impl Config {
             found.fault(fault);
             0..=0
         });
-        let features = Features::read(&mut found, &flags.feature_gates, &flags.runtime_config);
+        let features = Features::read(&mut found, &flags.feature_gates, &flags.runtime_config, in_memory);
         let controllers = Controllers::read(&mut found, flags.controllers, flags.enable_garbage_collector);
         let keeps_endpoints = services::keeps_endpoints(&mut found, &flags.endpoint_reconciler_type);
         let requests = flags.requests.read(&mut found);

@@ -115,6 +115,7 @@ impl Authenticator for RequestHeader {
             uid: first(&head.headers, &options.uid_headers).unwrap_or_default(),
             groups: all(&head.headers, &options.group_headers),
             extra: extra(&head.headers, &options.extra_prefixes),
+            notes: None,
         })
     }
 }

@@ -170,6 +170,7 @@ impl Authenticator for X509 {
                     vec![who.credential_id.clone()],
                 )]
                 .into(),
+                notes: None,
             }),
         }
     }

@@ -64,6 +64,7 @@ pub(super) fn user_of(user: &Value) -> User {
             .flatten()
             .map(|(key, values)| (key.clone(), strings(Some(values))))
             .collect(),
+        notes: None,
     }
 }
 

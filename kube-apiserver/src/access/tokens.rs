@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use generic_server::ApiError;
@@ -20,13 +21,15 @@ use machinery::time::Timestamp;
 use serde_json::Value;
 
 use super::{AccessError, AccessOptions, TokenWebhookOptions};
+use crate::client::Client;
 use crate::deps::{IssuedToken, TokenClaims, TokenIssuer, TokenLifetimes};
+use crate::json::Json;
 use crate::tokens::bootstrap_token::BootstrapToken;
 use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators};
 use crate::tokens::service_account::{
     self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
 };
-use crate::tokens::{TokenObjectKind, TokenObjects};
+use crate::tokens::{LAST_USED, TokenObjectKind, TokenObjects};
 
 const SIGNING_FLAG: &str = "--service-account-signing-key-file";
 const KEY_FLAG: &str = "--service-account-key-file";
@@ -230,6 +233,9 @@ impl Deletions {
     }
 }
 
+/// How long a request with a token in a secret may wait for the day of its use to be written down.
+const TRACKING: Duration = Duration::from_secs(2);
+
 /// The objects that tokens depend on, out of the caches.
 #[derive(Debug)]
 struct Objects(Arc<Directory>);
@@ -254,6 +260,26 @@ impl TokenObjects for Objects {
             .await
             .map_err(|error| error.to_string())?;
         Ok(found.map(|entry| entry.value()))
+    }
+
+    async fn used(&self, namespace: &str, secret: &str, day: &str) {
+        let client = Client::new(self.0.clone());
+        let labelled = client.update(("", "secrets"), namespace, secret, "", |object| {
+            let labels = object.ensure("metadata").ensure("labels");
+            labels.put(LAST_USED, day);
+            Ok(())
+        });
+        let why = match tokio::time::timeout(TRACKING, labelled).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.message().to_string(),
+            Err(_) => "the store does not answer".to_string(),
+        };
+        tracing::warn!(
+            object.namespace = namespace,
+            object.name = secret,
+            error = why,
+            "cannot write down the use of a token"
+        );
     }
 }
 

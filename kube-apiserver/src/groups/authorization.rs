@@ -229,6 +229,7 @@ fn named_user(object: &Value) -> User {
                 (key.to_lowercase(), values)
             })
             .collect(),
+        notes: None,
     }
 }
 

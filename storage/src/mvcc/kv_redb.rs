@@ -391,6 +391,19 @@ impl Reader for RedbReader {
 fn failed(doing: &str, error: impl Into<redb::Error>) -> StorageError {
     match error.into() {
         redb::Error::Corrupted(what) => StorageError::Corrupt(what),
+        // The file has one table, of one type: another is a damaged page that lists it.
+        listed @ (redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TypeDefinitionChanged { .. }
+        | redb::Error::TableIsMultimap(_)
+        | redb::Error::TableIsNotMultimap(_)) => {
+            StorageError::Corrupt(format!("its table is damaged: {listed}"))
+        }
+        // A damaged page leads past the end of the file.
+        redb::Error::Io(source)
+            if matches!(source.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
+            StorageError::Corrupt(format!("{doing}: {source}"))
+        }
         redb::Error::Io(source)
             if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
         {

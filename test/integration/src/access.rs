@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use control_plane::ControlPlane;
 use generic_server::pki::{Authority, Pki, ServingNames, kubeconfig};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use test_support::{Client, Reply, Webhook, eventually, plane, plane_with};
 
@@ -358,4 +358,81 @@ async fn a_deleted_accounts_token_dies_at_once() {
 fn on_disk(options: &mut control_plane::Options) {
     options.storage_backend = None;
     options.min_free_disk_mib = 1;
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).expect("a text")
+}
+
+#[tokio::test]
+async fn the_server_has_a_lease_while_it_runs() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let start = async || {
+        plane_with(|builder| {
+            builder
+                .data_dir(folder.path())
+                .with(|options| options.storage_backend = None)
+        })
+        .await
+    };
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let own = format!("{leases}?labelSelector=apiserver.kubernetes.io/identity%3Dkube-apiserver");
+    let (plane, client) = start().await;
+    let lease = eventually("the server's lease is there", || async {
+        client.get(&own).await.expect(200)["items"].get(0).cloned()
+    })
+    .await;
+    let name = text(&lease, "/metadata/name");
+    assert!(name.starts_with("apiserver-") && name.len() == 36, "{name}");
+    assert!(text(&lease, "/spec/holderIdentity").starts_with(&format!("{name}_")));
+    assert_eq!(lease["spec"]["leaseDurationSeconds"], 3600);
+    // One of a server that died is removed at the next start; that of a server that runs stays.
+    for (name, renewed) in [
+        ("gone", "2020-01-01T00:00:00.000000Z"),
+        ("other", "2099-01-01T00:00:00.000000Z"),
+    ] {
+        let body = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 3600, "renewTime": renewed},
+        });
+        client.post(leases, &body).await.expect(201);
+    }
+    plane.stop().await;
+    let (plane, client) = start().await;
+    let holder = eventually("leases are collected", || async {
+        let all = client.get(&own).await.expect(200);
+        let items = all["items"].as_array().expect("items").clone();
+        let is_there = |name: &str| items.iter().any(|lease| lease["metadata"]["name"] == name);
+        let found = items.iter().find(|lease| lease["metadata"]["name"] == *name);
+        (!is_there("gone") && is_there("other")).then_some(())?;
+        Some(text(found?, "/spec/holderIdentity").to_string())
+    })
+    .await;
+    assert_ne!(
+        holder,
+        text(&lease, "/spec/holderIdentity"),
+        "a server of its own"
+    );
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn since_when_tokens_are_tracked_is_kept() {
+    let (plane, client) = plane().await;
+    let map =
+        "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    let since = async || {
+        let found = client.get(map).await;
+        (found.status == 200).then(|| text(&found.json, "/data/since").to_string())
+    };
+    let today = eventually("the ConfigMap is there", since).await;
+    assert_eq!(today.len(), "2006-01-02".len());
+    let odd = json!({"data": {"since": "yesterday"}});
+    client.patch(map, "merge-patch+json", &odd).await.expect(200);
+    eventually("the day is restored", || async {
+        since().await.filter(|since| *since != "yesterday")
+    })
+    .await;
+    plane.stop().await;
 }

@@ -5,15 +5,12 @@ use std::collections::BTreeSet;
 use kube_apiserver::PluginSelection;
 
 use super::Findings;
+use super::gates::{self, Gates};
 
-/// The feature gate of storage version migrations.
-const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
-/// Their API, which has a switch of its own.
+/// The API of storage version migrations, which has a switch beside its feature gate.
 const STORAGE_MIGRATION_API: &str = "storagemigration.k8s.io/v1beta1";
 /// The API of lease candidates, beta and so off by default.
 const LEASE_CANDIDATE_API: &str = "coordination.k8s.io/v1beta1";
-/// The feature gate of deleting objects that cannot be read.
-const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 
 /// The optional features that are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +21,8 @@ pub(crate) struct Features {
     pub(crate) lease_candidates: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
     pub(crate) unsafe_deletion: bool,
+    /// The server has a lease that says that it is there (KEP-1965).
+    pub(crate) identity: bool,
 }
 
 /// The admission plugins that are on.
@@ -47,11 +46,10 @@ fn setting(list: &[String], key: &str) -> Option<Result<bool, String>> {
         None => (item == key).then_some("true"),
     });
     let value = values.next_back()?;
-    Some(match value.to_ascii_lowercase().as_str() {
-        "true" | "t" | "1" => Ok(true),
-        "false" | "f" | "0" => Ok(false),
-        _ => Err(format!("invalid value of {key}={value}: it is true or false")),
-    })
+    Some(
+        gates::parse_bool(value)
+            .ok_or_else(|| format!("invalid value of {key}={value}: it is true or false")),
+    )
 }
 
 fn key(item: &str) -> &str {
@@ -59,24 +57,14 @@ fn key(item: &str) -> &str {
 }
 
 impl Features {
-    pub(super) fn read(found: &mut Findings, gates: &[String], apis: &[String]) -> Self {
-        for item in gates {
-            match setting(gates, key(item)) {
-                Some(Err(why)) => found.fault(format!("--feature-gates: {why}")),
-                _ if ![STORAGE_MIGRATION, UNSAFE_DELETION].contains(&key(item)) => {
-                    found.fault(format!(
-                        "--feature-gates: unrecognized feature gate: {}",
-                        key(item)
-                    ));
-                }
-                _ => {}
-            }
-        }
+    pub(super) fn read(found: &mut Findings, gates: &[String], apis: &[String], in_memory: bool) -> Self {
+        let gates = Gates::read(found, gates);
         runtime_config(found, apis);
         Features {
-            storage_migration: is_served(apis, STORAGE_MIGRATION_API) && is_on(gates, STORAGE_MIGRATION),
+            storage_migration: is_served(apis, STORAGE_MIGRATION_API) && gates.storage_migration(),
             lease_candidates: is_served(apis, LEASE_CANDIDATE_API),
-            unsafe_deletion: is_on(gates, UNSAFE_DELETION),
+            unsafe_deletion: gates.unsafe_deletion(),
+            identity: gates.identity(in_memory),
         }
     }
 }
@@ -95,10 +83,10 @@ fn is_served(apis: &[String], api: &str) -> bool {
 
 /// Warnings of storage version migrations with one of their two switches alone: the feature gate, or their version by name.
 pub(super) fn lone_migration_switch(gates: &[String], apis: &[String]) -> Option<String> {
-    let gate = format!("--feature-gates={STORAGE_MIGRATION}=true");
+    let gate = format!("--feature-gates={}=true", gates::STORAGE_MIGRATION);
     let api = format!("--runtime-config={STORAGE_MIGRATION_API}=true");
     let (gate_is_on, is_served) = (
-        is_on(gates, STORAGE_MIGRATION),
+        Gates::read(&mut Findings::default(), gates).storage_migration(),
         is_served(apis, STORAGE_MIGRATION_API),
     );
     let (lone, other) = match (gate_is_on, is_served) {
@@ -201,7 +189,7 @@ mod tests {
     fn check(apis: &[&str], gates: &[&str], lease_candidates: bool, storage_migration: bool) {
         let list = |texts: &[&str]| -> Vec<String> { texts.iter().map(ToString::to_string).collect() };
         let mut found = Findings::default();
-        let features = Features::read(&mut found, &list(gates), &list(apis));
+        let features = Features::read(&mut found, &list(gates), &list(apis), false);
         assert!(found.faults.is_empty(), "{:?}", found.faults);
         assert_eq!(
             (features.lease_candidates, features.storage_migration),

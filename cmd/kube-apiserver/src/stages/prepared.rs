@@ -138,6 +138,15 @@ impl Prepared {
             "cluster authentication trust",
             kube_apiserver::keep_trust(&self.facts),
         );
+        tasks.spawn("token tracking", kube_apiserver::keep_token_tracking(&self.facts));
+        if config.features.identity {
+            let stop = tasks.stopping().clone().cancelled_owned();
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            tasks.spawn_to_end(
+                "identity lease",
+                kube_apiserver::keep_identity(&self.facts, host, stop),
+            );
+        }
         let endpoints =
             kube_apiserver::keep_endpoints(self.facts, tasks.stopping().clone().cancelled_owned());
         tasks.spawn_to_end("kubernetes-endpoints", endpoints);

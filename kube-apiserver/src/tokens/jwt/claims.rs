@@ -45,6 +45,7 @@ impl Mapping {
             groups: self.groups(claims, &whole)?,
             uid: self.uid(claims, &whole)?,
             extra: self.extra(claims, &whole)?.into_iter().collect(),
+            notes: None,
         };
         self.required(claims)?;
         check_rules(&self.mapper.claim_rules, &whole)

@@ -1,0 +1,219 @@
+//! Feature gates: all of upstream's names, with their stages and defaults, and the few that switch something here.
+
+use std::collections::BTreeMap;
+
+use super::Findings;
+
+/// Upstream's gates, one a line.
+const TABLE: &str = include_str!("feature_gates.txt");
+/// The feature gate of storage version migrations.
+pub(super) const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
+/// The feature gate of deleting objects that cannot be read.
+const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
+/// The feature gate of the servers' own leases.
+const IDENTITY: &str = "APIServerIdentity";
+/// The gates that switch something here.
+const EFFECTIVE: [&str; 3] = [STORAGE_MIGRATION, UNSAFE_DELETION, IDENTITY];
+/// The gates that switch all of a stage, as the table writes it.
+const ALL: [(&str, &str); 2] = [("AllAlpha", "ALPHA"), ("AllBeta", "BETA")];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gate {
+    stage: &'static str,
+    default: bool,
+    locked: bool,
+}
+
+/// What upstream knows of a gate.
+fn gate(name: &str) -> Option<Gate> {
+    let mut lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    lines.find_map(|line| {
+        let mut words = line.split(' ');
+        (words.next()? == name).then_some(())?;
+        Some(Gate {
+            stage: words.next()?,
+            default: words.next()? == "true",
+            locked: words.next().is_some(),
+        })
+    })
+}
+
+/// A boolean in Go's spellings.
+pub(super) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// The gates as they are set.
+#[derive(Debug, Default)]
+pub(super) struct Gates<'a>(BTreeMap<&'a str, bool>);
+
+impl<'a> Gates<'a> {
+    /// Reads `--feature-gates`: items of `name=bool`, of which the last of a name counts.
+    pub(super) fn read(found: &mut Findings, items: &'a [String]) -> Self {
+        let mut set = BTreeMap::new();
+        for item in items {
+            let Some((name, value)) = item.split_once('=') else {
+                found.fault(format!("--feature-gates: missing bool value for {item}"));
+                continue;
+            };
+            match parse_bool(value) {
+                Some(value) => drop(set.insert(name.trim(), value)),
+                None => found.fault(format!(
+                    "--feature-gates: invalid value of {name}={value}: it is true or false"
+                )),
+            }
+        }
+        let gates = Gates(set);
+        for (name, value) in &gates.0 {
+            gates.check(found, name, *value);
+        }
+        gates
+    }
+
+    fn check(&self, found: &mut Findings, name: &str, value: bool) {
+        let Some(gate) = gate(name) else {
+            return found.fault(format!("--feature-gates: unrecognized feature gate: {name}"));
+        };
+        if gate.locked && value != gate.default {
+            return found.fault(format!(
+                "--feature-gates: cannot set feature gate {name} to {value}, feature is locked to {}",
+                gate.default
+            ));
+        }
+        if matches!(gate.stage, "GA" | "DEPRECATED") {
+            let stage = if gate.stage == "GA" { "GA" } else { "deprecated" };
+            found.warn(format!(
+                "--feature-gates: setting {stage} feature gate {name}={value}. It will be removed in a future release."
+            ));
+        }
+        if value == gate.default || EFFECTIVE.contains(&name) {
+            return;
+        }
+        let all = ALL.iter().find(|(all, _)| *all == name);
+        let switched = EFFECTIVE.iter().filter(|effective| {
+            all.is_some_and(|(_, stage)| {
+                self::gate(effective).is_some_and(|gate| gate.stage == *stage && gate.default != value)
+            })
+        });
+        match switched.copied().collect::<Vec<&str>>()[..] {
+            [] => found.warn(format!("--feature-gates: {name}={value} has no effect")),
+            ref switched => found.warn(format!(
+                "--feature-gates: {name}={value} has an effect on {} alone",
+                switched.join(", ")
+            )),
+        }
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        let Some(gate) = gate(name) else {
+            return false;
+        };
+        let stage = ALL.iter().find(|(_, stage)| *stage == gate.stage);
+        let by_stage = stage.and_then(|(all, _)| self.0.get(all));
+        *self.0.get(name).or(by_stage).unwrap_or(&gate.default)
+    }
+
+    pub(super) fn storage_migration(&self) -> bool {
+        self.is_on(STORAGE_MIGRATION)
+    }
+
+    pub(super) fn unsafe_deletion(&self) -> bool {
+        self.is_on(UNSAFE_DELETION)
+    }
+
+    /// Nobody but this server sees a store in memory: its lease is there on demand alone.
+    pub(super) fn identity(&self, in_memory: bool) -> bool {
+        self.is_on(IDENTITY) && (!in_memory || self.0.contains_key(IDENTITY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether storage migration, unsafe deletion and identity are on, and what is said.
+    #[track_caller]
+    fn check(items: &[&str], expected: Result<[bool; 3], &str>, warning: &str) {
+        let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+        let mut found = Findings::default();
+        let gates = Gates::read(&mut found, &items);
+        let on = [
+            gates.storage_migration(),
+            gates.unsafe_deletion(),
+            gates.identity(false),
+        ];
+        let got = match found.faults.first() {
+            Some(fault) => Err(fault.trim_start_matches("--feature-gates: ")),
+            None => Ok(on),
+        };
+        assert_eq!(got, expected, "{items:?}");
+        let warnings = found.warnings.join("; ");
+        assert_eq!(warnings.replace("--feature-gates: ", ""), warning, "{items:?}");
+    }
+
+    #[test]
+    fn gates_are_upstreams() {
+        let default = [false, false, true];
+        check(&[], Ok(default), "");
+        check(&["WatchList=true"], Ok(default), "");
+        check(&["StorageVersionMigrator=true"], Ok([true, false, true]), "");
+        check(&["APIServerIdentity=false"], Ok([false, false, false]), "");
+        check(
+            &["APIServerIdentity=false", "APIServerIdentity=T"],
+            Ok(default),
+            "",
+        );
+        check(
+            &["AllAlpha=true"],
+            Ok([false, true, true]),
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion alone",
+        );
+        check(
+            &["AllAlpha=true", "AllowUnsafeMalformedObjectDeletion=false"],
+            Ok(default),
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion alone",
+        );
+        check(
+            &["APIResponseCompression=false"],
+            Ok(default),
+            "APIResponseCompression=false has no effect",
+        );
+        check(
+            &["ConsistentListFromCache=true"],
+            Ok(default),
+            "setting GA feature gate ConsistentListFromCache=true. It will be removed in a future release.",
+        );
+        check(
+            &["ConsistentListFromCache=false"],
+            Err("cannot set feature gate ConsistentListFromCache to false, feature is locked to true"),
+            "",
+        );
+        check(&["Odd=true"], Err("unrecognized feature gate: Odd"), "");
+        check(&["WatchList"], Err("missing bool value for WatchList"), "");
+        check(
+            &["WatchList=yes"],
+            Err("invalid value of WatchList=yes: it is true or false"),
+            "",
+        );
+    }
+
+    #[test]
+    fn the_table_has_no_odd_line() {
+        let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+        let mut count = 0;
+        for line in lines {
+            let name = line.split(' ').next().unwrap_or_default();
+            let gate = gate(name).unwrap_or_else(|| panic!("{line}"));
+            assert!(
+                ["ALPHA", "BETA", "GA", "DEPRECATED"].contains(&gate.stage),
+                "{line}"
+            );
+            count += 1;
+        }
+        assert_eq!(count, 240);
+    }
+}
