@@ -25,6 +25,8 @@ pub enum Library {
     JsonPatch,
     /// The types `Object`, `Object.spec` and so on, which expressions of mutating admission build without a schema.
     Objects,
+    /// The macro `cel.bind(name, value, expression)`, for selectors of devices.
+    Bindings,
 }
 
 /// The overloads of a function in an environment with these libraries.

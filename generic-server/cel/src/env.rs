@@ -114,7 +114,7 @@ impl Env {
     /// prints.
     pub fn compile(&self, source: &str) -> Result<Program, CompileErrors> {
         let inner = &self.0;
-        let parsed = parser::parse(source)?;
+        let parsed = parser::parse(source, inner.libraries.contains(&Library::Bindings))?;
         let scope = Scope {
             variables: &inner.variables,
             structs: &inner.structs,

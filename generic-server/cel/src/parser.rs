@@ -82,7 +82,7 @@ pub(crate) struct Parsed {
 }
 
 /// Parses an expression.
-pub(crate) fn parse(source: &str) -> Result<Parsed, CompileErrors> {
+pub(crate) fn parse(source: &str, bindings: bool) -> Result<Parsed, CompileErrors> {
     let mut errors = CompileErrors::new(source);
     let size = source.chars().count();
     if size > MAX_CHARS {
@@ -108,6 +108,7 @@ pub(crate) fn parse(source: &str) -> Result<Parsed, CompileErrors> {
         tall: false,
         errors,
         depth: 0,
+        bindings,
     };
     match parser.whole() {
         Ok(root) => {
@@ -141,6 +142,8 @@ struct Parser<'s> {
     tall: bool,
     errors: CompileErrors,
     depth: u32,
+    /// `cel.bind` is a macro.
+    bindings: bool,
 }
 
 impl<'s> Parser<'s> {

@@ -331,6 +331,11 @@ impl DeclType {
         DeclType::new(DeclKind::Preserved, Type::Dyn, 0, 1)
     }
 
+    /// A quantity, as the checker and the estimator see it.
+    pub fn quantity() -> DeclType {
+        DeclType::new(DeclKind::Preserved, Type::QUANTITY, 0, 8)
+    }
+
     /// A list; without a bound the number of elements is what fits into a request.
     pub fn list(elem: DeclType, max_items: Option<u64>, list_type: ListType) -> DeclType {
         let max = max_items.unwrap_or((MAX_REQUEST_BYTES - 2) / (elem.0.min_size + 1));

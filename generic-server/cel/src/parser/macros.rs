@@ -50,6 +50,9 @@ impl Parser<'_> {
             ("transformMap", 3 | 4) => self.transform_map(open, target, args, true),
             ("transformMapEntry", 3 | 4) => self.transform_map(open, target, args, false),
             ("sortBy", 2) => self.sort_by(open, target, args),
+            ("bind", 3) if self.bindings && matches!(&target.kind, Kind::Ident(name) if &**name == "cel") => {
+                self.bind_macro(open, args)
+            }
             ("optMap", 2) => self.opt_map(open, target, args, true),
             ("optFlatMap", 2) => self.opt_map(open, target, args, false),
             _ => return Ok(self.member_call(open, target, &name, args)),
@@ -236,6 +239,21 @@ impl Parser<'_> {
             result,
         };
         self.node(at, Kind::Fold(Box::new(fold)))
+    }
+
+    fn bind_macro(&mut self, at: u32, mut args: Vec<Expr>) -> Expanded {
+        let result = args.remove(2);
+        let init = args.remove(1);
+        match &args[0].kind {
+            Kind::Ident(name) => Ok(self.bind(at, name, init, result)),
+            _ => {
+                let place = self.positions[args[0].id as usize];
+                Err((
+                    place,
+                    "cel.bind() variable names must be simple identifiers".to_string(),
+                ))
+            }
+        }
     }
 
     fn sort_by(&mut self, at: u32, target: Expr, args: Vec<Expr>) -> Expanded {
