@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use generic_server::registry::StorageFactory;
 use generic_server::registry::config::StoreConfig;
-use generic_server::registry::strategy::{NameRule, Strategy, WriteContext};
+use generic_server::registry::strategy::{MetadataRules, NameRule, Strategy, WriteContext};
 use generic_server::resource::{
     ALL_VERBS, Backend, Column, Decoding, Names, Scope, ServedResource, Subresource, TableConvertor,
 };
@@ -88,6 +88,10 @@ impl Strategy for ApiService {
 
     fn name_rule(&self) -> NameRule {
         names::name_is_path_segment
+    }
+
+    fn metadata_rules(&self) -> MetadataRules {
+        MetadataRules::ANY_FINALIZER
     }
 
     fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
@@ -178,14 +182,19 @@ fn validate(object: &Value) -> Vec<FieldError> {
         meta::dig_str(object, &["spec", "version"]),
     );
     let metadata = FieldPath::new("metadata");
-    let name = meta::name(object);
     let wanted = format!("{version}.{group}");
-    if name != wanted && !name.is_empty() && names::path_segment_name(name).is_empty() {
+    for (key, name) in [
+        ("generateName", meta::generate_name(object)),
+        ("name", meta::name(object)),
+    ] {
+        if name == wanted || name.is_empty() || !names::path_segment_name(name).is_empty() {
+            continue;
+        }
         let detail = format!(
             "must be `spec.version+\".\"+spec.group`: {}",
             machinery::go::quote(&wanted)
         );
-        errors.push(FieldError::invalid_str(&metadata.child("name"), name, detail));
+        errors.push(FieldError::invalid_str(&metadata.child(key), name, detail));
     }
     let spec = FieldPath::new("spec");
     if group.is_empty() && version != "v1" {

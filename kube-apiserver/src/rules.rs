@@ -5,8 +5,8 @@
 use std::fmt;
 
 use generic_server::registry::strategy::{
-    DefaultPropagation, ExpressionFaults, NameRule, OtherVersion, SelectableField, Strategy, WriteContext,
-    WriteHooks, subdomain_name,
+    DefaultPropagation, ExpressionFaults, MetadataRules, NameRule, OtherVersion, SelectableField, Strategy,
+    WriteContext, WriteHooks, subdomain_name,
 };
 use machinery::{FieldError, meta};
 use serde_json::Value;
@@ -28,6 +28,8 @@ pub(crate) enum StatusMeta {
 /// A kind's rules. `..Rules::PLAIN` fills in the rest.
 pub(crate) struct Rules {
     pub(crate) name: NameRule,
+    /// What the kind's validation looks at in metadata.
+    pub(crate) metadata: MetadataRules,
     pub(crate) default: fn(&mut Value),
     /// After the common part of a create's preparation.
     pub(crate) prepare_create: fn(&WriteContext<'_>, &mut Value),
@@ -75,6 +77,7 @@ pub(crate) struct Resets {
 impl Rules {
     pub(crate) const PLAIN: Rules = Rules {
         name: subdomain_name,
+        metadata: MetadataRules::ALL,
         default: |_| {},
         prepare_create: |_, _| {},
         prepare_update: |_, _, _| {},
@@ -202,6 +205,10 @@ impl Strategy for Kind {
         self.rules.name
     }
 
+    fn metadata_rules(&self) -> MetadataRules {
+        self.rules.metadata
+    }
+
     fn prepare_for_create(&self, ctx: &WriteContext<'_>, object: &mut Value) {
         prepare_create(self.rules, object);
         (self.rules.prepare_create)(ctx, object);
@@ -290,6 +297,10 @@ impl Strategy for StatusOf {
         self.0.name
     }
 
+    fn metadata_rules(&self) -> MetadataRules {
+        self.0.metadata
+    }
+
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
         (self.0.prepare_status)(object, old);
         prepare_status(self.0.status_meta, object, old);
@@ -316,5 +327,34 @@ impl Strategy for StatusOf {
             StatusMeta::KeepLabels => &["spec", "metadata.labels"],
             StatusMeta::Reset => &["metadata", "spec"],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::groups::check::kind;
+
+    #[test]
+    fn kinds_differ_in_what_they_look_at_in_metadata() {
+        let named = |name: &str| json!({"metadata": {"name": name}, "spec": {}});
+        let budgets = kind("poddisruptionbudgets.policy");
+        budgets.create(&named("Odd"), &[]);
+        budgets.create(
+            &named("a/b"),
+            &[r#"metadata.name: Invalid value: "a/b": may not contain '/'"#],
+        );
+        let known = "metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified";
+        let held = json!({"metadata": {"finalizers": ["x"]}});
+        kind("leases.coordination.k8s.io").create(&held, &[]);
+        kind("configmaps").create(&held, &[known]);
+        let prefixed = json!({"metadata": {"generateName": "Odd"}});
+        kind("leases.coordination.k8s.io").update(&json!({}), &prefixed, &[]);
+        let errors = kind("configmaps").updated("", &json!({}), &prefixed).unwrap_err();
+        assert!(
+            errors[0].starts_with("metadata.generateName: Invalid value"),
+            "{errors:?}"
+        );
     }
 }

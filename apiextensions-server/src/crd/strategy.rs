@@ -8,7 +8,7 @@ use machinery::{FieldError, meta};
 use serde_json::{Value, json};
 
 use futures_util::FutureExt;
-use generic_server::registry::strategy::{ExpressionFaults, NameRule, Strategy, WriteContext};
+use generic_server::registry::strategy::{ExpressionFaults, MetadataRules, NameRule, Strategy, WriteContext};
 use generic_server::resource::{Column, TableConvertor};
 use generic_server::write::now;
 
@@ -96,6 +96,13 @@ fn track_storage_version(crd: &mut Value) {
 impl Strategy for CrdStrategy {
     fn name_rule(&self) -> NameRule {
         name_is_dns_subdomain
+    }
+
+    fn metadata_rules(&self) -> MetadataRules {
+        MetadataRules {
+            on_update: false,
+            ..MetadataRules::ANY_FINALIZER
+        }
     }
 
     fn default(&self, object: &mut Value) {

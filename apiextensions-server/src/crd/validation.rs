@@ -132,9 +132,17 @@ pub(crate) fn validate_create(crd: &Value) -> Vec<FieldError> {
     }
     let spec = Spec::of(crd);
     let mut errors = Vec::new();
-    let name = meta::name(crd);
-    if name != format!("{}.{}", spec.name("plural"), spec.group) {
-        let at = FieldPath::new("metadata.name");
+    let wanted = format!("{}.{}", spec.name("plural"), spec.group);
+    let prefix = Some(meta::generate_name(crd)).filter(|prefix| !prefix.is_empty());
+    let named = [
+        ("metadata.generateName", prefix),
+        ("metadata.name", Some(meta::name(crd))),
+    ];
+    for (at, name) in named {
+        let Some(name) = name.filter(|name| **name != wanted) else {
+            continue;
+        };
+        let at = FieldPath::new(at);
         errors.push(FieldError::invalid_str(
             &at,
             name,

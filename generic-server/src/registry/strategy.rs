@@ -101,6 +101,42 @@ pub enum Grace {
     Seconds(i64),
 }
 
+/// What a kind's own validation looks at in metadata, beyond what is common to all writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetadataRules {
+    /// All of it on create, the name by the kind's rule. Else only what is common, and only of an object without other faults.
+    pub on_create: bool,
+    /// All of it on update, too: `generateName` by the kind's rule.
+    pub on_update: bool,
+    /// Finalizers without a domain have to be the standard ones.
+    pub standard_finalizers: bool,
+}
+
+impl MetadataRules {
+    /// What most kinds do.
+    pub const ALL: MetadataRules = MetadataRules {
+        on_create: true,
+        on_update: true,
+        standard_finalizers: true,
+    };
+    /// Nothing.
+    pub const NONE: MetadataRules = MetadataRules {
+        on_create: false,
+        on_update: false,
+        standard_finalizers: false,
+    };
+    /// All of it, on create alone.
+    pub const CREATE: MetadataRules = MetadataRules {
+        on_update: false,
+        ..MetadataRules::ALL
+    };
+    /// All of it, with any qualified name as a finalizer.
+    pub const ANY_FINALIZER: MetadataRules = MetadataRules {
+        standard_finalizers: false,
+        ..MetadataRules::ALL
+    };
+}
+
 /// The strategy of a kind, or of one of its subresources that write the whole object (`status`).
 ///
 /// Methods are called in this order for a create: `default`, (mutating admission), `prepare_for_create`, `validate_create`,
@@ -114,6 +150,11 @@ pub trait Strategy: Send + Sync + Debug {
     /// Judges names; upstream's usual rule is a DNS subdomain.
     fn name_rule(&self) -> NameRule {
         crate::registry::strategy::subdomain_name
+    }
+
+    /// What the kind's own validation looks at in metadata.
+    fn metadata_rules(&self) -> MetadataRules {
+        MetadataRules::ALL
     }
 
     /// Clears what clients may not set on create (status, generation 1, ...).

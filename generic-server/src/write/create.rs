@@ -80,6 +80,7 @@ async fn create_named(
     cpu::slice().await;
     let resource = call.resource.gvr.group_resource();
     let prefix = meta::generate_name(&object).to_string();
+    call.drop_empty_lists(&mut object);
     if call.dry_run {
         return match store.find(call.namespace, &name).await? {
             Some(existing) => Err(exists(&resource, &name, &prefix, &existing.value())),
@@ -94,8 +95,7 @@ async fn create_named(
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    let mut object = without_version(object);
-    call.drop_empty_lists(&mut object);
+    let object = without_version(object);
     let guards = finisher
         .as_ref()
         .map_or_else(Vec::new, |finisher| finisher.guards());
@@ -153,6 +153,9 @@ pub(super) async fn prepare(
     };
     let mut errors = metadata::create_errors(call, object);
     errors.extend(call.strategy.validate_create(&context, object));
+    if errors.is_empty() {
+        errors = metadata::common_create_errors(call, object);
+    }
     if !errors.is_empty() {
         return Err(call.invalid(object, &errors));
     }

@@ -57,17 +57,32 @@ pub(super) fn keep_system_fields(object: &mut Value, live: &Value) {
     meta::set(object, "selfLink", Value::Null);
 }
 
-/// Faults of the metadata of a new object.
+/// Faults of the metadata of a new object that its kind looks for.
 pub(super) fn create_errors(call: &WriteCall<'_>, object: &Value) -> Vec<FieldError> {
+    let rules = call.strategy.metadata_rules();
+    if !rules.on_create {
+        return Vec::new();
+    }
     let empty = serde_json::Map::new();
     let metadata = meta::metadata(object).unwrap_or(&empty);
     let path = FieldPath::new("metadata");
     let mut errors =
         names::validate_object_meta(metadata, call.namespaced(), call.strategy.name_rule(), &path);
-    if !call.resource.custom {
+    if !call.resource.custom && rules.standard_finalizers {
         errors.extend(finalizer_errors(object));
     }
     errors
+}
+
+/// Faults of the metadata of a new object whose kind does not look at it.
+pub(super) fn common_create_errors(call: &WriteCall<'_>, object: &Value) -> Vec<FieldError> {
+    if call.strategy.metadata_rules().on_create {
+        return Vec::new();
+    }
+    let empty = serde_json::Map::new();
+    let metadata = meta::metadata(object).unwrap_or(&empty);
+    let path = FieldPath::new("metadata");
+    names::validate_object_meta(metadata, call.namespaced(), names::name_is_path_segment, &path)
 }
 
 /// Built-in kinds know which finalizers may go without a domain.
@@ -102,15 +117,20 @@ pub(super) fn update_errors(call: &WriteCall<'_>, object: &Value, live: &Value) 
     if call.resource.custom {
         return errors;
     }
-    errors.extend(finalizer_errors(object));
-    if call.subresource.is_empty() {
+    let rules = call.strategy.metadata_rules();
+    if rules.standard_finalizers {
+        errors.extend(finalizer_errors(object));
+    }
+    if call.subresource.is_empty() && rules.on_update {
         errors.extend(names::validate_object_meta(
             new,
             call.namespaced(),
             call.strategy.name_rule(),
             &path,
         ));
-        errors.extend(finalizer_errors(object));
+        if rules.standard_finalizers {
+            errors.extend(finalizer_errors(object));
+        }
     }
     errors
 }

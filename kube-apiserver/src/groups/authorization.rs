@@ -175,8 +175,10 @@ fn check(errors: &mut Errors, about: About, namespace: &str, object: &Value) {
         );
     }
     if about == About::Local && !other.is_null() {
-        errors.forbidden(
+        let shown = json!({"Path": other.text("path"), "Verb": other.text("verb")});
+        errors.invalid(
             &spec.child("nonResourceAttributes"),
+            shown,
             "disallowed on this kind of request",
         );
     }
@@ -211,6 +213,10 @@ fn check(errors: &mut Errors, about: About, namespace: &str, object: &Value) {
                 raw,
                 "may not specified at the same time as requirements",
             );
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            let at = path.child("requirements");
+            selectors::requirement(errors, &at.index(index), requirement, key == "labelSelector");
         }
     }
 }
@@ -296,7 +302,7 @@ mod tests {
         );
         judge(
             About::Oneself,
-            json!({"spec": {"resourceAttributes": {"labelSelector": {}, "fieldSelector": {"rawSelector": "a=b", "requirements": [{}]}}}}),
+            json!({"spec": {"resourceAttributes": {"labelSelector": {}, "fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "k"}]}}}}),
             &[
                 r#"spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: "a=b": may not specified at the same time as requirements"#,
                 "spec.resourceAttributes.labelSelector.requirements: Required value: when specifying labelSelector, requirements or rawSelector is required",

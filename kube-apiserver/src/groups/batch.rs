@@ -9,6 +9,7 @@ use crate::table;
 
 mod cron_job;
 mod job;
+mod job_status;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![

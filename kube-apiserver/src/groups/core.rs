@@ -16,6 +16,7 @@ mod config_map;
 mod endpoints;
 pub(crate) mod event;
 mod limit_range;
+pub(crate) mod load_balancer;
 pub(crate) mod namespace;
 mod node;
 pub(crate) mod persistent_volume;

@@ -189,7 +189,9 @@ fn validation_is_linear_in_the_lists_of_an_object() {
                 let [once, twice, thrice] = objects
                     .each_ref()
                     .map(|object| steps::of(|| judge(&resource, &***strategy, object)));
-                if (once + thrice).abs_diff(2 * twice) > SLACK {
+                // A list that is longer than it may be is not looked into, so that more of it costs less.
+                let bounded = thrice < once;
+                if !bounded && (once + thrice).abs_diff(2 * twice) > SLACK {
                     let path = place.keys.join(".");
                     errors.push(format!(
                         "{} .{path} alike={alike}: {once} {twice} {thrice}",

@@ -7,10 +7,14 @@ use generic_server::resource::ServedResource;
 use crate::kind::Builder;
 use crate::table;
 
+mod claim_status;
+mod device;
 mod device_class;
+mod request_policy;
 mod resource_claim;
 mod resource_claim_template;
 mod resource_slice;
+mod selectors;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![

@@ -1,5 +1,6 @@
 //! MutatingWebhookConfiguration.
 
+use generic_server::registry::strategy::MetadataRules;
 use serde_json::Value;
 
 use super::defaults::webhooks;
@@ -7,6 +8,7 @@ use super::webhooks::{expression_faults, validate};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::ANY_FINALIZER,
     generation: &["webhooks"],
     unconditional_update: false,
     default: |object| webhooks(object, true),

@@ -5,6 +5,7 @@ use futures_util::future::BoxFuture;
 use generic_server::dynamic_admission::policy::{self, Phase};
 use machinery::names::{
     dns1035_label, dns1123_subdomain, name_is_dns_subdomain, path_segment_name, qualified_name,
+    validate_conditions,
 };
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::Value;
@@ -317,6 +318,25 @@ fn actions(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     }
     if list.is_empty() {
         errors.required(path, "at least one validation action is required");
+    }
+}
+
+/// Checks the status of a validating policy: what was found of its expressions' types, and conditions.
+pub(super) fn validating_status(errors: &mut Errors, policy: &Value) {
+    let path = FieldPath::new("status");
+    let at = path.child("typeChecking");
+    let at = at.child("expressionWarnings");
+    for (index, warning) in policy
+        .list("status.typeChecking.expressionWarnings")
+        .iter()
+        .enumerate()
+    {
+        let at = at.index(index);
+        errors.need(&at.child("warning"), warning.text("warning"));
+        errors.need(&at.child("fieldRef"), warning.text("fieldRef").trim());
+    }
+    for error in validate_conditions(policy.list("status.conditions"), &path.child("conditions")) {
+        errors.push(error);
     }
 }
 

@@ -70,6 +70,7 @@ fn webhook(errors: &mut Errors, path: &FieldPath<'_>, hook: &Value, strict: &Str
     };
     one_of("failurePolicy", &["Fail", "Ignore"]);
     one_of("matchPolicy", &["Equivalent", "Exact"]);
+    one_of("reinvocationPolicy", &["IfNeeded", "Never"]);
     let effects: &[&str] = match strict.side_effects {
         true => &QUIET,
         false => &["None", "NoneOnDryRun", "Some", "Unknown"],

@@ -1,5 +1,6 @@
 //! DaemonSet.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use crate::rules::Rules;
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
     default,

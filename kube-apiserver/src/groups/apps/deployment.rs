@@ -1,5 +1,6 @@
 //! Deployment.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
@@ -13,6 +14,7 @@ use crate::replicas::{counts, int_or_percent, not_above_hundred, not_decremented
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     status_meta: StatusMeta::KeepLabels,
     generation: &["spec", "metadata.annotations"],

@@ -1,6 +1,6 @@
 //! ReplicaSet.
 
-use generic_server::registry::strategy::SelectableField;
+use generic_server::registry::strategy::{MetadataRules, SelectableField};
 use machinery::FieldPath;
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use crate::replicas::replica_counts;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
     default: |object| {

@@ -18,6 +18,8 @@ pub(crate) static RULES: Rules = Rules {
     status: true,
     generation: &["spec"],
     default,
+    prepare_create: |_, object| drop_disabled(object, &Value::Null),
+    prepare_update: |_, object, old| drop_disabled(object, old),
     validate: |errors, object| validate(errors, object, true),
     validate_update,
     validate_status: |errors, object, old| {
@@ -36,6 +38,15 @@ pub(crate) static RULES: Rules = Rules {
     warnings: workload_warnings,
     ..Rules::PLAIN
 };
+
+/// One pod at a time is replaced: what says otherwise goes, unless it was there before.
+fn drop_disabled(object: &mut Value, old: &Value) {
+    if !old.has("spec.updateStrategy.rollingUpdate.maxUnavailable")
+        && let Some(rolling) = object.dig_mut("spec.updateStrategy.rollingUpdate")
+    {
+        rolling.take_key("maxUnavailable");
+    }
+}
 
 fn default(object: &mut Value) {
     let spec = object.ensure("spec");
@@ -254,6 +265,18 @@ mod tests {
             &with(json!({})),
             &json!({"spec": {"serviceName": "t"}}),
             &["spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"],
+        );
+    }
+
+    #[test]
+    fn one_pod_at_a_time_is_replaced() {
+        let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": crate::groups::check::template()}});
+        object["spec"]["updateStrategy"] =
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}});
+        let made = kind("statefulsets.apps").created(&object);
+        assert_eq!(
+            made["spec"]["updateStrategy"]["rollingUpdate"],
+            json!({"partition": 0})
         );
     }
 }

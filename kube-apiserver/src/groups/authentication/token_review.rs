@@ -41,9 +41,15 @@ impl VirtualResource for TokenReview {
             Ok((user, audiences)) => {
                 json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
             }
-            Err(why) => json!({"user": {}, "error": why}),
+            Err(why) => json!({"error": why}),
         };
-        object.put("status", status);
+        // What was posted as status stays where nothing is found out.
+        let known = object.ensure("status");
+        known.take_key("authenticated");
+        known.ensure("user");
+        for (key, value) in status.as_object().into_iter().flatten() {
+            known.put(key, value.clone());
+        }
         Ok(admitted.created(object))
     }
 }

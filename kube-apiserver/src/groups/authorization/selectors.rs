@@ -4,11 +4,14 @@
 
 use std::borrow::Cow;
 
+use machinery::FieldPath;
+use machinery::names::{label_key, label_value};
 use machinery::selector::field::escape;
 use machinery::selector::label::{Operator, Requirement};
 use machinery::selector::{FieldSelector, LabelSelector};
 use serde_json::Value;
 
+use crate::errors::Errors;
 use crate::json::Json;
 
 /// The selectors of a review, and which of them could not be read whole.
@@ -62,6 +65,31 @@ fn selector<'a>(
         _ => Some("partially ignored"),
     };
     (terms.join(",").into(), how)
+}
+
+/// Checks a requirement of a selector. Operators that are not known are not refused: newer clients may know them.
+pub(super) fn requirement(errors: &mut Errors, path: &FieldPath<'_>, requirement: &Value, of_labels: bool) {
+    let (key, values) = (requirement.text("key"), requirement.list("values"));
+    if !of_labels && key.is_empty() {
+        errors.required(&path.child("key"), "must be specified");
+    }
+    match (requirement.text("operator"), values.is_empty()) {
+        ("In" | "NotIn", true) => errors.required(
+            &path.child("values"),
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        ),
+        ("Exists" | "DoesNotExist", false) => errors.forbidden(
+            &path.child("values"),
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ),
+        _ => {}
+    }
+    if of_labels {
+        errors.text(&path.child("key"), key, label_key(key));
+        for (index, value) in requirement.strings("values").enumerate() {
+            errors.text(&path.child("values").index(index), value, label_value(value));
+        }
+    }
 }
 
 /// A query compares a field with one value.
@@ -160,6 +188,33 @@ mod tests {
             "",
             "",
             &["spec.resourceAttributes.labelSelector ignored due to parse error"],
+        );
+    }
+
+    #[test]
+    fn requirements_are_validated() {
+        #[track_caller]
+        fn check(value: Value, of_labels: bool, expected: &[&str]) {
+            let path = FieldPath::new("r");
+            crate::groups::check::check_errors(
+                |errors| requirement(errors, &path, &value, of_labels),
+                expected,
+            );
+        }
+        check(json!({"key": "a", "operator": "Odd"}), true, &[]);
+        check(json!({"key": "a", "operator": "In", "values": ["b"]}), false, &[]);
+        check(
+            json!({"operator": "In"}),
+            false,
+            &[
+                "r.key: Required value: must be specified",
+                "r.values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+            ],
+        );
+        check(
+            json!({"key": "a", "operator": "Exists", "values": ["b"]}),
+            true,
+            &["r.values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"],
         );
     }
 }

@@ -1,6 +1,6 @@
 //! HorizontalPodAutoscaler.
 
-use generic_server::registry::strategy::OtherVersion;
+use generic_server::registry::strategy::{MetadataRules, OtherVersion};
 use generic_server::resource::Converter;
 use machinery::names::path_segment_name;
 use machinery::{FieldError, FieldPath};
@@ -14,16 +14,12 @@ use crate::quantity::amount;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     default,
     validate,
     validate_update: |errors, new, _| validate(errors, new),
-    validate_status: |errors, new, _| {
-        let path = FieldPath::new("status");
-        for key in ["currentReplicas", "desiredReplicas"] {
-            errors.non_negative(&path.child(key), new.dig("status").int(key));
-        }
-    },
+    validate_status: |errors, new, _| validate_status(errors, new),
     versions: &[OtherVersion {
         api_version: "autoscaling/v1",
         to: |object| V1.from_stored(object),
@@ -34,15 +30,22 @@ pub(crate) static RULES: Rules = Rules {
 
 /// v1 has its own defaults; it is validated as v1 fields only.
 pub(crate) static RULES_V1: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     default: |object| {
-        object.ensure("spec").fill("minReplicas", 1);
+        let metrics = object.dig("metadata.annotations").get(METRICS).is_some();
+        let spec = object.ensure("spec");
+        spec.fill("minReplicas", 1);
+        if !metrics {
+            spec.fill("targetCPUUtilizationPercentage", CPU_PERCENT);
+        }
         let status = object.ensure("status");
         status.fill("currentReplicas", 0);
         status.fill("desiredReplicas", 0);
     },
     validate: validate_v1,
     validate_update: |errors, new, _| validate_v1(errors, new),
+    validate_status: |errors, new, _| validate_status(errors, new),
     versions: &[OtherVersion {
         api_version: "autoscaling/v2",
         to: |object| V1.to_stored(object),
@@ -50,6 +53,11 @@ pub(crate) static RULES_V1: Rules = Rules {
     }],
     ..Rules::PLAIN
 };
+
+/// Where v1 keeps the metrics that it has no fields for.
+const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+/// The target of autoscalers that name none.
+const CPU_PERCENT: i64 = 80;
 
 fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
@@ -81,16 +89,19 @@ fn validate(errors: &mut Errors, object: &Value) {
     }
 }
 
+/// v1 is validated as what is stored of it: its target is a metric there, and annotations hold what it has no fields for.
 fn validate_v1(errors: &mut Errors, object: &Value) {
-    let path = FieldPath::new("spec");
-    let spec = object.dig("spec");
-    replicas(errors, &path, spec);
-    reference(
-        errors,
-        &path.child("scaleTargetRef"),
-        spec.dig("scaleTargetRef"),
-        true,
-    );
+    match V1.to_stored(object.clone()) {
+        Ok(stored) => validate(errors, &stored),
+        Err(why) => errors.push(FieldError::internal(&FieldPath::ROOT, why.message())),
+    }
+}
+
+fn validate_status(errors: &mut Errors, object: &Value) {
+    let path = FieldPath::new("status");
+    for key in ["currentReplicas", "desiredReplicas"] {
+        errors.non_negative(&path.child(key), object.dig("status").int(key));
+    }
 }
 
 fn replicas(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
@@ -345,6 +356,23 @@ mod tests {
             &[
                 "spec.metrics[0].resource: Required value: must populate information for the given metric source",
             ],
+        );
+    }
+
+    #[test]
+    fn v1_has_a_target_and_is_validated_by_it() {
+        let all = crate::groups::check::resources();
+        let v1 = all
+            .iter()
+            .find(|r| &*r.gvk.kind == "HorizontalPodAutoscaler" && &*r.gvk.version == "v1");
+        let mut object = serde_json::json!({"metadata": {"name": "a"}, "spec": {"maxReplicas": 1, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+        v1.unwrap().strategy.default(&mut object);
+        assert_eq!(object["spec"]["targetCPUUtilizationPercentage"], 80);
+        object["spec"]["targetCPUUtilizationPercentage"] = 0.into();
+        let errors = crate::errors::Errors::collect(|errors| super::validate_v1(errors, &object));
+        assert_eq!(
+            errors[0].field,
+            "spec.metrics[0].resource.target.averageUtilization"
         );
     }
 }

@@ -1,5 +1,6 @@
 //! CronJob.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
@@ -9,6 +10,7 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
     default: |object| {

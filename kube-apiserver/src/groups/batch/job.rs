@@ -31,7 +31,7 @@ pub(crate) static RULES: Rules = Rules {
     prepare_create: |_: &WriteContext<'_>, object| generate_selector(object),
     validate,
     validate_update,
-    validate_status,
+    validate_status: super::job_status::validate,
     warnings: |object, old| {
         let mut out = Vec::new();
         if old.is_null() {
@@ -486,7 +486,7 @@ fn success_policy(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
 }
 
 /// How many indexes `0-3,5` names.
-fn indexes_in(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn indexes_in(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);
     }
@@ -594,98 +594,6 @@ fn template_update(errors: &mut Errors, path: &FieldPath<'_>, job: &Value, old: 
             &path.child("template.spec"),
             new.dig("spec"),
             crate::errors::IMMUTABLE,
-        );
-    }
-}
-
-fn validate_status(errors: &mut Errors, job: &Value, old: &Value) {
-    let path = FieldPath::new("status");
-    let status = job.dig("status");
-    for key in ["active", "succeeded", "failed", "ready", "terminating"] {
-        errors.non_negative(&path.child(key), status.int(key));
-    }
-    let is = |object: &Value, kind: &str| {
-        let list = object.list("status.conditions");
-        list.iter()
-            .any(|c| c.text("type") == kind && c.text("status") == "True")
-    };
-    let conditions = path.child("conditions");
-    let mut condition = |text: &str| {
-        let mut error = FieldError::invalid(&conditions, &Value::Null, text);
-        error.value = None;
-        errors.push(error);
-    };
-    let (complete, failed) = (is(job, "Complete"), is(job, "Failed"));
-    if complete && failed {
-        condition("cannot set Complete=True and Failed=true conditions");
-    }
-    if complete && is(job, "FailureTarget") {
-        condition("cannot set Complete=True and FailureTarget=true conditions");
-    }
-    if failed && !is(job, "FailureTarget") {
-        condition("cannot set Failed=True condition without the FailureTarget=true condition");
-    }
-    if complete && !is(job, "SuccessCriteriaMet") {
-        condition("cannot set Complete=True condition without the SuccessCriteriaMet=true condition");
-    }
-    for kind in ["Failed", "Complete", "FailureTarget"] {
-        if is(old, kind) && !is(job, kind) {
-            condition(&format!("cannot disable the terminal {kind}=True condition"));
-        }
-    }
-    let completed = status.has("completionTime");
-    if completed && !complete {
-        errors.invalid_value(
-            &path.child("completionTime"),
-            status.dig("completionTime"),
-            "cannot set completionTime when there is no Complete=True condition",
-        );
-    }
-    if complete && !completed {
-        errors.required(
-            &path.child("completionTime"),
-            "completionTime is required for Complete jobs",
-        );
-    }
-    let finished = complete || failed;
-    let active = status.int("active").unwrap_or_default();
-    if finished && active > 0 {
-        errors.invalid(
-            &path.child("active"),
-            active,
-            "active>0 is invalid for finished job",
-        );
-    }
-    if finished && !status.has("startTime") {
-        errors.required(&path.child("startTime"), "startTime is required for finished job");
-    }
-    if let Some(ready) = status.int("ready").filter(|ready| *ready > active) {
-        errors.invalid(
-            &path.child("ready"),
-            ready,
-            "cannot set more ready pods than active",
-        );
-    }
-    for (key, text) in [
-        ("failed", "cannot decrease the failed counter"),
-        ("succeeded", "cannot decrease the succeeded counter"),
-    ] {
-        let (new, before) = (
-            status.int(key).unwrap_or_default(),
-            old.dig("status").int(key).unwrap_or_default(),
-        );
-        if new < before {
-            errors.invalid(&path.child(key), new, text);
-        }
-    }
-    if old.has("status.startTime")
-        && status.dig("startTime") != old.dig("status.startTime")
-        && !job.flag("spec.suspend")
-    {
-        errors.invalid_value(
-            &path.child("startTime"),
-            status.dig("startTime"),
-            "field is immutable for unsuspended job once set",
         );
     }
 }

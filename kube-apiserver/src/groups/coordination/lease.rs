@@ -1,5 +1,6 @@
 //! Lease.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use machinery::names::qualified_name;
 use serde_json::Value;
@@ -9,15 +10,30 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules {
+        on_update: false,
+        ..MetadataRules::ANY_FINALIZER
+    },
     create_on_update: true,
     unconditional_update: false,
     default: |object| {
         object.ensure("spec");
     },
+    prepare_create: |_, object| drop_disabled(object, &Value::Null),
+    prepare_update: |_, object, old| drop_disabled(object, old),
     validate,
     validate_update: |errors, object, _| validate(errors, object),
     ..Rules::PLAIN
 };
+
+/// Coordinated leader election is off: what it is about goes, unless it was there before.
+fn drop_disabled(object: &mut Value, old: &Value) {
+    for key in ["strategy", "preferredHolder"] {
+        if !old.dig("spec").has(key) {
+            object.ensure("spec").take_key(key);
+        }
+    }
+}
 
 fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
@@ -77,11 +93,10 @@ mod tests {
             &[],
         );
         check(
-            json!({"leaseDurationSeconds": 0, "leaseTransitions": -1, "preferredHolder": "h"}),
+            json!({"leaseDurationSeconds": 0, "leaseTransitions": -1}),
             &[
                 "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
                 "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
-                "spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined",
             ],
         );
         check(
@@ -89,11 +104,21 @@ mod tests {
             &[],
         );
         check(json!({"strategy": "example.com/mine"}), &[]);
-        check(
-            json!({"strategy": "Youngest"}),
+        // Objects that are stored already may have one.
+        crate::groups::check::check_errors(
+            |errors| {
+                super::validate(
+                    errors,
+                    &json!({"spec": {"strategy": "Youngest", "preferredHolder": "h"}}),
+                )
+            },
             &[
                 r#"spec.strategy.strategy: Unsupported value: "Youngest": supported values: "OldestEmulationVersion""#,
             ],
+        );
+        crate::groups::check::check_errors(
+            |errors| super::validate(errors, &json!({"spec": {"preferredHolder": "h"}})),
+            &["spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined"],
         );
     }
 
@@ -111,5 +136,12 @@ mod tests {
             &json!({"spec": {"holderIdentity": "me"}}),
             &[],
         );
+    }
+
+    #[test]
+    fn coordinated_election_is_off() {
+        let leases = kind("leases.coordination.k8s.io");
+        let made = leases.created(&json!({"spec": {"strategy": "Odd", "preferredHolder": "h"}}));
+        assert_eq!(made["spec"], json!({}));
     }
 }

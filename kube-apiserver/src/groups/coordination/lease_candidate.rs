@@ -1,5 +1,6 @@
 //! LeaseCandidate: a component that may become the holder of a lease, and the versions by which it is chosen.
 
+use generic_server::registry::strategy::MetadataRules;
 use std::cmp::Ordering;
 
 use generic_server::registry::strategy::SelectableField;
@@ -14,6 +15,10 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules {
+        on_update: false,
+        ..MetadataRules::ANY_FINALIZER
+    },
     name: |name, _| config_map_key(name),
     create_on_update: true,
     unconditional_update: false,

@@ -175,7 +175,7 @@ mod tests {
             &[r#"spec.volumeMode: Unsupported value: "Tape": supported values: "Block", "Filesystem""#],
         );
         check(
-            json!({"dataSource": {"kind": "Pod", "name": "p"}}),
+            json!({"dataSourceRef": {"kind": "Pod", "name": "p"}}),
             &[
                 r#"spec.dataSource: Invalid value: "Pod": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,
                 r#"spec.dataSourceRef: Invalid value: "Pod": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,

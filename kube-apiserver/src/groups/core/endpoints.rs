@@ -1,7 +1,7 @@
 //! Endpoints.
 
 use machinery::FieldPath;
-use machinery::names::{dns1123_label, dns1123_subdomain, port_number};
+use machinery::names::{dns1123_label, dns1123_subdomain, port_number, qualified_name};
 use serde_json::Value;
 
 use super::service::{endpoint_ip, legacy_ip};
@@ -67,6 +67,9 @@ fn validate(errors: &mut Errors, object: &Value) {
                 port.text("protocol"),
                 &["SCTP", "TCP", "UDP"],
             );
+            if let Some(protocol) = port.dig("appProtocol").as_str() {
+                errors.text(&path.child("appProtocol"), protocol, qualified_name(protocol));
+            }
         }
     }
 }
@@ -104,6 +107,17 @@ mod tests {
         kind("endpoints").defaults(
             &json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}),
             &json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80, "protocol": "TCP"}]}]}),
+        );
+    }
+
+    #[test]
+    fn protocols_of_applications_are_qualified_names() {
+        let subset = |protocol: &str| json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 1, "appProtocol": protocol}]}]});
+        kind("endpoints").create(&subset("example.com/x"), &[]);
+        let errors = kind("endpoints").errors(&subset("a b"));
+        assert!(
+            errors[0].starts_with("subsets[0].ports[0].appProtocol: Invalid value"),
+            "{errors:?}"
         );
     }
 }

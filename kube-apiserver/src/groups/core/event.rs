@@ -1,6 +1,6 @@
 //! Event, as core/v1 and as events.k8s.io/v1. The two differ in names and in how strictly they are judged.
 
-use generic_server::registry::strategy::{DefaultPropagation, FieldValue, SelectableField};
+use generic_server::registry::strategy::{DefaultPropagation, FieldValue, MetadataRules, SelectableField};
 use machinery::FieldPath;
 use machinery::names::{dns1123_subdomain, qualified_name};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::json::{Json, same};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::NONE,
     default: |object| {
         // Fields that upstream's type always writes.
         object.ensure("involvedObject");
@@ -30,6 +31,7 @@ pub(crate) static RULES: Rules = Rules {
 };
 
 pub(crate) static RULES_V1: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     default: |object| object.fill("eventTime", Value::Null),
     validate: validate_v1,
     validate_update: validate_v1_update,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use machinery::FieldPath;
 use machinery::names::qualified_name;
 use machinery::quantity::Quantity;
+use machinery::{FieldPath, meta};
 use serde_json::Value;
 
 use super::resource_names::{STANDARD, overcommit_allowed, resource_name};
@@ -16,6 +16,11 @@ use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     create_on_update: true,
+    prepare_create: |_, object| {
+        if meta::name(object).is_empty() {
+            meta::set(object, "name", uuid::Uuid::new_v4().to_string());
+        }
+    },
     default: |object| {
         for limit in object.list_mut("spec.limits") {
             fill_in(limit);
@@ -251,5 +256,11 @@ mod tests {
             &json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}}),
             &json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "default": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}]}}),
         );
+    }
+
+    #[test]
+    fn a_range_without_a_name_gets_one() {
+        let made = kind("limitranges").created(&json!({"metadata": {"name": ""}, "spec": {"limits": []}}));
+        assert_eq!(made["metadata"]["name"].as_str().map(str::len), Some(36));
     }
 }

@@ -24,12 +24,26 @@ pub(crate) static RULES: Rules = Rules {
             status.take_key("config");
         }
     },
+    prepare_update: |_, object, old| {
+        if !old.has("spec.configSource") {
+            object.ensure("spec").take_key("configSource");
+        }
+    },
+    prepare_status: |object, old| {
+        if let Some(status) = object.dig_mut("status").filter(|_| !old.has("status.config")) {
+            status.take_key("config");
+        }
+    },
     validate: |errors, object| {
         taints(errors, object);
         resources(errors, object);
         networks(errors, object);
+        declared_features(errors, object);
     },
-    validate_update: |errors, object, old| update(errors, object, old),
+    validate_update: |errors, object, old| {
+        networks(errors, object);
+        update(errors, object, old);
+    },
     validate_status: |errors, object, old| update(errors, object, old),
     warnings: |object, _| warnings(object),
     fields: || {
@@ -136,8 +150,38 @@ fn networks(errors: &mut Errors, object: &Value) {
     }
 }
 
+/// The longest name of a feature.
+const FEATURE_BYTES: usize = 253;
+
+/// Names of features stand in order; each begins with an upper-case letter and may have parts.
+fn declared_features(errors: &mut Errors, object: &Value) {
+    let path = FieldPath::new("status.declaredFeatures");
+    let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
+    let mut before: Option<&str> = None;
+    for (index, name) in object.strings("status.declaredFeatures").enumerate() {
+        let at = path.index(index);
+        match before {
+            Some(last) if last == name => errors.duplicate(&at, name),
+            Some(last) if last > name => errors.invalid(&at, name, "list must be sorted alphabetically"),
+            _ => {}
+        }
+        before = Some(name);
+        if name.len() > FEATURE_BYTES {
+            let text =
+                format!("invalid feature name {name:?}: must be no more than {FEATURE_BYTES} characters");
+            errors.invalid(&at, name, text);
+        } else if !name.starts_with(|c: char| c.is_ascii_uppercase()) || !name.split('/').all(plain) {
+            let text = format!(
+                "invalid feature name {name:?}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+            );
+            errors.invalid(&at, name, text);
+        }
+    }
+}
+
 fn update(errors: &mut Errors, object: &Value, old: &Value) {
     resources(errors, object);
+    declared_features(errors, object);
     let path = FieldPath::new("status.addresses");
     let addresses = object.list("status.addresses");
     let mut seen = Seen::default();
@@ -194,5 +238,24 @@ mod tests {
         let node = json!({"status": {"addresses": [address, address]}});
         let found = Errors::collect(|errors| (RULES.validate_status)(errors, &node, &json!({})));
         assert_eq!(found[0].field, "status.addresses[1]");
+    }
+
+    #[test]
+    fn declared_features_are_in_order() {
+        let features = |names: Value| json!({"status": {"declaredFeatures": names}});
+        let nodes = crate::groups::check::kind("nodes");
+        nodes.create(&features(json!(["A", "B/c"])), &[]);
+        nodes.create(
+            &features(json!(["B", "A", "A"])),
+            &[
+                r#"status.declaredFeatures[1]: Invalid value: "A": list must be sorted alphabetically"#,
+                r#"status.declaredFeatures[2]: Duplicate value: "A""#,
+            ],
+        );
+        let errors = nodes.errors(&features(json!(["a"])));
+        assert!(
+            errors[0].starts_with("status.declaredFeatures[0]: Invalid value"),
+            "{errors:?}"
+        );
     }
 }

@@ -46,6 +46,19 @@ pub(crate) static RULES: Rules = Rules {
         let now = Timestamp::now().to_rfc3339();
         object.ensure("status").put("lastPhaseTransitionTime", now);
     },
+    prepare_status: |object, old| {
+        let at = "lastPhaseTransitionTime";
+        let (new, before) = (object.dig("status"), old.dig("status"));
+        let named = !new.dig(at).is_null();
+        if new.text("phase") != before.text("phase") {
+            if !named || new.dig(at) == before.dig(at) {
+                let now = Timestamp::now().to_rfc3339();
+                object.ensure("status").put(at, now);
+            }
+        } else if !named {
+            object.ensure("status").copy_key(at, before);
+        }
+    },
     validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update,
     warnings: |object, _| match object.text("spec.persistentVolumeReclaimPolicy") {
@@ -308,5 +321,23 @@ mod tests {
                 "spec.nfs: Forbidden: may not specify more than 1 volume type",
             ],
         );
+    }
+
+    #[test]
+    fn the_time_of_a_phase_is_kept() {
+        let volumes = crate::groups::check::kind("persistentvolumes");
+        let object = json!({"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/a"}}});
+        let kept = volumes
+            .updated(
+                "status",
+                &object,
+                &json!({"status": {"lastPhaseTransitionTime": null}}),
+            )
+            .unwrap();
+        assert!(kept["status"]["lastPhaseTransitionTime"].is_string(), "{kept}");
+        let changed =
+            json!({"status": {"phase": "Bound", "lastPhaseTransitionTime": "2026-01-01T00:00:00Z"}});
+        let moved = volumes.updated("status", &object, &changed).unwrap();
+        assert_eq!(moved["status"]["lastPhaseTransitionTime"], "2026-01-01T00:00:00Z");
     }
 }

@@ -2,6 +2,7 @@
 
 use machinery::FieldPath;
 use machinery::names::qualified_name;
+use machinery::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::claim_spec;
@@ -22,6 +23,9 @@ pub(crate) static RULES: Rules = Rules {
     // A source said in one way is said in the other too.
     prepare_create: |_, object| {
         let spec = object.ensure("spec");
+        if !spec.has("dataSourceRef") && !of_claim_or_snapshot(spec.dig("dataSource")) {
+            spec.take_key("dataSource");
+        }
         if spec.has("dataSource") && !spec.has("dataSourceRef") {
             let source = spec.dig("dataSource").clone();
             spec.put("dataSourceRef", source);
@@ -39,6 +43,14 @@ pub(crate) static RULES: Rules = Rules {
     validate_status,
     ..Rules::PLAIN
 };
+
+/// Whether a source is of the kinds that `dataSource` was made for. Others are dropped when they stand there alone.
+fn of_claim_or_snapshot(source: &Value) -> bool {
+    matches!(
+        (source.text("apiGroup"), source.text("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    )
+}
 
 /// A claim's specification with its mutable fields taken from the old one, to compare the immutable rest.
 fn fixed_part(object: &Value, old: &Value) -> Value {
@@ -68,10 +80,10 @@ fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
         errors.forbidden(&path, text);
     }
     let size = |object: &Value| amount(object.dig("spec.resources.requests.storage"));
-    if let (Some(new), Some(before)) = (size(object), size(old))
-        && new < before
-        && amount(old.dig("status.capacity.storage")).is_some_and(|capacity| new <= capacity)
-    {
+    // What is not said is nothing.
+    let amount_or_zero = |found: Option<Quantity>| found.unwrap_or(Quantity::ZERO);
+    let (new, before) = (amount_or_zero(size(object)), amount_or_zero(size(old)));
+    if new < before && new <= amount_or_zero(amount(old.dig("status.capacity.storage"))) {
         let path = FieldPath::new("spec.resources.requests.storage");
         errors.forbidden(&path, "field can not be less than status.capacity");
     }

@@ -1,6 +1,7 @@
 //! Pod, and its status.
 
 pub(crate) mod binding;
+mod claims;
 pub(crate) mod ephemeral_containers;
 pub(crate) mod eviction;
 pub(crate) mod resize;
@@ -512,6 +513,7 @@ fn status(errors: &mut Errors, pod: &Value, old: &Value) {
         errors.invalid(&path.child("qosClass"), pod.text("status.qosClass"), IMMUTABLE);
     }
     transitions(errors, &path, pod, old);
+    claims::claims(errors, &path, pod);
     for (key, list) in [("podIPs", "status.podIPs"), ("hostIPs", "status.hostIPs")] {
         let at = path.child(key);
         let ips = pod.list(list);

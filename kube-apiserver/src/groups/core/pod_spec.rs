@@ -19,6 +19,7 @@ mod pod_context;
 mod probes;
 mod resources;
 mod scheduling;
+mod template_metadata;
 mod volumes;
 mod warnings;
 
@@ -26,6 +27,7 @@ pub(crate) use defaults::{default_pod, default_spec};
 pub(crate) use paths::no_backsteps;
 pub(crate) use resources::{Claims, resources};
 pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
+pub(crate) use template_metadata::template_metadata;
 pub(crate) use volumes::{csi_driver, expiration, one as volume_source};
 pub(crate) use warnings::warnings;
 
@@ -112,6 +114,7 @@ pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, 
     if spec.has("os") {
         operating_system(errors, path, spec);
     }
+    env::file_volumes(errors, path, spec);
 }
 
 /// A DNS label.
@@ -393,9 +396,9 @@ fn operating_system(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let os = path.child("os");
     let name = spec.text("os.name");
     if name.is_empty() {
-        return errors.required(&os.child("name"), "cannot be empty");
+        return errors.required(&os.child("name"), "");
     }
-    if !errors.one_of(&os.child("name"), name, &["linux", "windows"]) {
+    if !errors.one_of(&os, name, &["linux", "windows"]) {
         return;
     }
     let context = path.child("securityContext");
@@ -573,13 +576,10 @@ mod tests {
     #[test]
     fn operating_systems() {
         check(&json!({"os": {"name": "linux"}}), &[]);
-        check(
-            &json!({"os": {"name": ""}}),
-            &["spec.os.name: Required value: cannot be empty"],
-        );
+        check(&json!({"os": {"name": ""}}), &["spec.os.name: Required value"]);
         check(
             &json!({"os": {"name": "dos"}}),
-            &[r#"spec.os.name: Unsupported value: "dos": supported values: "linux", "windows""#],
+            &[r#"spec.os: Unsupported value: "dos": supported values: "linux", "windows""#],
         );
         check(
             &json!({"os": {"name": "windows"}, "hostIPC": true, "securityContext": {"runAsUser": 1}}),

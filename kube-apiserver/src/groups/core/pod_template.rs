@@ -1,5 +1,6 @@
 //! PodTemplate, and what every kind with a template of pods shares.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::names::object_meta::validate_annotations;
 use machinery::selector::LabelSelector;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
@@ -12,6 +13,7 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     generation: &["template"],
     returns_deleted: true,
     default: |object| default_template(object.ensure("template")),

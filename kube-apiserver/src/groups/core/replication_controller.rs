@@ -1,6 +1,6 @@
 //! ReplicationController.
 
-use generic_server::registry::strategy::{DefaultPropagation, SelectableField};
+use generic_server::registry::strategy::{DefaultPropagation, MetadataRules, SelectableField};
 use machinery::selector::LabelSelector;
 use machinery::{FieldPath, Map};
 use serde_json::Value;
@@ -12,6 +12,7 @@ use crate::replicas::replica_counts;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
     propagation: DefaultPropagation::Orphan,

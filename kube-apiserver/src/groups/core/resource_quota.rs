@@ -1,5 +1,6 @@
 //! ResourceQuota.
 
+use generic_server::registry::strategy::MetadataRules;
 use std::collections::HashMap;
 
 use machinery::FieldPath;
@@ -12,6 +13,7 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     returns_deleted: true,
     default: |object| {

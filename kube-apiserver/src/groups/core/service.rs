@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use generic_server::registry::strategy::{SelectableField, WriteContext};
+use generic_server::registry::strategy::{MetadataRules, SelectableField, WriteContext};
 use machinery::names::{
     dns1123_label, dns1123_subdomain, label_key, label_value, name_is_dns_label, port_name, port_number,
     qualified_name,
@@ -10,6 +10,7 @@ use machinery::names::{
 use machinery::{FieldPath, meta};
 use serde_json::{Value, json};
 
+use super::load_balancer::service_status;
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::net::special_ip;
@@ -17,6 +18,7 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     name: name_is_dns_label,
     status: true,
     create_on_update: true,
@@ -25,6 +27,7 @@ pub(crate) static RULES: Rules = Rules {
     prepare_update: |_: &WriteContext<'_>, object, old| drop_by_type(object, old),
     validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update,
+    validate_status: service_status,
     warnings: |object, _| warnings(object),
     fields: || {
         vec![

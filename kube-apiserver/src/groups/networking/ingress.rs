@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 
 use machinery::names::{
-    dns1123_subdomain, name_is_dns_label, port_name, port_number, wildcard_dns1123_subdomain,
+    dns1123_subdomain, name_is_dns_label, path_segment_name, port_name, port_number,
+    wildcard_dns1123_subdomain,
 };
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
 use crate::errors::Errors;
+use crate::groups::core::load_balancer::load_balancer_status;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -33,6 +35,7 @@ pub(crate) static RULES: Rules = Rules {
         }
     },
     validate_update: |errors, object, _| validate(errors, object),
+    validate_status: |errors, object, old| load_balancer_status(errors, object, old),
     warnings: |object, old| {
         match annotation(object) {
         Some(_) if annotation(old).is_none() => vec![
@@ -149,9 +152,15 @@ fn backend(errors: &mut Errors, path: &FieldPath<'_>, backend: &Value) {
         (true, true) => errors.invalid(path, "", "cannot set both resource and service backends"),
         (false, false) => errors.invalid(path, "", "resource or service backend is required"),
         (true, false) => {
-            let at = path.child("resource");
+            let (at, resource) = (path.child("resource"), backend.dig("resource"));
+            if let Some(group) = resource.dig("apiGroup").as_str() {
+                errors.text(&at.child("apiGroup"), group, dns1123_subdomain(group));
+            }
             for key in ["kind", "name"] {
-                errors.need(&at.child(key), backend.dig("resource").text(key));
+                let text = resource.text(key);
+                if errors.need(&at.child(key), text) {
+                    errors.text(&at.child(key), text, path_segment_name(text));
+                }
             }
         }
         (false, true) => {

@@ -13,6 +13,7 @@ pub(crate) static RULES: Rules = Rules {
     name,
     validate,
     validate_update: |errors, object, old| {
+        validate(errors, object);
         errors.immutable(
             &FieldPath::new("spec"),
             "parentRef",

@@ -1,5 +1,6 @@
 //! NetworkPolicy.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use machinery::names::ip::{parse_cidr_sloppy, validate_cidr_legacy};
 use machinery::names::{port_name, port_number};
@@ -16,6 +17,7 @@ const TYPES: [&str; 2] = ["Ingress", "Egress"];
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     generation: &["spec"],
     default: |object| {
         let spec = object.ensure("spec");

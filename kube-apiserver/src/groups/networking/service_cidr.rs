@@ -1,5 +1,6 @@
 //! ServiceCIDR.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use machinery::names::ip::{parse_cidr_sloppy, validate_cidr};
 use serde_json::Value;
@@ -9,6 +10,7 @@ use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     status_meta: StatusMeta::Reset,
     validate,

@@ -1,5 +1,6 @@
 //! RuntimeClass.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use machinery::names::name_is_dns_label;
 use machinery::names::object_meta::validate_labels;
@@ -12,11 +13,15 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::ANY_FINALIZER,
     create_on_update: true,
     unconditional_update: false,
     default: |object| object.fill("handler", ""),
     validate,
-    validate_update: |errors, object, old| errors.immutable(&FieldPath::ROOT, "handler", object, old),
+    validate_update: |errors, object, old| {
+        validate(errors, object);
+        errors.immutable(&FieldPath::ROOT, "handler", object, old);
+    },
     ..Rules::PLAIN
 };
 
@@ -93,6 +98,17 @@ mod tests {
             &json!({"handler": "runc"}),
             &json!({"handler": "kata"}),
             &[r#"handler: Invalid value: "kata": field is immutable"#],
+        );
+    }
+
+    #[test]
+    fn changes_are_validated() {
+        kind("runtimeclasses.node.k8s.io").update(
+            &json!({"handler": "h"}),
+            &json!({"scheduling": {"tolerations": [{"key": "k", "operator": "Gt", "value": "1"}]}}),
+            &[
+                r#"scheduling.tolerations[0].operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt""#,
+            ],
         );
     }
 }

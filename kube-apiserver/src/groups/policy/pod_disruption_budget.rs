@@ -1,5 +1,6 @@
 //! PodDisruptionBudget.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::names::conditions::validate_conditions;
 use machinery::names::percent;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
@@ -11,6 +12,7 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::NONE,
     status: true,
     generation: &["spec"],
     unconditional_update: false,

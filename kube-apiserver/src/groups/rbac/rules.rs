@@ -2,6 +2,7 @@
 
 use machinery::FieldPath;
 use machinery::names::{dns1123_subdomain, name_is_path_segment};
+use machinery::selector::LabelSelector;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::{Value, json};
 
@@ -69,8 +70,12 @@ pub(super) fn aggregation(errors: &mut Errors, object: &Value) {
         );
     }
     for (index, selector) in selectors.iter().enumerate() {
-        for error in validate_label_selector(selector, SelectorChecks::default(), &at.index(index)) {
+        let at = at.index(index);
+        for error in validate_label_selector(selector, SelectorChecks::default(), &at) {
             errors.push(error);
+        }
+        if LabelSelector::from_value(selector).is_err() {
+            errors.invalid(&at, Value::Null, "invalid label selector.");
         }
     }
 }

@@ -1,62 +1,57 @@
-//! DeviceClass. Its selectors are not compiled here.
+//! DeviceClass.
 
-use machinery::{FieldError, FieldPath};
+use machinery::FieldPath;
+use machinery::names::{name_is_dns_subdomain, qualified_name};
 use serde_json::Value;
 
+use super::device::{configuration, fits, selectors};
 use crate::errors::Errors;
-use crate::groups::core::pod_spec::csi_driver;
-use crate::json::Json;
+use crate::json::{Json, same};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    // Upstream does not look at prefixes of names here.
+    name: |name, prefix| match prefix {
+        true => Vec::new(),
+        false => name_is_dns_subdomain(name, false),
+    },
     generation: &["spec"],
     returns_deleted: true,
-    validate,
-    validate_update: |errors, object, _| validate(errors, object),
+    expression_faults: Some(super::selectors::of_class),
+    validate: |errors, object| validate(errors, object, &Value::Null),
+    validate_update: validate,
     ..Rules::PLAIN
 };
 
-/// The most selectors, and the most configurations.
-const ITEMS: usize = 32;
-/// The longest expression of a selector (upstream's `CELSelectorExpressionMaxLength`).
-const EXPRESSION_BYTES: usize = 10 * 1024;
+/// The most configurations.
+const CONFIGURATIONS: usize = 32;
 
-fn validate(errors: &mut Errors, object: &Value) {
+fn validate(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     let spec = object.dig("spec");
-    let at = path.child("selectors");
-    let selectors = spec.list("selectors");
-    if selectors.len() > ITEMS {
-        errors.push(FieldError::too_many(&at, selectors.len(), ITEMS));
-    } else {
-        for (index, selector) in selectors.iter().enumerate() {
-            let at = at.index(index);
-            let at = at.child("cel");
-            if !selector.has("cel") {
-                errors.required(&at, "");
-            }
-            if selector.text("cel.expression").len() > EXPRESSION_BYTES {
-                errors.too_long(&at.child("expression"), EXPRESSION_BYTES);
-            }
-        }
-    }
+    selectors(errors, &path.child("selectors"), spec.list("selectors"));
     let at = path.child("config");
     let configurations = spec.list("config");
-    if configurations.len() > ITEMS {
-        return errors.push(FieldError::too_many(&at, configurations.len(), ITEMS));
-    }
-    for (index, configuration) in configurations.iter().enumerate() {
-        let at = at.index(index);
-        let at = at.child("opaque");
-        if !configuration.has("opaque") {
-            errors.required(&at, "");
-            continue;
-        }
-        csi_driver(errors, &at.child("driver"), configuration.text("opaque.driver"));
-        if !configuration.has("opaque.parameters") {
-            errors.required(&at.child("parameters"), "");
+    let stored = !old.is_null() && same(spec.dig("config"), old.dig("spec.config"));
+    if fits(errors, &at, configurations.len(), CONFIGURATIONS) {
+        for (index, item) in configurations.iter().enumerate() {
+            configuration(errors, &at.index(index), item, stored);
         }
     }
+    if let Some(name) = spec
+        .dig("extendedResourceName")
+        .as_str()
+        .filter(|name| !is_extended(name))
+    {
+        let text = "must be a valid extended resource name";
+        errors.invalid(&path.child("extendedResourceName"), name, text);
+    }
+}
+
+/// Whether a resource is one of nodes that Kubernetes does not know, and whose quota can be named.
+fn is_extended(name: &str) -> bool {
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    !native && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 #[cfg(test)]
@@ -84,6 +79,14 @@ mod tests {
                 "spec.config[1].opaque.driver: Required value",
             ],
         );
+        check(
+            json!({"extendedResourceName": "cpu", "selectors": [{"cel": {"expression": "1"}}]}),
+            &[
+                r#"spec.selectors[0].cel.expression: Invalid value: "1": must evaluate to bool or the unknown type, not int"#,
+                r#"spec.extendedResourceName: Invalid value: "cpu": must be a valid extended resource name"#,
+            ],
+        );
+        check(json!({"extendedResourceName": "example.com/gpu"}), &[]);
         let many: Vec<Value> = (0..33).map(|_| json!({})).collect();
         check(
             json!({"selectors": many}),

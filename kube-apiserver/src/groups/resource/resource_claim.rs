@@ -1,9 +1,12 @@
 //! ResourceClaim.
 
+use std::collections::HashMap;
+
 use machinery::FieldPath;
-use machinery::names::{dns1123_label, dns1123_subdomain};
+use machinery::names::dns1123_subdomain;
 use serde_json::Value;
 
+use super::device::{configuration, fits, full_attribute_name, request_name, selectors, toleration, unique};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
@@ -14,61 +17,118 @@ pub(crate) static RULES: Rules = Rules {
     status_meta: StatusMeta::Reset,
     returns_deleted: true,
     default: |object| default_spec(object.ensure("spec")),
+    expression_faults: Some(super::selectors::of_claim),
     validate: |errors, object| validate_spec(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update: |errors, object, old| errors.immutable_at("spec", object, old),
+    validate_status: super::claim_status::validate,
     ..Rules::PLAIN
 };
+
+/// The most requests of a claim, and the most that something else of it names.
+pub(super) const REQUESTS: usize = 32;
+/// The most alternatives of a request.
+pub(super) const ALTERNATIVES: usize = 8;
+/// The most constraints.
+const CONSTRAINTS: usize = 32;
+/// The most configurations.
+pub(super) const CONFIGURATIONS: usize = 32;
+const NO_REQUEST: &str =
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+
+/// The requests of a claim by name, each with the names of its alternatives.
+#[derive(Debug)]
+pub(super) struct Requests<'v>(HashMap<&'v str, Seen<&'v str>>);
+
+impl<'v> Requests<'v> {
+    /// The requests of a specification.
+    pub(super) fn of(spec: &'v Value) -> Self {
+        let requests = spec.list("devices.requests").iter();
+        let named = requests.map(|request| {
+            let alternatives = request.list("firstAvailable").iter();
+            let alternatives = alternatives.map(|alternative| alternative.text("name"));
+            (request.text("name"), alternatives.collect())
+        });
+        Requests(named.collect())
+    }
+
+    /// A name that has to be that of a request, or `request/alternative`.
+    pub(super) fn check(&self, errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
+        let mut parts = name.split('/');
+        let (request, alternative) = (parts.next().unwrap_or_default(), parts.next());
+        if parts.next().is_some() {
+            return errors.invalid(path, name, NO_REQUEST);
+        }
+        request_name(errors, path, request);
+        if let Some(alternative) = alternative {
+            request_name(errors, path, alternative);
+        }
+        let known = self
+            .0
+            .get(request)
+            .is_some_and(|alternatives| alternative.is_none_or(|alternative| alternatives.has(alternative)));
+        if !known {
+            errors.invalid(path, name, NO_REQUEST);
+        }
+    }
+
+    /// The `requests` that a constraint or a configuration is about.
+    pub(super) fn check_all(&self, errors: &mut Errors, path: &FieldPath<'_>, owner: &Value) {
+        let at = path.child("requests");
+        if !fits(errors, &at, owner.list("requests").len(), REQUESTS) {
+            return;
+        }
+        for (index, name) in owner.strings("requests").enumerate() {
+            self.check(errors, &at.index(index), name);
+        }
+        unique(errors, &at, owner.strings("requests"));
+    }
+}
 
 /// The requests, constraints and configurations of a claim or of a template of one.
 pub(super) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let path = path.child("devices");
+    let known = Requests::of(spec);
     let requests = spec.list("devices.requests");
-    let (mut seen, mut alternatives) = (Seen::default(), Seen::default());
-    for (index, request) in requests.iter().enumerate() {
-        let at = path.child("requests");
-        let at = at.index(index);
-        let name = request.text("name");
-        errors.text(&at.child("name"), name, dns1123_label(name));
-        validate_request(errors, &at, request);
-        if seen.again(name) {
-            errors.duplicate(&at, name);
+    let at = path.child("requests");
+    if fits(errors, &at, requests.len(), REQUESTS) {
+        for (index, request) in requests.iter().enumerate() {
+            validate_request(errors, &at.index(index), request);
         }
-        let of_request = request.list("firstAvailable").iter();
-        alternatives.extend(of_request.map(|alternative| (name, alternative.text("name"))));
+        unique(errors, &at, requests.iter().map(|request| request.text("name")));
     }
-    for key in ["constraints", "config"] {
-        let at = path.child(key);
-        for (index, item) in spec.dig("devices").list(key).iter().enumerate() {
+    let constraints = spec.list("devices.constraints");
+    let at = path.child("constraints");
+    if fits(errors, &at, constraints.len(), CONSTRAINTS) {
+        for (index, constraint) in constraints.iter().enumerate() {
             let at = at.index(index);
-            for (index, name) in item.strings("requests").enumerate() {
-                // `request`, or `request/alternative`.
-                let known = match name.split_once('/') {
-                    Some(pair) => alternatives.has(&pair),
-                    None => seen.has(name),
-                };
-                if !known {
-                    errors.invalid(
-                        &at.child("requests").index(index),
-                        name,
-                        "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
-                    );
-                }
-            }
-            let bare = !item.has("matchAttribute") && !item.has("distinctAttribute");
-            if key == "constraints" && bare {
-                errors.required(
-                    &at,
-                    "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
-                );
-            }
-            if key == "config" && !item.has("opaque") {
-                errors.required(&at.child("opaque"), "");
-            }
+            known.check_all(errors, &at, constraint);
+            validate_constraint(errors, &at, constraint);
+        }
+    }
+    let configurations = spec.list("devices.config");
+    let at = path.child("config");
+    if fits(errors, &at, configurations.len(), CONFIGURATIONS) {
+        for (index, item) in configurations.iter().enumerate() {
+            let at = at.index(index);
+            known.check_all(errors, &at, item);
+            configuration(errors, &at, item, false);
         }
     }
 }
 
+fn validate_constraint(errors: &mut Errors, path: &FieldPath<'_>, constraint: &Value) {
+    for key in ["matchAttribute", "distinctAttribute"] {
+        if let Some(name) = constraint.dig(key).as_str() {
+            return full_attribute_name(errors, &path.child(key), name);
+        }
+    }
+    let text =
+        r#"exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set"#;
+    errors.required(path, text);
+}
+
 fn validate_request(errors: &mut Errors, path: &FieldPath<'_>, request: &Value) {
+    request_name(errors, &path.child("name"), request.text("name"));
     let (exactly, alternatives) = (request.dig("exactly"), request.list("firstAvailable"));
     match (exactly.is_null(), alternatives.is_empty()) {
         (true, true) => errors.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
@@ -79,17 +139,16 @@ fn validate_request(errors: &mut Errors, path: &FieldPath<'_>, request: &Value) 
         ),
         (false, true) => validate_exactly(errors, &path.child("exactly"), exactly),
         (true, false) => {
-            let mut seen = Seen::default();
-            for (index, alternative) in alternatives.iter().enumerate() {
-                let at = path.child("firstAvailable");
-                let at = at.index(index);
-                let name = alternative.text("name");
-                errors.text(&at.child("name"), name, dns1123_label(name));
-                validate_exactly(errors, &at, alternative);
-                if seen.again(name) {
-                    errors.duplicate(&at, name);
-                }
+            let at = path.child("firstAvailable");
+            if !fits(errors, &at, alternatives.len(), ALTERNATIVES) {
+                return;
             }
+            for (index, alternative) in alternatives.iter().enumerate() {
+                let at = at.index(index);
+                request_name(errors, &at.child("name"), alternative.text("name"));
+                validate_exactly(errors, &at, alternative);
+            }
+            unique(errors, &at, alternatives.iter().map(|item| item.text("name")));
         }
     }
 }
@@ -100,6 +159,7 @@ fn validate_exactly(errors: &mut Errors, path: &FieldPath<'_>, request: &Value) 
     if errors.need(&at, class) {
         errors.text(&at, class, dns1123_subdomain(class));
     }
+    selectors(errors, &path.child("selectors"), request.list("selectors"));
     let (mode, count) = (
         request.text("allocationMode"),
         request.int("count").unwrap_or_default(),
@@ -114,6 +174,10 @@ fn validate_exactly(errors: &mut Errors, path: &FieldPath<'_>, request: &Value) 
         "ExactCount" if count <= 0 => errors.invalid(&at, count, "must be greater than zero"),
         "All" | "ExactCount" => {}
         _ => errors.unsupported(&path.child("allocationMode"), mode, &["All", "ExactCount"]),
+    }
+    let at = path.child("tolerations");
+    for (index, item) in request.list("tolerations").iter().enumerate() {
+        toleration(errors, &at.index(index), item);
     }
 }
 
@@ -133,6 +197,9 @@ fn count(request: &mut Value) {
     request.fill_text("allocationMode", "ExactCount");
     if request.text("allocationMode") == "ExactCount" {
         request.fill_int("count", 1);
+    }
+    for toleration in request.list_mut("tolerations") {
+        toleration.fill_text("operator", "Equal");
     }
 }
 
@@ -164,9 +231,49 @@ mod tests {
                 "spec.devices.requests[0].exactly.count: Invalid value: 1: must not be specified when allocationMode is 'All'",
             ],
         );
+        check(
+            json!([{"name": "r", "exactly": {"deviceClassName": "c", "selectors": [{"cel": {"expression": "1"}}], "tolerations": [{"operator": "Odd"}]}}]),
+            &[
+                r#"spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "1": must evaluate to bool or the unknown type, not int"#,
+                r#"spec.devices.requests[0].exactly.tolerations[0].operator: Unsupported value: "Odd": supported values: "Equal", "Exists""#,
+            ],
+        );
         kind("resourceclaims.resource.k8s.io").defaults(
             &json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}}),
             &json!({"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}}]}}}),
+        );
+    }
+
+    #[test]
+    fn constraints_name_requests_and_attributes() {
+        let check = |devices: Value, expected: &[&str]| {
+            let request = json!({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]});
+            let mut object = json!({"spec": {"devices": {"requests": [request]}}});
+            for (key, value) in devices.as_object().into_iter().flatten() {
+                object["spec"]["devices"][key] = value.clone();
+            }
+            kind("resourceclaims.resource.k8s.io").create(&object, expected);
+        };
+        check(
+            json!({"constraints": [{"requests": ["r", "r/a"], "matchAttribute": "e.com/x"}]}),
+            &[],
+        );
+        check(
+            json!({"constraints": [{"requests": ["r/b", "r/a/c"], "distinctAttribute": "x"}, {"requests": ["r", "r"]}]}),
+            &[
+                r#"spec.devices.constraints[0].requests[0]: Invalid value: "r/b": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"#,
+                r#"spec.devices.constraints[0].requests[1]: Invalid value: "r/a/c": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"#,
+                r#"spec.devices.constraints[0].distinctAttribute: Invalid value: "x": a fully qualified name must be a domain and a name separated by a slash"#,
+                r#"spec.devices.constraints[1].requests[1]: Duplicate value: "r""#,
+                r#"spec.devices.constraints[1]: Required value: exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set"#,
+            ],
+        );
+        check(
+            json!({"config": [{}, {"opaque": {"driver": "d", "parameters": 1}}]}),
+            &[
+                "spec.devices.config[0].opaque: Required value",
+                r#"spec.devices.config[1].opaque.parameters: Invalid value: "<value omitted>": must be a valid JSON object"#,
+            ],
         );
     }
 }

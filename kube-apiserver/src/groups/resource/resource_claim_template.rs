@@ -1,7 +1,10 @@
 //! ResourceClaimTemplate.
 
 use machinery::FieldPath;
+use serde_json::Value;
 
+use crate::errors::Errors;
+use crate::groups::core::pod_spec::template_metadata;
 use crate::json::Json;
 use crate::rules::Rules;
 
@@ -12,13 +15,20 @@ pub(crate) static RULES: Rules = Rules {
             super::resource_claim::default_spec(spec);
         }
     },
-    validate: |errors, object| {
-        let path = FieldPath::new("spec");
-        super::resource_claim::validate_spec(errors, &path.child("spec"), object.dig("spec.spec"));
+    expression_faults: Some(super::selectors::of_template),
+    validate,
+    validate_update: |errors, object, old| {
+        validate(errors, object);
+        errors.immutable_at("spec", object, old);
     },
-    validate_update: |errors, object, old| errors.immutable_at("spec", object, old),
     ..Rules::PLAIN
 };
+
+fn validate(errors: &mut Errors, object: &Value) {
+    let path = FieldPath::new("spec");
+    template_metadata(errors, &path.child("metadata"), object.dig("spec.metadata"));
+    super::resource_claim::validate_spec(errors, &path.child("spec"), object.dig("spec.spec"));
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! PriorityClass.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::{FieldPath, meta};
 use serde_json::Value;
 
@@ -8,6 +9,7 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     default: |object| object.fill("preemptionPolicy", "PreemptLowerPriority"),
     prepare_create: |_, object| meta::set(object, "generation", 1),
     prepare_update: |_, object, old| meta::set(object, "generation", meta::generation(old)),

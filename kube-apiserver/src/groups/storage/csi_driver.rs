@@ -1,14 +1,16 @@
 //! CSIDriver.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use serde_json::Value;
 
 use crate::errors::Errors;
-use crate::json::Json;
+use crate::json::{Json, same};
 use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     generation: &["spec"],
     first_generation: None,
     unconditional_update: false,
@@ -23,6 +25,17 @@ pub(crate) static RULES: Rules = Rules {
         spec.fill_text("fsGroupPolicy", "ReadWriteOnceWithFSType");
         if spec.list("volumeLifecycleModes").is_empty() {
             spec.put("volumeLifecycleModes", vec!["Persistent"]);
+        }
+    },
+    prepare_create: |_, object| drop_disabled(object, &Value::Null),
+    prepare_update: |_, object, old| drop_disabled(object, old),
+    warnings: |object, old| {
+        let requests = object.dig("spec.tokenRequests");
+        let asked = !object.list("spec.tokenRequests").is_empty();
+        let changed = old.is_null() || !same(requests, old.dig("spec.tokenRequests"));
+        match asked && changed && !object.has("spec.serviceAccountTokenInSecrets") {
+            true => vec![IN_SECRETS_UNSET.to_string()],
+            false => Vec::new(),
         }
     },
     validate,
@@ -42,6 +55,15 @@ pub(crate) static RULES: Rules = Rules {
 
 /// The bounds of how long a token holds that the kubelet asks for, in seconds.
 const TOKEN_SECONDS: (i64, i64) = (600, 1 << 32);
+
+const IN_SECRETS_UNSET: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
+
+/// Scheduling does not look at drivers that are missing.
+fn drop_disabled(object: &mut Value, old: &Value) {
+    if !old.has("spec.preventPodSchedulingIfMissing") {
+        object.ensure("spec").take_key("preventPodSchedulingIfMissing");
+    }
+}
 
 fn validate(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("spec");
@@ -159,5 +181,19 @@ mod tests {
             &json!({"spec": {"attachRequired": true, "podInfoOnMount": false, "storageCapacity": false, "requiresRepublish": false,
                 "seLinuxMount": false, "fsGroupPolicy": "ReadWriteOnceWithFSType", "volumeLifecycleModes": ["Persistent"]}}),
         );
+    }
+
+    #[test]
+    fn tokens_are_better_kept_in_secrets() {
+        let drivers = kind("csidrivers.storage.k8s.io");
+        let requests = json!([{"audience": "a"}]);
+        drivers.warnings(
+            &json!({"spec": {"tokenRequests": requests}}),
+            &[super::IN_SECRETS_UNSET],
+        );
+        let quiet = json!({"spec": {"tokenRequests": requests, "serviceAccountTokenInSecrets": true}});
+        drivers.warnings(&quiet, &[]);
+        let made = drivers.created(&json!({"spec": {"preventPodSchedulingIfMissing": true}}));
+        assert_eq!(made["spec"].get("preventPodSchedulingIfMissing"), None);
     }
 }

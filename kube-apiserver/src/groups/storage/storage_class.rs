@@ -74,7 +74,8 @@ pub(super) fn parameters(errors: &mut Errors, path: &FieldPath<'_>, class: &Valu
 
 fn topologies(errors: &mut Errors, object: &Value) {
     let path = FieldPath::new("allowedTopologies");
-    let mut terms = HashSet::new();
+    // Upstream begins with a term that wants nothing, so that every other such term repeats it.
+    let mut terms = HashSet::from([BTreeMap::new()]);
     for (index, term) in object.list("allowedTopologies").iter().enumerate() {
         let at = path.index(index);
         let at = at.child("matchLabelExpressions");

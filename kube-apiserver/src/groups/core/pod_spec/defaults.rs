@@ -164,16 +164,66 @@ fn default_handler(handler: &mut Value) {
     }
 }
 
+/// Whether a text without a digest names an image: a host that may have a port, and parts in lower case that single separators join.
+fn is_reference(image: &str) -> bool {
+    const NAME_BYTES: usize = 255;
+    let (name, tag) = match image.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+        _ => (image, None),
+    };
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let part = |part: &str| {
+        let separators = |text: &str| matches!(text, "." | "_" | "__") || text.bytes().all(|b| b == b'-');
+        part.starts_with(word)
+            && part.ends_with(word)
+            && part
+                .split(word)
+                .filter(|between| !between.is_empty())
+                .all(separators)
+    };
+    let host = |host: &str| {
+        let (host, port) = host.split_once(':').unwrap_or((host, "0"));
+        let label = |label: &str| {
+            !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        };
+        let bracketed = host.starts_with('[') && host.ends_with(']');
+        (bracketed || host.split('.').all(label))
+            && !port.is_empty()
+            && port.bytes().all(|b| b.is_ascii_digit())
+    };
+    let tagged = |tag: &str| {
+        let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+        (1..=128).contains(&tag.len()) && tag.bytes().all(inner) && !tag.starts_with(['.', '-'])
+    };
+    let is_host = |text: &str| {
+        text.contains(['.', ':']) || text == "localhost" || text.bytes().any(|b| b.is_ascii_uppercase())
+    };
+    let path = match name.split_once('/') {
+        Some((first, rest)) if is_host(first) => {
+            if !host(first) {
+                return false;
+            }
+            rest
+        }
+        _ => name,
+    };
+    // 64 hexadecimal digits alone are an identifier.
+    let identifier = image.len() == 64 && image.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    name.len() <= NAME_BYTES && !identifier && path.split('/').all(part) && tag.is_none_or(tagged)
+}
+
 /// `Always` for images without a tag or with `latest`, where no digest pins them.
 pub(super) fn pull_policy(image: &str) -> &'static str {
-    if image.contains('@') {
+    // Upstream's parser fails on what is no reference, and leaves no tag.
+    if image.contains('@') || !is_reference(image) {
         return "IfNotPresent";
     }
     let last = image.rsplit('/').next().unwrap_or_default();
     match last.split_once(':') {
         Some((_, tag)) if tag != "latest" => "IfNotPresent",
-        // Upstream's parser fails on an empty reference and leaves no tag.
-        None if image.is_empty() => "IfNotPresent",
         _ => "Always",
     }
 }
@@ -257,6 +307,12 @@ mod tests {
     fn tags_decide_the_pull_policy() {
         for (image, policy) in [
             ("i", "Always"),
+            ("Odd", "IfNotPresent"),
+            ("a b", "IfNotPresent"),
+            ("-a", "IfNotPresent"),
+            ("a.-b", "IfNotPresent"),
+            ("host.example.com:5000/a__b/c-d", "Always"),
+            ("localhost/a:latest", "Always"),
             ("img:1", "IfNotPresent"),
             ("r:5000/img:latest", "Always"),
             ("r:5000/img", "Always"),

@@ -1,13 +1,14 @@
 //! Environment variables of containers, and the references to fields and resources that volumes share with them.
 
-use machinery::FieldPath;
 use machinery::names::{config_map_key, dns1123_label, dns1123_subdomain, env_var_name, qualified_name};
+use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
 use super::paths::no_backsteps;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::quantity::amount;
+use crate::unique::first_by;
 
 /// The names of environment variables alone.
 fn validate_env_names(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
@@ -244,6 +245,37 @@ pub(super) fn env_from(errors: &mut Errors, path: &FieldPath<'_>, list: &[Value]
     }
 }
 
+/// The volumes that variables are read from: each is there, and is an `emptyDir`.
+pub(super) fn file_volumes(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
+    let mut volumes = None;
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        let at = path.child(key);
+        for (index, container) in spec.list(key).iter().enumerate() {
+            let at = at.index(index);
+            for (index, variable) in container.list("env").iter().enumerate() {
+                let reference = variable.dig("valueFrom.fileKeyRef");
+                if reference.is_null() {
+                    continue;
+                }
+                let volumes = volumes.get_or_insert_with(|| first_by(spec.list("volumes"), "name"));
+                let name = reference.text("volumeName");
+                let env = at.child("env");
+                let variable = env.index(index);
+                let source = variable.child("valueFrom");
+                let reference = source.child("fileKeyRef");
+                let at = reference.child("volumeName");
+                match volumes.get(name) {
+                    None => errors.push(FieldError::not_found(&at, &name.into())),
+                    Some(volume) if !volume.has("emptyDir") => {
+                        errors.invalid(&at, name, "referenced volume must be of type emptyDir");
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -330,6 +362,25 @@ mod tests {
         check(
             &json!({"envFrom": [{"configMapRef": {"name": ""}}]}),
             &["spec.containers[0].envFrom[0].configMapRef.name: Required value"],
+        );
+    }
+
+    #[test]
+    fn variables_from_files_need_their_volume() {
+        let container = json!({"name": "c", "image": "i", "env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]});
+        let at = "spec.containers[0].env[0].valueFrom.fileKeyRef.volumeName";
+        let found = |volumes: Value, expected: &[&str]| {
+            let spec = json!({"containers": [container], "volumes": volumes});
+            let path = machinery::FieldPath::new("spec");
+            crate::groups::check::check_errors(|errors| super::file_volumes(errors, &path, &spec), expected);
+        };
+        found(json!([{"name": "v", "emptyDir": {}}]), &[]);
+        found(json!([]), &[&format!(r#"{at}: Not found: "v""#)]);
+        found(
+            json!([{"name": "v", "configMap": {"name": "m"}}]),
+            &[&format!(
+                r#"{at}: Invalid value: "v": referenced volume must be of type emptyDir"#
+            )],
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Where a pod may run: affinity, tolerations, spread, gates, resource claims.
 
 use machinery::names::object_meta::validate_label_name;
-use machinery::names::{decimal_integer, dns1123_label, dns1123_subdomain, label_value, qualified_name};
+use machinery::names::{dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
@@ -109,9 +109,12 @@ pub(crate) fn tolerations(errors: &mut Errors, path: &FieldPath<'_>, list: &[Val
                     );
                 }
             }
-            "Lt" | "Gt" => {
-                errors.text(&path.child("value"), value, decimal_integer(value));
-            }
+            // Upstream's comparison of taints is off.
+            "Lt" | "Gt" => errors.unsupported(
+                &path.child("operator"),
+                operator,
+                &["Equal", "Exists", "Lt", "Gt"],
+            ),
             other => errors.unsupported(&path.child("operator"), other, &["Equal", "Exists"]),
         }
         if !effect.is_empty() {

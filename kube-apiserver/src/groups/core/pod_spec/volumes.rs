@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
 use super::paths::{local_non_reserved_path, no_backsteps};
-use super::{SpecOwner, label};
+use super::{SpecOwner, label, template_metadata};
 use crate::errors::Errors;
 use crate::groups::core::claim_spec;
 use crate::json::Json;
@@ -200,6 +200,8 @@ pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: 
             if !value.has("volumeClaimTemplate") {
                 errors.required(&at, "");
             } else {
+                let metadata = value.dig("volumeClaimTemplate.metadata");
+                template_metadata(errors, &at.child("metadata"), metadata);
                 let spec = value.dig("volumeClaimTemplate.spec");
                 claim_spec::validate(errors, &at.child("spec"), spec);
             }
