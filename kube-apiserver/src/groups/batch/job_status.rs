@@ -164,7 +164,7 @@ fn times(errors: &mut Errors, path: &FieldPath<'_>, status: &Status<'_>) {
             errors.required(&at, "completionTime is required for Complete jobs");
         }
     }
-    let time = |value: &Value| value.as_str().and_then(|text| Timestamp::parse_rfc3339(text));
+    let time = |value: &Value| value.as_str().and_then(Timestamp::parse_rfc3339);
     if status.changed(&["startTime", "completionTime"])
         && let (Some(first), Some(last)) = (time(start), time(end))
         && last < first
