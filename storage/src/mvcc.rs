@@ -350,7 +350,7 @@ fn aborted(source: tokio::task::JoinError) -> StorageError {
 fn open_kv(path: &Path, options: &OpenOptions, acknowledged: u64) -> Result<Box<dyn Kv>, StorageError> {
     Ok(match options.engine {
         EngineKind::Memory => Box::new(kv_memory::MemoryKv::default()),
-        EngineKind::Redb => Box::new(kv_redb::RedbKv::open(path, options.cache_bytes, acknowledged)?),
+        EngineKind::Redb => Box::new(kv_redb::RedbKv::open(path, options, acknowledged)?),
         EngineKind::Sled => Box::new(kv_sled::SledKv::open(path, options.cache_bytes)?),
     })
 }

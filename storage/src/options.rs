@@ -60,6 +60,9 @@ pub struct OpenOptions {
     /// Begins again where a store was and is not any more. Without it such a directory is refused with
     /// [`Gone`](crate::StorageError::Gone): a server that lost its disk must not come up as an empty cluster.
     pub allow_empty: bool,
+    /// Whether a commit is on the disk before it is acknowledged. Without, an acknowledged commit survives the process and may be lost with
+    /// the machine: for stores that a test makes and removes. Other engines than redb do not look at it.
+    pub fsync: bool,
 }
 
 impl Default for OpenOptions {
@@ -74,6 +77,7 @@ impl Default for OpenOptions {
             cache_bytes: 16 << 20,
             max_value_bytes: 8 << 20,
             allow_empty: false,
+            fsync: true,
         }
     }
 }

@@ -21,7 +21,7 @@ use self::file::Frontier;
 pub(crate) use self::reserve::Reserve;
 use self::reserve::ReserveFile;
 use super::kv::{Kv, Reader, Visit, Write, guarded};
-use crate::StorageError;
+use crate::{OpenOptions, StorageError};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
 /// A batch of this many writes carries the free pages along.
@@ -60,12 +60,17 @@ impl fmt::Debug for RedbKv {
 impl RedbKv {
     /// Opens the file, or makes it. Damage after a crash takes back no commit up to the revision that was `acknowledged`. Fails with
     /// `Locked` when the file has an owner, under any name.
-    pub(crate) fn open(path: &Path, cache_bytes: u64, acknowledged: u64) -> Result<RedbKv, StorageError> {
+    pub(crate) fn open(
+        path: &Path,
+        options: &OpenOptions,
+        acknowledged: u64,
+    ) -> Result<RedbKv, StorageError> {
+        let (cache_bytes, fsync) = (options.cache_bytes, options.fsync);
         let owned = path.to_owned();
         let opener: Opener = Box::new(move |acknowledged, opening| {
             let path = &owned;
             let open = || {
-                let file = file::FilledFile::open(path)
+                let file = file::FilledFile::open(path, fsync)
                     .and_then(|file| crate::directory::sync_parent(path).map(|()| file))
                     .map_err(|error| match error.kind() {
                         ErrorKind::WouldBlock => {

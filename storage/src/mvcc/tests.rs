@@ -56,7 +56,7 @@ fn format_line(text: &str) -> String {
 fn raw(engine: EngineKind, dir: &Path) -> Box<dyn Kv> {
     match engine {
         EngineKind::Sled => Box::new(SledKv::open(&dir.join("sled"), 1 << 20).unwrap()),
-        _ => Box::new(RedbKv::open(&dir.join("store.redb"), 1 << 20, 0).unwrap()),
+        _ => Box::new(RedbKv::open(&dir.join("store.redb"), &OpenOptions::default(), 0).unwrap()),
     }
 }
 

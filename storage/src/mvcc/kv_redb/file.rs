@@ -25,6 +25,8 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 pub(super) struct FilledFile {
     file: File,
     frontier: Frontier,
+    /// Without it nothing is synced, and nothing is gained by filling blocks before.
+    fsync: bool,
 }
 
 /// The end of the written part. Everything before it has its place on the disk.
@@ -33,7 +35,7 @@ pub(super) type Frontier = Arc<Mutex<u64>>;
 impl FilledFile {
     /// Opens the file, making it if need be, and locks it: one owner for all names of the file. Fails with `WouldBlock` when it
     /// has one already.
-    pub(super) fn open(path: &Path) -> io::Result<FilledFile> {
+    pub(super) fn open(path: &Path, fsync: bool) -> io::Result<FilledFile> {
         let file = File::options()
             .read(true)
             .write(true)
@@ -46,6 +48,7 @@ impl FilledFile {
         Ok(FilledFile {
             file,
             frontier: Arc::new(Mutex::new(frontier)),
+            fsync,
         })
     }
 
@@ -67,6 +70,10 @@ impl FilledFile {
     fn prepare(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut frontier = self.frontier.lock();
         if end <= *frontier {
+            return Ok(());
+        }
+        if !self.fsync {
+            *frontier = end;
             return Ok(());
         }
         // The last room is not for zeros.
@@ -128,7 +135,10 @@ impl redb::StorageBackend for FilledFile {
 
     fn sync_data(&self) -> io::Result<()> {
         crash::point()?;
-        self.file.sync_data()
+        match self.fsync {
+            true => self.file.sync_data(),
+            false => Ok(()),
+        }
     }
 
     fn close(&self) -> io::Result<()> {
@@ -161,7 +171,7 @@ mod tests {
             (9 << 20, 4096),
             (150 << 20, 1),
         ];
-        FilledFile::open(&path).unwrap().set_len(200 << 20).unwrap();
+        FilledFile::open(&path, true).unwrap().set_len(200 << 20).unwrap();
         let check = |file: &FilledFile, count: usize| {
             for (index, (offset, len)) in writes[..count].iter().enumerate() {
                 let mut found = vec![0; *len];
@@ -174,13 +184,13 @@ mod tests {
         };
         for (index, (offset, len)) in writes.iter().enumerate() {
             // Reopened each time, as after a crash.
-            let file = FilledFile::open(&path).unwrap();
+            let file = FilledFile::open(&path, true).unwrap();
             file.write(*offset, &vec![index as u8 + 1; *len]).unwrap();
             check(&file, index + 1);
-            let second = FilledFile::open(&path).unwrap_err();
+            let second = FilledFile::open(&path, true).unwrap_err();
             assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
         }
-        let file = FilledFile::open(&path).unwrap();
+        let file = FilledFile::open(&path, true).unwrap();
         check(&file, writes.len());
         assert_eq!(file.len().unwrap(), 200 << 20);
         file.set_len(1 << 20).unwrap();

@@ -29,7 +29,7 @@ async fn without_its_lock_file_the_data_is_locked_all_the_same() {
             _ => {
                 let link = elsewhere.path().join("link");
                 std::fs::hard_link(dir.path().join("store.redb"), &link).unwrap();
-                RedbKv::open(&link, 1 << 20, 0).map(drop)
+                RedbKv::open(&link, &crate::OpenOptions::default(), 0).map(drop)
             }
         };
         assert!(matches!(refused, Err(StorageError::Locked(_))), "{refused:?}");
