@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use storage::EngineKind;
 
-use crate::config::Config;
+use crate::config::{Config, Engine};
+use crate::envtest;
 use crate::{Options, StartError};
 
 /// Reads every record of a store that no server uses, and says which are damaged. A running server does so by itself
@@ -51,8 +52,14 @@ impl ScrubCommand {
 /// # Errors
 /// When something is wrong, with a line for each fault.
 pub async fn check(options: Options) -> Result<String, StartError> {
-    let config = Config::new(options).map_err(|faults| StartError::Check(faults.join("\n")))?;
+    let mut config = Config::new(options).map_err(|faults| StartError::Check(faults.join("\n")))?;
     let mut found = Found::default();
+    if let Engine::Etcd(etcd) = &config.storage.engine
+        && let Some(stand_in) = envtest::recognise(etcd).await?
+    {
+        found.note(format!("{} is a stand-in for etcd, for tests", stand_in.url()));
+        config.keep_in(stand_in.directory());
+    }
     for warning in &config.warnings {
         found.note(warning.clone());
     }

@@ -46,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) tls: TlsConfig,
     /// Where keys, certificates and the embedded store live; none when nothing is kept.
     pub(crate) data_dir: Option<PathBuf>,
+    /// Whether the options name it.
+    data_dir_is_given: bool,
     pub(crate) storage: Storage,
     pub(crate) encryption: Option<EncryptionFile>,
     pub(crate) access: AccessOptions,
@@ -138,6 +140,7 @@ impl Config {
         found.faults.extend(logging::filter(&flags.verbosity).err());
         let in_memory = flags.storage.backend == Some(StorageBackend::Memory);
         let storage = flags.storage.read(&mut found);
+        let data_dir_is_given = flags.data_dir.is_some();
         let data_dir = match storage.keeps_nothing() {
             true => flags.data_dir,
             false => Some(found.take(data_directory(flags.data_dir.as_ref()))),
@@ -177,6 +180,7 @@ impl Config {
             serving: flags.serving,
             tls,
             data_dir,
+            data_dir_is_given,
             storage,
             encryption,
             access,
@@ -198,6 +202,14 @@ impl Config {
             custom_resource_limits: flags.custom_resource_limits,
             warnings: found.warnings,
         })
+    }
+
+    /// Keeps everything in the directory of a stand-in for etcd, or in the data directory where the options name one.
+    pub(crate) fn keep_in(&mut self, directory: PathBuf) {
+        self.storage.embed(self.data_dir_is_given);
+        if !self.data_dir_is_given {
+            self.data_dir = Some(directory);
+        }
     }
 
     /// Whether a client can use a kubeconfig with the server's own certificates: the server shows its own and trusts its own CA.

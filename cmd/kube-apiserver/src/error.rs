@@ -56,6 +56,12 @@ pub enum StartError {
     /// A check has found something wrong: a line for each fault.
     #[error("{0}")]
     Check(String),
+    /// A server that says that it is a stand-in for etcd cannot be used.
+    #[error("{0}")]
+    StandIn(String),
+    /// The programs for envtest cannot be written.
+    #[error("{0}")]
+    Assets(String),
     /// The program is not whole.
     #[error("the program is built wrongly: {0}")]
     Build(&'static str),
@@ -93,7 +99,10 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         match self {
             StartError::Option(_) | StartError::Access(AccessError::Option(_)) => 2,
-            StartError::Data { .. } | StartError::Store { .. } | StartError::Pki(_) => 3,
+            StartError::Data { .. }
+            | StartError::Store { .. }
+            | StartError::StandIn(_)
+            | StartError::Pki(_) => 3,
             StartError::Listen { .. } => 4,
             StartError::Tls(_)
             | StartError::Bootstrap(_)
@@ -101,6 +110,7 @@ impl StartError {
             | StartError::Build(_)
             | StartError::Access(_)
             | StartError::Backup(_)
+            | StartError::Assets(_)
             | StartError::Check(_) => 1,
         }
     }

@@ -20,6 +20,7 @@ mod config;
 mod damage_tests;
 #[cfg(test)]
 mod data_tests;
+pub mod envtest;
 mod error;
 pub mod logging;
 mod options;
@@ -31,6 +32,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use envtest::StandIn;
 use generic_server::chain::{Chain, OuterLayers, OuterService};
 use generic_server::directory::Directory;
 use generic_server::pki::Pki;
@@ -56,6 +58,7 @@ pub struct ControlPlane {
     directory: Arc<Directory>,
     kubeconfig_file: Option<PathBuf>,
     reload: Arc<Reload>,
+    stand_in: Option<StandIn>,
     /// Held to the end: the stores are closed by then.
     _data_lock: Option<Arc<DirectoryLock>>,
 }
@@ -133,6 +136,15 @@ impl ControlPlane {
                     "{ready}The administrator's kubeconfig is {file}. Try:\n\n    kubectl --kubeconfig {file} get namespaces\n"
                 )
             }
+        }
+    }
+
+    /// Resolves when the stand-in for etcd that it keeps its objects for has ended; never without one. The server goes on: this is for the
+    /// process, which nobody would stop any more.
+    pub async fn abandoned(&self) {
+        match &self.stand_in {
+            Some(stand_in) => stand_in.ended().cancelled().await,
+            None => std::future::pending().await,
         }
     }
 

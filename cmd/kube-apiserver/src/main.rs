@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use control_plane::backup::{BackupCommand, RestoreCommand};
 use control_plane::check::{ScrubCommand, check};
+use control_plane::envtest::{self, AssetsCommand};
 use control_plane::signals::Signals;
 use control_plane::{ControlPlane, Options, StartError};
 
@@ -15,11 +16,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Exit codes: 0 stopped as asked, 1 could not start, failed, or was not given the time to stop, 2 a fault of the command line, 3 the data directory cannot be
 /// used, 4 the address cannot be listened on.
 fn main() -> ExitCode {
+    let called = std::env::args_os().next().unwrap_or_default();
+    if envtest::is_etcd(&called) {
+        return etcd();
+    }
     // Subcommands beside upstream's flags, which have none.
     match std::env::args().nth(1).as_deref() {
         Some("backup") => return command(BackupCommand::parse_from(std::env::args().skip(1)).run()),
         Some("restore") => return command(RestoreCommand::parse_from(std::env::args().skip(1)).run()),
         Some("check") => return command(check(Options::parse_subcommand("kube-apiserver check"))),
+        Some("envtest-assets") => return assets(AssetsCommand::parse_from(std::env::args().skip(1))),
         Some("scrub") => return command(ScrubCommand::parse_from(std::env::args().skip(1)).run()),
         _ => {}
     }
@@ -72,6 +78,50 @@ fn command(run: impl Future<Output = Result<String, StartError>>) -> ExitCode {
     }
 }
 
+/// Writes the programs for envtest. Their directory alone goes to standard output, so that a shell can take it.
+fn assets(command: AssetsCommand) -> ExitCode {
+    match command.run() {
+        Ok(written) => {
+            written.notes.iter().for_each(|note| complain(note));
+            announce(&written.directory.display().to_string());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&error.to_string());
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// The stand-in for etcd, which the program is when it is called by that name.
+fn etcd() -> ExitCode {
+    let say = |text: &str| {
+        // A closed stream is no reason to end.
+        let _ = std::io::stderr().write_all(format!("etcd: {text}\n").as_bytes());
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("cannot start the runtime: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = runtime.block_on(envtest::run_etcd(std::env::args_os().skip(1), say));
+    runtime.shutdown_background();
+    match outcome {
+        Ok(text) => {
+            if !text.is_empty() {
+                announce(&text);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(fault) => {
+            say(&fault);
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Starts, serves until a signal, and stops in order; a second signal ends that, as upstream has it.
 async fn run(options: Options) -> Result<ExitCode, StartError> {
     let mut signals = Signals::new().map_err(StartError::Signals)?;
@@ -80,7 +130,10 @@ async fn run(options: Options) -> Result<ExitCode, StartError> {
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     };
     announce(&plane.greeting());
-    signals.next().await;
+    tokio::select! {
+        () = signals.next() => {}
+        () = plane.abandoned() => complain("the stand-in for etcd has ended, and this server with it"),
+    }
     tokio::select! {
         () = plane.stop() => Ok(ExitCode::SUCCESS),
         () = signals.next() => {

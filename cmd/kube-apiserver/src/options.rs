@@ -44,7 +44,8 @@ const SUBCOMMANDS: &str = "Commands, each with a --help of its own:
   backup   Writes a snapshot of the store into a new file
   restore  Makes the store of a data directory from a snapshot
   check    Says whether a server could start with these flags, and does not start it
-  scrub    Reads every record of a store that no server uses, and says which are damaged";
+  scrub    Reads every record of a store that no server uses, and says which are damaged
+  envtest-assets  Writes the programs that controller-runtime's envtest starts, and prints their directory";
 
 /// The engine that objects are stored in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -22,6 +22,8 @@ pub(crate) struct Storage {
     pub(crate) prefix: String,
     /// How built-in kinds are stored.
     pub(crate) stored_form: StoredForm,
+    /// Whether the options say so.
+    form_is_given: bool,
     /// The memory that past states in caches may take.
     pub(crate) cache_history_bytes: usize,
     /// How often an embedded store is read through; zero never.
@@ -45,6 +47,8 @@ pub(crate) enum Engine {
         min_free_bytes: u64,
         /// Whether an empty store may begin where there was one.
         allow_empty: bool,
+        /// Whether commits survive the machine, not only the process.
+        fsync: bool,
     },
     Etcd(Etcd),
 }
@@ -78,6 +82,24 @@ impl Storage {
                 ..
             }
         )
+    }
+
+    /// Keeps objects in the data directory rather than in etcd, with the default settings of embedded engines. Without `fsync` it is the
+    /// store of a test, which writes also while the disk is nearly full.
+    pub(super) fn embed(&mut self, fsync: bool) {
+        let settings = storage::OpenOptions::default();
+        self.engine = Engine::Embedded {
+            kind: settings.engine,
+            retention: settings.retention,
+            max_history: settings.max_history,
+            max_history_bytes: settings.max_history_bytes,
+            min_free_bytes: if fsync { settings.min_free_bytes } else { 0 },
+            allow_empty: false,
+            fsync,
+        };
+        if !self.form_is_given {
+            self.stored_form = StoredForm::Json;
+        }
     }
 
     /// Whether the store is read through in the background: one that is in files of this server.
@@ -180,6 +202,7 @@ impl StorageFlags {
             },
             prefix: found.take(prefix(&self.prefix)),
             stored_form,
+            form_is_given: self.media_type.is_some(),
             cache_history_bytes: usize::try_from(self.watch_cache_history_mib.saturating_mul(1 << 20))
                 .unwrap_or(usize::MAX),
             scrub_every: self.scrub_interval,
@@ -215,6 +238,7 @@ impl EmbeddedFlags {
             max_history_bytes: self.history_max_mib.saturating_mul(1 << 20),
             min_free_bytes: self.min_free_disk_mib.saturating_mul(1 << 20),
             allow_empty: self.allow_empty,
+            fsync: true,
         }
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
             max_history_bytes,
             min_free_bytes,
             allow_empty,
+            fsync,
         } => {
             let dir = config.data_dir.as_ref();
             let options = OpenOptions {
@@ -42,6 +43,7 @@ pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
                 max_history_bytes: *max_history_bytes,
                 min_free_bytes: *min_free_bytes,
                 allow_empty: *allow_empty,
+                fsync: *fsync,
                 ..OpenOptions::default()
             };
             (kind, options)

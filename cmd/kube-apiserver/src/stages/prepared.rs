@@ -188,6 +188,7 @@ impl Prepared {
             directory: stores.directory,
             kubeconfig_file: self.kubeconfig_file,
             reload,
+            stand_in: stores.stand_in,
             _data_lock: stores.data_lock,
         }
     }

@@ -18,12 +18,13 @@ use generic_server::spawn::Tasks;
 use generic_server::startup::STORE_TIMEOUT;
 use kube_apiserver::PluginConfigs;
 use machinery::GroupResource;
-use storage::DirectoryLock;
+use storage::{DirectoryLock, StorageError};
 
 use super::engines;
 use super::own_pki::OwnPki;
 use crate::StartError;
-use crate::config::{Config, EncryptionFile, Storage};
+use crate::config::{Config, EncryptionFile, Engine, Storage};
+use crate::envtest::{self, StandIn};
 
 /// Open stores, and what every later stage needs beside them.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) struct Stores {
     pub(super) config: Config,
     /// Held before anything in the data directory is read or written; `None` without one.
     pub(super) data_lock: Option<Arc<DirectoryLock>>,
+    /// What answers in the place of etcd, if anything does.
+    pub(super) stand_in: Option<StandIn>,
     pub(super) listener: Listener,
     /// Where members of the cluster reach this server.
     pub(super) advertise: IpAddr,
@@ -70,7 +73,23 @@ impl Stores {
         let advertise = config
             .advertise_address
             .unwrap_or_else(|| reachable(listener.address().ip()));
-        let data_lock = config.data_dir.as_deref().map(engines::lock).transpose()?;
+        let stand_in = match &config.storage.engine {
+            Engine::Etcd(etcd) => envtest::recognise(etcd).await?,
+            Engine::Embedded { .. } => None,
+        };
+        if let Some(stand_in) = &stand_in {
+            config.keep_in(stand_in.directory());
+            tracing::warn!(
+                etcd = stand_in.url(),
+                directory = config
+                    .data_dir
+                    .as_deref()
+                    .map(|dir| tracing::field::display(dir.display())),
+                "the server of --etcd-servers is a stand-in for etcd: objects are kept in files of this server, for tests"
+            );
+        }
+        let data_lock = config.data_dir.as_deref().map(engines::lock).transpose();
+        let data_lock = data_lock.map_err(|error| taken(error, stand_in.as_ref()))?;
         let engine = engines::open(&config)?;
         let (lifecycle, tasks, metrics) = (Lifecycle::new(), Tasks::new(), Metrics::new());
         let health = Health::new(lifecycle.clone());
@@ -86,6 +105,7 @@ impl Stores {
         let stores = Stores {
             config,
             data_lock: data_lock.map(Arc::new),
+            stand_in,
             listener,
             advertise,
             plugin_configs,
@@ -143,6 +163,23 @@ impl Stores {
             tasks.spawn("store-sizes", figures.keep_measuring(engines, measure_every));
         }
         tasks.spawn("idle-caches", monitor::drop_idle_caches(self.directory.clone()));
+    }
+}
+
+/// The fault of a locked directory, which a second server on one stand-in for etcd meets.
+fn taken(error: StartError, stand_in: Option<&StandIn>) -> StartError {
+    match (error, stand_in) {
+        (
+            StartError::Data {
+                source: StorageError::Locked(owner),
+                ..
+            },
+            Some(stand_in),
+        ) => StartError::StandIn(format!(
+            "the stand-in for etcd at {} has an API server already ({owner}): one cannot serve two, give this one another",
+            stand_in.url()
+        )),
+        (error, _) => error,
     }
 }
 

@@ -162,7 +162,8 @@ async fn a_half_restored_store_is_not_opened() {
     use super::super::{kv_redb, record};
     let dir = tempfile::tempdir().unwrap();
     let target = options(EngineKind::Redb, dir.path());
-    let kv = kv_redb::RedbKv::open(&dir.path().join("store.redb"), &crate::OpenOptions::default(), 0).unwrap();
+    let kv =
+        kv_redb::RedbKv::open(&dir.path().join("store.redb"), &crate::OpenOptions::default(), 0).unwrap();
     kv.apply(&[Write::Put(record::META_RESTORING.to_vec(), bytes::Bytes::new())])
         .unwrap();
     drop(kv);
