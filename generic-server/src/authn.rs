@@ -4,6 +4,7 @@ use crate::request::User;
 
 pub mod anonymous;
 pub mod bearer;
+pub mod issued;
 pub mod request_header;
 pub mod token_cache;
 pub mod token_file;

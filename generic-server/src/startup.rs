@@ -47,8 +47,8 @@ pub struct Prepared {
     pub engines: Vec<Arc<dyn Store>>,
 }
 
-/// A server that serves.
-#[derive(Debug)]
+/// A server that serves. Clones are the same server.
+#[derive(Debug, Clone)]
 pub struct Running {
     address: SocketAddr,
     chain: Arc<Chain>,

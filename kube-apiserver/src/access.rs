@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use generic_server::authn::anonymous::Anonymous;
 use generic_server::authn::bearer::Bearer;
+use generic_server::authn::issued::IssuedTokens;
 use generic_server::authn::request_header::{RequestHeader, RequestHeaderOptions};
 use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
@@ -43,6 +44,8 @@ pub struct AccessOptions {
     pub client_ca_file: Option<PathBuf>,
     /// A CSV file of static tokens.
     pub token_auth_file: Option<PathBuf>,
+    /// Tokens that the process itself issues to clients that it makes.
+    pub issued_tokens: Arc<IssuedTokens>,
     /// The webhook that is asked about other tokens.
     pub token_webhook: Option<TokenWebhookOptions>,
     /// Tokens of other issuers.

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 
 use generic_server::chain::{OuterLayers, OuterService};
 use generic_server::{Request, Response};
+use serde_json::Value;
 use tower::{Layer, Service};
 
-use crate::{ControlPlane, Options, StartError, StorageBackend, stages};
+use crate::{ControlPlane, Options, StartError, StorageBackend, manifests, stages};
 
 /// Sets up a control plane in process. Starts from the options of the command line; tests want [`Builder::in_memory`].
 #[derive(Debug, Clone)]
 pub struct Builder {
     options: Options,
     layers: OuterLayers,
+    objects: Vec<Value>,
+    manifests: Vec<PathBuf>,
 }
 
 impl Default for Builder {
@@ -21,6 +24,8 @@ impl Default for Builder {
         Builder {
             options: Options::defaults(),
             layers: OuterLayers::default(),
+            objects: Vec::new(),
+            manifests: Vec::new(),
         }
     }
 }
@@ -48,6 +53,38 @@ impl Builder {
         self
     }
 
+    /// Keeps its objects in etcd: URLs such as `http://127.0.0.1:2379`.
+    #[must_use]
+    pub fn etcd(mut self, servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.storage_backend = None;
+        self.options.etcd_servers = servers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Runs these controllers alone, by upstream's names ([`kube_apiserver::CONTROLLERS`]); none of them for an empty list.
+    #[must_use]
+    pub fn controllers(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.controllers = names.into_iter().map(Into::into).collect();
+        if self.options.controllers.is_empty() {
+            self.options.controllers.push("-*".into());
+        }
+        self
+    }
+
+    /// Applies these objects before it is handed over. See [`ControlPlane::apply`].
+    #[must_use]
+    pub fn objects(mut self, objects: impl IntoIterator<Item = Value>) -> Self {
+        self.objects.extend(objects);
+        self
+    }
+
+    /// Applies the objects of a file or directory before it is handed over. See [`crate::manifests::read`].
+    #[must_use]
+    pub fn manifests(mut self, path: impl Into<PathBuf>) -> Self {
+        self.manifests.push(path.into());
+        self
+    }
+
     /// Changes any other option.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
@@ -71,8 +108,14 @@ impl Builder {
     /// Starts it. See [`ControlPlane::start`].
     ///
     /// # Errors
-    /// As there.
+    /// As there, and when a manifest cannot be read or one of the objects is refused.
     pub async fn start(self) -> Result<ControlPlane, StartError> {
-        stages::start(self.options, self.layers).await
+        let mut objects = self.objects;
+        for path in &self.manifests {
+            objects.extend(manifests::read(path)?);
+        }
+        let plane = stages::start(self.options, self.layers).await?;
+        plane.apply(objects).await?;
+        Ok(plane)
     }
 }

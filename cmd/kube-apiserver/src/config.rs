@@ -66,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) allow_privileged: bool,
     pub(crate) kubelet: KubeletOptions,
     pub(crate) controllers: Controllers,
+    /// Whether the options name any.
+    controllers_are_given: bool,
     pub(crate) features: Features,
     pub(crate) requests: Requests,
     pub(crate) custom_resource_limits: apiextensions_server::Limits,
@@ -166,6 +168,7 @@ impl Config {
             0..=0
         });
         let features = Features::read(&mut found, &flags.feature_gates, &flags.runtime_config, in_memory);
+        let controllers_are_given = !flags.controllers.is_empty();
         let controllers = Controllers::read(&mut found, flags.controllers, flags.enable_garbage_collector);
         let keeps_endpoints = services::keeps_endpoints(&mut found, &flags.endpoint_reconciler_type);
         let requests = flags.requests.read(&mut found);
@@ -197,6 +200,7 @@ impl Config {
             allow_privileged: flags.allow_privileged,
             kubelet,
             controllers,
+            controllers_are_given,
             features,
             requests,
             custom_resource_limits: flags.custom_resource_limits,
@@ -204,8 +208,13 @@ impl Config {
         })
     }
 
-    /// Keeps everything in the directory of a stand-in for etcd, or in the data directory where the options name one.
+    /// Keeps everything in the directory of a stand-in for etcd, or in the data directory where the options name one. Unless the options say
+    /// otherwise no controllers run: tests for envtest are written for an API server alone, delete namespaces by hand, and make objects
+    /// whose owners do not exist.
     pub(crate) fn keep_in(&mut self, directory: PathBuf) {
+        if !self.controllers_are_given {
+            self.controllers = Controllers::none();
+        }
         self.storage.embed(self.data_dir_is_given);
         if !self.data_dir_is_given {
             self.data_dir = Some(directory);

@@ -22,26 +22,34 @@ mod damage_tests;
 mod data_tests;
 pub mod envtest;
 mod error;
+mod guard;
+#[cfg(feature = "kube")]
+mod kube_client;
 pub mod logging;
+pub mod manifests;
 mod options;
 mod replicas;
 pub mod signals;
 mod stages;
+mod users;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use envtest::StandIn;
+use generic_server::authn::issued::IssuedTokens;
 use generic_server::chain::{Chain, OuterLayers, OuterService};
 use generic_server::directory::Directory;
 use generic_server::pki::Pki;
 use generic_server::reload::Reload;
-use generic_server::startup::Running;
-use storage::{DirectoryLock, Store};
+use storage::Store;
+
+use guard::Guard;
 
 pub use builder::Builder;
 pub use error::StartError;
+pub use generic_server::request::User;
 pub use logging::LogFormat;
 pub use options::{
     AuditFlags, AuditLogFlags, AuditLogFormat, AuditMode, AuditVersion, AuditWebhookFlags,
@@ -49,18 +57,19 @@ pub use options::{
     StorageBackend, StorageMediaType, SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion,
     UnservedFlags,
 };
+pub use users::administrator;
 
-/// A running control plane. Dropped without [`ControlPlane::stop`], its listener and tasks end when the runtime does.
+/// A running control plane. Dropped without [`ControlPlane::stop`], it stops in the same order in the background: no connection is accepted
+/// any more, and a plane that opens the same data directory in this process waits for the end. With its runtime it ends at once.
 #[derive(Debug)]
 pub struct ControlPlane {
-    running: Running,
+    guard: Guard,
+    tokens: Arc<IssuedTokens>,
     pki: Arc<Pki>,
     directory: Arc<Directory>,
     kubeconfig_file: Option<PathBuf>,
     reload: Arc<Reload>,
     stand_in: Option<StandIn>,
-    /// Held to the end: the stores are closed by then.
-    _data_lock: Option<Arc<DirectoryLock>>,
 }
 
 impl ControlPlane {
@@ -80,7 +89,7 @@ impl ControlPlane {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.running.address()
+        self.guard.running().address()
     }
 
     /// The URL to reach it at from this machine.
@@ -101,12 +110,12 @@ impl ControlPlane {
 
     /// The chain: requests may be handed to it without a socket.
     pub fn chain(&self) -> &Arc<Chain> {
-        self.running.chain()
+        self.guard.running().chain()
     }
 
     /// The chain with the layers of [`Builder::layer`] around it, as connections see it.
     pub fn service(&self) -> OuterService {
-        self.running.service()
+        self.guard.running().service()
     }
 
     /// The object stores of all its servers.
@@ -116,7 +125,7 @@ impl ControlPlane {
 
     /// The engine below (of resources without one of their own).
     pub fn engine(&self) -> &Arc<dyn Store> {
-        &self.running.engines()[0]
+        &self.guard.running().engines()[0]
     }
 
     /// Looks at the files that are read again while it runs, now rather than within a minute. Names what has changed and was
@@ -150,7 +159,7 @@ impl ControlPlane {
 
     /// Ends it in order: not ready, no new requests, those in flight finish, watches end, the store is closed.
     pub async fn stop(self) {
-        self.running.stop().await;
+        self.guard.stop().await;
     }
 }
 

@@ -350,8 +350,9 @@ pub struct Options {
     /// How kubelets are reached.
     #[command(flatten)]
     pub kubelet: KubeletFlags,
-    /// Controllers to run in the server: * is all, -name turns one off, -* turns off all (beside a controller manager).
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = MISC, value_name = "LIST")]
+    /// Controllers to run in the server: * is all, -name turns one off, -* turns off all (beside a controller manager). By default all, and
+    /// none with the stand-in for etcd of envtest, whose tests expect those of upstream's API server.
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, help_heading = MISC, value_name = "LIST")]
     pub controllers: Vec<String>,
 
     /// The limits of custom resources. No flag: upstream has none, and tests need shorter times.

@@ -80,6 +80,7 @@ pub(super) fn build(
             .map_err(|error| AccessError::Option(format!("--token-auth-file: {error}")))?;
         all.push(Arc::new(file));
     }
+    all.push(Arc::new(options.issued_tokens.authenticator(audiences.clone())));
     let keys = Arc::new(ArcSwap::from_pointee(keys));
     let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
     all.push(Arc::new(accounts));

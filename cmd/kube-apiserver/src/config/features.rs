@@ -144,8 +144,16 @@ fn runtime_config(found: &mut Findings, apis: &[String]) {
 pub(crate) struct Controllers(Vec<String>);
 
 impl Controllers {
-    /// `garbage`: what an owner left behind may be deleted.
+    /// None at all.
+    pub(super) fn none() -> Self {
+        Controllers(Vec::new())
+    }
+
+    /// Without `items` all of them run. `garbage`: what an owner left behind may be deleted.
     pub(super) fn read(found: &mut Findings, mut items: Vec<String>, garbage: bool) -> Self {
+        if items.is_empty() {
+            items.push("*".into());
+        }
         let known = kube_apiserver::CONTROLLERS;
         for item in &items {
             let name = item.strip_prefix('-').unwrap_or(item);

@@ -1,6 +1,7 @@
 //! Options about the server's trust and its own certificates.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use generic_server::authn::request_header::RequestHeaderOptions;
@@ -55,6 +56,7 @@ impl AccessFlags {
         AccessOptions {
             client_ca_file: self.client_ca_file,
             token_auth_file: self.token_auth_file,
+            issued_tokens: Arc::default(),
             token_webhook: self
                 .token_webhook_config_file
                 .map(|config_file| TokenWebhookOptions {

@@ -178,13 +178,15 @@ fn kubectl(path: Option<OsString>, directory: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn program(dir: &Path, name: &str, content: &str) -> PathBuf {
         let file = dir.join(name);
         std::fs::create_dir_all(dir).expect("made");
         std::fs::write(&file, content).expect("written");
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).expect("allowed");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("allowed");
         file
     }
 

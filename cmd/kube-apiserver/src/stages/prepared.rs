@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::keys;
 use super::readiness::Stage;
 use super::servers::Servers;
+use crate::guard::Guard;
 use crate::{ControlPlane, StartError, local_url, replicas};
 
 /// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and
@@ -183,13 +184,13 @@ impl Prepared {
         let reload = Arc::new(stores.reload);
         tasks.spawn("files", reload.clone().follow());
         ControlPlane {
-            running,
+            guard: Guard::new(running, stores.data_lock),
+            tokens: config.access.issued_tokens,
             pki: stores.pki,
             directory: stores.directory,
             kubeconfig_file: self.kubeconfig_file,
             reload,
             stand_in: stores.stand_in,
-            _data_lock: stores.data_lock,
         }
     }
 }

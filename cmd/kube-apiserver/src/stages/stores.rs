@@ -1,6 +1,7 @@
 //! The first stage that touches anything: the port is bound, keys and stores are open, and their health is observed.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use generic_server::directory::Directory;
@@ -25,6 +26,7 @@ use super::own_pki::OwnPki;
 use crate::StartError;
 use crate::config::{Config, EncryptionFile, Engine, Storage};
 use crate::envtest::{self, StandIn};
+use crate::guard;
 
 /// Open stores, and what every later stage needs beside them.
 #[derive(Debug)]
@@ -79,17 +81,23 @@ impl Stores {
         };
         if let Some(stand_in) = &stand_in {
             config.keep_in(stand_in.directory());
+        }
+        let data_lock = match &config.data_dir {
+            Some(directory) => Some(
+                lock(directory)
+                    .await
+                    .map_err(|error| taken(error, stand_in.as_ref()))?,
+            ),
+            None => None,
+        };
+        if let Some(stand_in) = &stand_in {
+            let directory = config.data_dir.as_deref().unwrap_or(Path::new(""));
             tracing::warn!(
                 etcd = stand_in.url(),
-                directory = config
-                    .data_dir
-                    .as_deref()
-                    .map(|dir| tracing::field::display(dir.display())),
+                directory = %directory.display(),
                 "the server of --etcd-servers is a stand-in for etcd: objects are kept in files of this server, for tests"
             );
         }
-        let data_lock = config.data_dir.as_deref().map(engines::lock).transpose();
-        let data_lock = data_lock.map_err(|error| taken(error, stand_in.as_ref()))?;
         let engine = engines::open(&config)?;
         let (lifecycle, tasks, metrics) = (Lifecycle::new(), Tasks::new(), Metrics::new());
         let health = Health::new(lifecycle.clone());
@@ -163,6 +171,21 @@ impl Stores {
             tasks.spawn("store-sizes", figures.keep_measuring(engines, measure_every));
         }
         tasks.spawn("idle-caches", monitor::drop_idle_caches(self.directory.clone()));
+    }
+}
+
+/// Locks the data directory, after a plane of this process that was dropped has let go of it.
+async fn lock(directory: &Path) -> Result<DirectoryLock, StartError> {
+    loop {
+        let mut stopping = guard::stopping();
+        let some = *stopping.borrow_and_update() > 0;
+        match engines::lock(directory) {
+            Err(StartError::Data {
+                source: StorageError::Locked(_),
+                ..
+            }) if some && stopping.changed().await.is_ok() => {}
+            locked => return locked,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod admission_config;
 mod backup;
 mod effects;
+mod envtest;
 mod flags;
 mod kube_rs;
 mod readiness;

@@ -1,0 +1,59 @@
+//! Users of a plane in process, and how their clients reach it.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::{ControlPlane, StartError, User};
+
+/// The user who may do everything: `kubernetes-admin` in `system:masters`.
+pub fn administrator() -> User {
+    User {
+        name: "kubernetes-admin".into(),
+        groups: vec!["system:masters".into()],
+        ..User::default()
+    }
+}
+
+impl ControlPlane {
+    /// A bearer token that is this user's for as long as the plane runs. The groups are those of the user and `system:authenticated`; what
+    /// the user may do is for RBAC to say.
+    pub fn token_for(&self, user: &User) -> String {
+        self.tokens.token_for(user)
+    }
+
+    /// A kubeconfig for this user, with the token and the certificate authority embedded. As [`ControlPlane::kubeconfig`] it does not work
+    /// with a serving certificate that is given by a flag.
+    pub fn kubeconfig_for(&self, user: &User) -> String {
+        use base64::Engine as _;
+        let authority = base64::engine::general_purpose::STANDARD.encode(self.ca_certificate());
+        let cluster = json!({"server": self.url(), "certificate-authority-data": authority});
+        // JSON is YAML, and quotes whatever is in a name.
+        let document = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "kubernetes", "cluster": cluster}],
+            "contexts": [{"name": "kubernetes", "context": {"cluster": "kubernetes", "user": user.name}}],
+            "current-context": "kubernetes",
+            "users": [{"name": user.name, "user": {"token": self.token_for(user)}}],
+        });
+        format!("{document:#}\n")
+    }
+
+    /// Writes that kubeconfig into a file that only its owner can read.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_kubeconfig(&self, path: impl AsRef<Path>, user: &User) -> Result<(), StartError> {
+        let path = path.as_ref();
+        let mut file = std::fs::File::options();
+        file.write(true).create(true).truncate(true).mode(0o600);
+        file.open(path)
+            .and_then(|mut file| file.write_all(self.kubeconfig_for(user).as_bytes()))
+            .map_err(|error| {
+                StartError::Option(format!("cannot write the kubeconfig {}: {error}", path.display()))
+            })
+    }
+}
