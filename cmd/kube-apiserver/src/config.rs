@@ -221,6 +221,17 @@ impl Config {
         }
     }
 
+    /// Keeps keys and certificates below `--cert-dir`, as upstream does, when objects are in etcd and no data directory is named: several servers
+    /// of one user do not meet in the default one.
+    pub(crate) fn keep_keys_with_certificates(&mut self) {
+        if matches!(self.storage.engine, Engine::Etcd(_))
+            && !self.data_dir_is_given
+            && let Some(directory) = self.tls.own_directory()
+        {
+            self.data_dir = Some(directory);
+        }
+    }
+
     /// Whether a client can use a kubeconfig with the server's own certificates: the server shows its own and trusts its own CA.
     pub(crate) fn own_certificates(&self) -> bool {
         self.serving.is_none() && self.access.client_ca_file.is_none()

@@ -1,6 +1,6 @@
 //! Options about TLS.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use generic_server::serve::{ConnectionLimits, TlsVersion, speaks_cipher_suite, speaks_curve};
 use machinery::go;
@@ -64,6 +64,18 @@ impl TlsConfig {
             streams: self.streams,
             ..ConnectionLimits::default()
         }
+    }
+
+    /// The directory of `--cert-dir`, if this server can write there.
+    fn writable_directory(&self) -> Option<&Path> {
+        let directory = self.directory.as_deref().filter(|directory| directory.is_dir())?;
+        let allowed = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK);
+        allowed.is_ok().then_some(directory)
+    }
+
+    /// Where a server keeps what it makes itself when objects are in etcd and no data directory is named.
+    pub(crate) fn own_directory(&self) -> Option<PathBuf> {
+        Some(self.writable_directory()?.join("kube-apiserver"))
     }
 
     /// The certificate of `--cert-dir`, if there is one, under upstream's name.

@@ -82,6 +82,7 @@ impl Stores {
         if let Some(stand_in) = &stand_in {
             config.keep_in(stand_in.directory());
         }
+        config.keep_keys_with_certificates();
         let data_lock = match &config.data_dir {
             Some(directory) => Some(
                 lock(directory)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
-use test_support::{Client, PATIENCE, named_tool};
+use test_support::{Client, Etcd, PATIENCE, named_tool};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -33,12 +33,12 @@ async fn written(parent: &TempDir) -> PathBuf {
 }
 
 /// A stand-in for etcd, with its URL.
-struct Etcd {
+struct Store {
     process: Child,
     url: String,
 }
 
-async fn etcd(programs: &Path, data: &Path) -> Etcd {
+async fn etcd(programs: &Path, data: &Path) -> Store {
     let mut process = Command::new(programs.join("etcd"))
         .arg("--advertise-client-urls=http://127.0.0.1:0")
         .arg("--listen-client-urls=http://127.0.0.1:0")
@@ -59,7 +59,7 @@ async fn etcd(programs: &Path, data: &Path) -> Etcd {
         .unwrap_or_else(|| panic!("{line}"))
         .trim_end_matches(';')
         .to_string();
-    Etcd { process, url }
+    Store { process, url }
 }
 
 fn server(programs: &Path, etcd: &str) -> Command {
@@ -83,15 +83,20 @@ fn server(programs: &Path, etcd: &str) -> Command {
 }
 
 /// Starts an API server on a stand-in and waits until it is ready.
-async fn serve(programs: &Path, etcd: &Etcd, data: &Path) -> (Child, Client) {
-    let mut child = server(programs, &etcd.url).spawn().expect("it runs");
+async fn serve(programs: &Path, etcd: &Store, data: &Path) -> (Child, Client) {
+    let child = server(programs, &etcd.url).spawn().expect("it runs");
+    ready(child, &data.join("kube-apiserver")).await
+}
+
+/// Waits until an API server is ready; `data` is its own directory.
+async fn ready(mut child: Child, data: &Path) -> (Child, Client) {
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let greeting = tokio::time::timeout(PATIENCE, lines.next_line())
         .await
         .expect("in time");
     let greeting = greeting.expect("a line").unwrap_or_default();
     assert!(greeting.contains("is ready"), "{greeting:?}");
-    (child, admin(&data.join("kube-apiserver")))
+    (child, admin(data))
 }
 
 async fn ended(mut process: Child) -> Option<i32> {
@@ -155,6 +160,28 @@ async fn two_environments_do_not_meet() {
     let (first, second) = tokio::join!(serve(&programs, &one, &a), serve(&programs, &other, &b));
     first.1.post(MAPS, &map("first")).await.expect(201);
     second.1.get(&format!("{MAPS}/first")).await.expect(404);
+}
+
+#[tokio::test]
+async fn servers_on_a_real_etcd_keep_their_keys_with_their_certificates() {
+    let Some(etcd) = Etcd::start().await else {
+        return;
+    };
+    let parent = tempfile::tempdir().expect("a directory");
+    let programs = written(&parent).await;
+    let start = async |name: &str| {
+        let certificates = parent.path().join(name);
+        std::fs::create_dir(&certificates).expect("made");
+        let mut command = server(&programs, &etcd.url());
+        command.arg(format!("--cert-dir={}", certificates.display()));
+        // None of them has the default directory to itself.
+        let child = command.env("XDG_DATA_HOME", parent.path()).spawn();
+        ready(child.expect("it runs"), &certificates.join("kube-apiserver")).await
+    };
+    let (first, second) = tokio::join!(start("a"), start("b"));
+    first.1.post(MAPS, &map("shared")).await.expect(201);
+    second.1.get(&format!("{MAPS}/shared")).await.expect(200);
+    assert!(!parent.path().join("kube-apiserver").exists());
 }
 
 #[tokio::test]
