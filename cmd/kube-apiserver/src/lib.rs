@@ -11,6 +11,21 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Clients are users with whatever groups; objects are there from the start:
+//!
+//! ```no_run
+//! use control_plane::{ControlPlane, User};
+//!
+//! # async fn example() -> Result<(), control_plane::StartError> {
+//! let plane = ControlPlane::builder().in_memory().manifests("config/crd").start().await?;
+//! let user = User { name: "alice".into(), groups: vec!["dev".into()], ..User::default() };
+//! plane.write_kubeconfig("alice.kubeconfig", &user)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With the feature `kube`, `ControlPlane::client` is a client of kube-rs without a socket; `docs/testing-operators.md` has tests with it.
 
 pub mod backup;
 mod builder;

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Some("backup") => return command(BackupCommand::parse_from(std::env::args().skip(1)).run()),
         Some("restore") => return command(RestoreCommand::parse_from(std::env::args().skip(1)).run()),
         Some("check") => return command(check(Options::parse_subcommand("kube-apiserver check"))),
-        Some("envtest-assets") => return assets(AssetsCommand::parse_from(std::env::args().skip(1))),
+        Some("envtest-assets") => return assets(AssetsCommand::parse_from(std::env::args_os().skip(1))),
         Some("scrub") => return command(ScrubCommand::parse_from(std::env::args().skip(1)).run()),
         _ => {}
     }

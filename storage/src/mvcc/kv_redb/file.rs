@@ -199,4 +199,22 @@ mod tests {
         file.read(1 << 20, &mut found).unwrap();
         assert_eq!(found, [0; 4]);
     }
+
+    #[test]
+    fn nothing_is_filled_where_nothing_is_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = FilledFile::open(&path, false).unwrap();
+        file.set_len(200 << 20).unwrap();
+        for at in [0, 64 << 20] {
+            file.write(at, b"data").unwrap();
+            file.sync_data().unwrap();
+            assert_eq!(*file.frontier().lock(), at + 4);
+        }
+        drop(file);
+        let mut found = [0; 4];
+        let file = FilledFile::open(&path, true).unwrap();
+        file.read(64 << 20, &mut found).unwrap();
+        assert_eq!(&found, b"data");
+    }
 }
