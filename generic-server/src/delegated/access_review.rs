@@ -276,6 +276,7 @@ mod tests {
             uid: "1".into(),
             groups: vec!["g".into()],
             extra: [("k".to_string(), vec!["v".to_string()])].into(),
+            ..User::default()
         };
         let of_user = json!({"user": "u", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}});
         let mut expected = of_user.clone();

@@ -196,6 +196,7 @@ mod tests {
             uid: "1".into(),
             groups: texts(&["g"]),
             extra: extra.map(|(key, values)| (key.to_string(), values)).into(),
+            ..User::default()
         };
         assert_eq!(user, expected);
     }

@@ -73,6 +73,7 @@ impl WatchSocket {
 }
 
 /// The answer to a handshake. Browsers say where they come from, and so has everybody.
+#[expect(clippy::result_large_err, reason = "the refusal is an answer, sent as it is")]
 fn handshake(headers: &HeaderMap) -> Result<Response, Response> {
     let refusal = |code: StatusCode| {
         let mut response = Response::new(empty());

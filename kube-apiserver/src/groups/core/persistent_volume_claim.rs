@@ -20,29 +20,38 @@ pub(crate) static RULES: Rules = Rules {
         spec.fill("resources", json!({}));
         object.ensure("status").fill_text("phase", "Pending");
     },
-    // A source said in one way is said in the other too.
-    prepare_create: |_, object| {
-        let spec = object.ensure("spec");
-        if !spec.has("dataSourceRef") && !of_claim_or_snapshot(spec.dig("dataSource")) {
-            spec.take_key("dataSource");
-        }
-        if spec.has("dataSource") && !spec.has("dataSourceRef") {
-            let source = spec.dig("dataSource").clone();
-            spec.put("dataSourceRef", source);
-        } else if spec.has("dataSourceRef")
-            && !spec.has("dataSource")
-            && spec.text("dataSourceRef.namespace").is_empty()
-        {
-            let mut source = spec.dig("dataSourceRef").clone();
-            source.take_key("namespace");
-            spec.put("dataSource", source);
-        }
-    },
+    prepare_create: |_, object| complete_sources(object, &Value::Null),
+    prepare_update: |_, object, old| complete_sources(object, old.dig("spec")),
     validate: |errors, object| claim_spec::validate(errors, &FieldPath::new("spec"), object.dig("spec")),
     validate_update,
     validate_status,
     ..Rules::PLAIN
 };
+
+/// Drops sources that are not permitted, and says a source that is given in one way in the other, too. `before` is the specification
+/// of the claim that there is: its sources stay.
+fn complete_sources(object: &mut Value, before: &Value) {
+    let spec = object.ensure("spec");
+    // Sources of other namespaces are behind a feature that is off.
+    if !spec.text("dataSourceRef.namespace").is_empty() && !before.has("dataSourceRef") {
+        spec.take_key("dataSourceRef");
+    }
+    let in_use = before.has("dataSource") || before.has("dataSourceRef");
+    if !in_use && !spec.has("dataSourceRef") && !of_claim_or_snapshot(spec.dig("dataSource")) {
+        spec.take_key("dataSource");
+    }
+    if spec.has("dataSource") && !spec.has("dataSourceRef") {
+        let source = spec.dig("dataSource").clone();
+        spec.put("dataSourceRef", source);
+    } else if spec.has("dataSourceRef")
+        && !spec.has("dataSource")
+        && spec.text("dataSourceRef.namespace").is_empty()
+    {
+        let mut source = spec.dig("dataSourceRef").clone();
+        source.take_key("namespace");
+        spec.put("dataSource", source);
+    }
+}
 
 /// Whether a source is of the kinds that `dataSource` was made for. Others are dropped when they stand there alone.
 fn of_claim_or_snapshot(source: &Value) -> bool {
@@ -155,8 +164,7 @@ fn resource_key(errors: &mut Errors, path: &FieldPath<'_>, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
+    use super::*;
     use crate::groups::check::kind;
 
     #[test]
@@ -164,6 +172,34 @@ mod tests {
         kind("persistentvolumeclaims").defaults(
             &json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
             &json!({"spec": {"volumeMode": "Filesystem"}, "status": {"phase": "Pending"}}),
+        );
+    }
+
+    #[test]
+    fn sources_are_said_in_both_ways() {
+        #[track_caller]
+        fn check(spec: &Value, before: &Value, expected: &Value) {
+            let mut object = json!({"spec": spec});
+            complete_sources(&mut object, before);
+            assert_eq!(object["spec"], *expected, "{spec}");
+        }
+        let none = Value::Null;
+        let claim = json!({"kind": "PersistentVolumeClaim", "name": "a"});
+        let other = json!({"apiGroup": "x.example", "kind": "Volume", "name": "a"});
+        let elsewhere = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": "n"});
+        let both = |source: &Value| json!({"dataSource": source, "dataSourceRef": source});
+        check(&json!({}), &none, &json!({}));
+        check(&json!({"dataSource": claim}), &none, &both(&claim));
+        check(&json!({"dataSourceRef": other}), &none, &both(&other));
+        check(&json!({"dataSource": other}), &none, &json!({}));
+        check(&json!({"dataSourceRef": elsewhere}), &none, &json!({}));
+        // A client that knows one way alone sends a claim back as it was made.
+        check(&json!({"dataSource": claim}), &both(&claim), &both(&claim));
+        check(&json!({"dataSource": other}), &both(&other), &both(&other));
+        check(
+            &json!({"dataSourceRef": elsewhere}),
+            &json!({"dataSourceRef": elsewhere}),
+            &json!({"dataSourceRef": elsewhere}),
         );
     }
 }
