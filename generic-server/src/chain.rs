@@ -8,6 +8,7 @@ mod config;
 mod service;
 #[cfg(test)]
 mod tests;
+mod watch_socket;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -30,7 +31,6 @@ use crate::filters::audit::Recording;
 use crate::filters::impersonation::Impersonated;
 use crate::filters::max_in_flight::{self, Admission, Asked, Permit};
 use crate::filters::sending::{self, Charge, ResponseBudget};
-use crate::filters::websocket::WatchSocket;
 use crate::filters::{self, audit, authentication, deadline, headers, impersonation, labels, long_running};
 use crate::flowcontrol::FlowHeaders;
 use crate::lifecycle::Lifecycle;
@@ -45,6 +45,7 @@ use crate::spawn::Tasks;
 use crate::streaming::Kept;
 pub use config::ChainConfig;
 pub use service::{ChainService, OuterLayers, OuterService};
+use watch_socket::WatchSocket;
 
 /// The chain of a server.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ pub(crate) mod labels;
 pub(crate) mod long_running;
 pub mod max_in_flight;
 pub(crate) mod sending;
-pub(crate) mod websocket;
 
 use http::{HeaderValue, StatusCode, Uri, header};
 

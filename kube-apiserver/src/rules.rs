@@ -61,6 +61,8 @@ pub(crate) struct Rules {
     pub(crate) delete_warning: Option<&'static str>,
     pub(crate) returns_deleted: bool,
     pub(crate) fields: fn() -> Vec<SelectableField>,
+    /// This version's names of fields that selectors may name, and the stored version's; empty where they are the same.
+    pub(crate) field_names: &'static [(&'static str, &'static str)],
     /// Versions of another shape.
     pub(crate) versions: &'static [OtherVersion],
     /// The fields that writes of the object and of its status reset, where they do not follow from the above.
@@ -98,6 +100,7 @@ impl Rules {
         delete_warning: None,
         returns_deleted: false,
         fields: Vec::new,
+        field_names: &[],
         versions: &[],
         resets: None,
     };
@@ -277,6 +280,17 @@ impl Strategy for Kind {
 
     fn selectable_fields(&self) -> Vec<SelectableField> {
         (self.rules.fields)()
+    }
+
+    fn stored_field<'f>(&self, field: &'f str) -> Option<&'f str> {
+        let names = self.rules.field_names;
+        if names.is_empty() {
+            return Some(field);
+        }
+        names
+            .iter()
+            .find(|(own, _)| *own == field)
+            .map(|(_, stored)| *stored)
     }
 
     fn hooks(&self) -> Option<&dyn WriteHooks> {

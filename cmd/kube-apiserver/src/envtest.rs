@@ -20,7 +20,7 @@ const PATH: &str = "/stand-in-for-etcd";
 const DIRECTORY: &str = "standInForEtcd";
 /// The member of the answer that repeats the content of [`PROOF_FILE`].
 const PROOF: &str = "proof";
-/// A file of the data directory: whoever knows its content can read there.
+/// A file of the data directory: whoever listens there may name any directory, so it has to be one that only this user can change.
 const PROOF_FILE: &str = "STAND-IN-FOR-ETCD";
 /// The API server's own directory below the stand-in's.
 const SERVER_DIRECTORY: &str = "kube-apiserver";

@@ -6,6 +6,7 @@ use generic_server::startup::Running;
 use storage::DirectoryLock;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// How many planes of this process were dropped and are not at their end yet.
 static STOPPING: LazyLock<watch::Sender<usize>> = LazyLock::new(watch::Sender::default);
@@ -21,14 +22,19 @@ pub(crate) struct Guard {
     running: Running,
     /// Held until the stores are closed.
     data_lock: Option<Arc<DirectoryLock>>,
+    /// The runtime of its tasks.
+    runtime: Handle,
+    /// It is being stopped.
     stopped: bool,
 }
 
 impl Guard {
+    /// Called in the runtime that the server's tasks run in.
     pub(crate) fn new(running: Running, data_lock: Option<Arc<DirectoryLock>>) -> Self {
         Guard {
             running,
             data_lock,
+            runtime: Handle::current(),
             stopped: false,
         }
     }
@@ -37,26 +43,29 @@ impl Guard {
         &self.running
     }
 
-    /// Stops it in order.
+    /// Stops it in order. It goes on stopping when this is dropped.
     pub(crate) async fn stop(mut self) {
+        // A runtime that ends meanwhile has ended all of its tasks.
+        let _ = self.end().await;
+    }
+
+    fn end(&mut self) -> JoinHandle<()> {
         self.stopped = true;
-        self.running.clone().stop().await;
+        let (running, lock, counted) = (self.running.clone(), self.data_lock.take(), Counted::new());
+        self.runtime.spawn(async move {
+            running.stop().await;
+            drop((lock, counted));
+        })
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Without a runtime all of its tasks have ended.
-        let Some(runtime) = Handle::try_current().ok().filter(|_| !self.stopped) else {
-            return;
-        };
-        let (running, lock, counted) = (self.running.clone(), self.data_lock.take(), Counted::new());
-        // No new connection from now on, whenever the task runs.
-        running.chain().end_of_accepting().cancel();
-        runtime.spawn(async move {
-            running.stop().await;
-            drop((lock, counted));
-        });
+        if !self.stopped {
+            // No new connection from now on, whenever the task runs.
+            self.running.chain().end_of_accepting().cancel();
+            drop(self.end());
+        }
     }
 }
 

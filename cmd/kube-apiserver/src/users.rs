@@ -48,11 +48,17 @@ impl ControlPlane {
     /// When it cannot be written.
     pub fn write_kubeconfig(&self, path: impl AsRef<Path>, user: &User) -> Result<(), StartError> {
         let path = path.as_ref();
+        // Beside its place and moved there: a file or link that is there would keep its mode and its owner.
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let fresh = path.with_file_name(format!(".{name}.{}", uuid::Uuid::new_v4()));
         let mut file = std::fs::File::options();
-        file.write(true).create(true).truncate(true).mode(0o600);
-        file.open(path)
+        file.write(true).create_new(true).mode(0o600);
+        file.open(&fresh)
             .and_then(|mut file| file.write_all(self.kubeconfig_for(user).as_bytes()))
+            .and_then(|()| std::fs::rename(&fresh, path))
             .map_err(|error| {
+                // It may not have been made.
+                let _ = std::fs::remove_file(&fresh);
                 StartError::Option(format!("cannot write the kubeconfig {}: {error}", path.display()))
             })
     }

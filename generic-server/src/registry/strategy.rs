@@ -275,6 +275,12 @@ pub trait Strategy: Send + Sync + Debug {
         Vec::new()
     }
 
+    /// The field of [`Strategy::selectable_fields`] that a selector means by a name. Versions that share a store may name fields in their own
+    /// way.
+    fn stored_field<'f>(&self, field: &'f str) -> Option<&'f str> {
+        Some(field)
+    }
+
     /// The refusal of a selector for another field, of kinds that have fields of their own.
     fn unsupported_field(&self, field: &str) -> String {
         machinery::selector::field::unsupported_field(field)

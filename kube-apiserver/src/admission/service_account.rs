@@ -1,6 +1,7 @@
 //! ServiceAccount: every pod runs as a service account that exists, and gets its token and its pull secrets.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
@@ -13,6 +14,9 @@ use crate::client::Client;
 use crate::groups::core::pod::is_mirror;
 use crate::json::Json;
 
+/// The account of pods that name none, and how often it is looked for before such a pod is refused.
+const DEFAULT: &str = "default";
+const DEFAULT_ATTEMPTS: u32 = 10;
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
@@ -39,8 +43,8 @@ impl AdmissionPlugin for ServiceAccount {
         }
         if pod.text("spec.serviceAccountName").is_empty() {
             let spec = pod.ensure("spec");
-            spec.put("serviceAccountName", "default");
-            spec.put("serviceAccount", "default");
+            spec.put("serviceAccountName", DEFAULT);
+            spec.put("serviceAccount", DEFAULT);
         }
         let account = self.account(attributes, pod).await?;
         let automount = match pod.dig("spec.automountServiceAccountToken").as_bool() {
@@ -77,7 +81,15 @@ impl ServiceAccount {
     async fn account(&self, attributes: &Attributes<'_>, pod: &Value) -> Result<Value, ApiError> {
         let name = pod.text("spec.serviceAccountName");
         let namespace = attributes.namespace;
-        let found = self.0.find(("", "serviceaccounts"), namespace, name).await?;
+        let mut found = self.0.find(("", "serviceaccounts"), namespace, name).await?;
+        // The default account of a new namespace is made in the background, and pods may come at once.
+        let pause = Duration::from_millis(rand::random_range(100..200));
+        let mut attempts = if name == DEFAULT { DEFAULT_ATTEMPTS } else { 1 };
+        while found.is_none() && attempts > 1 {
+            tokio::time::sleep(pause).await;
+            attempts -= 1;
+            found = self.0.find(("", "serviceaccounts"), namespace, name).await?;
+        }
         found.ok_or_else(|| {
             forbidden(
                 attributes,

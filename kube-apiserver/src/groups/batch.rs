@@ -8,6 +8,7 @@ use crate::kind::Builder;
 use crate::table;
 
 mod cron_job;
+mod indexes;
 mod job;
 mod job_status;
 

@@ -11,6 +11,7 @@ mod claim_status;
 mod device;
 mod device_class;
 mod request_policy;
+mod requests;
 mod resource_claim;
 mod resource_claim_template;
 mod resource_slice;

@@ -1,15 +1,16 @@
 //! `kube-apiserver envtest-assets`: the directory that `KUBEBUILDER_ASSETS` names.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
 use crate::StartError;
 
-/// Names the copies that this command has made, which it may replace.
+/// Names what this command has made, which it may replace.
 const MARKER: &str = ".kube-apiserver-envtest";
 
 /// Writes the directory that controller-runtime's envtest wants in KUBEBUILDER_ASSETS, and prints its path: kube-apiserver, a stand-in for
@@ -61,6 +62,13 @@ impl AssetsCommand {
             true => StartError::Assets(format!("{} is a file: name a directory", given.display())),
             false => failed("make the directory", error),
         })?;
+        let owner = std::fs::metadata(&directory).map_err(|error| failed("use the directory", error))?;
+        if owner.uid() != rustix::process::geteuid().as_raw() {
+            return Err(StartError::Assets(format!(
+                "{} is another user's: name another directory",
+                given.display()
+            )));
+        }
         let kubectl = kubectl(path, &directory);
         let own = match self.copy {
             // The directory can be moved.
@@ -95,6 +103,12 @@ enum Entry {
 }
 
 impl Entry {
+    /// Whether a link of this kind is there already.
+    fn is_at(&self, place: &Path) -> bool {
+        let Entry::Link(to) = self else { return false };
+        std::fs::read_link(place).is_ok_and(|there| there == *to)
+    }
+
     fn make(&self, at: &Path) -> std::io::Result<()> {
         match self {
             Entry::Link(to) => symlink(to, at),
@@ -106,48 +120,45 @@ impl Entry {
 /// Writes all of them, or none when one would replace what others have written.
 fn write(directory: &Path, entries: &[(&str, Entry)]) -> Result<(), StartError> {
     let marker = directory.join(MARKER);
-    let copied = std::fs::read_to_string(&marker).unwrap_or_default();
-    for (name, _) in entries {
-        let entry = directory.join(name);
-        let is_link = |found: std::fs::Metadata| found.is_symlink();
-        let free = std::fs::symlink_metadata(&entry).map_or(true, is_link);
-        if !free && !copied.lines().any(|line| line == *name) {
+    let noted = std::fs::read_to_string(&marker).unwrap_or_default();
+    for (name, wanted) in entries {
+        let place = directory.join(name);
+        let is_own = noted.lines().any(|line| line == *name) || wanted.is_at(&place);
+        if !is_own && std::fs::symlink_metadata(&place).is_ok() {
             return Err(StartError::Assets(format!(
                 "{} is there and was not written by this command: remove it, or name another directory",
-                entry.display()
+                place.display()
             )));
         }
     }
-    let copies: Vec<&str> = entries
-        .iter()
-        .filter(|(_, entry)| matches!(entry, Entry::Copy(_)))
-        .map(|(name, _)| *name)
-        .collect();
-    let noted = match copies.is_empty() {
-        true => std::fs::remove_file(&marker).or_else(|error| match error.kind() {
-            ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
-        }),
-        // Before the copies: those of a run that is interrupted are known, too.
-        false => std::fs::write(&marker, copies.join("\n")),
-    };
-    noted.map_err(|error| cannot_write(&marker, &error))?;
+    // Before the programs: those of a run that is interrupted are known, too.
+    let mut names: BTreeSet<&str> = noted.lines().collect();
+    names.extend(entries.iter().map(|(name, _)| *name));
+    let text: String = names.iter().flat_map(|name| [name, "\n"]).collect();
+    put(&marker, |temporary| {
+        let mut file = std::fs::File::options();
+        file.write(true)
+            .create_new(true)
+            .open(temporary)?
+            .write_all(text.as_bytes())
+    })?;
     for (name, entry) in entries {
-        // Beside its place and moved there: a test that starts meanwhile finds the old or the new one.
-        let (place, temporary) = (
-            directory.join(name),
-            directory.join(format!(".{name}.{}", std::process::id())),
-        );
-        let made = entry
-            .make(&temporary)
-            .and_then(|()| std::fs::rename(&temporary, &place));
-        made.map_err(|error| {
-            // It may not have been made.
-            let _ = std::fs::remove_file(&temporary);
-            cannot_write(&place, &error)
-        })?;
+        put(&directory.join(name), |temporary| entry.make(temporary))?;
     }
     Ok(())
+}
+
+/// Makes a file beside its place and moves it there: a test that starts meanwhile finds the old or the new one, and a link that is there is
+/// replaced rather than followed.
+fn put(place: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), StartError> {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = place.with_file_name(format!(".{name}.{}", uuid::Uuid::new_v4()));
+    let made = make(&temporary).and_then(|()| std::fs::rename(&temporary, place));
+    made.map_err(|error| {
+        // It may not have been made.
+        let _ = std::fs::remove_file(&temporary);
+        cannot_write(place, &error)
+    })
 }
 
 fn cannot_write(place: &Path, error: &std::io::Error) -> StartError {

@@ -140,6 +140,9 @@ fn proved(directory: &Path, proof: &str) -> Result<(), String> {
     if !directory.is_absolute() || proof.is_empty() {
         return Err("its answer names no directory".into());
     }
+    if let Some(other) = open_to_others(directory)? {
+        return Err(format!("others can change {}", other.display()));
+    }
     let file = directory.join(PROOF_FILE);
     let cannot = |error: std::io::Error| format!("{} cannot be read: {error}", file.display());
     let metadata = std::fs::symlink_metadata(&file).map_err(cannot)?;
@@ -153,6 +156,26 @@ fn proved(directory: &Path, proof: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("the directory {named} is not its own")),
     }
+}
+
+/// The directory itself or the first above it in which another user could put something else in the place of what was looked at. Whoever
+/// listens on the stand-in's port can name any directory, so keys go only where nobody else has a say.
+fn open_to_others(directory: &Path) -> Result<Option<PathBuf>, String> {
+    let cannot = |error: std::io::Error| format!("{} cannot be read: {error}", directory.display());
+    if directory.canonicalize().map_err(cannot)? != directory {
+        // A link on the way could lead elsewhere later.
+        return Ok(Some(directory.to_path_buf()));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    for (depth, above) in directory.ancestors().enumerate() {
+        let found = std::fs::symlink_metadata(above).map_err(cannot)?;
+        let is_sticky = found.mode() & 0o1000 != 0 && depth > 0;
+        let is_own = found.uid() == own || depth > 0 && found.uid() == 0;
+        if !is_own || found.mode() & 0o022 != 0 && !is_sticky {
+            return Ok(Some(above.to_path_buf()));
+        }
+    }
+    Ok(None)
 }
 
 /// Resolves when the body ends, in whatever way.
@@ -181,6 +204,33 @@ mod tests {
         check("http://10.0.0.1:2379", None);
         check("http://etcd:2379", None);
         check("", None);
+    }
+
+    #[test]
+    fn directories_that_others_can_change_are_none() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let dir = tempfile::tempdir().expect("a directory");
+        let base = dir.path().canonicalize().expect("a path");
+        let inner = base.join("inner");
+        std::fs::create_dir(&inner).expect("made");
+        let mode = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("changed");
+        };
+        mode(&inner, 0o755);
+        assert_eq!(open_to_others(&inner), Ok(None));
+        mode(&inner, 0o777);
+        assert_eq!(open_to_others(&inner), Ok(Some(inner.clone())));
+        mode(&inner, 0o1777);
+        assert_eq!(open_to_others(&inner), Ok(Some(inner.clone())));
+        mode(&inner, 0o700);
+        mode(&base, 0o770);
+        assert_eq!(open_to_others(&inner), Ok(Some(base.clone())));
+        mode(&base, 0o1777);
+        assert_eq!(open_to_others(&inner), Ok(None), "only owners rename there");
+        let link = base.join("link");
+        symlink(&inner, &link).expect("linked");
+        assert_eq!(open_to_others(&link), Ok(Some(link.clone())));
+        assert!(open_to_others(&base.join("absent")).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use generic_server::directory::Directory;
 use generic_server::directory::integrity::Integrity;
@@ -175,6 +176,9 @@ impl Stores {
     }
 }
 
+/// How long a plane of this process that was dropped may take to let go of its directory: its runtime may not be running.
+const LAST_PLANE: Duration = Duration::from_secs(30);
+
 /// Locks the data directory, after a plane of this process that was dropped has let go of it.
 async fn lock(directory: &Path) -> Result<DirectoryLock, StartError> {
     loop {
@@ -184,7 +188,11 @@ async fn lock(directory: &Path) -> Result<DirectoryLock, StartError> {
             Err(StartError::Data {
                 source: StorageError::Locked(_),
                 ..
-            }) if some && stopping.changed().await.is_ok() => {}
+            }) if some
+                && matches!(
+                    tokio::time::timeout(LAST_PLANE, stopping.changed()).await,
+                    Ok(Ok(()))
+                ) => {}
             locked => return locked,
         }
     }

@@ -63,16 +63,16 @@ pub(crate) fn parse_list(
     let known = std::mem::take(&mut options.fields);
     options.fields = known
         .transform(|field, value| {
-            known_field(resource, field).map(|()| (field.to_string(), value.to_string()))
+            known_field(resource, field).map(|field| (field.to_string(), value.to_string()))
         })
         .map_err(ApiError::bad_request)?;
     options.narrow_to_name(&info.name)?;
     Ok(options)
 }
 
-/// Whether a kind can be selected by a field. The error is upstream's text, which depends on whether the kind has fields of
-/// its own.
-fn known_field(resource: &ServedResource, field: &str) -> Result<(), String> {
+/// The field that a kind can be selected by, as its store names it. The error is upstream's text, which depends on whether the kind has
+/// fields of its own.
+fn known_field<'f>(resource: &ServedResource, field: &'f str) -> Result<&'f str, String> {
     let own = resource
         .store()
         .map(|s| &s.config().fields[..])
@@ -81,10 +81,16 @@ fn known_field(resource: &ServedResource, field: &str) -> Result<(), String> {
     let known = match field {
         "metadata.name" => true,
         "metadata.namespace" => resource.scope == Scope::Namespaced || !has_rule,
-        other => own.iter().any(|f| f.name == other),
+        other => {
+            let stored = resource.strategy.stored_field(other);
+            if let Some(stored) = stored.filter(|stored| own.iter().any(|f| f.name == *stored)) {
+                return Ok(stored);
+            }
+            false
+        }
     };
     if known {
-        return Ok(());
+        return Ok(field);
     }
     if has_rule {
         return Err(resource.strategy.unsupported_field(field));

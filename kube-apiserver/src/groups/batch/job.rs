@@ -6,6 +6,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath, Map, meta};
 use serde_json::{Value, json};
 
+use super::indexes::indexes_in;
 use crate::errors::Errors;
 use crate::groups::core::pod_template;
 use crate::groups::core::pod_template::{default_template, parse, validate_template};
@@ -483,49 +484,6 @@ fn success_policy(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
             }
         }
     }
-}
-
-/// How many indexes `0-3,5` names.
-pub(super) fn indexes_in(text: &str, completions: i64) -> Result<i64, String> {
-    if text.is_empty() {
-        return Ok(0);
-    }
-    let mut total = 0;
-    let mut last: Option<i64> = None;
-    for interval in text.split(',') {
-        let limits: Vec<&str> = interval.split('-').collect();
-        if limits.len() > 2 {
-            return Err(format!(
-                "the fragment \"{interval}\" violates the requirement that an index interval can have at most two parts separated by '-'"
-            ));
-        }
-        let parse = |s: &str| -> Result<i64, String> {
-            s.parse::<i64>()
-                .map_err(|_| format!("cannot convert string to integer for index: \"{s}\""))
-        };
-        let first = parse(limits[0])?;
-        let end = match limits.get(1) {
-            Some(end) => parse(end)?,
-            None => first,
-        };
-        for index in [first, end] {
-            if index >= completions {
-                return Err(format!("too large index: \"{index}\""));
-            }
-        }
-        if last.is_some_and(|last| last >= first) {
-            return Err(format!(
-                "non-increasing order, previous: {}, current: {first}",
-                last.unwrap_or_default()
-            ));
-        }
-        if limits.len() == 2 && first >= end {
-            return Err(format!("non-increasing order, previous: {first}, current: {end}"));
-        }
-        total += end - first + 1;
-        last = Some(end);
-    }
-    Ok(total)
 }
 
 fn validate_update(errors: &mut Errors, job: &Value, old: &Value) {

@@ -4,7 +4,7 @@ use machinery::time::Timestamp;
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::job::indexes_in;
+use super::indexes::indexes_in;
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::unique::Seen;

@@ -38,6 +38,18 @@ pub(crate) static RULES_V1: Rules = Rules {
     create_on_update: true,
     propagation: DefaultPropagation::Unsupported,
     fields,
+    field_names: &[
+        ("regarding.kind", "involvedObject.kind"),
+        ("regarding.namespace", "involvedObject.namespace"),
+        ("regarding.name", "involvedObject.name"),
+        ("regarding.uid", "involvedObject.uid"),
+        ("regarding.apiVersion", "involvedObject.apiVersion"),
+        ("regarding.resourceVersion", "involvedObject.resourceVersion"),
+        ("regarding.fieldPath", "involvedObject.fieldPath"),
+        ("reportingController", "reportingComponent"),
+        ("reason", "reason"),
+        ("type", "type"),
+    ],
     ..Rules::PLAIN
 };
 

@@ -8,7 +8,8 @@ use machinery::names::{dns1123_label, validate_conditions};
 use serde_json::Value;
 
 use super::device::{binding_conditions, configuration, fits, pool_name, raw, uid, unique};
-use super::resource_claim::{CONFIGURATIONS, REQUESTS, Requests};
+use super::requests::{CONFIGURATIONS, Requests};
+use super::selectors::REQUESTS;
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::{csi_driver, node_selector};
 use crate::json::{Json, same};

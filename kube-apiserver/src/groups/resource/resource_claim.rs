@@ -1,16 +1,15 @@
 //! ResourceClaim.
 
-use std::collections::HashMap;
-
 use machinery::FieldPath;
 use machinery::names::dns1123_subdomain;
 use serde_json::Value;
 
 use super::device::{configuration, fits, full_attribute_name, request_name, selectors, toleration, unique};
+use super::requests::{CONFIGURATIONS, Requests};
+use super::selectors::{ALTERNATIVES, REQUESTS};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::{Rules, StatusMeta};
-use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
@@ -24,65 +23,8 @@ pub(crate) static RULES: Rules = Rules {
     ..Rules::PLAIN
 };
 
-/// The most requests of a claim, and the most that something else of it names.
-pub(super) const REQUESTS: usize = 32;
-/// The most alternatives of a request.
-pub(super) const ALTERNATIVES: usize = 8;
 /// The most constraints.
 const CONSTRAINTS: usize = 32;
-/// The most configurations.
-pub(super) const CONFIGURATIONS: usize = 32;
-const NO_REQUEST: &str =
-    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-
-/// The requests of a claim by name, each with the names of its alternatives.
-#[derive(Debug)]
-pub(super) struct Requests<'v>(HashMap<&'v str, Seen<&'v str>>);
-
-impl<'v> Requests<'v> {
-    /// The requests of a specification.
-    pub(super) fn of(spec: &'v Value) -> Self {
-        let requests = spec.list("devices.requests").iter();
-        let named = requests.map(|request| {
-            let alternatives = request.list("firstAvailable").iter();
-            let alternatives = alternatives.map(|alternative| alternative.text("name"));
-            (request.text("name"), alternatives.collect())
-        });
-        Requests(named.collect())
-    }
-
-    /// A name that has to be that of a request, or `request/alternative`.
-    pub(super) fn check(&self, errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
-        let mut parts = name.split('/');
-        let (request, alternative) = (parts.next().unwrap_or_default(), parts.next());
-        if parts.next().is_some() {
-            return errors.invalid(path, name, NO_REQUEST);
-        }
-        request_name(errors, path, request);
-        if let Some(alternative) = alternative {
-            request_name(errors, path, alternative);
-        }
-        let known = self
-            .0
-            .get(request)
-            .is_some_and(|alternatives| alternative.is_none_or(|alternative| alternatives.has(alternative)));
-        if !known {
-            errors.invalid(path, name, NO_REQUEST);
-        }
-    }
-
-    /// The `requests` that a constraint or a configuration is about.
-    pub(super) fn check_all(&self, errors: &mut Errors, path: &FieldPath<'_>, owner: &Value) {
-        let at = path.child("requests");
-        if !fits(errors, &at, owner.list("requests").len(), REQUESTS) {
-            return;
-        }
-        for (index, name) in owner.strings("requests").enumerate() {
-            self.check(errors, &at.index(index), name);
-        }
-        unique(errors, &at, owner.strings("requests"));
-    }
-}
 
 /// The requests, constraints and configurations of a claim or of a template of one.
 pub(super) fn validate_spec(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {

@@ -11,6 +11,10 @@ use serde_json::Value;
 
 use crate::json::Json;
 
+/// The most requests of a claim, and the most that something else of it names. Selectors of more are not compiled.
+pub(super) const REQUESTS: usize = 32;
+/// The most alternatives of a request.
+pub(super) const ALTERNATIVES: usize = 8;
 /// The most selectors of one list.
 pub(super) const SELECTORS: usize = 32;
 /// The longest expression (upstream's `CELSelectorExpressionMaxLength`).
@@ -93,7 +97,7 @@ async fn of_claim_spec(path: &FieldPath<'_>, spec: &Value) -> Vec<FieldError> {
     let path = path.child("devices");
     let path = path.child("requests");
     let requests = spec.list("devices.requests");
-    if requests.len() > super::resource_claim::REQUESTS {
+    if requests.len() > REQUESTS {
         return found;
     }
     for (index, request) in requests.iter().enumerate() {
@@ -101,7 +105,7 @@ async fn of_claim_spec(path: &FieldPath<'_>, spec: &Value) -> Vec<FieldError> {
         let exactly = request.list("exactly.selectors");
         of_list(&mut found, &at.child("exactly").child("selectors"), exactly).await;
         let alternatives = request.list("firstAvailable");
-        if alternatives.len() > super::resource_claim::ALTERNATIVES {
+        if alternatives.len() > ALTERNATIVES {
             continue;
         }
         for (index, alternative) in alternatives.iter().enumerate() {

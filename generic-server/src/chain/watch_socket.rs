@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, StatusCode, Uri, header};
 use machinery::limits;
 use tokio_util::sync::CancellationToken;
 
-use super::long_running;
+use crate::filters::long_running;
 use crate::request::{Request, RequestInfo, Response, empty};
 use crate::serve::ConnectionInfo;
 use crate::spawn::Tasks;
