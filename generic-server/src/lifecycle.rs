@@ -147,6 +147,11 @@ impl Lifecycle {
         self.0.requests.running()
     }
 
+    /// Waits until no watch or the like is left.
+    pub async fn watches_ended(&self) {
+        self.0.watches.idle().await;
+    }
+
     /// Requests that the server stops. [`Lifecycle::shut_down`] does the rest.
     pub fn request_stop(&self) {
         self.0.asked.cancel();

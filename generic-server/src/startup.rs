@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinery::ApiError;
+use machinery::{ApiError, limits};
 use storage::Store;
 
 use crate::chain::{Chain, OuterLayers, OuterService};
@@ -128,6 +128,8 @@ impl Running {
     pub async fn stop(self) {
         self.lifecycle().shut_down(self.timeline).await;
         self.server.drain(DRAIN_TIMEOUT).await;
+        // Streams that have left HTTP are not the connections' any more. Those that go on end with the tasks below.
+        let _ = tokio::time::timeout(limits::LINGER, self.lifecycle().watches_ended()).await;
         let recorded = tokio::time::timeout(AUDIT_TIMEOUT, self.chain.auditor().flush()).await;
         if recorded.is_err() {
             tracing::error!("audit events that wait for their delivery are lost");

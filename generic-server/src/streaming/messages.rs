@@ -68,22 +68,33 @@ pub async fn messages(client: impl Connection, mut body: Body, framing: Framing)
         }
         writer.close(NORMAL).await
     };
-    // What a client sends has no meaning, but for its end.
+    // What a client sends has no meaning, but for its end. Whether it says that it ends.
     let receiving = async {
         loop {
             match reader.next().await {
                 Ok(Some(Event::Ping(payload))) => writer.pong(payload),
                 Ok(Some(Event::Data { .. } | Event::Pong)) => {}
-                Ok(Some(Event::Close(_)) | None) | Err(_) => return,
+                Ok(Some(Event::Close(_))) => return true,
+                Ok(None) | Err(_) => return false,
             }
         }
     };
-    let sent = tokio::select! {
-        sent = sending => sent.is_ok(),
-        () = receiving => false,
-        () = keep_client(&writer) => false,
+    // They are polled to the very end: a message that is cut in the middle would be the end of the connection.
+    let (mut sending, mut kept) = (std::pin::pin!(sending), std::pin::pin!(keep_client(&writer)));
+    let (sent, said) = tokio::select! {
+        sent = &mut sending => (sent.is_ok(), false),
+        said = receiving => (false, said),
+        () = &mut kept => (false, false),
     };
-    if sent {
+    if said {
+        // The writer is taken in turns, so the answer comes after the message that is being sent.
+        let answer = writer.close(NORMAL);
+        tokio::select! {
+            _ = timeout(limits::LINGER, answer) => {}
+            _ = sending => {}
+            () = kept => {}
+        }
+    } else if sent {
         let _ = timeout(limits::LINGER, reader.drain()).await;
     }
 }
@@ -123,6 +134,21 @@ mod tests {
         // A frame that says more than there is is what there is.
         check(Framing::Frames, b"\xff\xff\xff\xffab", false, &[b"ab"]).await;
         check(Framing::Frames, b"\0\0", false, &[b""]).await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_says_that_it_ends_is_answered() {
+        let (client, ours) = tokio::io::duplex(256);
+        let pending = http_body_util::StreamBody::new(futures_util::stream::pending()).boxed_unsync();
+        let task = tokio::spawn(messages(ours, pending, Framing::Lines));
+        let (from, to) = tokio::io::split(client);
+        let (mut reader, writer) = (Reader::new(from, End::Server), Writer::new(to, End::Client));
+        writer.close(NORMAL).await.expect("sent");
+        assert_eq!(
+            reader.next().await.expect("an event"),
+            Some(Event::Close(Some(NORMAL)))
+        );
+        task.await.expect("a task");
     }
 
     #[tokio::test]

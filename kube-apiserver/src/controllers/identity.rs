@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use generic_server::ApiError;
 use generic_server::write::{DeleteOptions, Preconditions};
+use machinery::names::label_value;
 use machinery::time::Timestamp;
 use machinery::{Reason, meta};
 use ring::digest::{SHA256, digest};
@@ -85,7 +86,10 @@ impl Lease {
     fn fill(&self, lease: &mut Value) {
         let labels = lease.ensure("metadata").ensure("labels");
         labels.put(LABEL, IDENTITY);
-        labels.put("kubernetes.io/hostname", self.host.as_str());
+        // Names of hosts may be longer than labels, and end otherwise: the lease is worth more than this label.
+        if label_value(&self.host).is_empty() {
+            labels.put("kubernetes.io/hostname", self.host.as_str());
+        }
         let spec = lease.ensure("spec");
         spec.put("holderIdentity", self.holder.as_str());
         spec.put("leaseDurationSeconds", DURATION);

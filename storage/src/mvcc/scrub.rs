@@ -141,14 +141,8 @@ pub fn scrub_with(
             directory.data().display()
         )));
     }
-    let reached = directory.reached().unwrap_or(0);
-    let mut kv = open_kv(&directory.data(), options, reached)?;
+    let mut kv = open_kv(&directory.data(), options, directory.reached().unwrap_or(0))?;
     let engine = kv.verify();
-    if let Err(StorageError::Corrupt(why)) = &engine {
-        // As at a start: what a damaged page led to is found, and named below.
-        tracing::warn!(why, "the store's pages are put right as far as possible");
-        kv.mend(reached)?;
-    }
     let walked = walk(&*kv, visit);
     super::close_kv(kv, true);
     let (mut report, newest) = walked?;

@@ -55,7 +55,7 @@ impl<'a> Gates<'a> {
     /// Reads `--feature-gates`: items of `name=bool`, of which the last of a name counts.
     pub(super) fn read(found: &mut Findings, items: &'a [String]) -> Self {
         let mut set = BTreeMap::new();
-        for item in items {
+        for item in items.iter().filter(|item| !item.is_empty()) {
             let Some((name, value)) = item.split_once('=') else {
                 found.fault(format!("--feature-gates: missing bool value for {item}"));
                 continue;

@@ -1,6 +1,5 @@
 //! `kube-apiserver envtest-assets`: the directory that `KUBEBUILDER_ASSETS` names.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -103,10 +102,12 @@ enum Entry {
 }
 
 impl Entry {
-    /// Whether a link of this kind is there already.
-    fn is_at(&self, place: &Path) -> bool {
-        let Entry::Link(to) = self else { return false };
-        std::fs::read_link(place).is_ok_and(|there| there == *to)
+    /// How it is noted by its name.
+    fn line(&self, name: &str) -> String {
+        match self {
+            Entry::Link(to) => format!("{name} -> {}", to.display()),
+            Entry::Copy(_) => name.to_string(),
+        }
     }
 
     fn make(&self, at: &Path) -> std::io::Result<()> {
@@ -123,29 +124,42 @@ fn write(directory: &Path, entries: &[(&str, Entry)]) -> Result<(), StartError> 
     let noted = std::fs::read_to_string(&marker).unwrap_or_default();
     for (name, wanted) in entries {
         let place = directory.join(name);
-        let is_own = noted.lines().any(|line| line == *name) || wanted.is_at(&place);
-        if !is_own && std::fs::symlink_metadata(&place).is_ok() {
+        let own = noted.lines().chain([&*wanted.line(name)]).any(|line| {
+            let is = std::fs::read_link(&place)
+                .map_or_else(|_| (*name).to_string(), |to| Entry::Link(to).line(name));
+            line == is
+        });
+        if !own && std::fs::symlink_metadata(&place).is_ok() {
             return Err(StartError::Assets(format!(
                 "{} is there and was not written by this command: remove it, or name another directory",
                 place.display()
             )));
         }
     }
-    // Before the programs: those of a run that is interrupted are known, too.
-    let mut names: BTreeSet<&str> = noted.lines().collect();
-    names.extend(entries.iter().map(|(name, _)| *name));
-    let text: String = names.iter().flat_map(|name| [name, "\n"]).collect();
-    put(&marker, |temporary| {
+    let names: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
+    let others = noted
+        .lines()
+        .filter(|line| !names.contains(&line.split(' ').next().unwrap_or_default()));
+    let lines = entries.iter().map(|(name, entry)| entry.line(name));
+    let after: Vec<String> = others.map(str::to_string).chain(lines).collect();
+    // Before the programs, too: those of a run that is interrupted are known.
+    note(&marker, noted.lines().chain(after.iter().map(String::as_str)))?;
+    for (name, entry) in entries {
+        put(&directory.join(name), |temporary| entry.make(temporary))?;
+    }
+    note(&marker, after.iter().map(String::as_str))
+}
+
+/// Writes down what is this command's.
+fn note<'l>(marker: &Path, lines: impl Iterator<Item = &'l str>) -> Result<(), StartError> {
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    put(marker, |temporary| {
         let mut file = std::fs::File::options();
         file.write(true)
             .create_new(true)
             .open(temporary)?
             .write_all(text.as_bytes())
-    })?;
-    for (name, entry) in entries {
-        put(&directory.join(name), |temporary| entry.make(temporary))?;
-    }
-    Ok(())
+    })
 }
 
 /// Makes a file beside its place and moves it there: a test that starts meanwhile finds the old or the new one, and a link that is there is
@@ -248,14 +262,19 @@ mod tests {
         std::fs::write(dir.join("etcd"), "a real etcd").expect("written");
         std::fs::write(&own, "v4").expect("written");
         std::fs::remove_file(dir.join("kube-apiserver")).expect("removed");
-        let refused = command(&dir, true)
-            .write(&own, path.clone())
-            .expect_err("it is another's");
+        let other = command(&dir, true);
+        let refused = other.write(&own, path.clone()).expect_err("it is another's");
         assert!(
             refused.to_string().contains("etcd is there and was not written"),
             "{refused}"
         );
         assert_eq!(read(&dir), ["", "a real etcd", "k"]);
+        // Nor is a link of the user's own, whatever it leads to.
+        std::fs::remove_file(dir.join("etcd")).expect("removed");
+        symlink("/usr/bin/etcd", dir.join("etcd")).expect("linked");
+        command(&dir, false)
+            .write(&own, path.clone())
+            .expect_err("it is another's");
         assert_eq!(std::fs::read_to_string(dir.join("mine")).expect("there"), "mine");
     }
 

@@ -35,7 +35,8 @@ pub(crate) fn load_balancer_status(errors: &mut Errors, object: &Value, old: &Va
 pub(crate) fn service_status(errors: &mut Errors, object: &Value, old: &Value) {
     let path = FieldPath::new("status.loadBalancer.ingress");
     let list = object.list("status.loadBalancer.ingress");
-    if object.text("spec.type") != "LoadBalancer" && !list.is_empty() {
+    let is_new = list != old.list("status.loadBalancer.ingress");
+    if object.text("spec.type") != "LoadBalancer" && !list.is_empty() && is_new {
         return errors.forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'");
     }
     for (index, ingress) in list.iter().enumerate() {
@@ -65,6 +66,12 @@ mod tests {
     fn check(kind: &str, ingress: Value, expected: &[&str]) {
         let object = json!({"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": [ingress]}}});
         check_errors(|errors| service_status(errors, &object, &Value::Null), expected);
+    }
+
+    #[test]
+    fn addresses_of_another_type_stay() {
+        let object = json!({"spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "VIP"}]}}});
+        check_errors(|errors| service_status(errors, &object, &object), &[]);
     }
 
     #[test]

@@ -171,6 +171,10 @@ pub(super) fn drop_by_type(service: &mut Value, old: &Value) {
     {
         service.ensure("spec").take_key("externalTrafficPolicy");
     }
+    // The addresses go at once, though the load balancer may take its time.
+    if !balances(service) && service.dig("status").has("loadBalancer") {
+        service.ensure("status").put("loadBalancer", json!({}));
+    }
 }
 
 fn same_ports(service: &Value, old: &Value) -> bool {

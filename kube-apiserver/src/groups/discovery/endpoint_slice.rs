@@ -1,5 +1,6 @@
 //! EndpointSlice.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use machinery::names::ip::validate_ip;
@@ -24,6 +25,8 @@ pub(crate) static RULES: Rules = Rules {
             port.fill_text("protocol", "TCP");
         }
     },
+    prepare_create: |_, object| drop_topology(object, &Value::Null),
+    prepare_update: |_, object, old| drop_topology(object, old),
     validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update: |errors, object, old| {
         validate(errors, object, old);
@@ -35,6 +38,29 @@ pub(crate) static RULES: Rules = Rules {
     },
     ..Rules::PLAIN
 };
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// `deprecatedTopology` cannot be written through v1; a node that it named before becomes the endpoint's.
+fn drop_topology(object: &mut Value, old: &Value) {
+    if object.list("endpoints") == old.list("endpoints") {
+        return;
+    }
+    let known = old.list("endpoints").iter();
+    let known: HashSet<&str> = known
+        .filter_map(|endpoint| endpoint.dig("deprecatedTopology").get(HOSTNAME)?.as_str())
+        .collect();
+    for endpoint in object.list_mut("endpoints") {
+        let Some(topology) = endpoint.take_key("deprecatedTopology") else {
+            continue;
+        };
+        let node = topology.get(HOSTNAME).and_then(Value::as_str);
+        let node = node.filter(|node| known.contains(node) && name_is_dns_subdomain(node, false).is_empty());
+        if let Some(node) = node.filter(|_| !endpoint.has("nodeName")) {
+            endpoint.put("nodeName", node);
+        }
+    }
+}
 
 const PORTS: usize = 20_000;
 const ENDPOINTS: usize = 1_000;
@@ -183,9 +209,39 @@ fn hints(errors: &mut Errors, path: &FieldPath<'_>, hints: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
+    use super::*;
     use crate::groups::check::kind;
+
+    #[test]
+    fn topology_is_not_written() {
+        #[track_caller]
+        fn check(endpoint: &Value, before: &Value, expected: &Value) {
+            let list = |endpoint: &Value| json!({"endpoints": [endpoint]});
+            let mut object = list(endpoint);
+            drop_topology(&mut object, &list(before));
+            assert_eq!(object, list(expected), "{endpoint}");
+        }
+        let on = |node: &str, address: &str| json!({"addresses": [address], "deprecatedTopology": {HOSTNAME: node}});
+        check(
+            &on("n", "1.1.1.1"),
+            &Value::Null,
+            &json!({"addresses": ["1.1.1.1"]}),
+        );
+        // As it was, and with another address.
+        check(&on("n", "1.1.1.1"), &on("n", "1.1.1.1"), &on("n", "1.1.1.1"));
+        check(
+            &on("n", "1.1.1.2"),
+            &on("n", "1.1.1.1"),
+            &json!({"addresses": ["1.1.1.2"], "nodeName": "n"}),
+        );
+        check(
+            &on("other", "1.1.1.1"),
+            &on("n", "1.1.1.1"),
+            &json!({"addresses": ["1.1.1.1"]}),
+        );
+    }
 
     #[track_caller]
     fn check(slice: Value, expected: &[&str]) {
