@@ -212,14 +212,7 @@ impl Chain {
                 connection,
             });
             if incoming.facts.long_running {
-                let mut incoming = incoming;
-                let kept = Kept::for_upgrade(&mut incoming.head);
-                let response = self.identified(incoming, &mut None).await;
-                // An answer that switches protocols lasts as long as its connection.
-                match kept {
-                    Some(kept) => kept.keep(response),
-                    None => response,
-                }
+                Box::pin(self.lasting(incoming)).await
             } else {
                 self.within_deadline(incoming).await
             }
@@ -244,6 +237,16 @@ impl Chain {
             );
         }
         response
+    }
+
+    /// Serves a request that lasts. An answer that switches protocols lasts as long as its connection.
+    async fn lasting(&self, mut incoming: Box<Incoming>) -> Response {
+        let kept = Kept::for_upgrade(&mut incoming.head);
+        let response = self.identified(incoming, &mut None).await;
+        match kept {
+            Some(kept) => kept.keep(response),
+            None => response,
+        }
     }
 
     /// Serves a request that is in flight until its answer is taken, no longer than it may.

@@ -799,5 +799,5 @@ async fn the_future_of_a_request_is_small() {
     // It is moved into its allocation: what few requests need is boxed.
     let f = fixture(|_| {});
     let size = size_of_val(&f.chain.serve(request("GET", "/ping", &[])));
-    assert!(size <= 5 * 1024, "{size} bytes");
+    assert!(size <= 6 * 1024, "{size} bytes");
 }

@@ -24,18 +24,22 @@ pub(crate) struct WatchSocket {
 
 impl WatchSocket {
     /// Of a request that asks for one.
-    pub(crate) fn of(info: &RequestInfo, request: &Request) -> Option<Self> {
+    ///
+    /// Few requests do, so that the others do not hold its room.
+    pub(crate) fn of(info: &RequestInfo, request: &Request) -> Option<Box<Self>> {
         let asked = &*info.verb == "watch"
             && request.method() == Method::GET
             && websocket::is_asked(request.headers());
-        asked.then(|| WatchSocket {
-            client: ClientSide::of(request.extensions()),
-            answer: handshake(request.headers()),
-            closing: request
-                .extensions()
-                .get::<Arc<ConnectionInfo>>()
-                .map(|connection| connection.closing.clone())
-                .unwrap_or_default(),
+        asked.then(|| {
+            Box::new(WatchSocket {
+                client: ClientSide::of(request.extensions()),
+                answer: handshake(request.headers()),
+                closing: request
+                    .extensions()
+                    .get::<Arc<ConnectionInfo>>()
+                    .map(|connection| connection.closing.clone())
+                    .unwrap_or_default(),
+            })
         })
     }
 
@@ -115,10 +119,10 @@ mod tests {
                 ("sec-websocket-version", "13"),
                 ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
             ];
-            let pairs = base.iter().chain(more);
-            let headers: HeaderMap = pairs
-                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-                .collect();
+            let mut headers = HeaderMap::new();
+            for (name, value) in base.iter().chain(more) {
+                headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
             let (Ok(answer) | Err(answer)) = handshake(&headers);
             assert_eq!(answer.status(), expected, "{more:?}");
         };

@@ -64,3 +64,33 @@ impl<'v> Requests<'v> {
         unique(errors, &at, owner.strings("requests"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::groups::check::check_errors;
+
+    #[test]
+    fn names_are_those_of_requests() {
+        let spec = json!({"devices": {"requests": [
+            {"name": "a"}, {"name": "b", "firstAvailable": [{"name": "x"}, {"name": "y"}]},
+        ]}});
+        let known = Requests::of(&spec);
+        let check = |name: &str, is_known: bool| {
+            let expected = format!("r: Invalid value: \"{name}\": {NO_REQUEST}");
+            let expected = [expected.as_str()];
+            let path = FieldPath::new("r");
+            let expected = if is_known { &expected[..0] } else { &expected[..] };
+            check_errors(|errors| known.check(errors, &path, name), expected);
+        };
+        check("a", true);
+        check("b", true);
+        check("b/x", true);
+        check("b/z", false);
+        check("a/x", false);
+        check("c", false);
+        check("b/x/y", false);
+    }
+}
