@@ -22,6 +22,8 @@ const NAMESPACE: &str = "kube-system";
 /// The label of servers' leases, and its value.
 const LABEL: &str = "apiserver.kubernetes.io/identity";
 const IDENTITY: &str = "kube-apiserver";
+/// The label of what belongs to a host.
+const HOST: &str = "kubernetes.io/hostname";
 /// For how long a lease holds, in seconds.
 const DURATION: i64 = 3600;
 /// How often it is renewed.
@@ -88,7 +90,7 @@ impl Lease {
         labels.put(LABEL, IDENTITY);
         // Names of hosts may be longer than labels, and end otherwise: the lease is worth more than this label.
         if label_value(&self.host).is_empty() {
-            labels.put("kubernetes.io/hostname", self.host.as_str());
+            labels.put(HOST, self.host.as_str());
         }
         let spec = lease.ensure("spec");
         spec.put("holderIdentity", self.holder.as_str());
