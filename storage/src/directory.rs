@@ -37,6 +37,8 @@ pub(crate) type DirectoryStep = fn(&Path) -> Result<(), StorageError>;
 /// The suffix of a name until the file or directory is complete.
 const NEW: &str = ".new";
 const RESTORING: &str = "RESTORING";
+/// There while a store that knows of damage is closed.
+const DAMAGED: &str = "DAMAGED";
 
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -182,6 +184,25 @@ impl Directory {
         sync_tree(&fresh)
             .and_then(|()| rename(&fresh, &path))
             .map_err(|error| failed("cannot make the store", &path, error))
+    }
+
+    /// Whether the store was closed while it knew of damage.
+    pub(crate) fn has_damage(&self) -> bool {
+        self.join(DAMAGED).exists()
+    }
+
+    /// Notes whether the store knows of damage, for the next start.
+    pub(crate) fn note_damage(&self, is_damaged: bool) {
+        let noted = match is_damaged {
+            true => write_durably(&self.join(DAMAGED), "the next start looks at every page\n"),
+            false => remove(&self.join(DAMAGED)),
+        };
+        if let Err(error) = noted {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "whether the store is damaged cannot be noted"
+            );
+        }
     }
 
     /// Notes that there is a store here, of the newest format.

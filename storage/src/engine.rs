@@ -245,6 +245,14 @@ impl ScrubReport {
     pub fn is_clean(&self) -> bool {
         self.damaged.is_empty() && self.half_headers == 0 && self.engine.is_none()
     }
+
+    /// Adds what is not among the damage yet.
+    pub(crate) fn add_damage(&mut self, found: Vec<Arc<Damage>>) {
+        let place = |damage: &Arc<Damage>| (damage.revision, damage.place);
+        self.damaged.extend(found);
+        self.damaged.sort_by_key(place);
+        self.damaged.dedup_by_key(|damage| place(damage));
+    }
 }
 
 /// An engine. All methods may be called from any task, concurrently; dropping a returned future never leaves the store

@@ -192,6 +192,10 @@ impl MvccStore {
     ) -> Result<Arc<MvccStore>, StorageError> {
         let may_be_new = directory.is_none() || options.allow_empty;
         let reached = directory.as_ref().and_then(Directory::reached);
+        if let Some(directory) = directory.as_ref().filter(|directory| directory.has_damage()) {
+            mend_known_damage(&mut *kv, reached.unwrap_or(0))?;
+            directory.note_damage(false);
+        }
         let mut loaded = match writer::load(&*kv, steps, may_be_new, wall_ms) {
             // A store that was closed is opened without its pages being verified.
             Err(StorageError::Corrupt(why)) => match kv.mend(reached.unwrap_or(0)) {
@@ -353,6 +357,26 @@ fn open_kv(path: &Path, options: &OpenOptions, acknowledged: u64) -> Result<Box<
         EngineKind::Redb => Box::new(kv_redb::RedbKv::open(path, options, acknowledged)?),
         EngineKind::Sled => Box::new(kv_sled::SledKv::open(path, options.cache_bytes)?),
     })
+}
+
+/// Puts right what can be of a store that was closed with damage, which is opened without a look at its pages otherwise.
+fn mend_known_damage(kv: &mut dyn Kv, acknowledged: u64) -> Result<(), StorageError> {
+    match kv.mend(acknowledged) {
+        Ok(_) => Ok(()),
+        Err(StorageError::Corrupt(why)) => {
+            tracing::warn!(why, "the damage of the store cannot be put right");
+            kv.reopen(acknowledged)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The same to look at, with nothing written where the engine can do without.
+fn rehearse_kv(path: &Path, options: &OpenOptions, acknowledged: u64) -> Result<Box<dyn Kv>, StorageError> {
+    match options.engine {
+        EngineKind::Redb => Ok(Box::new(kv_redb::RedbKv::rehearse(path, options, acknowledged)?)),
+        EngineKind::Memory | EngineKind::Sled => open_kv(path, options, acknowledged),
+    }
 }
 
 #[async_trait::async_trait]

@@ -8,10 +8,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How many planes of this process were dropped and are not at their end yet.
+/// How many planes of this process are being stopped, because they were dropped or asked to.
 static STOPPING: LazyLock<watch::Sender<usize>> = LazyLock::new(watch::Sender::default);
 
-/// Follows how many planes are being stopped since they were dropped.
+/// Follows how many planes are being stopped.
 pub(crate) fn stopping() -> watch::Receiver<usize> {
     STOPPING.subscribe()
 }

@@ -6,6 +6,7 @@
 
 mod file;
 mod mend;
+mod overlay;
 mod pages;
 mod reserve;
 mod walk;
@@ -17,7 +18,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
-use self::file::Frontier;
+use self::file::{FilledFile, Frontier};
+use self::mend::Mended;
+use self::overlay::Overlay;
 pub(crate) use self::reserve::Reserve;
 use self::reserve::ReserveFile;
 use super::kv::{Kv, Reader, Visit, Write, guarded};
@@ -37,12 +40,20 @@ enum Opening {
 }
 
 /// Opens the file once more, given the revision that it has to have.
-type Opener = Box<dyn Fn(u64, Opening) -> Result<(Database, Option<Frontier>), StorageError> + Send + Sync>;
+type Opener = Box<dyn Fn(u64, Opening) -> Result<Opened, StorageError> + Send + Sync>;
+
+struct Opened {
+    db: Database,
+    frontier: Option<Frontier>,
+    /// What was put right before.
+    mended: Option<Mended>,
+}
 
 pub(crate) struct RedbKv {
     /// `None` after it could not be reopened.
     db: Option<Database>,
     frontier: Option<Frontier>,
+    mended: Option<Mended>,
     open: Opener,
     reserve: Option<Box<dyn Reserve>>,
     /// Where the file is, if it has a name.
@@ -65,21 +76,46 @@ impl RedbKv {
         options: &OpenOptions,
         acknowledged: u64,
     ) -> Result<RedbKv, StorageError> {
+        let kv = RedbKv::at(path, options, acknowledged, Ok)?;
+        Ok(RedbKv {
+            reserve: Some(Box::new(ReserveFile(crate::directory::with_suffix(
+                path, ".reserve",
+            )))),
+            ..kv
+        })
+    }
+
+    /// The same, but nothing is written to the file: what opening and mending it changes is kept in memory.
+    pub(crate) fn rehearse(
+        path: &Path,
+        options: &OpenOptions,
+        acknowledged: u64,
+    ) -> Result<RedbKv, StorageError> {
+        RedbKv::at(path, options, acknowledged, Overlay::new)
+    }
+
+    fn at<F: redb::StorageBackend>(
+        path: &Path,
+        options: &OpenOptions,
+        acknowledged: u64,
+        through: fn(FilledFile) -> std::io::Result<F>,
+    ) -> Result<RedbKv, StorageError> {
         let (cache_bytes, fsync) = (options.cache_bytes, options.fsync);
         let owned = path.to_owned();
         let opener: Opener = Box::new(move |acknowledged, opening| {
             let path = &owned;
             let open = || {
-                let file = file::FilledFile::open(path, fsync)
-                    .and_then(|file| crate::directory::sync_parent(path).map(|()| file))
-                    .map_err(|error| match error.kind() {
-                        ErrorKind::WouldBlock => {
-                            StorageError::Locked(format!("another process that uses `{}`", path.display()))
-                        }
-                        _ => crate::directory::failed("cannot open the store", path, error),
-                    })?;
-                let frontier = file.frontier();
-                Ok((file, Some(frontier)))
+                let opened = FilledFile::open(path, fsync).and_then(|file| {
+                    crate::directory::sync_parent(path)?;
+                    let frontier = file.frontier();
+                    Ok((through(file)?, Some(frontier)))
+                });
+                opened.map_err(|error| match error.kind() {
+                    ErrorKind::WouldBlock => {
+                        StorageError::Locked(format!("another process that uses `{}`", path.display()))
+                    }
+                    _ => crate::directory::failed("cannot open the store", path, error),
+                })
             };
             opened_or_mended(open, cache_bytes, acknowledged, opening).map_err(|error| match error {
                 StorageError::Corrupt(what) => StorageError::Corrupt(format!("`{}`: {what}", path.display())),
@@ -88,9 +124,6 @@ impl RedbKv {
         });
         let kv = RedbKv::opened(opener, acknowledged)?;
         Ok(RedbKv {
-            reserve: Some(Box::new(ReserveFile(crate::directory::with_suffix(
-                path, ".reserve",
-            )))),
             path: Some(path.to_owned()),
             ..kv
         })
@@ -127,10 +160,11 @@ impl RedbKv {
     }
 
     fn opened(open: Opener, acknowledged: u64) -> Result<RedbKv, StorageError> {
-        let (db, frontier) = open(acknowledged, Opening::AsIs)?;
+        let Opened { db, frontier, mended } = open(acknowledged, Opening::AsIs)?;
         Ok(RedbKv {
             db: Some(db),
             frontier,
+            mended,
             open,
             reserve: None,
             path: None,
@@ -151,8 +185,10 @@ impl RedbKv {
             drop(old);
             Ok(())
         })?;
-        let (db, frontier) = (self.open)(acknowledged, opening)?;
-        (self.db, self.frontier) = (Some(db), frontier);
+        let opened = (self.open)(acknowledged, opening)?;
+        self.db = Some(opened.db);
+        self.frontier = opened.frontier;
+        self.mended = opened.mended.or(self.mended);
         Ok(())
     }
 
@@ -170,11 +206,17 @@ fn opened_or_mended<F: redb::StorageBackend>(
     cache_bytes: u64,
     acknowledged: u64,
     opening: Opening,
-) -> Result<(Database, Option<Frontier>), StorageError> {
+) -> Result<Opened, StorageError> {
     let (mut file, mut frontier) = open()?;
     if opening == Opening::AsIs && mend::head_is_sound(&file)? {
         match database(file, cache_bytes, Repair::KeepNewest) {
-            Ok(db) => return Ok((db, frontier)),
+            Ok(db) => {
+                return Ok(Opened {
+                    db,
+                    frontier,
+                    mended: None,
+                });
+            }
             Err(StorageError::Corrupt(why)) => {
                 tracing::warn!(
                     why,
@@ -185,7 +227,8 @@ fn opened_or_mended<F: redb::StorageBackend>(
         }
         (file, frontier) = open()?;
     }
-    if let Some(mended) = mend::mend(&file, acknowledged)? {
+    let mended = mend::mend(&file, acknowledged)?;
+    if let Some(mended) = mended {
         tracing::error!(
             healed = mended.healed,
             damaged = mended.kept,
@@ -195,7 +238,11 @@ fn opened_or_mended<F: redb::StorageBackend>(
             "pages of the store were damaged; those that cannot be put right are read as they are"
         );
     }
-    Ok((database(file, cache_bytes, Repair::TakeBack)?, frontier))
+    Ok(Opened {
+        db: database(file, cache_bytes, Repair::TakeBack)?,
+        frontier,
+        mended,
+    })
 }
 
 /// What redb may do with the newest commit of a file that was not closed.
@@ -354,13 +401,17 @@ impl Kv for RedbKv {
         let whole = guarded("redb", "checking its pages", || {
             db.check_integrity()
                 .map_err(|error| failed("checking its pages", error))
-        })?;
-        if whole {
-            Ok(())
-        } else {
-            Err(StorageError::Corrupt(
+        });
+        match (whole, self.mended) {
+            (Ok(true), None) => Ok(()),
+            (Ok(true), Some(mended)) => Err(StorageError::Corrupt(mended.to_string())),
+            (Ok(false), _) => Err(StorageError::Corrupt(
                 "pages of the file fail their checksums".into(),
-            ))
+            )),
+            (Err(StorageError::Corrupt(what)), _) => Err(StorageError::Corrupt(format!(
+                "pages of the file fail their checksums: {what}"
+            ))),
+            (Err(error), _) => Err(error),
         }
     }
 

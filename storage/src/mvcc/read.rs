@@ -94,18 +94,19 @@ impl Shared {
         let mut values: Vec<_> = found.iter().map(|_| Ok(Bytes::new())).collect();
         for run in order.chunk_by(|a, b| found[*b].1.rev - found[*a].1.rev <= SCAN_GAP) {
             let wanted: Vec<_> = run.iter().map(|index| found[*index].1.wanted()).collect();
-            let mut set = |position: usize, value| values[run[position]] = value;
             let mut one_by_one = run.len() < SCAN_FROM;
             if !one_by_one {
-                match record::scan_values(reader, &wanted, &mut set) {
+                let set = |position: usize, value| values[run[position]] = value;
+                match record::scan_values(reader, &wanted, set) {
                     // Where one pass cannot get through, some of the values can still be reached.
                     Err(StorageError::Corrupt(_)) => one_by_one = true,
                     passed => passed?,
                 }
             }
-            if one_by_one {
-                for (position, wanted) in wanted.iter().enumerate() {
-                    set(position, record::read_value(reader, *wanted, self.chunk_len));
+            for (index, wanted) in run.iter().zip(&wanted) {
+                // What a pass over a damaged page does not meet may still be found by its key.
+                if one_by_one || matches!(values[*index], Err(StorageError::Corrupt(_))) {
+                    values[*index] = record::read_value(reader, *wanted, self.chunk_len);
                 }
             }
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::kv::{Kv, Reader};
 use super::record::{self, Header};
-use super::{Shared, checked, open_kv};
+use super::{Shared, checked};
 use crate::directory::Directory;
 use crate::{Damage, OpenOptions, Revision, ScrubReport, StorageError};
 
@@ -109,17 +109,18 @@ impl Shared {
     }
 }
 
-/// Reads all of a store that no process has open, the engine's own structures, too, and reports the damage. Of a store of an older
-/// format only those are looked at.
+/// Reads all of a store that no process has open, the engine's own structures, too, and reports the damage. Nothing is written to the
+/// engine's files: where a start would mend them, that is done in memory, and what would still be damaged is reported. Of a store of an
+/// older format only the structures are looked at.
 ///
 /// # Errors
-/// As [`open`](crate::open), and `Corrupt` when the engine cannot get through its data at all.
+/// As [`open`](crate::open), and `Corrupt` when a start would not get through the data at all.
 pub fn scrub(options: &OpenOptions) -> Result<ScrubReport, StorageError> {
     scrub_with(options, &mut |_, _| {})
 }
 
 /// The same, and shows every sound change to `visit`, in the order of revisions: its key, and its value where it is not a deletion.
-/// The last record of a key is its current state.
+/// The last record of a key is its current state. Where a start would mend the store, all is shown again as that would leave it.
 ///
 /// # Errors
 /// As [`scrub`].
@@ -141,16 +142,11 @@ pub fn scrub_with(
             directory.data().display()
         )));
     }
-    let mut kv = open_kv(&directory.data(), options, directory.reached().unwrap_or(0))?;
-    let engine = kv.verify();
-    let walked = walk(&*kv, visit);
+    let acknowledged = directory.reached().unwrap_or(0);
+    let mut kv = super::rehearse_kv(&directory.data(), options, acknowledged)?;
+    let looked = look(&mut *kv, acknowledged, visit);
     super::close_kv(kv, true);
-    let (mut report, newest) = walked?;
-    report.engine = match engine {
-        Ok(()) => None,
-        Err(StorageError::Corrupt(what)) => Some(what),
-        Err(error) => return Err(error),
-    };
+    let (mut report, newest) = looked?;
     // Sound records do not make a whole store: files may be older than those that the server closed.
     if let Some(newest) = newest
         && let Err(StorageError::Gone(why)) = directory.compare(newest, report.records)
@@ -161,7 +157,37 @@ pub fn scrub_with(
 }
 
 /// The report on all records, and the newest revision; none of a format without such records.
-fn walk(kv: &dyn Kv, visit: &mut Visit<'_>) -> Result<(ScrubReport, Option<u64>), StorageError> {
+type Walked = (ScrubReport, Option<u64>);
+
+/// Walks through a store as it is, and again as a start would mend it where the engine's own structures are damaged: a record below a
+/// damaged page may be read as one that was never there.
+fn look(kv: &mut dyn Kv, acknowledged: u64, visit: &mut Visit<'_>) -> Result<Walked, StorageError> {
+    let as_it_is = walk(kv, visit);
+    let engine = match (kv.verify(), &as_it_is) {
+        (Err(StorageError::Corrupt(what)), _) => what,
+        (Err(error), _) => return Err(error),
+        (Ok(()), Err(StorageError::Corrupt(what))) => what.clone(),
+        (Ok(()), _) => return as_it_is,
+    };
+    let mended = match kv.mend(acknowledged) {
+        Ok(true) => walk(kv, visit),
+        Ok(false) => Err(StorageError::Corrupt(engine.clone())),
+        Err(error) => Err(error),
+    };
+    let (mut report, newest) = match (as_it_is, mended) {
+        (Ok((before, _)), Ok((mut mended, newest))) => {
+            mended.add_damage(before.damaged);
+            (mended, newest)
+        }
+        (Err(StorageError::Corrupt(_)), Ok(mended)) => mended,
+        (as_it_is, Err(StorageError::Corrupt(_))) => as_it_is?,
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
+    report.engine = Some(engine);
+    Ok((report, newest))
+}
+
+fn walk(kv: &dyn Kv, visit: &mut Visit<'_>) -> Result<Walked, StorageError> {
     let reader = kv.reader()?;
     let version = record::read_u32(&*reader, record::META_FORMAT)?;
     let chunk_len = record::read_u32(&*reader, record::META_CHUNK)?;

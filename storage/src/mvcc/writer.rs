@@ -503,6 +503,9 @@ impl Drop for Writer {
             && healthy
         {
             directory.closed(self.shared.index.read().revision, self.book.records);
+            if !self.shared.damaged.list().is_empty() {
+                directory.note_damage(true);
+            }
         }
     }
 }

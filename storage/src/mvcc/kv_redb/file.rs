@@ -121,8 +121,25 @@ impl redb::StorageBackend for FilledFile {
         Ok(self.file.metadata()?.len())
     }
 
+    /// What lies past the end reads as zeros, which are no page: a damaged one may lead there, and redb refuses everything from then on
+    /// after a read that fails.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(out, offset)
+        let mut done = 0;
+        while done < out.len() {
+            match self
+                .file
+                .read_at(&mut out[done..], offset.saturating_add(done as u64))
+            {
+                Ok(0) => {
+                    out[done..].fill(0);
+                    return Ok(());
+                }
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -198,6 +215,24 @@ mod tests {
         let mut found = [1; 4];
         file.read(1 << 20, &mut found).unwrap();
         assert_eq!(found, [0; 4]);
+    }
+
+    #[test]
+    fn zeros_lie_past_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = FilledFile::open(&dir.path().join("f"), false).unwrap();
+        file.set_len(6).unwrap();
+        file.write(0, b"abcdef").unwrap();
+        for (offset, expected) in [
+            (2, b"cdef"),
+            (4, b"ef\0\0"),
+            (6, &[0; 4]),
+            (i64::MAX as u64 - 4, &[0; 4]),
+        ] {
+            let mut found = [1; 4];
+            file.read(offset, &mut found).unwrap();
+            assert_eq!(&found, expected, "{offset}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@
 //! Nothing is moved, so this needs no room, and memory for the pages on one path and the healed ones. The slot of the commit is written last, in one
 //! sector: until then the file is what it was, but for pages that failed their checksums before, and a crash makes the next start begin again.
 
+use std::fmt;
+
 use redb::StorageBackend;
 
 use super::pages::{FileHeader, HEADER, Link, Slot};
@@ -33,6 +35,24 @@ pub(super) struct Mended {
     pub emptied: usize,
     /// The free pages have to be found again.
     pub system: bool,
+}
+
+impl fmt::Display for Mended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pages = [
+            (self.healed, "can be put right"),
+            (self.kept, "are read as they are"),
+            (self.emptied, "are lost"),
+        ];
+        f.write_str("parts of the file fail their checksums")?;
+        if self.head {
+            f.write_str(", its head among them")?;
+        }
+        for (count, what) in pages.iter().filter(|(count, _)| *count > 0) {
+            write!(f, ", {count} pages {what}")?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether the header and the slots of both commits are as they were written; redb goes on with the other one without a word. A file that does not look

@@ -10,7 +10,7 @@ use super::super::{FORMATS, MvccStore, writer};
 use super::operations::{Fault, FaultyFile, listed};
 use super::{faults, options, reopen};
 use crate::conformance::Subject;
-use crate::{EngineKind, OpenOptions, RangeRequest, Revision, StorageError, Store};
+use crate::{EngineKind, OpenOptions, RangeRequest, Revision, StorageError, Store, scrub};
 
 const PAGE: usize = 4096;
 const KEYS: u8 = 60;
@@ -384,4 +384,70 @@ async fn a_closed_store_is_mended_when_its_log_makes_no_sense() {
         store.shutdown().await;
     }
     assert!(refused > 0);
+}
+
+/// A scrub names what a start would be left with after mending, and leaves the file as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scrub_mends_nothing() {
+    let (crashed, state, _) = crashed().await;
+    let file = FaultyFile::new(crashed.clone(), 0, None);
+    let store = start(RedbKv::on(file.clone(), 1 << 20).unwrap()).unwrap();
+    store.shutdown().await;
+    let closed = file.after_fault().0;
+    for (name, data) in [("crashed", crashed), ("closed", closed)] {
+        let dir = directory_of(&data, None);
+        let clean = scrub(&options(EngineKind::Redb, dir.path())).unwrap();
+        assert!(clean.is_clean(), "{name}: {clean:?}");
+        assert_eq!(clean.records, u64::from(KEYS), "{name}");
+
+        let mut damaged = data.clone();
+        damage_value(&mut damaged, 0x80 + 17);
+        // The head of a leaf: a start puts it right, a reader sees fewer records.
+        let leaf = (0..damaged.len() / PAGE)
+            .rfind(|page| damaged[page * PAGE] == 1)
+            .unwrap();
+        damaged[leaf * PAGE + 2] ^= 1;
+        let dir = directory_of(&damaged, None);
+        let report = scrub(&options(EngineKind::Redb, dir.path())).unwrap();
+        let keys: Vec<_> = report
+            .damaged
+            .iter()
+            .map(|damage| damage.key.as_deref())
+            .collect();
+        assert_eq!(keys, [Some("/registry/k17")], "{name}");
+        let engine = report.engine.unwrap_or_default();
+        assert!(engine.contains("checksums"), "{name}: {engine}");
+        let after = std::fs::read(dir.path().join("store.redb")).unwrap();
+        assert!(after == damaged, "{name}: nothing is written");
+
+        let store = reopen(EngineKind::Redb, dir.path()).unwrap();
+        assert_eq!(unreadable(&*store, &state).await, ["/registry/k17"], "{name}");
+        store.shutdown().await;
+    }
+}
+
+/// Wrong bytes that a closed store meets while it runs are put right by the start after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_start_after_damage_was_met_mends_it() {
+    let (data, state, newest) = crashed().await;
+    let file = FaultyFile::new(data, 0, None);
+    let store = start(RedbKv::on(file.clone(), 1 << 20).unwrap()).unwrap();
+    store.shutdown().await;
+    let mut damaged = file.after_fault().0;
+    let value = vec![0x80 + 17; 64];
+    let at = damaged.windows(64).position(|run| run == value).unwrap();
+    damaged[at + 40] ^= 2;
+    damage_value(&mut damaged, 0x80 + 30);
+    let dir = directory_of(&damaged, Some(newest.0));
+    for bad in [
+        &["/registry/k17", "/registry/k30"][..],
+        &["/registry/k30"],
+        &["/registry/k30"],
+    ] {
+        let store = reopen(EngineKind::Redb, dir.path()).unwrap();
+        assert_eq!(unreadable(&*store, &state).await, bad);
+        assert!(!dir.path().join("DAMAGED").exists());
+        store.shutdown().await;
+        assert!(dir.path().join("DAMAGED").exists());
+    }
 }
