@@ -11,6 +11,7 @@ mod definitions;
 mod escalation;
 mod objects;
 mod patches;
+mod records;
 mod requests;
 mod startup;
 mod tokens;
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Attack> {
         startup::attacks(),
         tokens::attacks(),
         authorizers::attacks(),
+        records::attacks(),
     ]
     .concat()
 }
