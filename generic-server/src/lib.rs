@@ -13,6 +13,7 @@ pub mod authz;
 pub mod chain;
 pub mod client;
 pub mod cpu;
+pub mod crypto;
 mod decoding;
 pub mod delegate;
 pub mod delegated;

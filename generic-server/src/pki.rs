@@ -190,7 +190,7 @@ impl Issued {
         let key =
             PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|e| PkiError::Issue(e.to_string()))?;
         let chain = certificates(&self.certificate)?;
-        let provider = rustls::crypto::ring::default_provider();
+        let provider = crate::crypto::provider();
         let pair =
             CertifiedKey::from_der(chain, key, &provider).map_err(|e| PkiError::Issue(e.to_string()))?;
         Ok(Arc::new(pair))

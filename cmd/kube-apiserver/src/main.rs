@@ -20,6 +20,11 @@ fn main() -> ExitCode {
     if envtest::is_etcd(&called) {
         return etcd();
     }
+    // For the clients of storage, which know nothing of the server's own settings: those of etcd.
+    if generic_server::crypto::provider().install_default().is_err() {
+        complain("the process has another TLS provider already");
+        return ExitCode::FAILURE;
+    }
     // Subcommands beside upstream's flags, which have none.
     match std::env::args().nth(1).as_deref() {
         Some("backup") => return command(BackupCommand::parse_from(std::env::args().skip(1)).run()),

@@ -65,7 +65,7 @@ impl ClientAuthorities {
                 .add(certificate.clone())
                 .map_err(|e| AuthoritiesError(e.to_string()))?;
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(crate::crypto::provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|e| AuthoritiesError(e.to_string()))?;

@@ -72,7 +72,7 @@ pub enum TrustedPeers<'a> {
 /// # Errors
 /// Why a bundle cannot be read, in upstream's words. No peer is trusted then.
 pub fn settings(peers: TrustedPeers<'_>) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(crate::crypto::provider());
     let verifier = Verifier {
         trusted: Trusted::of(peers, &provider)?,
         algorithms: provider.signature_verification_algorithms,
@@ -222,7 +222,7 @@ mod tests {
 
     /// The verdict of a client that trusts `bundle` on a server that shows `shown`, asked for as `localhost` in the year 2030.
     fn verdict(bundle: &[&CertificateDer<'static>], shown: &CertificateDer<'static>) -> Result<(), String> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(crate::crypto::provider());
         let pem: String = bundle
             .iter()
             .map(|der| {

@@ -200,7 +200,7 @@ fn tls(config: &Kubeconfig) -> Result<ClientConfig, ClientError> {
     for certificate in crate::pki::certificates(&config.ca).map_err(|e| bad(&e))? {
         roots.add(certificate).map_err(|e| bad(&e))?;
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(crate::crypto::provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| bad(&e))?

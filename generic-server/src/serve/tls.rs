@@ -16,6 +16,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 
+use crate::crypto::provider;
+
 /// The fault of a certificate or key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -150,10 +152,6 @@ pub fn certified_key(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>
         source,
     })?;
     Ok(Arc::new(CertifiedKey::from_der(chain, key, &provider())?))
-}
-
-pub(crate) fn provider() -> CryptoProvider {
-    rustls::crypto::ring::default_provider()
 }
 
 /// Whether a key exchange is spoken, by its IANA number.

@@ -18,7 +18,7 @@ pub struct TlsFlags {
     /// A certificate and key for some names, as CERT,KEY or CERT,KEY:NAME,NAME; *.example.com stands for one label. Repeated: the first counts.
     #[arg(long, help_heading = SERVING, value_name = "FILES")]
     pub tls_sni_cert_key: Vec<String>,
-    /// Key exchanges by Go's numbers: 23 (P-256), 24 (P-384), 29 (X25519); all of them when empty.
+    /// Key exchanges by Go's numbers: 23 (P-256), 24 (P-384), 29 (X25519), 4588 (X25519MLKEM768); all of them when empty.
     #[arg(long, value_delimiter = ',', help_heading = SERVING, value_name = "LIST")]
     pub tls_curve_preferences: Vec<i32>,
     /// Requests that one HTTP/2 connection may have under way; 0 is 100.

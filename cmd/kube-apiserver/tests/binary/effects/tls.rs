@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, crypto};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
 use super::super::{authority_of, launch};
 
@@ -38,7 +38,7 @@ async fn connect(
     for certificate in certificates(authority) {
         roots.add(certificate).expect("a root");
     }
-    let provider = Arc::new(crypto::ring::default_provider());
+    let provider = Arc::new(generic_server::crypto::provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[version])
         .expect("a version")
@@ -111,6 +111,7 @@ async fn certificates_by_name_and_the_lowest_version() {
         .await
         .expect("the second");
     assert_eq!(agreed.certificate, by_flag);
+    assert_eq!(agreed.curve, "X25519MLKEM768");
     handshake(&url, ("localhost", &own), &TLS13)
         .await
         .expect("the server's own");

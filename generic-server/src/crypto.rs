@@ -1,0 +1,15 @@
+//! The cryptography of TLS, for serving and for the server's own requests alike: ring's, and before its key exchanges X25519MLKEM768, which
+//! stays secret when X25519 is broken by a quantum computer. Clients that do not offer it get another one.
+
+mod hybrid;
+#[cfg(test)]
+mod tests;
+
+use rustls::crypto::CryptoProvider;
+
+/// The provider of every TLS connection.
+pub fn provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.kx_groups.insert(0, hybrid::X25519_MLKEM768);
+    provider
+}

@@ -1,0 +1,130 @@
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::pki_types::ServerName;
+use rustls::{
+    ClientConfig, ClientConnection, NamedGroup, RootCertStore, ServerConfig, ServerConnection,
+    SupportedProtocolVersion,
+};
+
+use super::hybrid::X25519_MLKEM768;
+use super::provider;
+use crate::pki::Authority;
+
+/// The group that a client and a server agree on.
+fn agreed(
+    client: CryptoProvider,
+    server: CryptoProvider,
+    version: &'static SupportedProtocolVersion,
+) -> NamedGroup {
+    let authority = Authority::generate("authority").unwrap();
+    let issued = authority.server("localhost", &["localhost".to_string()]).unwrap();
+    let mut roots = RootCertStore::empty();
+    for certificate in crate::pki::certificates(&authority.certificate).unwrap() {
+        roots.add(certificate).unwrap();
+    }
+    let resolver = rustls::sign::SingleCertAndKey::from(issued.certified_key().unwrap());
+    let server = ServerConfig::builder_with_provider(Arc::new(server))
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(resolver));
+    let client = ClientConfig::builder_with_provider(Arc::new(client))
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+    let mut server = ServerConnection::new(Arc::new(server)).unwrap();
+    let mut bytes = Vec::new();
+    while client.is_handshaking() || server.is_handshaking() {
+        client.write_tls(&mut bytes).unwrap();
+        server.read_tls(&mut std::mem::take(&mut bytes).as_slice()).unwrap();
+        server.process_new_packets().unwrap();
+        server.write_tls(&mut bytes).unwrap();
+        client.read_tls(&mut std::mem::take(&mut bytes).as_slice()).unwrap();
+        client.process_new_packets().unwrap();
+    }
+    client.negotiated_key_exchange_group().unwrap().name()
+}
+
+#[test]
+fn both_ends_prefer_the_hybrid_key_exchange() {
+    let ring = rustls::crypto::ring::default_provider;
+    let (v12, v13) = (&rustls::version::TLS12, &rustls::version::TLS13);
+    assert_eq!(agreed(provider(), provider(), v13), NamedGroup::X25519MLKEM768);
+    // An end that does not speak it takes the X25519 key of the same share.
+    assert_eq!(agreed(provider(), ring(), v13), NamedGroup::X25519);
+    assert_eq!(agreed(ring(), provider(), v13), NamedGroup::X25519);
+    // It is one of TLS 1.3.
+    assert_eq!(agreed(provider(), provider(), v12), NamedGroup::X25519);
+    // A server that does not take what the client sent first asks for another share.
+    let mut others = provider();
+    others.kx_groups.retain(|group| group.name() == NamedGroup::secp384r1);
+    assert_eq!(agreed(provider(), others, v13), NamedGroup::secp384r1);
+    let mut alone = provider();
+    alone.kx_groups.truncate(1);
+    assert_eq!(agreed(ring_then_hybrid(), alone, v13), NamedGroup::X25519MLKEM768);
+}
+
+fn ring_then_hybrid() -> CryptoProvider {
+    let mut provider = provider();
+    provider.kx_groups.rotate_left(1);
+    provider
+}
+
+#[test]
+fn shares_have_the_lengths_of_the_draft_and_secrets_agree() {
+    let started = X25519_MLKEM768.start().unwrap();
+    assert_eq!(started.pub_key().len(), 1216);
+    let completed = X25519_MLKEM768.start_and_complete(started.pub_key()).unwrap();
+    assert_eq!((completed.group, completed.pub_key.len()), (NamedGroup::X25519MLKEM768, 1120));
+    let secret = started.complete(&completed.pub_key).unwrap();
+    assert_eq!(secret.secret_bytes(), completed.secret.secret_bytes());
+    assert_eq!(secret.secret_bytes().len(), 64);
+    // The key of X25519 comes last, and is the one that is offered alone.
+    let started = X25519_MLKEM768.start().unwrap();
+    let (group, key) = started.hybrid_component().unwrap();
+    assert_eq!((group, key), (NamedGroup::X25519, &started.pub_key()[1184..]));
+}
+
+#[test]
+fn bad_shares_are_refused() {
+    let group: &dyn SupportedKxGroup = X25519_MLKEM768;
+    let good = group.start().unwrap().pub_key().to_vec();
+    #[track_caller]
+    fn refused(group: &dyn SupportedKxGroup, share: &[u8]) {
+        let error = group.start_and_complete(share).err().expect("a refusal");
+        assert!(
+            error.to_string().contains("InvalidKeyShare"),
+            "{error}"
+        );
+    }
+    for length in [0, 1, 32, 1184, 1215] {
+        refused(group, &good[..length]);
+    }
+    refused(group, &[&*good, &[0]].concat());
+    // A coefficient of 4095 is beyond the modulus 3329.
+    let mut beyond = good.clone();
+    beyond[..2].copy_from_slice(&[0xff, 0xff]);
+    refused(group, &beyond);
+    // An X25519 key of small order leads to a secret of zeros.
+    let mut small = good.clone();
+    small[1184..].fill(0);
+    refused(group, &small);
+    let answer = group.start_and_complete(&good).unwrap().pub_key;
+    for bad in [&answer[..1119], &answer[..32], &[]] {
+        assert!(group.start().unwrap().complete(bad).is_err());
+    }
+    let mut small = answer.clone();
+    small[1088..].fill(0);
+    assert!(group.start().unwrap().complete(&small).is_err());
+    // A ciphertext that was changed leads to another secret, not to an error that tells the sender something.
+    let started = group.start().unwrap();
+    let completed = group.start_and_complete(started.pub_key()).unwrap();
+    let mut changed = completed.pub_key.clone();
+    changed[0] ^= 1;
+    let secret = started.complete(&changed).unwrap();
+    assert_ne!(secret.secret_bytes(), completed.secret.secret_bytes());
+}
