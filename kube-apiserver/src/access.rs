@@ -32,6 +32,7 @@ use crate::authorization::options::AuthorizationOptions;
 use crate::bootstrap::ClusterAuthorities;
 use crate::deps::{TokenIssuer, TokenLifetimes};
 use crate::rbac::Rbac;
+use crate::tokens::service_account::{ExternalSigner, TokenMetrics};
 use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators, JwtSource};
 use trust::Bundle;
 
@@ -87,6 +88,8 @@ pub struct TokenOptions {
     pub key_files: Vec<PathBuf>,
     /// The key that signs; the server's own when unset.
     pub signing_key_file: Option<PathBuf>,
+    /// The socket of a program that signs instead, and says which keys are trusted.
+    pub signing_endpoint: Option<PathBuf>,
     /// How long they may hold.
     pub lifetimes: TokenLifetimes,
     /// Where the discovery document says that the keys are; this server by default.
@@ -126,6 +129,10 @@ pub struct Access {
     lookups: Option<Arc<Lookups>>,
     /// Tokens of other issuers, which are not asked for anything until [`Access::start`].
     jwt: Option<Arc<JwtAuthenticators>>,
+    /// The program that signs service account tokens, which is not called until [`Access::connect`].
+    external: Option<Arc<ExternalSigner>>,
+    /// How service account tokens are used.
+    token_metrics: Arc<TokenMetrics>,
 }
 
 impl Access {
@@ -160,6 +167,8 @@ impl Access {
             endpoints,
             lookups,
             jwt,
+            external,
+            metrics: token_metrics,
             anonymous,
         } = tokens::build(options, pki, directory, reload, tasks)?;
         let authenticators: Vec<Arc<dyn Authenticator>> = vec![
@@ -182,7 +191,25 @@ impl Access {
             endpoints,
             lookups,
             jwt,
+            external,
+            token_metrics,
         })
+    }
+
+    /// Gets to know the program that signs service account tokens, where there is one.
+    ///
+    /// # Errors
+    /// It cannot be asked, or its tokens do not hold as long as the options say.
+    pub async fn connect(&self, tokens: &TokenOptions, tasks: &Tasks) -> Result<(), AccessError> {
+        let Some(external) = &self.external else {
+            return Ok(());
+        };
+        let connected = external.connect(tokens.lifetimes.most_seconds, tasks).await;
+        connected.map_err(AccessError::Option)?;
+        for warning in self.issuer.lifetimes().warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(())
     }
 
     /// The authorizers, as one.
@@ -203,6 +230,10 @@ impl Access {
     /// Gets to know the issuers of tokens in the background, and adds the metrics of authentication and authorization.
     pub fn start(&self, metrics: &Metrics) {
         self.authorizers.register(metrics);
+        metrics.register(self.token_metrics.clone());
+        if let Some(external) = &self.external {
+            metrics.register(external.metrics());
+        }
         if let Some(lookups) = &self.lookups {
             metrics.register(lookups.clone());
         }

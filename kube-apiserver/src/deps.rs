@@ -10,6 +10,7 @@ use generic_server::authz::Authorizer;
 use generic_server::directory::Directory;
 use generic_server::registry::StorageFactory;
 use generic_server::registry::cache::StoredForm;
+use machinery::time::GoDuration;
 
 use crate::net::Cidr;
 use crate::nodes::Nodes;
@@ -53,6 +54,41 @@ pub struct TokenLifetimes {
     pub most_seconds: Option<i64>,
     /// Tokens that pods are given by default hold for a year (`--service-account-extend-token-expiration`).
     pub extends: bool,
+    /// How long such tokens hold at most, in seconds; as long as whoever signs them allows.
+    pub most_extended_seconds: Option<i64>,
+}
+
+/// The expiration that asks for a token of a pod as kubelets mount it by default, in seconds.
+pub(crate) const POD_TOKEN_SECONDS: i64 = 60 * 60 + 7;
+/// How long such a token holds, so that clients go on that do not read it again.
+pub(crate) const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
+
+impl TokenLifetimes {
+    /// How long a token of a pod holds that is extended.
+    pub(crate) fn extended_seconds(self) -> i64 {
+        let most = self.most_extended_seconds;
+        most.map_or(EXTENDED_SECONDS, |most| most.min(EXTENDED_SECONDS))
+    }
+
+    /// What does not go together where another program signs, in upstream's words.
+    pub(crate) fn warnings(self) -> Vec<String> {
+        let (Some(most), true) = (self.most_seconds, self.extends) else {
+            return Vec::new();
+        };
+        let shown = GoDuration(most.saturating_mul(1_000_000_000));
+        let mut warnings = Vec::new();
+        if most < POD_TOKEN_SECONDS {
+            warnings.push(format!(
+                "service-account-extend-token-expiration is true, in order to correctly trigger safe transition logic, token lifetime supported by external-jwt-signer must be longer than {POD_TOKEN_SECONDS} seconds (currently {shown})"
+            ));
+        }
+        if most < EXTENDED_SECONDS {
+            warnings.push(format!(
+                "service-account-extend-token-expiration is true, tokens validity will be caped at the smaller of {EXTENDED_SECONDS} seconds and maximum token lifetime supported by external-jwt-signer ({shown})"
+            ));
+        }
+        warnings
+    }
 }
 
 /// Makes service account tokens; the signing key stays in the implementation.

@@ -2,6 +2,7 @@
 //! issuers.
 
 pub mod bootstrap_token;
+mod es512;
 mod jws;
 pub mod jwt;
 mod secret;

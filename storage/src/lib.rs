@@ -35,7 +35,7 @@ mod engine;
 mod error;
 mod etcd;
 mod format;
-mod grpc;
+pub mod grpc;
 mod mvcc;
 mod options;
 mod revision;

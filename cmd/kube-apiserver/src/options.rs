@@ -323,6 +323,9 @@ pub struct Options {
     /// The key that signs service-account tokens; by default the server's own.
     #[arg(long, help_heading = MISC, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
+    /// The socket of a program that signs service-account tokens and says which keys are trusted; @name is an abstract one.
+    #[arg(long, help_heading = MISC, value_name = "SOCKET")]
+    pub service_account_signing_endpoint: Option<String>,
     /// The client certificate presented to aggregated servers; by default the server's own.
     #[arg(long, requires = "proxy_client_key_file", help_heading = MISC, value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,

@@ -32,7 +32,8 @@ pub(crate) fn agrees(config: &Config) -> bool {
         && config.access.client_ca_file.is_some()
         && config.access.front_proxy_ca_file.is_some()
         && config.proxy_client.is_some()
-        && config.access.tokens.signing_key_file.is_some();
+        && (config.access.tokens.signing_key_file.is_some()
+            || config.access.tokens.signing_endpoint.is_some());
     matches!(config.storage.engine, Engine::Etcd(_)) && !given
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn start(options: Options, layers: OuterLayers) -> Result<Contr
         tracing::warn!("{warning}");
     }
     let stores = Stores::open(config).await?;
-    let servers = Servers::new(stores)?;
+    let servers = Servers::new(stores).await?;
     let prepared = Prepared::new(servers).await?;
     Ok(prepared.run(layers))
 }

@@ -27,7 +27,8 @@ use crate::json::Json;
 use crate::tokens::bootstrap_token::BootstrapToken;
 use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators};
 use crate::tokens::service_account::{
-    self, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
+    self, ExternalSigner, ObjectRef, PublicKeys, ServiceAccounts, SigningKey, TokenIssuer as Signer,
+    TokenMetrics,
 };
 use crate::tokens::{LAST_USED, TokenObjectKind, TokenObjects};
 
@@ -45,6 +46,10 @@ pub(super) struct Tokens {
     pub(super) lookups: Option<Arc<Lookups>>,
     /// Tokens of other issuers.
     pub(super) jwt: Option<Arc<JwtAuthenticators>>,
+    /// The program that signs service account tokens.
+    pub(super) external: Option<Arc<ExternalSigner>>,
+    /// How service account tokens are used.
+    pub(super) metrics: Arc<TokenMetrics>,
     /// What their configuration says of anonymous requests.
     pub(super) anonymous: Option<AnonymousConfig>,
 }
@@ -58,8 +63,17 @@ pub(super) fn build(
 ) -> Result<Tokens, AccessError> {
     let (issuers, audiences) = (&options.tokens.issuers, options.tokens.audiences.clone());
     let issuer = issuers.first().cloned().unwrap_or_default();
-    let sources = KeySources::new(options, pki)?;
-    let (signing, keys) = sources.read()?;
+    let endpoint = options.tokens.signing_endpoint.as_ref();
+    let external = endpoint.map(|socket| ExternalSigner::new(&issuer, socket.clone()));
+    // Keys of files count for nothing beside the program that signs.
+    let mut own = None;
+    let mut keys = PublicKeys::default();
+    if external.is_none() {
+        let sources = KeySources::new(options, pki)?;
+        let signing;
+        (signing, keys) = sources.read()?;
+        own = Some((sources, signing));
+    }
     let jwks_uri = options
         .tokens
         .jwks_uri
@@ -82,7 +96,9 @@ pub(super) fn build(
     }
     all.push(Arc::new(options.issued_tokens.authenticator(audiences.clone())));
     let keys = Arc::new(ArcSwap::from_pointee(keys));
-    let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone());
+    let accounts = ServiceAccounts::new(issuers.clone(), keys.clone(), audiences.clone(), objects.clone())
+        .with_external(external.clone());
+    let metrics = accounts.metrics();
     all.push(Arc::new(accounts));
     if options.bootstrap_tokens {
         all.push(Arc::new(BootstrapToken::new(objects, audiences.clone())));
@@ -113,23 +129,43 @@ pub(super) fn build(
         reload.follow_file(file);
     }
     let cache = authenticator.clone();
-    let signer = Arc::new(ArcSwap::from_pointee(Signer::new(&issuer, signing)));
-    let kept = signer.clone();
-    reload.watch("service account keys", sources.files(), move || {
-        let (signing, read) = sources.read().map_err(|error| error.to_string())?;
+    let publish = move |keys: &PublicKeys| -> Result<(), String> {
         let documents = [
-            (&discovery, read.discovery(&issuer, &jwks_uri)),
-            (&jwks, read.jwks()),
+            (&discovery, keys.discovery(&issuer, &jwks_uri)),
+            (&jwks, keys.jwks()),
         ];
         for (endpoint, document) in documents {
             endpoint.replace(&document).map_err(|error| error.to_string())?;
         }
-        keys.store(Arc::new(read));
-        // A key signs when it is accepted.
-        kept.store(Arc::new(Signer::new(&issuer, signing)));
-        cache.clear();
         Ok(())
-    });
+    };
+    let signer = match (&external, own) {
+        (None, Some((sources, signing))) => {
+            let first = options.tokens.issuers.first().cloned().unwrap_or_default();
+            let signer = Arc::new(ArcSwap::from_pointee(Signer::new(&first, signing)));
+            let kept = signer.clone();
+            reload.watch("service account keys", sources.files(), move || {
+                let (signing, read) = sources.read().map_err(|error| error.to_string())?;
+                publish(&read)?;
+                keys.store(Arc::new(read));
+                // A key signs when it is accepted.
+                kept.store(Arc::new(Signer::new(&first, signing)));
+                cache.clear();
+                Ok(())
+            });
+            Signing::Key(signer)
+        }
+        (Some(external), _) => {
+            external.when_changed(move |keys| {
+                if let Err(error) = publish(keys) {
+                    tracing::error!(error, "the documents about token keys cannot be written");
+                }
+                cache.clear();
+            });
+            Signing::External(external.clone())
+        }
+        (None, None) => return Err(AccessError::Option(format!("{SIGNING_FLAG}: there is no key"))),
+    };
     Ok(Tokens {
         authenticator,
         issuer: Arc::new(Issuer {
@@ -140,6 +176,8 @@ pub(super) fn build(
         endpoints,
         lookups,
         jwt: jwt.authenticators,
+        external,
+        metrics,
         anonymous: jwt.anonymous,
     })
 }
@@ -284,10 +322,17 @@ impl TokenObjects for Objects {
     }
 }
 
+/// Who signs.
+#[derive(Debug)]
+enum Signing {
+    Key(Arc<ArcSwap<Signer>>),
+    External(Arc<ExternalSigner>),
+}
+
 /// Signs what the service account resource has checked.
 #[derive(Debug)]
 struct Issuer {
-    signer: Arc<ArcSwap<Signer>>,
+    signer: Signing,
     audiences: Vec<String>,
     lifetimes: TokenLifetimes,
 }
@@ -299,7 +344,15 @@ impl TokenIssuer for Issuer {
     }
 
     fn lifetimes(&self) -> TokenLifetimes {
-        self.lifetimes
+        let most = match &self.signer {
+            Signing::Key(_) => None,
+            Signing::External(external) => external.most_seconds(),
+        };
+        TokenLifetimes {
+            most_seconds: self.lifetimes.most_seconds.or(most),
+            most_extended_seconds: most,
+            ..self.lifetimes
+        }
     }
 
     async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError> {
@@ -314,10 +367,7 @@ impl TokenIssuer for Issuer {
             name: name.clone(),
             uid: uid.clone(),
         });
-        let token = self
-            .signer
-            .load()
-            .issue(&service_account::TokenClaims {
+        let signed = service_account::TokenClaims {
                 namespace: claims.namespace.clone(),
                 service_account: ObjectRef {
                     name: claims.name.clone(),
@@ -329,8 +379,13 @@ impl TokenIssuer for Issuer {
                 secret: bound("Secret"),
                 node: node.or_else(|| bound("Node")),
                 warn_after: claims.warn_after,
-            })
-            .map_err(|error| ApiError::internal(format_args!("failed to generate token: {error}")))?;
+        };
+        let token = match &self.signer {
+            Signing::Key(signer) => signer.load().issue(&signed).map_err(|error| error.to_string()),
+            Signing::External(external) => external.issue(&signed).await,
+        };
+        let token =
+            token.map_err(|error| ApiError::internal(format_args!("failed to generate token: {error}")))?;
         // The time that was asked for, also when it holds longer.
         let longer = claims
             .warn_after

@@ -3,7 +3,10 @@
 //! Mirrors upstream's `pkg/serviceaccount`. The requester of a token (TokenRequest) and the objects it may be bound to are the
 //! service account resource's business.
 
+mod external;
+mod issuer;
 mod keys;
+mod metrics;
 
 use std::sync::Arc;
 
@@ -13,15 +16,18 @@ use generic_server::request::{CredentialNotes, User};
 use machinery::go::quote;
 use machinery::meta;
 use machinery::time::{GoDuration, Timestamp};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::jws::unverified_claims;
+use super::jws::{Jws, unverified_claims};
 use super::secret::{data, same};
 use super::{LAST_USED, TokenObjectKind, TokenObjects, day_of};
 
+pub use external::ExternalSigner;
+pub use issuer::{NewToken, ObjectRef, TokenClaims, TokenIssuer};
 pub use keys::{KeyError, PublicKeys, SigningKey};
+pub use metrics::TokenMetrics;
 
 /// Clocks may differ by this much.
 const LEEWAY: i64 = 60;
@@ -30,137 +36,6 @@ const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 const DAY: GoDuration = GoDuration(24 * 3600 * 1_000_000_000);
 /// The warning of tokens in secrets that nobody asked for.
 const GENERATED: &str = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.";
-
-/// An object by name and uid.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectRef {
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-}
-
-/// The claims of a new token.
-#[derive(Debug, Clone)]
-pub struct TokenClaims {
-    /// The service account's namespace.
-    pub namespace: String,
-    /// The service account.
-    pub service_account: ObjectRef,
-    /// Its audiences.
-    pub audiences: Vec<String>,
-    /// How long, in seconds.
-    pub expiration_seconds: i64,
-    /// The pod it is bound to.
-    pub pod: Option<ObjectRef>,
-    /// The secret it is bound to.
-    pub secret: Option<ObjectRef>,
-    /// The node it is bound to, or that the pod runs on.
-    pub node: Option<ObjectRef>,
-    /// When its use begins to be reported, in seconds from now.
-    pub warn_after: Option<i64>,
-}
-
-/// Makes tokens.
-#[derive(Debug)]
-pub struct TokenIssuer {
-    issuer: String,
-    key: SigningKey,
-}
-
-/// A new token. Prints nothing of itself.
-#[derive(Clone, PartialEq, Eq)]
-pub struct NewToken {
-    /// The token.
-    pub token: String,
-    /// When it ends, in seconds since the epoch.
-    pub expires: i64,
-    /// Its id (`jti`).
-    pub id: String,
-}
-
-impl std::fmt::Debug for NewToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NewToken")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
-
-impl TokenIssuer {
-    /// For an issuer (`--service-account-issuer`) and its key.
-    pub fn new(issuer: &str, key: SigningKey) -> Self {
-        TokenIssuer {
-            issuer: issuer.into(),
-            key,
-        }
-    }
-
-    /// Makes a token, good from now on.
-    ///
-    /// # Errors
-    /// When the key cannot sign.
-    pub fn issue(&self, claims: &TokenClaims) -> Result<NewToken, KeyError> {
-        let now = OffsetDateTime::now_utc().unix_timestamp();
-        // The node of a pod may be gone: it has a name and no uid.
-        let reference = |r: &ObjectRef| match r.uid.is_empty() {
-            true => json!({"name": r.name}),
-            false => json!({"name": r.name, "uid": r.uid}),
-        };
-        let mut kubernetes = Map::new();
-        kubernetes.insert("namespace".into(), claims.namespace.as_str().into());
-        kubernetes.insert("serviceaccount".into(), reference(&claims.service_account));
-        for (key, bound) in [
-            ("pod", &claims.pod),
-            ("secret", &claims.secret),
-            ("node", &claims.node),
-        ] {
-            if let Some(bound) = bound {
-                kubernetes.insert(key.into(), reference(bound));
-            }
-        }
-        if let Some(after) = claims.warn_after {
-            kubernetes.insert("warnafter".into(), (now + after).into());
-        }
-        let id = uuid::Uuid::new_v4().to_string();
-        let expires = now + claims.expiration_seconds;
-        let payload = json!({
-            "aud": claims.audiences,
-            "exp": expires,
-            "iat": now,
-            "iss": self.issuer,
-            "jti": id,
-            "kubernetes.io": kubernetes,
-            "nbf": now,
-            "sub": user_name(&claims.namespace, &claims.service_account.name),
-        });
-        Ok(NewToken {
-            token: self.key.sign_jwt(&payload)?,
-            expires,
-            id,
-        })
-    }
-
-    /// The token that a `kubernetes.io/service-account-token` secret holds: it does not expire.
-    ///
-    /// # Errors
-    /// When the key cannot sign.
-    pub fn issue_legacy(
-        &self,
-        namespace: &str,
-        account: &ObjectRef,
-        secret: &str,
-    ) -> Result<String, KeyError> {
-        self.key.sign_jwt(&json!({
-            "iss": LEGACY_ISSUER,
-            "kubernetes.io/serviceaccount/namespace": namespace,
-            "kubernetes.io/serviceaccount/secret.name": secret,
-            "kubernetes.io/serviceaccount/service-account.name": account.name,
-            "kubernetes.io/serviceaccount/service-account.uid": account.uid,
-            "sub": user_name(namespace, &account.name),
-        }))
-    }
-}
 
 /// The user name of a service account.
 pub fn user_name(namespace: &str, name: &str) -> String {
@@ -174,6 +49,9 @@ pub struct ServiceAccounts {
     keys: Arc<ArcSwap<PublicKeys>>,
     audiences: Vec<String>,
     objects: Arc<dyn TokenObjects>,
+    /// Who signs, where that is another program: its keys count alone.
+    external: Option<Arc<ExternalSigner>>,
+    metrics: Arc<TokenMetrics>,
 }
 
 impl ServiceAccounts {
@@ -190,7 +68,21 @@ impl ServiceAccounts {
             keys,
             audiences,
             objects,
+            external: None,
+            metrics: Arc::default(),
         }
+    }
+
+    /// With the keys of a program that signs, instead of others.
+    #[must_use]
+    pub fn with_external(mut self, external: Option<Arc<ExternalSigner>>) -> Self {
+        self.external = external;
+        self
+    }
+
+    /// How its tokens are used.
+    pub fn metrics(&self) -> Arc<TokenMetrics> {
+        self.metrics.clone()
     }
 
     async fn check(
@@ -199,12 +91,12 @@ impl ServiceAccounts {
         payload: Value,
         asked: &[String],
     ) -> Result<(User, Vec<String>), String> {
-        let claims = self
-            .keys
-            .load()
-            .verify(token)?
-            .then_some(payload)
-            .ok_or("invalid signature")?;
+        let jws = Jws::parse(token).map_err(|_| "malformed token")?;
+        let keys = match &self.external {
+            Some(external) => external.keys_for(&jws.key_id).await,
+            None => self.keys.load_full(),
+        };
+        let claims = keys.verify(&jws)?.then_some(payload).ok_or("invalid signature")?;
         let own: Vec<String> = match claims.get("aud") {
             Some(Value::String(one)) => vec![one.clone()],
             Some(Value::Array(many)) => many
@@ -216,6 +108,7 @@ impl ServiceAccounts {
         };
         // Tokens without audiences are old and meant for the server alone.
         let own = if own.is_empty() {
+            TokenMetrics::count(&self.metrics.legacy);
             self.audiences.clone()
         } else {
             own
@@ -301,7 +194,12 @@ impl ServiceAccounts {
             extra("credential-id", &format!("JTI={id}"));
         }
         let warn_after = kubernetes.get("warnafter").and_then(Value::as_i64);
-        if let Some(late) = warn_after.filter(|at| *at != 0 && now > *at).map(|at| now - at) {
+        let warn_after = warn_after.filter(|at| *at != 0);
+        if warn_after.is_some_and(|at| now <= at) {
+            TokenMetrics::count(&self.metrics.valid);
+        }
+        if let Some(late) = warn_after.filter(|at| now > *at).map(|at| now - at) {
+            TokenMetrics::count(&self.metrics.stale);
             let subject = meta::dig_str(claims, &["sub"]);
             let text = format!("subject: {subject}, seconds after warning threshold: {late}");
             user.notes = Some(Arc::new(CredentialNotes {
@@ -399,6 +297,7 @@ impl ServiceAccounts {
             .and_then(Value::as_str)
             .is_some_and(|since| !since.is_empty())
         {
+            TokenMetrics::count(&self.metrics.invalid);
             return Err(format!(
                 "the token in secret {namespace}/{secret} for service account {namespace}/{account} has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the 'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token"
             ));
@@ -406,6 +305,10 @@ impl ServiceAccounts {
         let named = found.get("secrets").and_then(Value::as_array);
         let generated =
             named.is_some_and(|all| all.iter().any(|one| meta::dig_str(one, &["name"]) == secret));
+        TokenMetrics::count(match generated {
+            true => &self.metrics.generated,
+            false => &self.metrics.manual,
+        });
         let mut notes = CredentialNotes::default();
         let kind = if generated { "autogenerated" } else { "manual" };
         let annotation = |key: &str, value: &str| (format!("authentication.k8s.io/{key}"), value.to_string());

@@ -4,7 +4,6 @@
 //! Reads go on for ever with seeds that are known. Writes go on for [`COAST`] after the plugin was last seen healthy: beyond that
 //! an operator who has changed the key could not know when the old one is out of use.
 
-mod client;
 mod keys;
 mod messages;
 
@@ -17,12 +16,12 @@ use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 use ring::digest;
 
-use self::client::Client;
 use self::keys::{KeyHash, Keys};
 use self::messages::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject, StatusRequest,
     StatusResponse,
 };
+use crate::grpc::{self, SocketClient};
 use super::seed::{DataKey, LENGTH};
 use super::{Plain, TransformError, Transformer, random};
 
@@ -47,7 +46,7 @@ pub struct KmsOptions {
 #[derive(Debug)]
 pub struct Kms {
     name: String,
-    client: Client,
+    client: SocketClient,
     /// The key that writes use.
     writing: RwLock<Option<Arc<Writing>>>,
     keys: Keys,
@@ -70,7 +69,7 @@ impl Kms {
     pub fn new(options: KmsOptions) -> Arc<Self> {
         let unasked = format!("kmsv2 Provider {} has not been asked yet", options.name);
         Arc::new(Kms {
-            client: Client::new(options.socket, options.timeout),
+            client: SocketClient::new(options.socket, options.timeout),
             name: options.name,
             writing: RwLock::default(),
             keys: Keys::default(),
@@ -121,7 +120,7 @@ impl Kms {
                 format!(
                     "failed to perform status section of the healthz check for KMS Provider {}, error: {}",
                     self.name,
-                    client::text(&status)
+                    grpc::text(&status)
                 )
             })?;
         let mut faults = Vec::new();
@@ -198,7 +197,7 @@ impl Kms {
             .client
             .call(messages::ENCRYPT, request)
             .await
-            .map_err(|status| format!("failed to encrypt DEK, error: {}", client::text(&status)))?;
+            .map_err(|status| format!("failed to encrypt DEK, error: {}", grpc::text(&status)))?;
         let envelope = EncryptedObject {
             data: Bytes::new(),
             key_id: answer.key_id,
@@ -339,8 +338,8 @@ impl Transformer for Kms {
                 }
             }
             Err(status) => {
-                let text = format!("failed to decrypt DEK, error: {}", client::text(&status));
-                (TransformError::Failed(text), client::is_away(&status))
+                let text = format!("failed to decrypt DEK, error: {}", grpc::text(&status));
+                (TransformError::Failed(text), grpc::is_away(&status))
             }
         };
         self.keys.refuse(hash, error.clone(), away);

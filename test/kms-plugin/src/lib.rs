@@ -1,32 +1,30 @@
-//! A key management plugin (KMS v2) for tests: gRPC on a Unix socket, keys made of their names. It protects nothing.
+//! Programs beside a server, for tests, with gRPC on a Unix socket: a key management plugin (KMS v2) with keys made of their names, which
+//! protects nothing, and a [`signer`] of tokens.
 //!
 //! Dropping it takes it down; another one on the same socket brings it up again.
 
+mod served;
+pub mod signer;
+
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::net::UnixListener;
-use tokio::task::JoinSet;
+
+use served::{Refusal, Served};
 
 /// A running plugin.
 #[derive(Debug)]
 pub struct Plugin {
     state: Arc<State>,
-    socket: PathBuf,
-    task: tokio::task::JoinHandle<()>,
+    _served: Served,
 }
 
 #[derive(Debug)]
@@ -43,8 +41,6 @@ impl Plugin {
     /// # Errors
     /// When it cannot listen there.
     pub fn listen(socket: &Path, key: &str) -> std::io::Result<Self> {
-        let _ = std::fs::remove_file(socket);
-        let listener = UnixListener::bind(socket)?;
         let state = Arc::new(State {
             key: Mutex::new(key.to_string()),
             healthz: Mutex::new("ok".to_string()),
@@ -52,23 +48,10 @@ impl Plugin {
             decrypted: AtomicUsize::new(0),
         });
         let shared = state.clone();
-        let task = tokio::spawn(async move {
-            // Connections end with the plugin.
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = shared.clone();
-                connections.spawn(async move {
-                    let service = hyper::service::service_fn(move |request| serve(state.clone(), request));
-                    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    // A client that goes away in the middle is no fault of the plugin.
-                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
+        let answers = move |path: &str, message: &[u8]| answer(&shared, path, message);
         Ok(Plugin {
             state,
-            socket: socket.to_path_buf(),
-            task,
+            _served: Served::listen(socket, answers)?,
         })
     }
 
@@ -86,13 +69,6 @@ impl Plugin {
     pub fn calls(&self) -> (usize, usize) {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         (count(&self.state.encrypted), count(&self.state.decrypted))
-    }
-}
-
-impl Drop for Plugin {
-    fn drop(&mut self) {
-        self.task.abort();
-        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -134,41 +110,6 @@ struct EncryptResponse {
 }
 
 const ANNOTATION: &str = "version.kms-plugin.test";
-
-async fn serve(
-    state: Arc<State>,
-    request: Request<Incoming>,
-) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, Infallible> {
-    let path = request.uri().path().to_string();
-    let outcome = match request.into_body().collect().await {
-        // Every message has five bytes before it: whether it is compressed, and its length.
-        Ok(body) => {
-            let body = body.to_bytes();
-            answer(&state, &path, body.get(5..).unwrap_or_default())
-        }
-        Err(_) => Err((13, "the request broke off")),
-    };
-    let (message, code, text) = match outcome {
-        Ok(message) => (message, 0, ""),
-        Err((code, text)) => (Vec::new(), code, text),
-    };
-    let mut frame = BytesMut::new();
-    if code == 0 {
-        frame.put_u8(0);
-        frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-        frame.put_slice(&message);
-    }
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from(code));
-    trailers.insert("grpc-message", HeaderValue::from_static(text));
-    let body = Full::new(frame.freeze()).with_trailers(async move { Some(Ok(trailers)) });
-    let mut response = Response::new(body);
-    let kind = HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-    Ok(response)
-}
-
-type Refusal = (u16, &'static str);
 
 fn answer(state: &State, path: &str, message: &[u8]) -> Result<Vec<u8>, Refusal> {
     let bad = |_| (3, "the message cannot be decoded");

@@ -205,6 +205,8 @@ pub(super) struct ServiceAccountTokens {
     pub(super) key_files: Vec<PathBuf>,
     /// The key that signs; made by the server when unset.
     pub(super) signing_key_file: Option<PathBuf>,
+    /// The socket of a program that signs instead.
+    pub(super) signing_endpoint: Option<String>,
     /// How long they hold, and which others of the server's own are accepted.
     pub(super) own: OwnTokenFlags,
 }
@@ -219,6 +221,17 @@ impl ServiceAccountTokens {
             && (most.as_secs() < *TOKEN_BOUNDS.start() || most > Duration::from_secs(*TOKEN_BOUNDS.end()))
         {
             found.fault("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds");
+        }
+        if let Some(socket) = &self.signing_endpoint {
+            if self.signing_key_file.is_some() || !self.key_files.is_empty() {
+                found.fault("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)");
+            }
+            if socket.strip_prefix('@').is_some_and(|name| !is_abstract_socket(name)) {
+                found.fault(format!(
+                    "invalid value {} passed for `--service-account-signing-endpoint`, when prefixed with @ must be a valid abstract socket name",
+                    go::quote(socket)
+                ));
+            }
         }
         if let Some(uri) = &self.own.service_account_jwks_uri
             && !is_https(uri)
@@ -257,15 +270,26 @@ impl ServiceAccountTokens {
             issuers: self.issuers,
             key_files: self.key_files,
             signing_key_file: self.signing_key_file,
+            signing_endpoint: self.signing_endpoint.map(PathBuf::from),
             lifetimes: TokenLifetimes {
                 most_seconds: i64::try_from(self.own.service_account_max_token_expiration.as_secs())
                     .ok()
                     .filter(|most| *most > 0),
                 extends: self.own.service_account_extend_token_expiration,
+                most_extended_seconds: None,
             },
             jwks_uri: self.own.service_account_jwks_uri,
         }
     }
+}
+
+/// Whether the name has parts of letters, digits, `_` and `-`, with dots between them.
+fn is_abstract_socket(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let mut bytes = part.bytes();
+        !part.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+    };
+    name.split('.').all(is_part)
 }
 
 fn is_https(issuer: &str) -> bool {

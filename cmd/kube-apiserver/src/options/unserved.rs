@@ -87,7 +87,6 @@ const FLAGS: &[Unserved] = &[
     (MISC, "peer-advertise-ip", Values::Text, &[""], Warn, NO_PEERS),
     (MISC, "peer-advertise-port", Values::Text, &[""], Warn, NO_PEERS),
     (MISC, "peer-ca-file", Values::Text, &[""], Warn, NO_PEERS),
-    (MISC, "service-account-signing-endpoint", Values::Text, &[""], Refuse, "tokens are signed with a key of a file alone"),
 ];
 
 /// Those of these flags that were given, with their values.

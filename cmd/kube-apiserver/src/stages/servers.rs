@@ -40,7 +40,7 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Makes them, each with the one behind it.
-    pub(super) fn new(mut stores: Stores) -> Result<Self, StartError> {
+    pub(super) async fn new(mut stores: Stores) -> Result<Self, StartError> {
         let mut access = Access::new(
             &stores.config.access,
             &stores.pki,
@@ -48,6 +48,9 @@ impl Servers {
             &mut stores.reload,
             &stores.tasks,
         )?;
+        access
+            .connect(&stores.config.access.tokens, &stores.tasks)
+            .await?;
         access.start(&stores.metrics);
         let nodes = Nodes::new(stores.config.kubelet.clone(), stores.tasks.clone());
         let nodes = Arc::new(nodes.map_err(StartError::Option)?);

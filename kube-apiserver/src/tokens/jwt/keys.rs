@@ -1,4 +1,4 @@
-//! The public keys of an issuer (RFC 7517), and the signatures of its tokens, by `ring`.
+//! The public keys of an issuer (RFC 7517), and the signatures of its tokens.
 
 use std::fmt;
 
@@ -13,9 +13,10 @@ use ring::signature::{
 };
 use serde_json::Value;
 
+use super::super::es512;
 use super::super::jws::Jws;
 
-/// The algorithms that a configuration may allow. `ring` has no P-521, so that a token signed by ES512 is refused.
+/// The algorithms that a configuration may allow.
 pub(super) const ALGORITHMS: [&str; 9] = [
     "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512",
 ];
@@ -30,6 +31,7 @@ enum Key {
     /// Uncompressed points.
     P256(Vec<u8>),
     P384(Vec<u8>),
+    P521(Vec<u8>),
 }
 
 /// The keys of an issuer, with their ids.
@@ -96,6 +98,7 @@ impl Key {
             }),
             ("EC", Some("P-256")) => point(32).map(Key::P256),
             ("EC", Some("P-384")) => point(48).map(Key::P384),
+            ("EC", Some("P-521")) => point(66).map(Key::P521),
             _ => None,
         }
     }
@@ -114,7 +117,8 @@ impl Key {
             }
             (Key::P256(point), "ES256") => ecdsa(&ECDSA_P256_SHA256_FIXED, point, signed, signature),
             (Key::P384(point), "ES384") => ecdsa(&ECDSA_P384_SHA384_FIXED, point, signed, signature),
-            (Key::P256(_) | Key::P384(_), _) => false,
+            (Key::P521(point), "ES512") => es512::verify(point, signed, signature),
+            (Key::P256(_) | Key::P384(_) | Key::P521(_), _) => false,
         }
     }
 }

@@ -4,6 +4,7 @@ use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
+use serde_json::json;
 
 use super::*;
 
@@ -296,7 +297,7 @@ fn check_key(pem: &str, algorithm: &str) {
     // The signing key is among the key files, too.
     let keys = PublicKeys::from_pem([pem, pem]).unwrap();
     let token = key.sign_jwt(&json!({"a": 1})).unwrap();
-    assert_eq!(keys.verify(&token), Ok(true), "{algorithm}");
+    assert_eq!(keys.verify(&Jws::parse(&token).unwrap()), Ok(true), "{algorithm}");
     let jwks = keys.jwks();
     assert_eq!(jwks["keys"].as_array().map(Vec::len), Some(1), "published once");
     assert_eq!(jwks["keys"][0]["alg"], algorithm);
@@ -304,6 +305,17 @@ fn check_key(pem: &str, algorithm: &str) {
         keys.discovery("i", "j")["id_token_signing_alg_values_supported"],
         json!([algorithm])
     );
+}
+
+/// A key of P-521 with a known number.
+fn p521_pem() -> String {
+    use p521::pkcs8::EncodePrivateKey;
+    let mut number = [7; 66];
+    number[0] = 0;
+    let key = p521::SecretKey::from_slice(&number).unwrap();
+    let der = key.to_pkcs8_der().unwrap();
+    let text = BASE64_STANDARD.encode(der.as_bytes());
+    format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n")
 }
 
 #[test]
@@ -317,13 +329,15 @@ fn kinds_of_keys() {
         "ES384",
     );
 
+    check_key(&p521_pem(), "ES512");
+
     // The public half alone gives the same id.
     let keys = PublicKeys::from_pem([es256.public_key_pem().as_str()]).unwrap();
     let token = SigningKey::from_pem(&es256.serialize_pem())
         .unwrap()
         .sign_jwt(&json!({}))
         .unwrap();
-    assert_eq!(keys.verify(&token), Ok(true));
+    assert_eq!(keys.verify(&Jws::parse(&token).unwrap()), Ok(true));
 
     for bad in [
         "",

@@ -10,18 +10,13 @@ use machinery::{FieldError, FieldPath, GroupResource, GroupVersion, GroupVersion
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::deps::{TokenClaims, TokenIssuer};
+use crate::deps::{POD_TOKEN_SECONDS, TokenClaims, TokenIssuer};
 use crate::errors::Errors;
 use crate::groups::core::pod_spec;
 use crate::json::Json;
 
 /// How long a token holds that is asked for without a time.
 const DEFAULT_EXPIRATION_SECONDS: i64 = 3600;
-
-/// The expiration that asks for a token of a pod as kubelets mount it by default.
-const POD_TOKEN_SECONDS: i64 = 60 * 60 + 7;
-/// How long such a token holds, so that clients go on that do not read it again.
-const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 
 /// The subresource.
 #[derive(Debug)]
@@ -106,7 +101,7 @@ impl NamedCreate for Token {
             name: call.name.into(),
             uid: uid.into(),
             audiences: request.strings("spec.audiences").map(str::to_string).collect(),
-            expiration_seconds: if extends { EXTENDED_SECONDS } else { seconds },
+            expiration_seconds: if extends { lifetimes.extended_seconds() } else { seconds },
             bound,
             node,
             warn_after: extends.then_some(seconds),

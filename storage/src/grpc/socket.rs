@@ -1,5 +1,5 @@
-//! Calls to a plugin: gRPC over a Unix socket, each bounded by the provider's timeout. A plugin that is not there yet is waited
-//! for until then.
+//! Calls to a program beside the server: gRPC over a Unix socket, each bounded by a timeout. A program that is not there yet is waited for until
+//! then.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,29 +11,34 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::grpc::ProstCodec;
+use super::codec::ProstCodec;
 
 /// Between attempts to reach a plugin.
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 
+/// A client of one program.
 #[derive(Debug)]
-pub(super) struct Client {
+pub struct SocketClient {
     channel: Channel,
     timeout: Duration,
 }
 
-impl Client {
+impl SocketClient {
     /// Connects when first used. `@name` is a socket of Linux' abstract namespace.
-    pub(super) fn new(socket: PathBuf, timeout: Duration) -> Self {
+    pub fn new(socket: PathBuf, timeout: Duration) -> Self {
         let connector = tower::service_fn(move |_: Uri| {
             let socket = socket.clone();
             async move { connect(&socket).await.map(TokioIo::new) }
         });
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
-        Client { channel, timeout }
+        SocketClient { channel, timeout }
     }
 
-    pub(super) async fn call<Req, Resp>(&self, path: &'static str, request: Req) -> Result<Resp, Status>
+    /// Calls the method at a path. All calls may be repeated: one that finds nobody is made again until the timeout.
+    ///
+    /// # Errors
+    /// What the program answers, or `DeadlineExceeded`.
+    pub async fn call<Req, Resp>(&self, path: &'static str, request: Req) -> Result<Resp, Status>
     where
         Req: prost::Message + Clone + 'static,
         Resp: prost::Message + Default + 'static,
@@ -42,7 +47,6 @@ impl Client {
         let attempts = async {
             loop {
                 match self.once(path, request.clone()).await {
-                    // All calls may be repeated.
                     Err(status) if status.code() == Code::Unavailable => last = Some(status),
                     outcome => return outcome,
                 }
@@ -99,15 +103,38 @@ async fn connect(socket: &std::path::Path) -> std::io::Result<UnixStream> {
 }
 
 /// As gRPC clients print a failed call.
-pub(super) fn text(status: &Status) -> String {
+pub fn text(status: &Status) -> String {
     format!(
-        "rpc error: code = {:?} desc = {}",
-        status.code(),
+        "rpc error: code = {} desc = {}",
+        code_name(status),
         status.message()
     )
 }
 
-/// Whether a failure is about the plugin rather than about the request.
-pub(super) fn is_away(status: &Status) -> bool {
+/// The code of a failed call by Go's name.
+pub fn code_name(status: &Status) -> &'static str {
+    match status.code() {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+/// Whether a failure is about the program rather than about the request.
+pub(crate) fn is_away(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }
