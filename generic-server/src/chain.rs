@@ -35,7 +35,7 @@ use crate::filters::{self, audit, authentication, deadline, headers, impersonati
 use crate::flowcontrol::FlowHeaders;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
-use crate::request::audit::Arrival;
+use crate::request::audit::{Arrival, Layer};
 use crate::request::{
     Authorized, Body, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent,
 };
@@ -315,7 +315,10 @@ impl Chain {
             ..
         } = &mut *incoming;
         // 11. Authentication: everything below has a user.
-        let user = match self.config.authenticator.authenticate(head).await {
+        let began = Instant::now();
+        let verdict = self.config.authenticator.authenticate(head).await;
+        let took = began.elapsed();
+        let user = match verdict {
             Verdict::User(user) => user,
             refused => {
                 let result = if let Verdict::Failed(why) = refused {
@@ -324,7 +327,7 @@ impl Chain {
                 } else {
                     AuthenticationResult::Failure
                 };
-                self.config.metrics.authenticated(result);
+                self.config.metrics.authenticated(result, took);
                 limit_unauthenticated(head, connection.as_deref());
                 let response = crate::respond::error(&machinery::ApiError::unauthorized());
                 let arrival = facts.arrival(None, head, connection.as_deref());
@@ -336,7 +339,10 @@ impl Chain {
                 };
             }
         };
-        self.config.metrics.authenticated(AuthenticationResult::Success);
+        self.config
+            .metrics
+            .authenticated(AuthenticationResult::Success, took);
+        self.config.metrics.request_of(&user.name);
         if user.name == crate::authn::anonymous::ANONYMOUS {
             limit_unauthenticated(head, connection.as_deref());
         }
@@ -358,6 +364,7 @@ impl Chain {
                 return filters::internal_error(&head.uri, "failed to store audit event");
             };
             begun.mark(&mut head.extensions);
+            begun.took(Layer::Authentication, took);
             recording = Some(begun);
         }
         let mut acting = user;
@@ -367,7 +374,12 @@ impl Chain {
             let resolved = self
                 .impersonation
                 .resolve(&mut head.headers, &acting, &facts.info, authorizer);
-            match Box::pin(resolved).await {
+            let began = Instant::now();
+            let resolved = Box::pin(resolved).await;
+            if let Some(recording) = &recording {
+                recording.took(Layer::Impersonation, began.elapsed());
+            }
+            match resolved {
                 Ok(None) => {}
                 Ok(Some(Impersonated { user, constraint })) => {
                     if let Some(recording) = &recording {
@@ -435,7 +447,12 @@ impl Chain {
         let admitted = match self.admit(&request, context, times, long_running, probe) {
             Admission::Runs(permit) => Ok(permit),
             Admission::Refused(refusal) => Err(refusal),
-            Admission::Waits(turn) => turn.await,
+            Admission::Waits(turn) => {
+                let began = Instant::now();
+                let admitted = turn.await;
+                context.took(Layer::Queue, began.elapsed());
+                admitted
+            }
         };
         let mut permit = match admitted {
             Ok(permit) => permit,
@@ -453,9 +470,13 @@ impl Chain {
 
         // 15. Authorization: last before the handler; its proof is what the registry asks for.
         let attributes = Attributes::of(&context.user, &context.info);
-        match self.config.authorizer.authorize(&attributes).await {
+        let began = Instant::now();
+        let decision = self.config.authorizer.authorize(&attributes).await;
+        let took = began.elapsed();
+        context.took(Layer::Authorization, took);
+        match decision {
             Decision::Allow(reason) => {
-                self.config.metrics.authorized(AuthorizationResult::Allowed);
+                self.config.metrics.authorized(AuthorizationResult::Allowed, took);
                 context.annotate(|| ("authorization.k8s.io/decision", "allow"));
                 context.annotate(|| ("authorization.k8s.io/reason", reason));
             }
@@ -466,12 +487,12 @@ impl Chain {
                         (AuthorizationResult::NoOpinion, reason)
                     }
                     Decision::Failed(failure) => {
-                        self.config.metrics.authorized(AuthorizationResult::Error);
+                        self.config.metrics.authorized(AuthorizationResult::Error, took);
                         context.annotate(|| ("authorization.k8s.io/reason", "internal error"));
                         return filters::internal_error(request.uri(), &failure.error);
                     }
                 };
-                self.config.metrics.authorized(result);
+                self.config.metrics.authorized(result, took);
                 context.annotate(|| ("authorization.k8s.io/decision", "forbid"));
                 context.annotate(|| ("authorization.k8s.io/reason", reason.clone()));
                 return headers::no_sniff(crate::respond::error(&forbidden(&attributes, &reason)));

@@ -51,8 +51,31 @@ pub struct Metrics {
     /// Requests refused for too many in flight.
     pub rejected: AtomicU64,
     in_flight: [AtomicI64; 2],
-    authentications: [AtomicU64; 3],
-    authorizations: [AtomicU64; 4],
+    authentications: [Histogram; 3],
+    authorizations: [Histogram; 4],
+    /// Authenticated requests by [`USERS`].
+    users: [AtomicU64; USERS.len()],
+}
+
+/// Upstream's buckets of `authentication_duration_seconds` and `authorization_duration_seconds`.
+const DECISION_BUCKETS: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
+];
+
+/// User names as `authenticated_user_requests` has them: of few, so that the others are in no metric.
+const USERS: [&str; 7] = [
+    "admin",
+    "client",
+    "kube_proxy",
+    "kubelet",
+    "system:serviceaccount:kube-system:default",
+    "email_id",
+    "other",
+];
+
+fn user_index(name: &str) -> usize {
+    let known = USERS[..5].iter().position(|user| *user == name);
+    known.unwrap_or(if name.contains('@') { 5 } else { 6 })
 }
 
 /// How authentication ended.
@@ -202,8 +225,9 @@ impl Default for Metrics {
             timeouts: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             in_flight: Default::default(),
-            authentications: Default::default(),
-            authorizations: Default::default(),
+            authentications: std::array::from_fn(|_| Histogram::new(DECISION_BUCKETS)),
+            authorizations: std::array::from_fn(|_| Histogram::new(DECISION_BUCKETS)),
+            users: Default::default(),
         }
     }
 }
@@ -219,12 +243,17 @@ impl Metrics {
         self.collectors.write().push(collector);
     }
 
-    pub(crate) fn authenticated(&self, result: AuthenticationResult) {
-        self.authentications[result as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn authenticated(&self, result: AuthenticationResult, took: Duration) {
+        self.authentications[result as usize].observe(took);
     }
 
-    pub(crate) fn authorized(&self, result: AuthorizationResult) {
-        self.authorizations[result as usize].fetch_add(1, Ordering::Relaxed);
+    /// A request of a user who was authenticated.
+    pub(crate) fn request_of(&self, user: &str) {
+        self.users[user_index(user)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn authorized(&self, result: AuthorizationResult, took: Duration) {
+        self.authorizations[result as usize].observe(took);
     }
 
     pub(crate) fn in_flight(&self, kind: InFlightKind) -> InFlight<'_> {
@@ -296,18 +325,38 @@ impl Metrics {
         }
         outcomes(
             &mut out,
-            "authentication_attempts",
-            "Authentications by result.",
+            ("authentication_attempts", "Authentications by result."),
+            (
+                "authentication_duration_seconds",
+                "How long authentications took, in seconds, by result.",
+            ),
             ["success", "failure", "error"],
             &self.authentications,
         );
         outcomes(
             &mut out,
-            "authorization_attempts_total",
-            "Authorizations by result.",
+            ("authorization_attempts_total", "Authorizations by result."),
+            (
+                "authorization_duration_seconds",
+                "How long authorizations took, in seconds, by result.",
+            ),
             ["allowed", "denied", "no-opinion", "error"],
             &self.authorizations,
         );
+        let name = "authenticated_user_requests";
+        family(
+            &mut out,
+            name,
+            "counter",
+            "Authenticated requests by kind of user name.",
+        );
+        for (user, count) in USERS.into_iter().zip(&self.users) {
+            let count = count.load(Ordering::Relaxed);
+            // As upstream's: a series is there from its first request on.
+            if count > 0 {
+                sample(&mut out, name, &[("username", user)], count);
+            }
+        }
         for (name, help, value) in [
             (
                 "apiserver_request_panics_total",
@@ -427,17 +476,23 @@ fn find(all: &HashMap<u64, Vec<Arc<Series>>>, key: u64, labels: &Labels<'_>) -> 
     all.get(&key)?.iter().find(same).cloned()
 }
 
-/// A counter by result.
+/// A counter and a histogram by result, each by its name and help.
 fn outcomes<const N: usize>(
     out: &mut String,
-    name: &str,
-    help: &str,
+    (counter, counter_help): (&str, &str),
+    (histogram, histogram_help): (&str, &str),
     results: [&str; N],
-    counts: &[AtomicU64; N],
+    outcomes: &[Histogram; N],
 ) {
-    family(out, name, "counter", help);
-    for (result, value) in results.into_iter().zip(counts) {
-        sample(out, name, &[("result", result)], value.load(Ordering::Relaxed));
+    family(out, counter, "counter", counter_help);
+    for (result, outcome) in results.into_iter().zip(outcomes) {
+        sample(out, counter, &[("result", result)], outcome.count());
+    }
+    family(out, histogram, "histogram", histogram_help);
+    for (result, outcome) in results.into_iter().zip(outcomes) {
+        if outcome.count() > 0 {
+            outcome.write(out, histogram, &[("result", result)]);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ mod connection;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full, combinators::UnsyncBoxBody};
@@ -142,6 +142,13 @@ impl RequestContext {
     /// What auditing gathers of the request, if it is recorded.
     pub(crate) fn audit(&self) -> Option<&audit::Capture> {
         self.audit.as_deref()
+    }
+
+    /// A layer of the chain took this time.
+    pub(crate) fn took(&self, layer: audit::Layer, time: Duration) {
+        if let Some(capture) = &self.audit {
+            capture.took(layer, time);
+        }
     }
 
     /// Whether the request is recorded by an audit sink. What is computed for annotations alone is left out otherwise.

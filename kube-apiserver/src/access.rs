@@ -32,8 +32,8 @@ use crate::authorization::options::AuthorizationOptions;
 use crate::bootstrap::ClusterAuthorities;
 use crate::deps::{TokenIssuer, TokenLifetimes};
 use crate::rbac::Rbac;
-use crate::tokens::service_account::{ExternalSigner, TokenMetrics};
 use crate::tokens::jwt::{AnonymousConfig, JwtAuthenticators, JwtSource};
+use crate::tokens::service_account::{ExternalSigner, TokenMetrics};
 use trust::Bundle;
 
 pub use rbac::follow_rbac;

@@ -20,11 +20,16 @@ use super::{Level, Stage};
 use crate::metrics::Collect;
 use crate::request::User;
 use crate::request::audit::Verdict;
-use crate::request::audit::{Arrival, Capture};
+use crate::request::audit::{Arrival, Capture, Layer};
 use crate::request_info;
 use crate::spawn::Tasks;
 
 fn capture(level: Level) -> Capture {
+    capture_of(level, Instant::now())
+}
+
+/// Of a request that arrived then.
+fn capture_of(level: Level, received: Instant) -> Capture {
     let uri = "/api/v1/namespaces/ns/secrets?fieldManager=%22x";
     let request = http::Request::post(uri)
         .header("user-agent", "kubectl/\"v1\"")
@@ -44,7 +49,7 @@ fn capture(level: Level) -> Capture {
         info: &info,
         audit_id: &HeaderValue::from_static("id-1"),
         peer: Some("10.0.0.1".parse().unwrap()),
-        received: Instant::now(),
+        received,
     };
     let verdict = Verdict {
         level,
@@ -313,4 +318,27 @@ async fn large_events_lose_their_objects_and_larger_ones_are_lost() {
     check(event.json().len(), Some(false)).await;
     check(event.truncated().len() + 1, Some(false)).await;
     check(event.truncated().len(), None).await;
+}
+
+#[test]
+fn slow_requests_say_where_their_time_has_gone() {
+    let annotations = |ago: u64| {
+        let received = Instant::now().checked_sub(Duration::from_millis(ago)).unwrap();
+        let capture = capture_of(Level::Metadata, received);
+        capture.took(Layer::Authorization, Duration::from_millis(300));
+        capture.took(Layer::Authorization, Duration::from_millis(250));
+        capture.took(Layer::Queue, Duration::from_micros(1));
+        capture.note_latencies();
+        capture.state.into_inner().annotations
+    };
+    assert_eq!(annotations(400), BTreeMap::new());
+    let mut found = annotations(600);
+    let total = found.remove("apiserver.latency.k8s.io/total").unwrap();
+    assert!(total.starts_with("60") && total.ends_with("ms"), "{total}");
+    let expected = [
+        ("apiserver.latency.k8s.io/apf-queue-wait", "1µs"),
+        ("apiserver.latency.k8s.io/authorization", "550ms"),
+    ];
+    let expected = expected.map(|(key, value)| (key.to_string(), value.to_string()));
+    assert_eq!(found, BTreeMap::from(expected));
 }

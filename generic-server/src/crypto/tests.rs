@@ -40,10 +40,14 @@ fn agreed(
     let mut bytes = Vec::new();
     while client.is_handshaking() || server.is_handshaking() {
         client.write_tls(&mut bytes).unwrap();
-        server.read_tls(&mut std::mem::take(&mut bytes).as_slice()).unwrap();
+        server
+            .read_tls(&mut std::mem::take(&mut bytes).as_slice())
+            .unwrap();
         server.process_new_packets().unwrap();
         server.write_tls(&mut bytes).unwrap();
-        client.read_tls(&mut std::mem::take(&mut bytes).as_slice()).unwrap();
+        client
+            .read_tls(&mut std::mem::take(&mut bytes).as_slice())
+            .unwrap();
         client.process_new_packets().unwrap();
     }
     client.negotiated_key_exchange_group().unwrap().name()
@@ -61,7 +65,9 @@ fn both_ends_prefer_the_hybrid_key_exchange() {
     assert_eq!(agreed(provider(), provider(), v12), NamedGroup::X25519);
     // A server that does not take what the client sent first asks for another share.
     let mut others = provider();
-    others.kx_groups.retain(|group| group.name() == NamedGroup::secp384r1);
+    others
+        .kx_groups
+        .retain(|group| group.name() == NamedGroup::secp384r1);
     assert_eq!(agreed(provider(), others, v13), NamedGroup::secp384r1);
     let mut alone = provider();
     alone.kx_groups.truncate(1);
@@ -79,7 +85,10 @@ fn shares_have_the_lengths_of_the_draft_and_secrets_agree() {
     let started = X25519_MLKEM768.start().unwrap();
     assert_eq!(started.pub_key().len(), 1216);
     let completed = X25519_MLKEM768.start_and_complete(started.pub_key()).unwrap();
-    assert_eq!((completed.group, completed.pub_key.len()), (NamedGroup::X25519MLKEM768, 1120));
+    assert_eq!(
+        (completed.group, completed.pub_key.len()),
+        (NamedGroup::X25519MLKEM768, 1120)
+    );
     let secret = started.complete(&completed.pub_key).unwrap();
     assert_eq!(secret.secret_bytes(), completed.secret.secret_bytes());
     assert_eq!(secret.secret_bytes().len(), 64);
@@ -96,10 +105,7 @@ fn bad_shares_are_refused() {
     #[track_caller]
     fn refused(group: &dyn SupportedKxGroup, share: &[u8]) {
         let error = group.start_and_complete(share).err().expect("a refusal");
-        assert!(
-            error.to_string().contains("InvalidKeyShare"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("InvalidKeyShare"), "{error}");
     }
     for length in [0, 1, 32, 1184, 1215] {
         refused(group, &good[..length]);

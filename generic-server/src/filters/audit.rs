@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderValue, StatusCode};
 use http_body::Body as _;
@@ -12,7 +12,7 @@ use machinery::limits;
 
 use crate::audit::Auditor;
 use crate::cpu;
-use crate::request::audit::{Capture, Level, RecordsObjects, ResponseObject, Stage, StatusText};
+use crate::request::audit::{Capture, Layer, Level, RecordsObjects, ResponseObject, Stage, StatusText};
 use crate::request::{Body, Request, Response, User, Wrapped};
 
 /// The header that carries a request's id.
@@ -66,6 +66,11 @@ impl Recording {
         }
     }
 
+    /// A layer of the chain took this time.
+    pub(crate) fn took(&self, layer: Layer, time: Duration) {
+        self.capture.took(layer, time);
+    }
+
     /// From here on the request runs as another user.
     pub(crate) fn impersonates(&self, user: &User, constraint: Option<String>) {
         self.capture.impersonates(user.clone(), constraint);
@@ -77,6 +82,7 @@ impl Recording {
         let code = Some(response.status().as_u16());
         self.ended = true;
         if !self.long_running {
+            self.capture.note_latencies();
             self.auditor
                 .record(&self.capture, Stage::ResponseComplete, code)
                 .await;
@@ -123,6 +129,7 @@ impl Drop for Recording {
             let message = "Connection closed early, the outcome is unknown";
             self.capture.failure("", message, None);
         }
+        self.capture.note_latencies();
         self.auditor.offer(&self.capture, Stage::ResponseComplete, code);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
-use machinery::time::Timestamp;
+use machinery::time::{GoDuration, Timestamp};
 use machinery::{limits, meta};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -109,6 +109,42 @@ pub(crate) struct Verdict {
     pub(crate) without_managed_fields: bool,
 }
 
+/// A part of a request's way whose time is recorded when the request is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layer {
+    /// Finding out who asks.
+    Authentication,
+    /// Finding out whom they may act as.
+    Impersonation,
+    /// Waiting for a seat.
+    Queue,
+    /// Finding out what they may do.
+    Authorization,
+}
+
+impl Layer {
+    const ALL: [Layer; 4] = [
+        Layer::Authentication,
+        Layer::Impersonation,
+        Layer::Queue,
+        Layer::Authorization,
+    ];
+
+    /// The end of its annotation's key.
+    fn name(self) -> &'static str {
+        match self {
+            Layer::Authentication => "authentication",
+            Layer::Impersonation => "impersonation",
+            Layer::Queue => "apf-queue-wait",
+            Layer::Authorization => "authorization",
+        }
+    }
+}
+
+/// Upstream's figure: requests that took no longer have no annotations about their time.
+const SLOW: Duration = Duration::from_millis(500);
+const LATENCY: &str = "apiserver.latency.k8s.io";
+
 /// In a request's extensions: the object that it is answered is recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordsObjects;
@@ -154,6 +190,7 @@ pub(crate) struct Facts {
     /// `None` for paths that are not about resources.
     pub(crate) object: Option<ObjectRef>,
     pub(crate) received: Timestamp,
+    pub(crate) arrived: Instant,
 }
 
 /// The object that a request is about.
@@ -182,6 +219,8 @@ pub(crate) struct State {
     /// The members of the Status that was answered.
     pub(crate) status: Option<Value>,
     pub(crate) annotations: BTreeMap<String, String>,
+    /// The time of each layer.
+    pub(crate) latencies: [Duration; Layer::ALL.len()],
 }
 
 /// The user that a request runs as.
@@ -237,6 +276,7 @@ impl Capture {
                 agent: shown_agent(arrival.head.headers.get(http::header::USER_AGENT)),
                 object,
                 received: Timestamp::from_unix_nanos(now - ago),
+                arrived: arrival.received,
             },
             state: Mutex::default(),
         }
@@ -245,6 +285,33 @@ impl Capture {
     /// How much is recorded.
     pub fn level(&self) -> Level {
         self.verdict.level
+    }
+
+    /// A layer took this time.
+    pub(crate) fn took(&self, layer: Layer, time: Duration) {
+        self.state.lock().latencies[layer as usize] += time;
+    }
+
+    /// Says where the time of a request has gone, if it was slow. The time of layers that took none is left out.
+    pub(crate) fn note_latencies(&self) {
+        let total = self.facts.arrived.elapsed();
+        if total <= SLOW {
+            return;
+        }
+        let shown = |time: Duration| {
+            let nanos = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+            GoDuration(nanos).to_string()
+        };
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        for (layer, time) in Layer::ALL.into_iter().zip(state.latencies) {
+            if !time.is_zero() {
+                let key = format!("{LATENCY}/{}", layer.name());
+                state.annotations.entry(key).or_insert_with(|| shown(time));
+            }
+        }
+        let key = format!("{LATENCY}/total");
+        state.annotations.entry(key).or_insert_with(|| shown(total));
     }
 
     /// The request runs as another user from here on.

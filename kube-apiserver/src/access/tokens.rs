@@ -368,17 +368,17 @@ impl TokenIssuer for Issuer {
             uid: uid.clone(),
         });
         let signed = service_account::TokenClaims {
-                namespace: claims.namespace.clone(),
-                service_account: ObjectRef {
-                    name: claims.name.clone(),
-                    uid: claims.uid.clone(),
-                },
-                audiences: claims.audiences.clone(),
-                expiration_seconds: claims.expiration_seconds,
-                pod: bound("Pod"),
-                secret: bound("Secret"),
-                node: node.or_else(|| bound("Node")),
-                warn_after: claims.warn_after,
+            namespace: claims.namespace.clone(),
+            service_account: ObjectRef {
+                name: claims.name.clone(),
+                uid: claims.uid.clone(),
+            },
+            audiences: claims.audiences.clone(),
+            expiration_seconds: claims.expiration_seconds,
+            pod: bound("Pod"),
+            secret: bound("Secret"),
+            node: node.or_else(|| bound("Node")),
+            warn_after: claims.warn_after,
         };
         let token = match &self.signer {
             Signing::Key(signer) => signer.load().issue(&signed).map_err(|error| error.to_string()),

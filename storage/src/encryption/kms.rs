@@ -21,9 +21,9 @@ use self::messages::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject, StatusRequest,
     StatusResponse,
 };
-use crate::grpc::{self, SocketClient};
 use super::seed::{DataKey, LENGTH};
 use super::{Plain, TransformError, Transformer, random};
+use crate::grpc::{self, SocketClient};
 
 /// How long a seed may be written with after the plugin was last found healthy with the same key.
 const COAST: Duration = Duration::from_secs(3 * 60);

@@ -23,6 +23,7 @@ mod linearizable;
 mod nodes;
 mod objects;
 mod resource_versions;
+mod signer;
 mod sockets;
 mod subresources;
 mod writing;

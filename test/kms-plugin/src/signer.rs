@@ -16,8 +16,8 @@ use super::served::{Refusal, Served};
 
 /// The header of a DER `SubjectPublicKeyInfo` of P-256, before the point.
 const P256: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48,
-    0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
 /// A running signer.
@@ -43,7 +43,9 @@ struct Key {
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Key").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Key")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -99,10 +101,11 @@ impl Signer {
     /// Signs with another key from now on. The old ones are still published; `withheld` ones are for verification alone.
     pub fn add_key(&self, id: &str, withheld: bool) {
         let random = SystemRandom::new();
-        let pair = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).and_then(|pkcs8| {
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random)
-                .map_err(|_| ring::error::Unspecified)
-        });
+        let pair =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).and_then(|pkcs8| {
+                EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random)
+                    .map_err(|_| ring::error::Unspecified)
+            });
         if let Ok(pair) = pair {
             let id = id.to_string();
             self.state.keys.lock().push(Key { id, pair, withheld });

@@ -96,9 +96,6 @@ fn jwt_source(flags: &AuthenticationFlags, found: &mut Findings) -> JwtSource {
         return JwtSource::None;
     }
     let algorithms = &flags.oidc_signing_algs;
-    if algorithms.iter().any(|name| name == "ES512") {
-        found.warn("--oidc-signing-algs: ES512 has no effect: tokens that are signed by it are refused");
-    }
     JwtSource::Oidc(Box::new(OidcOptions {
         issuer_url,
         client_id,
@@ -226,7 +223,10 @@ impl ServiceAccountTokens {
             if self.signing_key_file.is_some() || !self.key_files.is_empty() {
                 found.fault("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)");
             }
-            if socket.strip_prefix('@').is_some_and(|name| !is_abstract_socket(name)) {
+            if socket
+                .strip_prefix('@')
+                .is_some_and(|name| !is_abstract_socket(name))
+            {
                 found.fault(format!(
                     "invalid value {} passed for `--service-account-signing-endpoint`, when prefixed with @ must be a valid abstract socket name",
                     go::quote(socket)

@@ -31,6 +31,26 @@ fn watch_caches_are_sized_in_upstreams_words() {
 }
 
 #[test]
+fn signers_are_checked_in_upstreams_words() {
+    const BOTH: &str = "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)";
+    for good in ["/run/signer.sock", "@a.b-c_9", "@a", "relative", ""] {
+        check(&[&format!("--service-account-signing-endpoint={good}")], &[]);
+    }
+    for bad in ["@", "@a..b", "@a/b", "@.a", "@a b"] {
+        let fault = format!(
+            "invalid value \"{bad}\" passed for `--service-account-signing-endpoint`, when prefixed with @ must be a valid abstract socket name"
+        );
+        check(&[&format!("--service-account-signing-endpoint={bad}")], &[&fault]);
+    }
+    for other in [
+        "--service-account-signing-key-file=k",
+        "--service-account-key-file=k",
+    ] {
+        check(&["--service-account-signing-endpoint=s", other], &[BOTH]);
+    }
+}
+
+#[test]
 fn origins_are_pinned_to_hosts() {
     check(&["--cors-allowed-origins=//a[.]example:80$,^https://b$"], &[]);
     check(
@@ -375,10 +395,6 @@ fn flags_without_effect_are_named() {
         "--enable-admission-plugins: plugin \"JobValidation\" does not exist in this server and has no effect",
     );
     warns(
-        "--oidc-issuer-url=https://i --oidc-client-id=c --oidc-signing-algs=RS256,ES512",
-        "--oidc-signing-algs: ES512 has no effect: tokens that are signed by it are refused",
-    );
-    warns(
         "--requestheader-group-headers=X-G",
         "--requestheader-group-headers is set without specifying the standard X-Remote-Group header - API aggregation will not work",
     );
@@ -669,6 +685,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--admission-control-config-file=/a"],
     &["-v=nothing"],
     &["--service-account-signing-key-file=key"],
+    &["--service-account-signing-endpoint=socket"],
     &["--proxy-client-cert-file=crt", "--proxy-client-key-file=key"],
     &["--proxy-client-key-file=key", "--proxy-client-cert-file=crt"],
     &["--enable-aggregator-routing"],

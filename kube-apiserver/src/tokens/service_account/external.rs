@@ -194,7 +194,9 @@ impl ExternalSigner {
     }
 
     async fn sign(&self, claims: String) -> Result<String, Failure> {
-        let request = SignRequest { claims: claims.clone() };
+        let request = SignRequest {
+            claims: claims.clone(),
+        };
         let SignResponse { header, signature } = self
             .call(SIGN, request)
             .await
@@ -254,7 +256,10 @@ impl ExternalSigner {
         // A request may go away while it waits for the answer.
         *fetched = Some(Instant::now());
         if let Err(failure) = self.fetch().await {
-            tracing::error!(error = failure.text, "the keys of the token signer cannot be fetched");
+            tracing::error!(
+                error = failure.text,
+                "the keys of the token signer cannot be fetched"
+            );
         }
         *fetched = Some(Instant::now());
         self.keys.load_full()

@@ -155,9 +155,5 @@ pub(super) fn payload(issuer: &str, claims: &TokenClaims) -> Unsigned {
         "nbf": now,
         "sub": user_name(&claims.namespace, &claims.service_account.name),
     });
-    Unsigned {
-        payload,
-        expires,
-        id,
-    }
+    Unsigned { payload, expires, id }
 }

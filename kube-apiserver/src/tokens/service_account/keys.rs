@@ -24,7 +24,9 @@ use private::private;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The text holds no key of a kind that can be used.
-    #[error("no usable {0} key in PEM; ECDSA P-256, P-384 and P-521 and RSA of 2048 bits or more can be used")]
+    #[error(
+        "no usable {0} key in PEM; ECDSA P-256, P-384 and P-521 and RSA of 2048 bits or more can be used"
+    )]
     None(&'static str),
     /// Signing failed.
     #[error("cannot sign")]
@@ -91,7 +93,9 @@ struct Known {
 
 impl fmt::Debug for PublicKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.keys.iter().map(|known| &known.id)).finish()
+        f.debug_set()
+            .entries(self.keys.iter().map(|known| &known.id))
+            .finish()
     }
 }
 
@@ -194,7 +198,10 @@ impl PublicKeys {
 
     /// The JSON Web Key Set at `/openid/v1/jwks`.
     pub fn jwks(&self) -> Value {
-        let keys: Vec<Value> = self.published().filter_map(|known| known.key.jwk(&known.id)).collect();
+        let keys: Vec<Value> = self
+            .published()
+            .filter_map(|known| known.key.jwk(&known.id))
+            .collect();
         json!({"keys": keys})
     }
 

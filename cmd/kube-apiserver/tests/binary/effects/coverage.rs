@@ -21,6 +21,7 @@ const ACCESS: &str = "test/integration/src/access.rs";
 const ENCRYPTION: &str = "test/integration/src/encryption.rs";
 const NODES: &str = "test/integration/src/nodes.rs";
 const STREAMS: &str = "test/integration/src/nodes/trust.rs";
+const SIGNER: &str = "test/integration/src/signer.rs";
 const ROUTING: &str = "test/integration/src/aggregation/routing.rs";
 
 /// Flags whose effect a test of the binary shows: the file and name of the test. It, or a function of the file that it calls, gives the
@@ -403,6 +404,11 @@ const SHOWN_IN_PROCESS: &[(&str, &str, &str)] = &[
         "service-account-signing-key-file",
         ACCESS,
         "keys_of_tokens_are_read_again",
+    ),
+    (
+        "service-account-signing-endpoint",
+        SIGNER,
+        "a_program_signs_the_tokens_of_service_accounts",
     ),
     (
         "tls-cert-file",

@@ -101,7 +101,11 @@ impl NamedCreate for Token {
             name: call.name.into(),
             uid: uid.into(),
             audiences: request.strings("spec.audiences").map(str::to_string).collect(),
-            expiration_seconds: if extends { lifetimes.extended_seconds() } else { seconds },
+            expiration_seconds: if extends {
+                lifetimes.extended_seconds()
+            } else {
+                seconds
+            },
             bound,
             node,
             warn_after: extends.then_some(seconds),

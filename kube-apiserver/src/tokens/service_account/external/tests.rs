@@ -113,7 +113,10 @@ async fn programs_that_cannot_be_used_are_refused_at_the_start() {
     assert_eq!(why, format!("{KEYS}: found no keys"));
     f.program.add_key(&"k".repeat(1025), false);
     let why = f.signer.connect(None, &f.tasks).await.unwrap_err();
-    assert!(why.starts_with(&format!("{KEYS}: found invalid public key id")), "{why}");
+    assert!(
+        why.starts_with(&format!("{KEYS}: found invalid public key id")),
+        "{why}"
+    );
 }
 
 #[tokio::test]
@@ -151,7 +154,10 @@ async fn headers_and_signatures_are_judged() {
     );
     let more = r#"{"alg":"ES256","kid":"one","typ":"JWT","jku":"https://x"}"#;
     let why = refusal(more, None).await;
-    assert!(why.starts_with(&format!("{HEADER}: while parsing header JSON")), "{why}");
+    assert!(
+        why.starts_with(&format!("{HEADER}: while parsing header JSON")),
+        "{why}"
+    );
     assert_eq!(refusal(good, Some("")).await, "empty signature returned");
     // A key that is for old tokens alone.
     f.program.add_key("old", true);

@@ -18,8 +18,12 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    pub(super) const ALL: [Algorithm; 4] =
-        [Algorithm::Es256, Algorithm::Es384, Algorithm::Es512, Algorithm::Rs256];
+    pub(super) const ALL: [Algorithm; 4] = [
+        Algorithm::Es256,
+        Algorithm::Es384,
+        Algorithm::Es512,
+        Algorithm::Rs256,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -100,4 +104,3 @@ pub(super) fn spki(algorithm: Algorithm, raw: &[u8]) -> Vec<u8> {
 pub(super) fn key_id(spki: &[u8]) -> String {
     BASE64.encode(ring::digest::digest(&ring::digest::SHA256, spki))
 }
-

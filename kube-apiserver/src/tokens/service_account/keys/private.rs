@@ -134,4 +134,3 @@ pub(super) fn private(kind: SectionKind, bytes: &[u8]) -> Option<(Private, Algor
         _ => None,
     }
 }
-
