@@ -6,6 +6,8 @@
 mod connections;
 mod histogram;
 mod reloads;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -1,6 +1,7 @@
 //! Authentication and authorization of the main API server: the authenticators and authorizers that its options name, over the
 //! stored roles, accounts and tokens, and what keeps them in step with files and objects.
 
+mod explain;
 mod rbac;
 mod tokens;
 mod trust;
@@ -19,7 +20,7 @@ use generic_server::authn::{Authenticator, TokenAuthenticator};
 use generic_server::authz::Authorizer;
 use generic_server::delegated::{Lookups, ReviewVersion};
 use generic_server::directory::Directory;
-use generic_server::endpoint::StaticJson;
+use generic_server::endpoint::{Endpoint, StaticJson};
 use generic_server::metrics::Metrics;
 use generic_server::pki::Pki;
 use generic_server::reload::Reload;
@@ -215,6 +216,14 @@ impl Access {
     /// The authorizers, as one.
     pub fn authorizer(&self) -> Arc<dyn Authorizer> {
         self.authorizers.clone()
+    }
+
+    /// What explains decisions, and its path.
+    pub fn explanation(&self) -> (&'static str, Arc<dyn Endpoint>) {
+        (
+            explain::PATH,
+            Arc::new(explain::Explain(self.authorizers.clone())),
+        )
     }
 
     /// The roles and bindings, where RBAC is among the authorizers. Empty until [`follow_rbac`].

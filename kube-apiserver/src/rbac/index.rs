@@ -1,5 +1,7 @@
 //! Roles and bindings, arranged for deciding. Persistent maps: a change costs its own size, not the index's.
 
+mod explain;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 

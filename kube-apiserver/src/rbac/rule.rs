@@ -76,6 +76,48 @@ impl PolicyRule {
             && (self.resource_names.is_empty() || has(&self.resource_names, a.name))
     }
 
+    /// Which of its lists do not have what the request asks for; none when it allows the request. `None` when it has nothing of it, or is about
+    /// the other kind of requests.
+    pub(super) fn lacks(&self, a: &Attributes<'_>) -> Option<Vec<&'static str>> {
+        let any = |list: &[String], wanted: &str| list.iter().any(|one| one == "*" || one == wanted);
+        let verb = ("verbs", any(&self.verbs, a.verb));
+        let parts: Vec<(&'static str, bool)> = match a.is_resource {
+            true if self.resources.is_empty() => return None,
+            false if self.non_resource_urls.is_empty() => return None,
+            true => vec![
+                verb,
+                ("apiGroups", any(&self.api_groups, a.group)),
+                (
+                    "resources",
+                    self.resources
+                        .iter()
+                        .any(|rule| resource_matches(rule, a.resource, a.subresource)),
+                ),
+                (
+                    "resourceNames",
+                    self.resource_names.is_empty() || has(&self.resource_names, a.name),
+                ),
+            ],
+            false => vec![
+                verb,
+                (
+                    "nonResourceURLs",
+                    self.non_resource_urls
+                        .iter()
+                        .any(|pattern| path_matches(pattern, a.path)),
+                ),
+            ],
+        };
+        // What a rule that names no objects has in common with every request is no nearness.
+        let common = parts
+            .iter()
+            .any(|(list, found)| *found && matches!(*list, "resources" | "nonResourceURLs"));
+        common.then(|| {
+            let lacking = parts.into_iter().filter(|(_, found)| !found);
+            lacking.map(|(list, _)| list).collect()
+        })
+    }
+
     fn lists(&self) -> [&[String]; 5] {
         [
             &self.verbs,

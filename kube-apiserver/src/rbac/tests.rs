@@ -24,6 +24,12 @@ fn user(name: &str, groups: &[&str]) -> User {
 
 /// `verb group resource[/subresource] [name]` in a namespace, or `verb /path`.
 fn ask(rbac: &Rbac, user: &User, namespace: &str, what: &str) -> Decision {
+    about(user, namespace, what, |attributes| {
+        rbac.index().decide(attributes)
+    })
+}
+
+fn about<T>(user: &User, namespace: &str, what: &str, look: impl FnOnce(&Attributes<'_>) -> T) -> T {
     let words: Vec<&str> = what.split(' ').collect();
     let base = Attributes {
         user,
@@ -40,11 +46,11 @@ fn ask(rbac: &Rbac, user: &User, namespace: &str, what: &str) -> Decision {
         label_selector: "",
     };
     if words[1].starts_with('/') {
-        return rbac.index().decide(&base);
+        return look(&base);
     }
     let group = if words[1] == "core" { "" } else { words[1] };
     let (resource, subresource) = words[2].split_once('/').unwrap_or((words[2], ""));
-    rbac.index().decide(&Attributes {
+    look(&Attributes {
         is_resource: true,
         group,
         resource,
@@ -331,4 +337,107 @@ async fn a_review_of_rules_ends_at_its_bytes() {
     let resolved = rbac.rules_for(&jane, "a").await;
     assert!(resolved.incomplete && resolved.resource_rules.len() == 1);
     assert_eq!(resolved.evaluation_error, "too many rules to list");
+}
+
+#[test]
+fn explanations_name_the_nearest_rules() {
+    let rbac = Rbac::new();
+    rbac.replace(
+        Kind::ClusterRole,
+        [
+            &role(
+                "reader",
+                "",
+                json!([
+                    {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]},
+                    {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]},
+                    {"verbs": ["delete"], "apiGroups": ["apps"], "resources": ["pods"]},
+                ]),
+            ),
+            &role(
+                "editor",
+                "",
+                json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["pods"]}]),
+            ),
+            &role(
+                "paths",
+                "",
+                json!([{"verbs": ["get"], "nonResourceURLs": ["/logs/*"]}]),
+            ),
+        ],
+    );
+    let jane = json!([{"kind": "User", "name": "jane"}]);
+    rbac.replace(
+        Kind::ClusterRoleBinding,
+        [
+            &binding("readers", "", "ClusterRole", "reader", jane.clone()),
+            &binding("gone", "", "ClusterRole", "absent", jane),
+        ],
+    );
+    let user = user("jane", &[]);
+    let explain = |what: &str| about(&user, "a", what, |attributes| rbac.index().explain(attributes));
+    let allowed = explain("get core pods");
+    assert_eq!(allowed["allowedBy"]["index"], 1);
+    assert_eq!(
+        allowed["allowedBy"]["binding"],
+        r#"ClusterRoleBinding "readers" of ClusterRole "reader" to User "jane""#
+    );
+    let refused = explain("delete core pods");
+    assert_eq!(refused["bindings"], 2);
+    let lacking: Vec<_> = refused["nearest"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| (rule["index"].as_i64().unwrap(), rule["missing"].to_string()))
+        .collect();
+    assert_eq!(
+        lacking,
+        [
+            (1, r#"["verbs"]"#.to_string()),
+            (2, r#"["apiGroups"]"#.to_string())
+        ]
+    );
+    assert_eq!(refused["rolesThatAllow"], json!(["ClusterRole editor"]));
+    assert_eq!(
+        refused["missingRoles"],
+        json!([r#"clusterrole.rbac.authorization.k8s.io "absent" not found"#])
+    );
+    let path = explain("get /logs/x");
+    assert_eq!(path["nearest"], json!([]));
+    assert_eq!(path["rolesThatAllow"], json!(["ClusterRole paths"]));
+}
+
+#[test]
+fn explanations_are_bounded() {
+    let rbac = Rbac::new();
+    let many: Vec<String> = (0..1_000).map(|number| format!("r{number}")).collect();
+    let rules: Vec<Value> = (0..1_000)
+        .map(|_| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": many}))
+        .collect();
+    let roles: Vec<Value> = (0..50)
+        .map(|number| {
+            let rules = match number {
+                0 => json!(rules),
+                _ => json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
+            };
+            role(&format!("role-{number}"), "", rules)
+        })
+        .collect();
+    rbac.replace(Kind::ClusterRole, &roles);
+    let subjects = json!([{"kind": "User", "name": "jane"}]);
+    rbac.replace(
+        Kind::ClusterRoleBinding,
+        [&binding("one", "", "ClusterRole", "role-0", subjects)],
+    );
+    let explained = about(&user("jane", &[]), "a", "get core pods other", |attributes| {
+        rbac.index().explain(attributes)
+    });
+    assert_eq!(explained["nearest"].as_array().map(Vec::len), Some(10));
+    assert_eq!(
+        explained["nearest"][0]["rule"]["resourceNames"]
+            .as_array()
+            .map(Vec::len),
+        Some(20)
+    );
+    assert_eq!(explained["rolesThatAllow"].as_array().map(Vec::len), Some(10));
 }

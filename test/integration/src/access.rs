@@ -436,3 +436,55 @@ async fn since_when_tokens_are_tracked_is_kept() {
     .await;
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn decisions_are_explained_to_those_who_may_ask() {
+    let (plane, client) = plane_with(|builder| builder).await;
+    const EXPLAIN: &str = "/debug/authorization/explain";
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "readers"},
+        "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "readers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "readers"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"}]});
+    for (resource, object) in [("roles", role), ("rolebindings", binding)] {
+        client
+            .post(&format!("{rbac}/namespaces/default/{resource}"), &object)
+            .await
+            .expect(201);
+    }
+    let ask = async |query: &str| client.get(&format!("{EXPLAIN}?{query}")).await.expect(200);
+    let jane = "user=jane&group=system:authenticated&namespace=default&resource=pods";
+    let allowed = ask(&format!("{jane}&verb=get")).await;
+    assert_eq!(
+        (&allowed["allowed"], &allowed["authorizer"]),
+        (&json!(true), &json!("rbac"))
+    );
+    assert_eq!(
+        allowed["rbac"]["allowedBy"]["binding"],
+        r#"RoleBinding "readers/default" of Role "readers" to User "jane""#
+    );
+    let refused = ask(&format!("{jane}&verb=delete")).await;
+    assert_eq!(
+        (&refused["allowed"], &refused["authorizer"]),
+        (&json!(false), &Value::Null)
+    );
+    assert_eq!(refused["rbac"]["nearest"][0]["missing"], json!(["verbs"]));
+    let roles = refused["rbac"]["rolesThatAllow"].to_string();
+    assert!(roles.contains("ClusterRole edit"), "{roles}");
+    // Of oneself.
+    let own = ask("verb=get&path=/metrics").await;
+    assert_eq!(own["authorizer"], "system:masters");
+    // Reviews say what they said before, and the path is for administrators.
+    client.get(&format!("{EXPLAIN}?verb=get")).await.expect(400);
+    client.post(EXPLAIN, &json!({})).await.expect(405);
+    let jane = client.clone().header("impersonate-user", "jane");
+    let query = format!("{EXPLAIN}?verb=get&resource=pods");
+    jane.get(&query).await.expect(403);
+    client
+        .anonymous(plane.ca_certificate())
+        .get(&query)
+        .await
+        .expect(403);
+    plane.stop().await;
+}

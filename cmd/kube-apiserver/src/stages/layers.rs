@@ -103,5 +103,7 @@ fn endpoints(
     }
     // Served, but not listed in the index.
     endpoints.add("/version/", version);
+    let (path, explanation) = access.explanation();
+    endpoints.add(path, explanation);
     Ok(endpoints)
 }

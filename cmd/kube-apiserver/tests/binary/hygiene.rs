@@ -84,10 +84,7 @@ async fn run(client: &Client, stranger: &Client, planted: &mut Planted) {
         .await
         .expect(200);
     let merge = json!({"stringData": {"patched": PATCHED}});
-    client
-        .patch(&one, "application/merge-patch+json", &merge)
-        .await
-        .expect(200);
+    client.patch(&one, "merge-patch+json", &merge).await.expect(200);
     client.get(&one).await.expect(200);
     client.get(SECRETS).await.expect(200);
 

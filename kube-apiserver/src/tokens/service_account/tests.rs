@@ -348,3 +348,34 @@ fn kinds_of_keys() {
         assert!(PublicKeys::from_pem([bad]).is_err());
     }
 }
+
+#[tokio::test]
+async fn uses_are_counted() {
+    let f = fixture();
+    let secret = |content: &str| json!({"data": {"token": BASE64_STANDARD.encode(content)}});
+    let legacy = f.issuer.issue_legacy("ns", &reference("bot", "u1"), "s").unwrap();
+    f.objects.put(TokenObjectKind::Secret, "ns", "s", secret(&legacy));
+    f.ask(&legacy, &[]).await.unwrap();
+    for (warn_after, times) in [(None, 1), (Some(60), 2), (Some(-60), 3)] {
+        let claims = TokenClaims {
+            warn_after,
+            ..claims()
+        };
+        let token = f.issuer.issue(&claims).unwrap().token;
+        for _ in 0..times {
+            f.ask(&token, &[]).await.unwrap();
+        }
+    }
+    let mut out = String::new();
+    generic_server::metrics::Collect::collect(&*f.checks.metrics(), &mut out);
+    for expected in [
+        "serviceaccount_legacy_tokens_total 1\n",
+        "serviceaccount_legacy_manual_token_uses_total 1\n",
+        "serviceaccount_legacy_auto_token_uses_total 0\n",
+        "serviceaccount_invalid_legacy_auto_token_uses_total 0\n",
+        "serviceaccount_valid_tokens_total 2\n",
+        "serviceaccount_stale_tokens_total 3\n",
+    ] {
+        assert!(out.contains(expected), "{expected}\n{out}");
+    }
+}
