@@ -1,6 +1,7 @@
 //! The client side: how other servers are reached and trusted, and a TLS connection as hyper's client reads and
 //! writes it.
 
+mod bearer;
 mod connect;
 mod outgoing;
 pub mod trust;
@@ -15,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+pub(crate) use bearer::BearerToken;
 pub use connect::{Fault, authority, connect, dial, fault_of, is_forbidden, secure};
 pub use outgoing::Outgoing;
 

@@ -4,6 +4,7 @@
 //! words them, because people search for those texts.
 
 mod services;
+mod users;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,6 +27,7 @@ use crate::client::{self, Fault, TlsIo};
 use crate::request::{ReadError, read_bounded};
 
 pub use services::Services;
+pub use users::{WebhookUser, WebhookUsers};
 
 /// The most text of an answer that is repeated in an error.
 const QUOTED: usize = 2048;
@@ -42,6 +44,8 @@ pub struct WebhookClient {
     url: String,
     /// Or why there can be none.
     client: Result<Client<Connector, Full<Bytes>>, String>,
+    /// What this server shows of itself there.
+    user: Option<Arc<WebhookUser>>,
 }
 
 impl std::fmt::Debug for WebhookClient {
@@ -55,6 +59,11 @@ impl std::fmt::Debug for WebhookClient {
 impl WebhookClient {
     /// From a `clientConfig`: a `url`, or a `service` with namespace, name, path and port; and a `caBundle`.
     pub fn new(config: &Value, services: Services) -> Self {
+        Self::with_users(config, services, &WebhookUsers::default())
+    }
+
+    /// The same, as the user that `users` has for the endpoint.
+    pub fn with_users(config: &Value, services: Services, users: &WebhookUsers) -> Self {
         let text = |path: &[&str]| meta::dig_str(config, path).to_string();
         let service = config.get("service").filter(|service| service.is_object());
         let url = match service {
@@ -69,7 +78,8 @@ impl WebhookClient {
         let service = service.map(|_| (text(&["service", "namespace"]), text(&["service", "name"])));
         // On one HTTP/2 connection all requests would meet the same endpoint of a service.
         let http2 = service.is_none() && is_local(&url);
-        let client = tls(&text(&["caBundle"]), http2).map(|tls| {
+        let user = users.of(&target(&url)).cloned();
+        let client = tls(&text(&["caBundle"]), http2, user.as_ref()).map(|tls| {
             let connector = Connector(Arc::new(ConnectorConfig {
                 tls: TlsConnector::from(tls),
                 service,
@@ -79,7 +89,7 @@ impl WebhookClient {
                 .pool_idle_timeout(IDLE)
                 .build(connector)
         });
-        WebhookClient { url, client }
+        WebhookClient { url, client, user }
     }
 
     /// Posts JSON and reads a JSON answer of at most `most` bytes, all within `patience`, which is sent along as `timeout`.
@@ -91,10 +101,16 @@ impl WebhookClient {
         let url = format!("{}{separator}timeout={}s", self.url, patience.as_secs().max(1));
         let failed = |why: String| format!("Post \"{url}\": {why}");
         let client = self.client.as_ref().map_err(Clone::clone)?;
-        let request = http::Request::post(&url)
+        let mut request = http::Request::post(&url)
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json, */*")
-            .header(http::header::USER_AGENT, USER_AGENT)
+            .header(http::header::USER_AGENT, USER_AGENT);
+        if let Some(user) = &self.user
+            && let Some(header) = user.authorization().await
+        {
+            request = request.header(http::header::AUTHORIZATION, header);
+        }
+        let request = request
             .body(Full::new(body))
             .map_err(|error| failed(error.to_string()))?;
         let exchange = async {
@@ -181,13 +197,24 @@ fn is_local(url: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// TLS that trusts the bundle, or the system's authorities when there is none.
-fn tls(bundle: &str, http2: bool) -> Result<Arc<ClientConfig>, String> {
+/// `host:port` of a URL, as users of endpoints are named after it.
+fn target(url: &str) -> String {
+    let uri = url.parse::<http::Uri>().unwrap_or_default();
+    let host = uri.host().unwrap_or_default();
+    format!("{host}:{}", uri.port_u16().unwrap_or(443))
+}
+
+/// TLS that trusts the bundle, or the system's authorities when there is none, and shows the certificate of a user that has one.
+fn tls(bundle: &str, http2: bool, user: Option<&Arc<WebhookUser>>) -> Result<Arc<ClientConfig>, String> {
     let peers = match bundle.trim() {
         "" => TrustedPeers::System,
         bundle => TrustedPeers::Bundle(bundle),
     };
-    let mut config = trust::settings(peers)?.with_no_client_auth();
+    let settings = trust::settings(peers)?;
+    let mut config = match user.filter(|user| user.has_certificate()) {
+        Some(user) => settings.with_client_cert_resolver(user.clone()),
+        None => settings.with_no_client_auth(),
+    };
     let protocols: &[&[u8]] = if http2 {
         &[b"h2", b"http/1.1"]
     } else {

@@ -18,6 +18,7 @@ mod constant;
 mod defaults;
 mod event_rate_limit;
 mod external_ips;
+mod image_policy;
 mod images;
 mod limit_ranger;
 mod namespace_lifecycle;
@@ -49,6 +50,20 @@ fn admission_plugins(
     tolerations: TolerationSeconds,
 ) -> Vec<Arc<dyn AdmissionPlugin>> {
     let client = Client::new(deps.directory.clone());
+    let mut plugins = built_in(deps, configs, tolerations, client);
+    // It cannot be on without its configuration.
+    if let Some(policy) = &configs.images {
+        plugins.push(Arc::new(image_policy::ImagePolicyWebhook::new(policy.clone())));
+    }
+    plugins
+}
+
+fn built_in(
+    deps: &Deps,
+    configs: &PluginConfigs,
+    tolerations: TolerationSeconds,
+    client: Client,
+) -> Vec<Arc<dyn AdmissionPlugin>> {
     vec![
         Arc::new(constant::AlwaysAdmit),
         Arc::new(constant::AlwaysDeny),
@@ -96,7 +111,7 @@ fn admission_plugins(
         Arc::new(certificates::CertificateSubjectRestriction),
         Arc::new(defaults::DefaultIngressClass(client.clone())),
         // It counts what is really going to be stored.
-        Arc::new(quota::ResourceQuota::new(client)),
+        Arc::new(quota::ResourceQuota::new(client, configs.limited.clone())),
     ]
 }
 

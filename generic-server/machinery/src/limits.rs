@@ -190,6 +190,12 @@ pub const TOKEN_LOOKUP_TIME: Duration = Duration::from_secs(30);
 /// Tokens whose owners one cache remembers. Upstream has no bound. Past it: the oldest are forgotten.
 pub const TOKENS_REMEMBERED: usize = 16 * 1024;
 
+/// Verdicts on images that are remembered. Upstream's figure. Past it: the oldest are forgotten.
+pub const IMAGE_VERDICTS: usize = 1024;
+
+/// The longest verdict on images that is remembered, in bytes. Upstream has no bound. Past it: the webhook is asked each time.
+pub const IMAGE_VERDICT_BYTES: usize = 16 * 1024;
+
 /// Match conditions of one webhook, of admission or of authorization. Upstream's figure. Past it: its configuration is refused.
 pub const MATCH_CONDITIONS: usize = 64;
 

@@ -13,9 +13,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
-use super::bearer::BearerToken;
 use super::kubeconfig::Kubeconfig;
-use crate::client::{Outgoing, fault_of};
+use crate::client::{BearerToken, Outgoing, fault_of};
 use crate::request::BoxError;
 
 /// How long an answer may take, where nothing else is said.
@@ -77,7 +76,7 @@ impl KubeClient {
     }
 
     /// The URL of the server.
-    pub(super) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         &self.server
     }
 

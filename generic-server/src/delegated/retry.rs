@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::client::ClientError;
+use serde_json::Value;
+
+use super::client::{ClientError, KubeClient};
 
 /// How often one question is asked while the webhook fails. Upstream's figure.
 const ATTEMPTS: u32 = 5;
@@ -20,6 +22,15 @@ impl Default for Pauses {
     fn default() -> Self {
         Pauses(Duration::from_millis(500))
     }
+}
+
+/// Sends a review to the very URL of a webhook's kubeconfig and gives the answer, after further attempts while connections break or the
+/// webhook is overloaded. `pause` comes before the second attempt, and grows.
+///
+/// # Errors
+/// That of the last attempt.
+pub async fn review(client: &KubeClient, review: &Value, pause: Duration) -> Result<Value, ClientError> {
+    with_pauses(Pauses(pause), || client.create("", review)).await
 }
 
 /// The answer, after further attempts while connections break or the webhook is overloaded.

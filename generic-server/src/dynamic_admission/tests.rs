@@ -4,6 +4,7 @@ use storage::{MvccStore, Revision};
 
 use super::*;
 use crate::admission::{AdmissionChain, AdmissionPlugin, Operation};
+use crate::webhook::WebhookUsers;
 use crate::authz::AlwaysAllow;
 use crate::directory::Directory;
 use crate::registry::cache::{JsonCodec, Prepared, Snapshot};
@@ -80,8 +81,8 @@ async fn configuration_that_was_never_read_lets_nothing_pass() {
     let plugins: [Arc<dyn AdmissionPlugin>; 4] = [
         policy::Policies::new(policy::Phase::Mutating, directory.clone(), authorizer.clone()),
         policy::Policies::new(policy::Phase::Validating, directory.clone(), authorizer.clone()),
-        webhook::Webhooks::new(webhook::Phase::Mutating, directory.clone(), authorizer.clone()),
-        webhook::Webhooks::new(webhook::Phase::Validating, directory, authorizer),
+        webhook::Webhooks::new(webhook::Phase::Mutating, directory.clone(), authorizer.clone(), WebhookUsers::default()),
+        webhook::Webhooks::new(webhook::Phase::Validating, directory, authorizer, WebhookUsers::default()),
     ];
     for plugin in plugins {
         let name = plugin.name();

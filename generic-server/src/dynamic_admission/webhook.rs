@@ -30,7 +30,7 @@ use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
 use crate::registry::{Entry, Synced, follow};
 use crate::request::RequestContext;
-use crate::webhook::{Services, WebhookClient};
+use crate::webhook::{Services, WebhookClient, WebhookUsers};
 use review::{ReviewRequest, ReviewResponse};
 
 /// The largest answer, in bytes: a patch of the largest object has room.
@@ -64,7 +64,7 @@ struct Hook {
 }
 
 impl Hook {
-    fn read(configuration: &str, index: usize, hook: &Value, services: &Services) -> Self {
+    fn read(configuration: &str, index: usize, hook: &Value, backends: &Backends) -> Self {
         let text = |key: &str| meta::dig_str(hook, &[key]);
         let versions = hook.get("admissionReviewVersions").and_then(Value::as_array);
         let versions = versions.into_iter().flatten().filter_map(Value::as_str);
@@ -79,8 +79,21 @@ impl Hook {
             quiet: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
             reinvoked: text("reinvocationPolicy") == "IfNeeded",
             timeout: Duration::from_secs(seconds.clamp(1, 30)),
-            client: WebhookClient::new(hook.get("clientConfig").unwrap_or(&Value::Null), services.clone()),
+            client: backends.client(hook.get("clientConfig").unwrap_or(&Value::Null)),
         }
+    }
+}
+
+/// How webhooks are found, and as whom they are asked.
+#[derive(Debug)]
+struct Backends {
+    services: Services,
+    users: WebhookUsers,
+}
+
+impl Backends {
+    fn client(&self, config: &Value) -> WebhookClient {
+        WebhookClient::with_users(config, self.services.clone(), &self.users)
     }
 }
 
@@ -102,11 +115,11 @@ struct Configuration {
 
 impl Configuration {
     /// Reads a configuration and starts to compile what conditions it has.
-    fn read(entry: &Arc<Entry>, services: &Services, compiler: &Compiler) -> Self {
+    fn read(entry: &Arc<Entry>, backends: &Backends, compiler: &Compiler) -> Self {
         let value = entry.value();
         let hooks = webhooks(&value).iter().enumerate();
         let hooks: Vec<Hook> = hooks
-            .map(|(index, hook)| Hook::read(entry.name(), index, hook, services))
+            .map(|(index, hook)| Hook::read(entry.name(), index, hook, backends))
             .collect();
         let conditions = match hooks.iter().any(|hook| hook.conditions.is_some()) {
             true => compiler.start(entry, compile),
@@ -169,24 +182,35 @@ pub struct Webhooks {
     phase: Phase,
     directory: Arc<Directory>,
     authorizer: Arc<dyn Authorizer>,
+    backends: Backends,
     compiler: Compiler,
     configurations: Synced<Vec<Arc<Configuration>>>,
 }
 
 impl Webhooks {
-    /// A plugin that knows no configuration until it is followed.
-    pub fn new(phase: Phase, directory: Arc<Directory>, authorizer: Arc<dyn Authorizer>) -> Arc<Self> {
-        Self::with(phase, directory, authorizer, Compiler::shared())
+    /// A plugin that knows no configuration until it is followed. It asks webhooks as these users.
+    pub fn new(
+        phase: Phase,
+        directory: Arc<Directory>,
+        authorizer: Arc<dyn Authorizer>,
+        users: WebhookUsers,
+    ) -> Arc<Self> {
+        Self::with(phase, directory, authorizer, users, Compiler::shared())
     }
 
     fn with(
         phase: Phase,
         directory: Arc<Directory>,
         authorizer: Arc<dyn Authorizer>,
+        users: WebhookUsers,
         compiler: Compiler,
     ) -> Arc<Self> {
         Arc::new(Webhooks {
             phase,
+            backends: Backends {
+                services: Services(directory.clone()),
+                users,
+            },
             directory,
             authorizer,
             compiler,
@@ -208,12 +232,11 @@ impl Webhooks {
             );
             return;
         };
-        let services = Services(self.directory.clone());
-        follow(registered.store, |snapshot| self.take(snapshot, &services)).await;
+        follow(registered.store, |snapshot| self.take(snapshot)).await;
     }
 
     /// Reads what has changed and publishes the list.
-    fn take(&self, snapshot: &Snapshot, services: &Services) {
+    fn take(&self, snapshot: &Snapshot) {
         let before = self.configurations.get();
         let before = before.iter().flat_map(|list| list.iter());
         let before: HashMap<&str, &Arc<Configuration>> = before.map(|one| (one.name.as_str(), one)).collect();
@@ -222,7 +245,7 @@ impl Webhooks {
             .values()
             .map(|entry| match before.get(entry.name()) {
                 Some(known) if known.revision == entry.revision => Arc::clone(known),
-                _ => Arc::new(Configuration::read(entry, services, &self.compiler)),
+                _ => Arc::new(Configuration::read(entry, &self.backends, &self.compiler)),
             });
         self.configurations.set(now.collect());
     }

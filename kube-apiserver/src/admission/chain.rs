@@ -38,7 +38,7 @@ pub struct AdmissionOptions<'a> {
 /// The admission chain. Configuration that users change while the server runs is read by `tasks`; until then it lets no write pass.
 pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Tasks) -> AdmissionChain {
     let mut plugins = admission_plugins(deps, options.configs, options.tolerations);
-    plugins.extend(configured_plugins(deps, options.plugins, tasks));
+    plugins.extend(configured_plugins(deps, options, tasks));
     let mut plugins = options.plugins.choose(plugins);
     // Upstream checks these where it stores objects, before webhooks see them.
     let mut always: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
@@ -62,11 +62,12 @@ pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Task
 /// The plugins whose configuration is objects: policies and webhooks. Only those that are on follow it.
 fn configured_plugins(
     deps: &Deps,
-    selection: &PluginSelection,
+    options: &AdmissionOptions<'_>,
     tasks: &Tasks,
 ) -> Vec<Arc<dyn AdmissionPlugin>> {
     const TASK: &str = "admission configuration";
     let (directory, authorizer) = (&deps.directory, &deps.authorizer);
+    let (selection, configs) = (options.plugins, options.configs);
     let mut plugins: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
     for phase in [policy::Phase::Mutating, policy::Phase::Validating] {
         let plugin = policy::Policies::new(phase, directory.clone(), authorizer.clone());
@@ -76,7 +77,11 @@ fn configured_plugins(
         plugins.push(plugin);
     }
     for phase in [webhook::Phase::Mutating, webhook::Phase::Validating] {
-        let plugin = webhook::Webhooks::new(phase, directory.clone(), authorizer.clone());
+        let users = match phase {
+            webhook::Phase::Mutating => configs.mutating_users.clone(),
+            webhook::Phase::Validating => configs.validating_users.clone(),
+        };
+        let plugin = webhook::Webhooks::new(phase, directory.clone(), authorizer.clone(), users);
         if selection.has(plugin.name()) {
             tasks.spawn(TASK, plugin.clone().follow());
         }

@@ -4,12 +4,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use machinery::go;
+use generic_server::reload::Reload;
+use generic_server::webhook::WebhookUsers;
+use machinery::{FieldError, FieldPath, go, meta};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::event_rate_limit::EventLimits;
+use super::image_policy::ImagePolicy;
 use super::node_selector::ClusterSelectors;
+use super::quota::{self, LimitedResources};
 use super::pod_security::{PodSecurityConfig, PodSecurityFile};
 use super::selection::PluginSelection;
 use super::toleration_restriction::ClusterTolerations;
@@ -21,21 +25,55 @@ const POD_SECURITY_VERSIONS: [&str; 3] = [
     "pod-security.admission.config.k8s.io/v1beta1",
     "pod-security.admission.config.k8s.io/v1alpha1",
 ];
-/// Plugins that upstream takes a configuration of and this server does not.
-const NOT_CONFIGURABLE: [&str; 4] = [
-    "ImagePolicyWebhook",
-    "MutatingAdmissionWebhook",
-    "ResourceQuota",
-    "ValidatingAdmissionWebhook",
-];
-
 /// The configuration of the plugins that have one.
 #[derive(Debug, Clone, Default)]
 pub struct PluginConfigs {
     pub(super) events: EventLimits,
+    pub(super) images: Option<ImagePolicy>,
+    pub(super) limited: LimitedResources,
+    pub(super) mutating_users: WebhookUsers,
     pub(super) node_selectors: ClusterSelectors,
     pub(super) pod_security: PodSecurityConfig,
     pub(super) tolerations: ClusterTolerations,
+    pub(super) validating_users: WebhookUsers,
+}
+
+/// `WebhookAdmissionConfiguration` of the plugins that ask webhooks.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct WebhookAdmission {
+    kube_config_file: Option<String>,
+    static_manifests_dir: Option<String>,
+}
+
+impl WebhookAdmission {
+    const VERSIONS: [&str; 1] = ["apiserver.config.k8s.io/v1"];
+    const KIND: &str = "WebhookAdmissionConfiguration";
+    const EARLIER_VERSIONS: [&str; 1] = ["apiserver.config.k8s.io/v1alpha1"];
+    const EARLIER_KIND: &str = "WebhookAdmission";
+
+    fn read(value: Value) -> Result<Self, String> {
+        match meta::kind(&value) {
+            Self::EARLIER_KIND => of_kind(value, &Self::EARLIER_VERSIONS, Self::EARLIER_KIND),
+            _ => of_kind(value, &Self::VERSIONS, Self::KIND),
+        }
+    }
+
+    fn users(self) -> Result<WebhookUsers, String> {
+        if self.static_manifests_dir.is_some_and(|dir| !dir.is_empty()) {
+            return Err("staticManifestsDir: this server reads no manifests of webhooks: remove the field".into());
+        }
+        let file = self.kube_config_file.unwrap_or_default();
+        if file.is_empty() {
+            return Ok(WebhookUsers::default());
+        }
+        let path = Path::new(&file);
+        if !path.is_absolute() {
+            let at = FieldPath::new("kubeConfigFile");
+            return Err(FieldError::invalid(&at, &file.into(), "must be an absolute file path").to_string());
+        }
+        WebhookUsers::read(path).map_err(|why| format!("kubeConfigFile \"{file}\": {why}"))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +116,22 @@ impl PluginConfigs {
                 "couldn't init admission plugin \"EventRateLimit\": {why}"
             )));
         }
+        if plugins.has("ImagePolicyWebhook") && configs.images.is_none() {
+            return Err(flagged(
+                "couldn't init admission plugin \"ImagePolicyWebhook\": no config specified".into(),
+            ));
+        }
         Ok((configs, warnings))
+    }
+
+    /// Follows the files of client certificates for webhooks.
+    pub fn follow(&self, reload: &mut Reload) {
+        for users in [&self.mutating_users, &self.validating_users] {
+            let kept = users.clone();
+            reload.watch("client certificates for webhooks", users.files(), move || {
+                kept.reload()
+            });
+        }
     }
 
     fn add(&mut self, data: &[u8], base: &Path, plugins: &PluginSelection) -> Result<Vec<String>, String> {
@@ -87,6 +140,10 @@ impl PluginConfigs {
             // The file of before there was a common one.
             self.node_selectors = typed(value)?;
             return Ok(self.node_selectors.faults()).and_then(none_of);
+        }
+        if value.get("kind").is_none() && value.get("imagePolicy").is_some() {
+            self.images = Some(ImagePolicy::read(value)?);
+            return Ok(Vec::new());
         }
         let config: AdmissionConfiguration = of_kind(value, &VERSIONS, "AdmissionConfiguration")?;
         let mut warnings = Vec::new();
@@ -125,6 +182,18 @@ impl PluginConfigs {
     /// Sets the configuration of one plugin. Gives a warning where it takes none.
     fn configure(&mut self, name: &str, value: Value) -> Result<Option<String>, String> {
         let faults = match name {
+            "ResourceQuota" => {
+                let versions = match value.get("kind").and_then(Value::as_str) {
+                    Some("Configuration") => &quota::VERSIONS[1..],
+                    _ => &quota::VERSIONS[..1],
+                };
+                let kind = match versions.len() {
+                    1 => "ResourceQuotaConfiguration",
+                    _ => "Configuration",
+                };
+                self.limited = of_kind(value, versions, kind)?;
+                self.limited.faults()
+            }
             "EventRateLimit" => {
                 let versions = ["eventratelimit.admission.k8s.io/v1alpha1"];
                 self.events = of_kind(value, &versions, "Configuration")?;
@@ -150,8 +219,17 @@ impl PluginConfigs {
                 self.tolerations = of_kind(value, &versions, "Configuration")?;
                 self.tolerations.faults()
             }
-            name if NOT_CONFIGURABLE.contains(&name) => {
-                return Err("this server takes no configuration of this plugin: remove its entry".into());
+            "ImagePolicyWebhook" => {
+                self.images = Some(ImagePolicy::read(value)?);
+                Vec::new()
+            }
+            "MutatingAdmissionWebhook" => {
+                self.mutating_users = WebhookAdmission::read(value)?.users()?;
+                Vec::new()
+            }
+            "ValidatingAdmissionWebhook" => {
+                self.validating_users = WebhookAdmission::read(value)?.users()?;
+                Vec::new()
             }
             _ => {
                 return Ok(Some(flagged(format!(
@@ -228,6 +306,19 @@ mod tests {
             &["PodNodeSelector"],
             Ok(&[]),
         );
+        for (kind, version) in [
+            ("ResourceQuotaConfiguration", "apiserver.config.k8s.io/v1"),
+            ("Configuration", "resourcequota.admission.k8s.io/v1beta1"),
+        ] {
+            let limited = "limitedResources: [{resource: pods, matchContains: [cpu], matchScopes: [{scopeName: PriorityClass, operator: Exists}]}]";
+            check(
+                &plugins(&format!(
+                    "[{{name: ResourceQuota, configuration: {{kind: {kind}, apiVersion: {version}, {limited}}}}}]"
+                )),
+                &[],
+                Ok(&[]),
+            );
+        }
         let events = "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}";
         check(
             &plugins(&format!("[{{name: EventRateLimit, configuration: {events}}}]")),
@@ -278,10 +369,43 @@ mod tests {
             &[],
             "strict decoding error: unknown field `file`, expected one of `name`, `path`, `configuration`",
         );
+        let webhooks = |fields: &str| {
+            let kind = "apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration";
+            plugins(&format!("[{{name: ValidatingAdmissionWebhook, configuration: {{{kind}, {fields}}}}}]"))
+        };
         refused(
-            &plugins("[{name: ValidatingAdmissionWebhook, configuration: {}}]"),
+            &webhooks("kubeConfigFile: hooks.kubeconfig"),
             &[],
-            "couldn't init admission plugin \"ValidatingAdmissionWebhook\": this server takes no configuration of this plugin: remove its entry",
+            "couldn't init admission plugin \"ValidatingAdmissionWebhook\": kubeConfigFile: Invalid value: \"hooks.kubeconfig\": \
+             must be an absolute file path",
+        );
+        refused(
+            &webhooks("staticManifestsDir: /manifests"),
+            &[],
+            "couldn't init admission plugin \"ValidatingAdmissionWebhook\": staticManifestsDir: this server reads no manifests of \
+             webhooks: remove the field",
+        );
+        refused(
+            &plugins("[{name: ValidatingAdmissionWebhook, configuration: {kind: WebhookAdmission, apiVersion: apiserver.config.k8s.io/v1}}]"),
+            &[],
+            "couldn't init admission plugin \"ValidatingAdmissionWebhook\": no kind \"WebhookAdmission\" is registered for version \
+             \"apiserver.config.k8s.io/v1\"",
+        );
+        refused(
+            &plugins("[{name: ResourceQuota, configuration: {kind: ResourceQuotaConfiguration, apiVersion: apiserver.config.k8s.io/v1, \
+                      limitedResources: [{matchContains: [x]}]}}]"),
+            &[],
+            "couldn't init admission plugin \"ResourceQuota\": limitedResources[0].resource: Required value",
+        );
+        refused(
+            &plugins("[{name: ImagePolicyWebhook}]"),
+            &["ImagePolicyWebhook"],
+            "couldn't init admission plugin \"ImagePolicyWebhook\": no config specified",
+        );
+        refused(
+            &plugins("[{name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: /nowhere, allowTTL: 2000}}}]"),
+            &["ImagePolicyWebhook"],
+            "couldn't init admission plugin \"ImagePolicyWebhook\": valid value is between 1s and 30m0s, got 33m20s",
         );
         refused(
             &plugins("[]"),

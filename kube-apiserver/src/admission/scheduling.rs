@@ -108,7 +108,7 @@ fn tolerate_extended_resources(pod: &mut Value) {
 }
 
 /// Whether a resource is none of Kubernetes' own. Its name has been validated, or will be.
-fn is_extended(name: &str) -> bool {
+pub(super) fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use generic_server::admission::AdmissionPlugin;
 use machinery::go::Quoted;
 
-use Status::{Absent, AbsentByDefault, Off, On};
+use Status::{AbsentByDefault, Off, On};
 
 /// Where a plugin of upstream's stands here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +16,6 @@ enum Status {
     On,
     /// Off unless it is enabled.
     Off,
-    /// Does not exist here; off upstream.
-    Absent,
     /// Does not exist here; on upstream, mostly for features that are off.
     AbsentByDefault,
 }
@@ -34,7 +32,7 @@ const PLUGINS: [(&str, Status); 41] = [
     ("NodeRestriction", Off),
     ("TaintNodesByCondition", On),
     ("AlwaysPullImages", Off),
-    ("ImagePolicyWebhook", Absent),
+    ("ImagePolicyWebhook", Off),
     ("PodSecurity", On),
     ("PodNodeSelector", Off),
     ("Priority", On),
@@ -87,7 +85,7 @@ impl PluginSelection {
     /// not exist here.
     ///
     /// # Errors
-    /// Unknown plugins and plugins in both lists in upstream's words, and plugins in `enable` that do not exist here.
+    /// Unknown plugins and plugins in both lists in upstream's words.
     pub fn new(enable: &[String], disable: &[String]) -> Result<(Self, Vec<String>), Vec<String>> {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let status = |name: &str| rank(name).map(|at| PLUGINS[at].1);
@@ -102,9 +100,6 @@ impl PluginSelection {
                         ));
                     }
                 }
-                Some(Absent) => errors.push(format!(
-                    "--enable-admission-plugins: plugin {} does not exist in this server: remove it from the flag", Quoted(name)
-                )),
                 Some(AbsentByDefault) => warnings.push(format!(
                     "--enable-admission-plugins: plugin {} does not exist in this server and has no effect", Quoted(name)
                 )),
@@ -210,7 +205,6 @@ mod tests {
             &["ImagePolicyWebhook", "Bogus", "Priority"],
             &["bogus", "Priority", "LimitRanger"],
             Err(&[
-                "--enable-admission-plugins: plugin \"ImagePolicyWebhook\" does not exist in this server: remove it from the flag",
                 "enable-admission-plugins plugin \"Bogus\" is unknown",
                 "disable-admission-plugins plugin \"bogus\" is unknown",
                 "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",

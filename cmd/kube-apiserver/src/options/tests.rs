@@ -324,10 +324,6 @@ fn invalid_values_are_refused_with_their_flag() {
             &["--enable-admission-plugins=Bogus"],
             "enable-admission-plugins plugin \"Bogus\" is unknown",
         ),
-        (
-            &["--enable-admission-plugins=ImagePolicyWebhook"],
-            "--enable-admission-plugins: plugin \"ImagePolicyWebhook\" does not exist in this server: remove it from the flag",
-        ),
     ];
     for (flags, fault) in cases {
         check(flags, &[fault]);

@@ -112,6 +112,8 @@ impl Stores {
             .with_encryption(encryption.clone())
             .with_unsafe_deletion(config.features.unsafe_deletion);
         let (pki, own_pki) = open_pki(&config, advertise, &storage, encryption.as_deref()).await?;
+        let mut reload = Reload::default();
+        plugin_configs.follow(&mut reload);
         let stores = Stores {
             config,
             data_lock: data_lock.map(Arc::new),
@@ -128,7 +130,7 @@ impl Stores {
             health,
             metrics,
             tasks,
-            reload: Reload::default(),
+            reload,
         };
         stores.observe().await;
         Ok(stores)

@@ -11,8 +11,9 @@ async fn conditions_being_compiled_delay_only_writes_that_match() {
     let directory = Arc::new(Directory::default());
     let plugin = Webhooks::with(
         Phase::Validating,
-        directory.clone(),
+        directory,
         Arc::new(AlwaysAllow),
+        WebhookUsers::default(),
         compiler.clone(),
     );
     let rules = |resource: &str| json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
@@ -31,7 +32,7 @@ async fn conditions_being_compiled_delay_only_writes_that_match() {
         ),
     ];
     let held = compiler.hold();
-    plugin.take(&snapshot(&entries), &Services(directory));
+    plugin.take(&snapshot(&entries));
     let answer = async |resource: &str| {
         let refused = create(plugin.clone(), "", resource).await.err()?;
         Some((refused.code(), refused.message().to_string()))

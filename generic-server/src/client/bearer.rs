@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 const REREAD_AFTER: Duration = Duration::from_secs(60);
 
 /// A token as the header `Authorization` has it.
-pub(super) struct BearerToken {
+pub(crate) struct BearerToken {
     current: Mutex<HeaderValue>,
     file: Option<TokenFile>,
 }
@@ -33,7 +33,7 @@ impl BearerToken {
     ///
     /// # Errors
     /// No header can have it.
-    pub(super) fn new(token: &str, file: Option<PathBuf>) -> Result<Self, InvalidHeaderValue> {
+    pub(crate) fn new(token: &str, file: Option<PathBuf>) -> Result<Self, InvalidHeaderValue> {
         let file = file.map(|path| TokenFile {
             path,
             read: Mutex::new(Instant::now()),
@@ -45,7 +45,7 @@ impl BearerToken {
     }
 
     /// The token for a request now. When its file cannot be read or has none, the one before goes on.
-    pub(super) async fn get(&self) -> HeaderValue {
+    pub(crate) async fn get(&self) -> HeaderValue {
         self.at(Instant::now()).await
     }
 
