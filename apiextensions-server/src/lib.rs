@@ -28,6 +28,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod versions;
 
 pub use deps::{Deps, Limits, priority};
 pub use metrics::CostMetrics;

@@ -11,6 +11,7 @@ use generic_server::resource::{
     TableConvertor,
 };
 use generic_server::webhook::Services;
+use machinery::schema::KindSchema;
 use machinery::{
     ApiError, GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, meta,
 };
@@ -78,20 +79,55 @@ fn converter(
             stored: stored.to_string(),
             prune,
         })),
-        Conversion::Webhook(conversion) => {
-            let services = || Services(deps.directory.clone());
-            let new = || WebhookClient::new(conversion, services(), deps.limits.conversion);
-            let client = definition.serving.webhook.get_or_init(|| Arc::new(new()));
-            Convert::Remote(Arc::new(ByWebhook {
-                served,
-                stored,
-                client: client.clone(),
-                answers: definition.serving.answers.clone(),
-                prune,
-                usage: definition.usage.clone(),
-            }))
-        }
+        Conversion::Webhook(conversion) => Convert::Remote(Arc::new(by_webhook(
+            definition, conversion, served, stored, prune, deps,
+        ))),
     }))
+}
+
+fn by_webhook(
+    definition: &Definition,
+    conversion: &Value,
+    served: GroupVersion,
+    stored: GroupVersion,
+    prune: Option<KindSchema>,
+    deps: &Deps,
+) -> ByWebhook {
+    let services = || Services(deps.directory.clone());
+    let new = || WebhookClient::new(conversion, services(), deps.limits.conversion);
+    let client = definition.serving.webhook.get_or_init(|| Arc::new(new()));
+    ByWebhook {
+        served,
+        stored,
+        client: client.clone(),
+        answers: definition.serving.answers.clone(),
+        prune,
+        usage: definition.usage.clone(),
+    }
+}
+
+/// An object of one version in another.
+pub(crate) async fn convert(
+    definition: &Definition,
+    mut object: Value,
+    from: &GroupVersion,
+    to: &GroupVersion,
+    deps: &Deps,
+) -> Result<Value, ApiError> {
+    if from == to {
+        return Ok(object);
+    }
+    match &definition.facts.conversion {
+        Conversion::None => {
+            object["apiVersion"] = to.to_string().into();
+            Ok(object)
+        }
+        Conversion::Webhook(conversion) => {
+            let converter = by_webhook(definition, conversion, to.clone(), from.clone(), None, deps);
+            let converted = converter.convert(vec![object], to).await?.pop();
+            converted.ok_or_else(|| ApiError::internal("conversion webhook failed, no objects returned"))
+        }
+    }
 }
 
 /// The common parts of all resources of a CRD, with nothing compiled.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use generic_server::delegate::{Delegate, Handled};
+use generic_server::directory::Versions;
 use generic_server::discovery::{DiscoverySource, GroupDiscovery};
 use generic_server::handlers;
 use generic_server::registry::ObjectStore;
@@ -33,6 +34,7 @@ use crate::deps::{Deps, GROUP};
 use crate::impact::{Definitions, Impact};
 use crate::index::{Changed, Index};
 use crate::resource;
+use crate::versions::{Compiler, CustomVersions};
 
 /// Groups as discovery publishes them.
 type Groups = Arc<Vec<Arc<GroupDiscovery>>>;
@@ -40,6 +42,7 @@ type Groups = Arc<Vec<Arc<GroupDiscovery>>>;
 /// Serves CustomResourceDefinitions and the resources that they define.
 pub struct ApiExtensions {
     pub(crate) deps: Deps,
+    this: Weak<Self>,
     pub(crate) crds: Arc<ServedResource>,
     /// Serves `apiextensions.k8s.io` itself.
     pub(crate) own: ApiServer,
@@ -115,6 +118,25 @@ impl Definitions for ApiExtensions {
     }
 }
 
+#[async_trait::async_trait]
+impl Compiler for ApiExtensions {
+    fn find(&self, group: &str, plural: &str) -> Option<Arc<Definition>> {
+        self.index().find(group, plural).cloned()
+    }
+
+    async fn compiled(
+        &self,
+        definition: &Arc<Definition>,
+        version: &str,
+    ) -> Option<Result<Arc<ServedResource>, ApiError>> {
+        self.resource_of(definition, version).await
+    }
+
+    fn deps(&self) -> &Deps {
+        &self.deps
+    }
+}
+
 /// Ends the watches of a store that is no longer served, after they have delivered its events.
 fn retire(change: &Changed) {
     let store = |d: &Option<Arc<Definition>>| d.as_ref().and_then(|d| d.serving.store.get().cloned());
@@ -134,6 +156,7 @@ impl ApiExtensions {
         // The impact check of a CRD looks at the objects that this server stores.
         Arc::new_cyclic(|server| {
             let crds = Arc::new(crd_resource(&deps, server.clone()));
+            let this = server.clone();
             deps.directory.register(crds.clone());
             let group = GroupSpec {
                 group: GROUP.into(),
@@ -142,6 +165,7 @@ impl ApiExtensions {
             ApiExtensions {
                 own: ApiServer::new(vec![group], deps.env.clone()),
                 deps,
+                this,
                 crds,
                 index: ArcSwap::default(),
                 moving: Mutex::default(),
@@ -204,12 +228,16 @@ impl ApiExtensions {
         ) {
             (Some(old), Some(new)) if old.facts == new.facts => {}
             (_, Some(new)) => {
-                self.deps.directory.register(self.bare_resource(new));
+                let directory = &self.deps.directory;
+                let versions = CustomVersions::of(new, self.this.clone());
+                let versions = versions.map(|versions| Arc::new(versions) as Arc<dyn Versions>);
+                directory.set_versions(&GroupResource::new(&new.group, &new.plural), versions.as_ref());
+                directory.register(self.bare_resource(new));
             }
             (Some(old), None) => {
-                self.deps
-                    .directory
-                    .remove(&GroupResource::new(&old.group, &old.plural));
+                let key = GroupResource::new(&old.group, &old.plural);
+                self.deps.directory.set_versions(&key, None);
+                self.deps.directory.remove(&key);
             }
             (None, None) => {}
         }

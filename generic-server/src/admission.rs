@@ -3,10 +3,11 @@
 //! Plugins run in the order of the chain. The registry calls [`AdmissionChain::admit`] before managed state is final and
 //! [`AdmissionChain::validate`] with the object exactly as it would be stored, inside the retry loop of an update.
 
+mod metrics;
 mod reinvocation;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machinery::schema::KindSchema;
 use machinery::{ApiError, GroupVersionKind, GroupVersionResource};
@@ -16,6 +17,11 @@ use crate::decoding::Decoding;
 use crate::registry::strategy::Strategy;
 use crate::request::Authorized;
 
+use crate::metrics::Collect;
+
+pub use metrics::DynamicMetrics;
+use metrics::{ChainMetrics, Step};
+pub(crate) use metrics::{ConditionLabels, WebhookOutcome};
 pub use reinvocation::Reinvocation;
 
 /// The operation of a request.
@@ -136,14 +142,21 @@ pub trait AdmissionPlugin: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionChain {
     plugins: Arc<[Arc<dyn AdmissionPlugin>]>,
+    metrics: Arc<ChainMetrics>,
 }
 
 impl AdmissionChain {
     /// A chain of these plugins, in this order.
     pub fn new(plugins: Vec<Arc<dyn AdmissionPlugin>>) -> Self {
         AdmissionChain {
+            metrics: Arc::new(ChainMetrics::new(plugins.iter().map(|plugin| plugin.name()))),
             plugins: plugins.into(),
         }
+    }
+
+    /// The durations of its phases and plugins.
+    pub fn metrics(&self) -> Arc<dyn Collect> {
+        self.metrics.clone()
     }
 
     /// The plugins that have not read their configuration.
@@ -173,6 +186,19 @@ impl AdmissionChain {
     pub async fn admit(
         &self,
         attributes: &Attributes<'_>,
+        object: Option<&mut Value>,
+    ) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        let outcome = self.admit_in_rounds(attributes, object).await;
+        let (rejected, took) = (outcome.is_err(), begun.elapsed());
+        self.metrics
+            .step(Step::Admit, attributes.operation, rejected, took);
+        outcome
+    }
+
+    async fn admit_in_rounds(
+        &self,
+        attributes: &Attributes<'_>,
         mut object: Option<&mut Value>,
     ) -> Result<(), ApiError> {
         let rounds = Reinvocation::default();
@@ -181,9 +207,14 @@ impl AdmissionChain {
             ..*attributes
         };
         loop {
-            for plugin in self.plugins.iter() {
+            for (index, plugin) in self.plugins.iter().enumerate() {
                 if plugin.handles(attributes.operation, attributes.gvr, attributes.subresource) {
-                    plugin.admit(&attributes, object.as_deref_mut()).await?;
+                    let begun = Instant::now();
+                    let outcome = plugin.admit(&attributes, object.as_deref_mut()).await;
+                    let (rejected, took) = (outcome.is_err(), begun.elapsed());
+                    self.metrics
+                        .plugin(index, Step::Admit, attributes.operation, rejected, took);
+                    outcome?;
                 }
             }
             if !rounds.again() {
@@ -198,11 +229,23 @@ impl AdmissionChain {
         attributes: &Attributes<'_>,
         object: Option<&Value>,
     ) -> Result<(), ApiError> {
-        for plugin in self.plugins.iter() {
+        let step = Instant::now();
+        let mut outcome = Ok(());
+        for (index, plugin) in self.plugins.iter().enumerate() {
             if plugin.handles(attributes.operation, attributes.gvr, attributes.subresource) {
-                plugin.validate(attributes, object).await?;
+                let begun = Instant::now();
+                outcome = plugin.validate(attributes, object).await;
+                let (rejected, took) = (outcome.is_err(), begun.elapsed());
+                self.metrics
+                    .plugin(index, Step::Validate, attributes.operation, rejected, took);
+                if rejected {
+                    break;
+                }
             }
         }
-        Ok(())
+        let (rejected, took) = (outcome.is_err(), step.elapsed());
+        self.metrics
+            .step(Step::Validate, attributes.operation, rejected, took);
+        outcome
     }
 }

@@ -4,6 +4,7 @@
 pub mod integrity;
 pub mod monitor;
 mod remote;
+mod versions;
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +12,7 @@ use arc_swap::ArcSwap;
 use imbl::{HashMap, OrdMap};
 use machinery::{GroupKind, GroupResource};
 
+pub use versions::{ServedVersion, SharedStore, Versions};
 pub use remote::{KindLocation, RemainingContent, RemoteAsk, RemoteLines, RemoteResource, RemoteResources};
 
 use crate::registry::ObjectStore;
@@ -31,6 +33,8 @@ struct Listing {
     kinds: HashMap<GroupKind, GroupResource>,
     /// By what their keys begin with, without the final slash.
     prefixes: HashMap<Arc<str>, GroupResource>,
+    /// Of what is served under several versions, by each of their resources.
+    versions: HashMap<GroupResource, Arc<dyn Versions>>,
 }
 
 impl Listing {
@@ -90,6 +94,23 @@ impl Directory {
     pub fn remove(&self, key: &GroupResource) {
         self.listing.rcu(|old| old.without(key));
         self.changed.send_modify(|n| *n += 1);
+    }
+
+    /// Sets or removes the versions of the objects of a resource.
+    pub fn set_versions(&self, key: &GroupResource, versions: Option<&Arc<dyn Versions>>) {
+        self.listing.rcu(|old| {
+            let mut new = Listing::clone(old);
+            match versions {
+                Some(versions) => new.versions.insert(key.clone(), versions.clone()),
+                None => new.versions.remove(key),
+            };
+            new
+        });
+    }
+
+    /// The versions of the objects of a resource, where there are several.
+    pub fn versions(&self, key: &GroupResource) -> Option<Arc<dyn Versions>> {
+        self.listing.load().versions.get(key).cloned()
     }
 
     /// A resource's store.

@@ -7,6 +7,7 @@ mod compiling;
 mod expression;
 mod matching;
 pub mod policy;
+mod view;
 pub mod webhook;
 
 use std::sync::Arc;

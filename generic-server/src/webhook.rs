@@ -39,6 +39,21 @@ const CONNECT: Duration = Duration::from_secs(30);
 /// The user agent of requests to webhooks. Upstream's, which endpoints let past their own checks.
 const USER_AGENT: &str = "kube-apiserver-admission";
 
+/// A call without an answer to go by, in the words of upstream's client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct CallError {
+    /// The code of the answer, or 503 when there was none.
+    pub code: u16,
+    text: String,
+}
+
+impl From<String> for CallError {
+    fn from(text: String) -> Self {
+        CallError { code: 503, text }
+    }
+}
+
 /// A webhook's endpoint.
 pub struct WebhookClient {
     url: String,
@@ -96,10 +111,10 @@ impl WebhookClient {
     ///
     /// # Errors
     /// Why there is no answer to go by, in the words of upstream's client.
-    pub async fn post(&self, body: Bytes, patience: Duration, most: usize) -> Result<Value, String> {
+    pub async fn post(&self, body: Bytes, patience: Duration, most: usize) -> Result<Value, CallError> {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         let url = format!("{}{separator}timeout={}s", self.url, patience.as_secs().max(1));
-        let failed = |why: String| format!("Post \"{url}\": {why}");
+        let failed = |why: String| CallError::from(format!("Post \"{url}\": {why}"));
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let mut request = http::Request::post(&url)
             .header(http::header::CONTENT_TYPE, "application/json")
@@ -125,10 +140,12 @@ impl WebhookClient {
                 ReadError::Failed(error) => failed(error.to_string()),
             })?;
             if !status.is_success() {
-                return Err(refusal(status.as_u16(), &body));
+                let code = status.as_u16();
+                let text = refusal(code, &body);
+                return Err(CallError { code, text });
             }
             machinery::codec::json::value(&body)
-                .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+                .map_err(|error| format!("couldn't get version/kind; json parse error: {error}").into())
         };
         tokio::time::timeout(patience, exchange)
             .await

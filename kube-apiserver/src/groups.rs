@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use generic_server::directory::{self, SharedStore};
 use generic_server::resource::ServedResource;
 use generic_server::server::GroupSpec;
+use machinery::GroupResource;
 
 use crate::deps::Deps;
 use crate::kind::Builder;
@@ -193,7 +195,29 @@ pub fn groups(deps: &Deps) -> Vec<GroupSpec> {
             versions,
         });
     }
+    register_versions(deps, &specs);
     specs
+}
+
+/// Registers the versions of what is served under several.
+fn register_versions(deps: &Deps, specs: &[GroupSpec]) {
+    let all = specs.iter().flat_map(|spec| &spec.versions);
+    let mut sharing: Vec<Resources> = Vec::new();
+    for resource in all.flat_map(|(_, resources)| resources) {
+        let Some(store) = resource.store() else { continue };
+        let shares = |one: &&mut Resources| one.iter().any(|one| one.store().is_some_and(|own| Arc::ptr_eq(own, store)));
+        match sharing.iter_mut().find(shares) {
+            Some(versions) => versions.push(resource.clone()),
+            None => sharing.push(vec![resource.clone()]),
+        }
+    }
+    for resources in sharing.into_iter().filter(|resources| resources.len() > 1) {
+        let keys: Vec<GroupResource> = resources.iter().map(|one| one.gvr.group_resource()).collect();
+        let versions: Arc<dyn directory::Versions> = Arc::new(SharedStore::new(resources));
+        for key in &keys {
+            deps.directory.set_versions(key, Some(&versions));
+        }
+    }
 }
 
 #[cfg(test)]

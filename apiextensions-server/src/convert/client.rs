@@ -41,7 +41,8 @@ impl WebhookClient {
         let uid = uuid::Uuid::new_v4().to_string();
         let (review_version, question) = review::request(&self.versions, &uid, objects, version)?;
         let body = Bytes::from(question.to_string());
-        let answer = self.endpoint.post(body, self.timeout, MAX_ANSWER).await?;
+        let answer = self.endpoint.post(body, self.timeout, MAX_ANSWER).await;
+        let answer = answer.map_err(|error| error.to_string())?;
         review::response(&review_version, &uid, answer)
     }
 }

@@ -196,6 +196,9 @@ pub const IMAGE_VERDICTS: usize = 1024;
 /// The longest verdict on images that is remembered, in bytes. Upstream has no bound. Past it: the webhook is asked each time.
 pub const IMAGE_VERDICT_BYTES: usize = 16 * 1024;
 
+/// Series of one metric of webhooks or policies. Upstream has no bound. Past it: new names are counted as `other`.
+pub const ADMISSION_SERIES: usize = 2048;
+
 /// Match conditions of one webhook, of admission or of authorization. Upstream's figure. Past it: its configuration is refused.
 pub const MATCH_CONDITIONS: usize = 64;
 

@@ -293,10 +293,17 @@ impl<'a> Input<'a> {
 }
 
 /// The `request` of expressions and, with what is added to it, of AdmissionReviews.
-pub(super) fn request_value(attributes: &Attributes<'_>) -> Value {
+/// `requested`: the same write as it was requested, which may be in another version.
+pub(super) fn request_value(attributes: &Attributes<'_>, requested: &Attributes<'_>) -> Value {
     let user = attributes.authorized.user();
-    let kind = json!({"group": &*attributes.gvk.group, "version": &*attributes.gvk.version, "kind": &*attributes.gvk.kind});
-    let resource = json!({"group": &*attributes.gvr.group, "version": &*attributes.gvr.version, "resource": &*attributes.gvr.resource});
+    let kind = |attributes: &Attributes<'_>| {
+        let gvk = attributes.gvk;
+        json!({"group": &*gvk.group, "version": &*gvk.version, "kind": &*gvk.kind})
+    };
+    let resource = |attributes: &Attributes<'_>| {
+        let gvr = attributes.gvr;
+        json!({"group": &*gvr.group, "version": &*gvr.version, "resource": &*gvr.resource})
+    };
     let mut info = json!({"username": user.name});
     if !user.uid.is_empty() {
         info["uid"] = user.uid.clone().into();
@@ -308,7 +315,8 @@ pub(super) fn request_value(attributes: &Attributes<'_>) -> Value {
         info["extra"] = json!(user.extra);
     }
     let mut request = json!({
-        "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+        "kind": kind(attributes), "resource": resource(attributes),
+        "requestKind": kind(requested), "requestResource": resource(requested),
         "operation": attributes.operation.as_str(), "userInfo": info, "dryRun": attributes.dry_run,
     });
     for (key, text) in [
@@ -433,6 +441,17 @@ pub(super) enum Matched {
     No,
     /// Some could not be evaluated, and none says no.
     Failed(String),
+}
+
+impl Matched {
+    /// Whether they hold; `None` when that could not be said.
+    pub(super) fn held(&self) -> Option<bool> {
+        match self {
+            Matched::Yes => Some(true),
+            Matched::No => Some(false),
+            Matched::Failed(_) => None,
+        }
+    }
 }
 
 impl Conditions {

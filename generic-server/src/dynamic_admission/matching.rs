@@ -1,7 +1,6 @@
 //! Which writes a webhook or policy is about: operations, resources, scope, and selectors on the namespace and the object.
 //!
-//! Mirrors upstream's `webhook/predicates` and `policy/matching`. Rules that name another version of the resource than the request
-//! has do not match, under either `matchPolicy`.
+//! Mirrors upstream's `webhook/predicates` and `policy/matching`.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use machinery::{ApiError, GroupResource, GroupVersionResource, meta};
 use serde_json::{Map, Value};
 
 use crate::admission::{Attributes, Operation};
-use crate::directory::Directory;
+use crate::directory::{Directory, Versions};
 
 const CONFIGURATION_GROUP: &str = "admissionregistration.k8s.io";
 
@@ -64,7 +63,8 @@ impl Rule {
             })
     }
 
-    fn matches(&self, attributes: &Attributes<'_>) -> bool {
+    /// Whether it is about a write, if that were one of this resource.
+    fn matches(&self, attributes: &Attributes<'_>, gvr: &GroupVersionResource) -> bool {
         let clustered = is_namespace(attributes) || attributes.namespace.is_empty();
         let scope = match self.scope.as_str() {
             "Namespaced" => !clustered,
@@ -72,9 +72,14 @@ impl Rule {
             _ => true,
         };
         scope
-            && self.covers(attributes.operation, attributes.gvr, attributes.subresource)
+            && self.covers(attributes.operation, gvr, attributes.subresource)
             && (self.names.is_empty() || self.names.iter().any(|name| name == attributes.name))
     }
+}
+
+/// `Equivalent` is the default of both kinds.
+fn is_equivalent(value: &Value) -> bool {
+    meta::dig_str(value, &["matchPolicy"]) != "Exact"
 }
 
 fn is_namespace(attributes: &Attributes<'_>) -> bool {
@@ -104,6 +109,15 @@ impl Namespaces {
     }
 }
 
+/// The version of a write that rules are about.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// That of the request.
+    Requested,
+    /// Another one of the same objects.
+    Other(Arc<dyn Versions>, usize),
+}
+
 /// Everything that decides whether a webhook, policy or binding is about a write.
 #[derive(Debug)]
 pub(super) struct Matcher {
@@ -113,6 +127,8 @@ pub(super) struct Matcher {
     excluded: Vec<Rule>,
     /// Without rules everything matches (bindings); else nothing does.
     open: bool,
+    /// Rules count for every version of what they name.
+    equivalent: bool,
 }
 
 impl Matcher {
@@ -132,6 +148,7 @@ impl Matcher {
             rules: Rule::list(hook, "rules"),
             excluded: Vec::new(),
             open: false,
+            equivalent: is_equivalent(hook),
         }
     }
 
@@ -145,19 +162,52 @@ impl Matcher {
             open: rules.is_empty(),
             rules,
             excluded: Rule::list(resources, "excludeResourceRules"),
+            equivalent: is_equivalent(resources),
         }
     }
 
     /// Whether it may match such writes, for any object.
-    pub(super) fn covers(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
-        self.open
-            || self
-                .rules
-                .iter()
-                .any(|rule| rule.covers(operation, gvr, subresource))
+    pub(super) fn covers(
+        &self,
+        operation: Operation,
+        gvr: &GroupVersionResource,
+        subresource: &str,
+        directory: &Directory,
+    ) -> bool {
+        let covers = |gvr: &GroupVersionResource| {
+            let mut rules = self.rules.iter();
+            rules.any(|rule| rule.covers(operation, gvr, subresource))
+        };
+        let equivalents = || {
+            let versions = directory.versions(&gvr.group_resource());
+            versions.is_some_and(|versions| {
+                let mut served = versions.served().iter();
+                served.any(|version| version.has(subresource) && covers(&version.gvr))
+            })
+        };
+        self.open || covers(gvr) || (self.equivalent && equivalents())
     }
 
-    /// Whether it is about this write.
+    /// The version under which one of some rules is about a write.
+    fn find(&self, rules: &[Rule], attributes: &Attributes<'_>, directory: &Directory) -> Option<Target> {
+        if rules.iter().any(|rule| rule.matches(attributes, attributes.gvr)) {
+            return Some(Target::Requested);
+        }
+        if !self.equivalent || rules.is_empty() {
+            return None;
+        }
+        let versions = directory.versions(&attributes.gvr.group_resource())?;
+        let index = rules.iter().find_map(|rule| {
+            versions.served().iter().position(|version| {
+                version.gvr != *attributes.gvr
+                    && version.has(attributes.subresource)
+                    && rule.matches(attributes, &version.gvr)
+            })
+        })?;
+        Some(Target::Other(versions, index))
+    }
+
+    /// The version under which it is about this write; `None` when it is not.
     ///
     /// # Errors
     /// A namespace that is not there, and selectors that do not parse, when the rest matches.
@@ -166,15 +216,19 @@ impl Matcher {
         attributes: &Attributes<'_>,
         object: Option<&Value>,
         namespaces: &Namespaces,
-    ) -> Result<bool, ApiError> {
-        if self.excluded.iter().any(|rule| rule.matches(attributes)) {
-            return Ok(false);
+    ) -> Result<Option<Target>, ApiError> {
+        let directory = &*namespaces.0;
+        if self.find(&self.excluded, attributes, directory).is_some() {
+            return Ok(None);
         }
-        if !self.open && !self.rules.iter().any(|rule| rule.matches(attributes)) {
-            return Ok(false);
-        }
-        Ok(self.selects_object(attributes, object)?
-            && self.selects_namespace(attributes, object, namespaces).await?)
+        let target = match self.open {
+            true => Some(Target::Requested),
+            false => self.find(&self.rules, attributes, directory),
+        };
+        let selected = target.is_some()
+            && self.selects_object(attributes, object)?
+            && self.selects_namespace(attributes, object, namespaces).await?;
+        Ok(target.filter(|_| selected))
     }
 
     fn selects_object(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<bool, ApiError> {

@@ -12,7 +12,7 @@ mod variables;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machinery::{ApiError, GroupResource, GroupVersionResource, meta};
 use parking_lot::Mutex;
@@ -20,10 +20,11 @@ use serde_json::Value;
 use storage::Revision;
 
 use super::compiling::Compiler;
-use super::expression::{Input, RequestAuthorizer, request_value};
+use super::expression::{Input, Matched, RequestAuthorizer, request_value};
 use super::matching::{Matcher, Namespaces, exempt, namespace_of};
+use super::view::View;
 use super::{configuration, shown_name};
-use crate::admission::{AdmissionPlugin, Attributes, Operation};
+use crate::admission::{AdmissionPlugin, Attributes, ConditionLabels, DynamicMetrics, Operation};
 use crate::authz::Authorizer;
 use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
@@ -31,6 +32,7 @@ use crate::registry::{Entry, Synced, follow};
 
 use compile::{Body, Policy, Rules};
 use params::ParamRef;
+use variables::Lazy;
 
 pub use compile::faults;
 
@@ -46,6 +48,17 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// The match conditions of such policies as metrics have them.
+    fn condition_labels(self) -> ConditionLabels {
+        ConditionLabels {
+            kind: "policy",
+            phase: match self {
+                Phase::Mutating => "admit",
+                Phase::Validating => "validate",
+            },
+        }
+    }
+
     fn kind(self) -> &'static str {
         match self {
             Phase::Mutating => "MutatingAdmissionPolicy",
@@ -109,7 +122,10 @@ impl Binding {
         namespaces: &Namespaces,
     ) -> Result<bool, ApiError> {
         match &self.matcher {
-            Some(matcher) => matcher.matches(attributes, object, namespaces).await,
+            Some(matcher) => {
+                let target = matcher.matches(attributes, object, namespaces).await?;
+                Ok(target.is_some())
+            }
             None => Ok(true),
         }
     }
@@ -138,6 +154,7 @@ pub struct Policies {
     phase: Phase,
     directory: Arc<Directory>,
     authorizer: Arc<dyn Authorizer>,
+    metrics: Arc<DynamicMetrics>,
     compiler: Compiler,
     /// Shared by the two followers. Nothing is compiled while it is held.
     known: Mutex<Known>,
@@ -146,20 +163,27 @@ pub struct Policies {
 
 impl Policies {
     /// A plugin that knows no policy until they are followed.
-    pub fn new(phase: Phase, directory: Arc<Directory>, authorizer: Arc<dyn Authorizer>) -> Arc<Self> {
-        Self::with(phase, directory, authorizer, Compiler::shared())
+    pub fn new(
+        phase: Phase,
+        directory: Arc<Directory>,
+        authorizer: Arc<dyn Authorizer>,
+        metrics: Arc<DynamicMetrics>,
+    ) -> Arc<Self> {
+        Self::with(phase, directory, authorizer, metrics, Compiler::shared())
     }
 
     fn with(
         phase: Phase,
         directory: Arc<Directory>,
         authorizer: Arc<dyn Authorizer>,
+        metrics: Arc<DynamicMetrics>,
         compiler: Compiler,
     ) -> Arc<Self> {
         Arc::new(Policies {
             phase,
             directory,
             authorizer,
+            metrics,
             compiler,
             known: Mutex::default(),
             active: Synced::default(),
@@ -223,6 +247,27 @@ impl Policies {
         self.active.set(active);
     }
 
+    /// Whether the match conditions of a policy hold.
+    fn conditions_of(
+        &self,
+        policy: &Policy,
+        rules: &Rules,
+        bindings: &kube_cel::Bindings<'_>,
+        lazy: &Lazy<'_>,
+        operation: Operation,
+    ) -> Matched {
+        if rules.conditions.is_empty() {
+            return Matched::Yes;
+        }
+        let begun = Instant::now();
+        let matched = rules.conditions.matches(bindings, Some(lazy));
+        let (held, took) = (matched.held(), begun.elapsed());
+        let labels = self.phase.condition_labels();
+        self.metrics
+            .conditions(&policy.name, labels, operation, held, took);
+        matched
+    }
+
     /// The namespace whose object expressions see; none for what is in none, and for namespaces themselves.
     async fn namespace(
         &self,
@@ -278,7 +323,7 @@ impl AdmissionPlugin for Policies {
                     && !exempt(gvr)
                     && active
                         .iter()
-                        .any(|one| one.policy.matcher.covers(operation, gvr, subresource))
+                        .any(|one| one.policy.matcher.covers(operation, gvr, subresource, &self.directory))
             }
         }
     }

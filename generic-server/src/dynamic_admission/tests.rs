@@ -79,10 +79,10 @@ async fn configuration_that_was_never_read_lets_nothing_pass() {
     let directory = Arc::new(Directory::default());
     let authorizer = Arc::new(AlwaysAllow);
     let plugins: [Arc<dyn AdmissionPlugin>; 4] = [
-        policy::Policies::new(policy::Phase::Mutating, directory.clone(), authorizer.clone()),
-        policy::Policies::new(policy::Phase::Validating, directory.clone(), authorizer.clone()),
-        webhook::Webhooks::new(webhook::Phase::Mutating, directory.clone(), authorizer.clone(), WebhookUsers::default()),
-        webhook::Webhooks::new(webhook::Phase::Validating, directory, authorizer, WebhookUsers::default()),
+        policy::Policies::new(policy::Phase::Mutating, directory.clone(), authorizer.clone(), Arc::default()),
+        policy::Policies::new(policy::Phase::Validating, directory.clone(), authorizer.clone(), Arc::default()),
+        webhook::Webhooks::new(webhook::Phase::Mutating, directory.clone(), authorizer.clone(), WebhookUsers::default(), Arc::default()),
+        webhook::Webhooks::new(webhook::Phase::Validating, directory, authorizer, WebhookUsers::default(), Arc::default()),
     ];
     for plugin in plugins {
         let name = plugin.name();

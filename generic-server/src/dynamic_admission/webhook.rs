@@ -10,7 +10,7 @@ mod review;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -23,7 +23,10 @@ use super::compiling::{Compiled, Compiler};
 use super::configuration;
 use super::expression::{Conditions, Input, Matched, RequestAuthorizer, Scope, request_value};
 use super::matching::{Matcher, Namespaces, exempt};
-use crate::admission::{AdmissionPlugin, Attributes, Operation, Reinvocation};
+use super::view::View;
+use crate::admission::{
+    AdmissionPlugin, Attributes, ConditionLabels, DynamicMetrics, Operation, Reinvocation, WebhookOutcome,
+};
 use crate::authz::Authorizer;
 use crate::cpu;
 use crate::directory::Directory;
@@ -44,6 +47,16 @@ pub enum Phase {
     Mutating,
     /// ValidatingWebhookConfiguration.
     Validating,
+}
+
+impl Phase {
+    /// The phase as metrics have it.
+    fn label(self) -> &'static str {
+        match self {
+            Phase::Mutating => "admit",
+            Phase::Validating => "validating",
+        }
+    }
 }
 
 /// One webhook. Its conditions are with those of its [`Configuration`].
@@ -169,10 +182,18 @@ fn scope() -> Scope {
     }
 }
 
+/// A write as a webhook is asked about it.
+#[derive(Debug)]
+struct Question<'a> {
+    view: View<'a>,
+    /// The object, where it is in another version than the request's.
+    own: Option<Value>,
+}
+
 /// A call that did not come to an answer, or a refusal.
 enum Failure {
-    /// By failure policy: an error, or nothing.
-    Call(String),
+    /// By failure policy: an error, or nothing. With the code of the answer.
+    Call(u16, String),
     Refused(ApiError),
 }
 
@@ -183,6 +204,7 @@ pub struct Webhooks {
     directory: Arc<Directory>,
     authorizer: Arc<dyn Authorizer>,
     backends: Backends,
+    metrics: Arc<DynamicMetrics>,
     compiler: Compiler,
     configurations: Synced<Vec<Arc<Configuration>>>,
 }
@@ -194,8 +216,9 @@ impl Webhooks {
         directory: Arc<Directory>,
         authorizer: Arc<dyn Authorizer>,
         users: WebhookUsers,
+        metrics: Arc<DynamicMetrics>,
     ) -> Arc<Self> {
-        Self::with(phase, directory, authorizer, users, Compiler::shared())
+        Self::with(phase, directory, authorizer, users, metrics, Compiler::shared())
     }
 
     fn with(
@@ -203,6 +226,7 @@ impl Webhooks {
         directory: Arc<Directory>,
         authorizer: Arc<dyn Authorizer>,
         users: WebhookUsers,
+        metrics: Arc<DynamicMetrics>,
         compiler: Compiler,
     ) -> Arc<Self> {
         Arc::new(Webhooks {
@@ -213,6 +237,7 @@ impl Webhooks {
             },
             directory,
             authorizer,
+            metrics,
             compiler,
             configurations: Synced::default(),
         })
@@ -250,27 +275,47 @@ impl Webhooks {
         self.configurations.set(now.collect());
     }
 
-    /// Whether a webhook is to be asked about a write.
-    async fn applies(
+    /// The question about a write for a webhook that is to be asked about it.
+    async fn applies<'a>(
         &self,
         configuration: &Configuration,
         hook: &Hook,
-        attributes: &Attributes<'_>,
+        requested: &'a Attributes<'a>,
         object: Option<&Value>,
         namespaces: &Namespaces,
+    ) -> Result<Option<Question<'a>>, ApiError> {
+        let Some(target) = hook.matcher.matches(requested, object, namespaces).await? else {
+            return Ok(None);
+        };
+        let internal = |error: ApiError| ApiError::internal(error.message());
+        let view = View::new(target, requested).await.map_err(internal)?;
+        let own = view.converted(object).await.map_err(internal)?;
+        let question = Question { view, own };
+        let wanted = self
+            .wants(configuration, hook, &question, object)
+            .await?;
+        Ok(wanted.then_some(question))
+    }
+
+    /// Whether the conditions of a webhook hold.
+    async fn wants(
+        &self,
+        configuration: &Configuration,
+        hook: &Hook,
+        question: &Question<'_>,
+        object: Option<&Value>,
     ) -> Result<bool, ApiError> {
-        if !hook.matcher.matches(attributes, object, namespaces).await? {
-            return Ok(false);
-        }
         let Some(index) = hook.conditions else {
             return Ok(true);
         };
+        let (attributes, requested) = (&question.view.attributes(), question.view.requested());
+        let object = question.own.as_ref().or(object);
         let all = super::configuration(&configuration.conditions, attributes, object).await?;
         let Some(conditions) = all.get(index) else {
             return Ok(true);
         };
-        let request = request_value(attributes);
-        let authorizer = RequestAuthorizer::of(attributes, &*self.authorizer);
+        let request = request_value(attributes, requested);
+        let authorizer = RequestAuthorizer::of(requested, &*self.authorizer);
         let input = Input {
             object,
             old: attributes.old,
@@ -279,7 +324,16 @@ impl Webhooks {
             params: None,
             authorizer: Some(&authorizer),
         };
-        match conditions.matches(&input.bindings(), None) {
+        let begun = Instant::now();
+        let matched = conditions.matches(&input.bindings(), None);
+        let labels = ConditionLabels {
+            kind: "webhook",
+            phase: self.phase.label(),
+        };
+        let (held, took) = (matched.held(), begun.elapsed());
+        self.metrics
+            .conditions(&hook.name, labels, attributes.operation, held, took);
+        match matched {
             Matched::Yes => Ok(true),
             Matched::No => Ok(false),
             Matched::Failed(_) if hook.ignore_failures => Ok(false),
@@ -294,23 +348,47 @@ impl Webhooks {
     async fn ask(
         &self,
         hook: &Hook,
-        attributes: &Attributes<'_>,
+        question: &Question<'_>,
         object: Option<&Value>,
     ) -> Result<ReviewResponse, Failure> {
+        let begun = Instant::now();
+        let answer = self.call(hook, question, object).await;
+        let outcome = match &answer {
+            Ok(_) => WebhookOutcome::Allowed,
+            Err(Failure::Refused(error)) => WebhookOutcome::Refused(error.code()),
+            Err(Failure::Call(code, _)) => WebhookOutcome::Failed {
+                code: *code,
+                rejected: !hook.ignore_failures,
+            },
+        };
+        let operation = question.view.requested().operation;
+        self.metrics
+            .webhook(&hook.name, self.phase.label(), operation, outcome, begun.elapsed());
+        answer
+    }
+
+    async fn call(
+        &self,
+        hook: &Hook,
+        question: &Question<'_>,
+        object: Option<&Value>,
+    ) -> Result<ReviewResponse, Failure> {
+        let attributes = question.view.requested();
+        let object = question.own.as_ref().or(object);
         if attributes.dry_run && !hook.quiet {
             let text = format!("admission webhook \"{}\" does not support dry run", hook.name);
             return Err(Failure::Refused(ApiError::bad_request(text)));
         }
-        let request = ReviewRequest::new(&hook.versions, attributes, object).map_err(Failure::Call)?;
+        let request = ReviewRequest::new(&hook.versions, &question.view, object).map_err(|why| Failure::Call(400, why))?;
         let body = Bytes::from(request.body.to_string());
         let review = hook
             .client
             .post(body, hook.timeout, MAX_ANSWER)
             .await
-            .map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
+            .map_err(|error| Failure::Call(error.code, format!("failed to call webhook: {error}")))?;
         let answer = request
             .read(&review, self.phase == Phase::Mutating)
-            .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))?;
+            .map_err(|why| Failure::Call(503, format!("received invalid webhook response: {why}")))?;
         let context = attributes.authorized.context();
         for (key, value) in &answer.annotations {
             context.annotate(|| (format!("{}/{key}", hook.name), value));
@@ -338,16 +416,17 @@ impl Webhooks {
         };
         match failure {
             Failure::Refused(error) => Err(error),
-            Failure::Call(why) if hook.ignore_failures => {
+            Failure::Call(_, why) if hook.ignore_failures => {
                 tracing::warn!(
                     webhook = hook.name,
                     why,
                     "calling a webhook failed; the write goes on"
                 );
                 call.failed_open(context, phase);
+                self.metrics.failed_open(&hook.name, self.phase.label());
                 Ok(())
             }
-            Failure::Call(why) => {
+            Failure::Call(_, why) => {
                 tracing::warn!(
                     webhook = hook.name,
                     why,
@@ -362,9 +441,9 @@ impl Webhooks {
     }
 
     /// Applies a webhook's patch. False when it changes nothing.
-    fn patch(
+    async fn patch(
         hook: &Hook,
-        attributes: &Attributes<'_>,
+        question: Question<'_>,
         object: Option<&mut Value>,
         patch: &Value,
     ) -> Result<bool, ApiError> {
@@ -377,15 +456,19 @@ impl Webhooks {
                 hook.name
             )));
         };
-        let patched = machinery::patch::json::apply(object, patch).map_err(|error| match error {
+        let Question { view, own } = question;
+        let before = own.as_ref().unwrap_or(object);
+        let patched = machinery::patch::json::apply(before, patch).map_err(|error| match error {
             PatchError::BadRequest(text) | PatchError::TooLarge(text) | PatchError::Internal(text) => {
                 ApiError::internal(text)
             }
             PatchError::Unprocessable(text) => ApiError::internal(text),
         })?;
-        let patched = attributes.reread(patched)?;
-        let changed = patched != *object;
-        *object = patched;
+        let patched = view.attributes().reread(patched)?;
+        let changed = patched != *before;
+        if changed {
+            *object = view.back(patched).await?;
+        }
         Ok(changed)
     }
 }
@@ -437,7 +520,7 @@ impl AdmissionPlugin for Webhooks {
             Some(list) => {
                 !list.is_empty()
                     && !exempt(gvr)
-                    && hooks(list).any(|(_, hook)| hook.matcher.covers(operation, gvr, subresource))
+                    && hooks(list).any(|(_, hook)| hook.matcher.covers(operation, gvr, subresource, &self.directory))
             }
         }
     }
@@ -460,11 +543,11 @@ impl AdmissionPlugin for Webhooks {
         let context = attributes.authorized.context();
         let round = usize::from(rounds.is_some_and(Reinvocation::is_second));
         for (index, (configuration, hook)) in hooks(&list).enumerate() {
-            if !self
+            let question = self
                 .applies(configuration, hook, attributes, object.as_deref(), &namespaces)
-                .await?
-                || rounds.is_some_and(|rounds| !rounds.calls(self.name(), &hook.id))
-            {
+                .await?;
+            let Some(question) = question else { continue };
+            if rounds.is_some_and(|rounds| !rounds.calls(self.name(), &hook.id)) {
                 continue;
             }
             called = true;
@@ -474,13 +557,16 @@ impl AdmissionPlugin for Webhooks {
                 round,
                 index,
             };
-            let changed = match self.ask(hook, attributes, object.as_deref()).await {
+            let changed = match self.ask(hook, &question, object.as_deref()).await {
                 Ok(ReviewResponse {
                     patch: Some(patch), ..
                 }) => {
-                    let changed = Self::patch(hook, attributes, object.as_deref_mut(), &patch);
-                    if changed.is_ok() {
-                        call.patched(context, &patch);
+                    let changed = Self::patch(hook, question, object.as_deref_mut(), &patch).await;
+                    match &changed {
+                        Ok(_) => call.patched(context, &patch),
+                        Err(_) => self
+                            .metrics
+                            .unusable(&hook.name, self.phase.label(), attributes.operation),
                     }
                     changed
                 }
@@ -514,16 +600,16 @@ impl AdmissionPlugin for Webhooks {
         let namespaces = Namespaces(self.directory.clone());
         let mut relevant = Vec::new();
         for (configuration, hook) in hooks(&list) {
-            if self
+            let question = self
                 .applies(configuration, hook, attributes, object, &namespaces)
-                .await?
-            {
-                relevant.push(hook);
-            }
+                .await?;
+            relevant.extend(question.map(|question| (hook, question)));
         }
-        let asked = relevant.iter().map(|hook| self.ask(hook, attributes, object));
+        let asked = relevant
+            .iter()
+            .map(|(hook, question)| self.ask(hook, question, object));
         let answers = join_all(asked).await;
-        for (index, (hook, answer)) in relevant.iter().zip(answers).enumerate() {
+        for (index, ((hook, _), answer)) in relevant.iter().zip(answers).enumerate() {
             let call = notes::Call {
                 configuration: "",
                 webhook: &hook.name,

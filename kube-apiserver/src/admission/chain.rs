@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use generic_server::admission::{AdmissionChain, AdmissionPlugin};
+use generic_server::admission::{AdmissionChain, AdmissionPlugin, DynamicMetrics};
 use generic_server::dynamic_admission::{policy, webhook};
+use generic_server::metrics::Metrics;
 use generic_server::spawn::Tasks;
 
 use super::{PluginConfigs, PluginSelection, TolerationSeconds, admission_plugins, privileged};
@@ -33,6 +34,8 @@ pub struct AdmissionOptions<'a> {
     pub allow_privileged: bool,
     /// The roles, where RBAC authorizes: writes of roles and bindings may not give more than their writer has.
     pub rbac: Option<&'a Arc<Rbac>>,
+    /// Where it is measured.
+    pub metrics: &'a Metrics,
 }
 
 /// The admission chain. Configuration that users change while the server runs is read by `tasks`; until then it lets no write pass.
@@ -56,7 +59,9 @@ pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Task
         .position(|plugin| BEFORE_WEBHOOKS.contains(&plugin.name()))
         .unwrap_or(plugins.len());
     plugins.splice(first..first, always);
-    AdmissionChain::new(plugins)
+    let chain = AdmissionChain::new(plugins);
+    options.metrics.register(chain.metrics());
+    chain
 }
 
 /// The plugins whose configuration is objects: policies and webhooks. Only those that are on follow it.
@@ -68,9 +73,11 @@ fn configured_plugins(
     const TASK: &str = "admission configuration";
     let (directory, authorizer) = (&deps.directory, &deps.authorizer);
     let (selection, configs) = (options.plugins, options.configs);
+    let metrics = Arc::new(DynamicMetrics::default());
+    options.metrics.register(metrics.clone());
     let mut plugins: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
     for phase in [policy::Phase::Mutating, policy::Phase::Validating] {
-        let plugin = policy::Policies::new(phase, directory.clone(), authorizer.clone());
+        let plugin = policy::Policies::new(phase, directory.clone(), authorizer.clone(), metrics.clone());
         if selection.has(plugin.name()) {
             tasks.spawn(TASK, plugin.clone().follow());
         }
@@ -81,7 +88,7 @@ fn configured_plugins(
             webhook::Phase::Mutating => configs.mutating_users.clone(),
             webhook::Phase::Validating => configs.validating_users.clone(),
         };
-        let plugin = webhook::Webhooks::new(phase, directory.clone(), authorizer.clone(), users);
+        let plugin = webhook::Webhooks::new(phase, directory.clone(), authorizer.clone(), users, metrics.clone());
         if selection.has(plugin.name()) {
             tasks.spawn(TASK, plugin.clone().follow());
         }

@@ -14,6 +14,7 @@ mod discovery;
 mod disk;
 mod dry_run;
 mod encryption;
+mod equivalence;
 mod etcd;
 mod fairness;
 mod garbage;

@@ -65,6 +65,7 @@ impl Servers {
             tolerations: stores.config.tolerations,
             allow_privileged: stores.config.allow_privileged,
             rbac: rbac.as_ref(),
+            metrics: &stores.metrics,
         };
         let admission = kube_apiserver::admission_chain(&builtin, &options, &stores.tasks);
         let readiness = Readiness::new(&stores.health, admission.clone());

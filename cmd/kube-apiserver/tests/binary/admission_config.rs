@@ -1,11 +1,13 @@
 //! The configuration of admission plugins by a file.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use test_support::Client;
+use test_support::{Client, HttpsServer, Reply, Webhook, eventually, json_answer};
 use tokio::process::Child;
+use tokio::sync::Mutex;
 
 use super::start_on;
 
@@ -232,4 +234,169 @@ async fn pods_are_resized_within_their_node() {
         "pods \"a\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000"
     );
     assert_eq!(refused["details"]["causes"], json!([{"reason": "NodeCapacity"}]));
+}
+
+#[tokio::test]
+async fn images_are_reviewed_outside() {
+    let reviewer = Webhook::start(|question| {
+        let images = question["spec"]["containers"].to_string();
+        let status = match images.contains("bad") {
+            true => json!({"allowed": false, "reason": "bad image"}),
+            false => json!({"allowed": true, "auditAnnotations": {"reviewed": "yes"}}),
+        };
+        Reply::Json(json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status}))
+    })
+    .await;
+    let folder = tempfile::tempdir().expect("a directory");
+    let kubeconfig = folder.path().join("images.kubeconfig");
+    std::fs::write(&kubeconfig, reviewer.kubeconfig()).expect("it is written");
+    let policy = |open: bool| {
+        json!({"imagePolicy": {"kubeConfigFile": kubeconfig, "allowTTL": 60, "denyTTL": 60, "retryBackoff": 1, "defaultAllow": open}})
+    };
+    let (_folder, _child, client) =
+        server(&["ImagePolicyWebhook"], &[("ImagePolicyWebhook", policy(false))]).await;
+    let annotated = |name: &str, image: &str| {
+        let mut pod = pod(
+            name,
+            json!({"containers": [{"name": "c", "image": image}]}),
+        );
+        pod["metadata"]["annotations"] = json!({"a.image-policy.k8s.io/why": "because", "other": "x"});
+        pod
+    };
+    client.post(PODS, &annotated("a", "good")).await.expect(201);
+    let questions = reviewer.questions();
+    assert_eq!(
+        questions.last().map(|question| &question["spec"]),
+        Some(&json!({"containers": [{"image": "good"}], "annotations": {"a.image-policy.k8s.io/why": "because"}, "namespace": "default"}))
+    );
+    // The answer is remembered.
+    client.post(PODS, &annotated("b", "good")).await.expect(201);
+    assert_eq!(reviewer.questions().len(), 1);
+    let refused = client.post(PODS, &annotated("c", "bad")).await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "pods \"c\" is forbidden: image policy webhook backend denied one or more images: bad image"
+    );
+    let ephemeral = json!({"spec": {"ephemeralContainers": [{"name": "e", "image": "bad"}]}});
+    let refused = client
+        .patch(
+            &format!("{PODS}/a/ephemeralcontainers"),
+            "strategic-merge-patch+json",
+            &ephemeral,
+        )
+        .await
+        .expect(403);
+    assert_eq!(
+        refused["message"],
+        "pods \"a\" is forbidden: image policy webhook backend denied one or more images: bad image"
+    );
+
+    // Without the reviewer only what is remembered passes, unless the policy fails open.
+    drop(reviewer);
+    client.post(PODS, &annotated("d", "good")).await.expect(201);
+    let refused = client.post(PODS, &annotated("e", "new")).await.expect(403);
+    let message = refused["message"].as_str().expect("a message");
+    assert!(
+        message.starts_with("pods \"e\" is forbidden: Post \"https://localhost:"),
+        "{message}"
+    );
+    let (_folder, _child, client) =
+        server(&["ImagePolicyWebhook"], &[("ImagePolicyWebhook", policy(true))]).await;
+    client.post(PODS, &annotated("e", "new")).await.expect(201);
+}
+
+#[tokio::test]
+async fn webhooks_are_asked_as_the_user_that_is_named_after_them() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kept = seen.clone();
+    let hook = HttpsServer::start(move |_| {
+        move |request: http::Request<hyper::body::Incoming>| {
+            let header = request.headers().get("authorization").cloned();
+            let shown = header.map(|header| header.to_str().expect("a text").to_string());
+            let kept = kept.clone();
+            async move {
+                kept.lock().await.push(shown.unwrap_or_default());
+                let body = http_body_util::BodyExt::collect(request.into_body()).await;
+                let body = body.expect("a body").to_bytes();
+                let question: Value = serde_json::from_slice(&body).expect("a review");
+                let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                    "response": {"uid": question["request"]["uid"], "allowed": true}});
+                json_answer(200, review.to_string())
+            }
+        }
+    })
+    .await;
+    let folder = tempfile::tempdir().expect("a directory");
+    let kubeconfig = folder.path().join("hooks.kubeconfig");
+    let users = json!({"users": [
+        {"name": format!("localhost:{}", hook.port()), "user": {"token": "secret"}},
+        {"name": "*", "user": {"username": "u", "password": "p"}}]});
+    std::fs::write(&kubeconfig, users.to_string()).expect("it is written");
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": kubeconfig});
+    let (_folder, _child, client) = server(&[], &[("ValidatingAdmissionWebhook", config)]).await;
+    let bundle = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, hook.ca());
+    let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
+    for kind in ["Validating", "Mutating"] {
+        let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"),
+            "metadata": {"name": "test"}, "webhooks": [{"name": "a.example.com", "rules": rules, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "clientConfig": {"url": format!("{}/", hook.url()), "caBundle": bundle}}]});
+        let path = format!(
+            "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations",
+            kind.to_lowercase()
+        );
+        client.post(&path, &body).await.expect(201);
+    }
+    eventually("both are asked", || async {
+        seen.lock().await.clear();
+        client
+            .post(&format!("{PODS}?dryRun=All"), &pod("a", json!({})))
+            .await
+            .expect(201);
+        let mut seen = seen.lock().await.clone();
+        seen.sort();
+        // The file is that of one of the two plugins.
+        (seen == ["", "Bearer secret"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limited_resources_need_a_quota() {
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [{"resource": "pods", "matchContains": ["pods"]}]});
+    let (_folder, _child, client) = server(&[], &[("ResourceQuota", config)]).await;
+    let refused = client.post(PODS, &pod("a", json!({}))).await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "pods \"a\" is forbidden: insufficient quota to consume: count/pods,pods"
+    );
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = json!({"pods": "5", "count/pods": "5"});
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}});
+    client.post(quotas, &quota).await.expect(201);
+    let status = json!({"status": {"hard": hard, "used": {"pods": "0", "count/pods": "0"}}});
+    client
+        .patch(&format!("{quotas}/q/status"), "merge-patch+json", &status)
+        .await
+        .expect(200);
+    // Of many that come at once, as many as the quota allows.
+    let names: Vec<String> = (0..20).map(|index| format!("p{index}")).collect();
+    let (client, mut created) = (&client, 0);
+    let posted = names
+        .iter()
+        .map(|name| async move { client.post(PODS, &pod(name, json!({}))).await });
+    for answer in futures_util::future::join_all(posted).await {
+        match answer.status {
+            201 => created += 1,
+            _ => {
+                let refused = answer.expect(403);
+                let message = refused["message"].as_str().expect("a message");
+                assert!(message.contains("exceeded quota: q, requested: count/pods=1,pods=1"), "{message}");
+            }
+        }
+    }
+    assert_eq!(created, 5);
+    let quota = client.get(&format!("{quotas}/q")).await.expect(200);
+    assert_eq!(quota["status"]["used"], json!({"pods": "5", "count/pods": "5"}));
 }

@@ -1,5 +1,7 @@
 //! MutatingAdmissionPolicy over one write.
 
+use std::time::Instant;
+
 use kube_cel::{Bindings, List, Val};
 use machinery::{ApiError, Cause, Reason};
 use serde_json::{Map, Value};
@@ -8,6 +10,7 @@ use super::compile::Mutation;
 use super::variables::Lazy;
 use super::{
     AdmissionPlugin, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules,
+    View,
 };
 use super::{configuration, namespace_of, params, request_value, shown_name};
 use crate::admission::ObjectKind;
@@ -63,14 +66,23 @@ impl Policies {
                 },
                 reason: None,
             };
-            match policy.matcher.matches(attributes, shown, &namespaces).await {
-                Ok(true) if policy.constrained => {}
+            let target = match policy.matcher.matches(attributes, shown, &namespaces).await {
+                Ok(Some(target)) if policy.constrained => target,
                 Ok(_) => continue,
                 Err(error) => {
                     faults.push(misconfigured(None, error.message()));
                     continue;
                 }
-            }
+            };
+            let unconverted =
+                |error: ApiError| format!("failed to convert object version: {}", error.message());
+            let view = match View::new(target, attributes).await {
+                Ok(view) => view,
+                Err(error) => {
+                    faults.push(misconfigured(None, &unconverted(error)));
+                    continue;
+                }
+            };
             for binding in one.bindings.iter() {
                 let params = match binding.matches(attributes, object.as_deref(), &namespaces).await {
                     Ok(false) => continue,
@@ -105,11 +117,18 @@ impl Policies {
                     let invocation = Invocation {
                         policies: self,
                         rules: &rules,
-                        attributes,
+                        view: &view,
                         namespace: namespace.as_ref(),
                         params: params.as_ref(),
                     };
-                    match invocation.wanted(object.as_deref()) {
+                    let mut own = match view.converted(object.as_deref()).await {
+                        Ok(own) => own,
+                        Err(error) => {
+                            fault(unconverted(error));
+                            continue;
+                        }
+                    };
+                    match invocation.wanted(policy, own.as_ref().or(object.as_deref())) {
                         Matched::Yes => {}
                         Matched::No => continue,
                         Matched::Failed(why) => {
@@ -121,9 +140,11 @@ impl Policies {
                         continue;
                     }
                     called = true;
+                    let begun = Instant::now();
+                    let mut failed: Option<String> = None;
                     let mut changed = false;
                     for mutation in mutations {
-                        let Some(object) = object.as_deref_mut() else {
+                        let Some(object) = own.as_mut().or(object.as_deref_mut()) else {
                             break;
                         };
                         match invocation.apply(mutation, object) {
@@ -131,9 +152,18 @@ impl Policies {
                                 changed |= new != *object;
                                 *object = new;
                             }
-                            Err(Stop::Fault(why)) => fault(why),
+                            Err(Stop::Fault(why)) => {
+                                failed.get_or_insert_with(|| why.clone());
+                                fault(why);
+                            }
                             Err(Stop::Status(error)) => return Err(error),
                         }
+                    }
+                    let took = begun.elapsed();
+                    self.metrics
+                        .mutation(&policy.name, &binding.name, failed.as_deref(), took);
+                    if let (true, Some(own), Some(object)) = (changed, own, object.as_deref_mut()) {
+                        *object = view.back(own).await?;
                     }
                     if let Some(rounds) = rounds {
                         if changed {
@@ -193,18 +223,19 @@ fn refusal(faults: &[Fault<'_>], attributes: &Attributes<'_>, object: Option<&Va
 struct Invocation<'s> {
     policies: &'s Policies,
     rules: &'s Rules,
-    attributes: &'s Attributes<'s>,
+    view: &'s View<'s>,
     namespace: Option<&'s Value>,
     params: Option<&'s Value>,
 }
 
 impl Invocation<'_> {
     fn with<T>(&self, object: Option<&Value>, look: impl FnOnce(&Bindings<'_>, &Lazy<'_>) -> T) -> T {
-        let request = request_value(self.attributes);
-        let authorizer = RequestAuthorizer::of(self.attributes, &*self.policies.authorizer);
+        let (attributes, requested) = (self.view.attributes(), self.view.requested());
+        let request = request_value(&attributes, requested);
+        let authorizer = RequestAuthorizer::of(requested, &*self.policies.authorizer);
         let input = Input {
             object,
-            old: self.attributes.old,
+            old: attributes.old,
             request: &request,
             namespace: self.namespace,
             params: self.params,
@@ -214,12 +245,11 @@ impl Invocation<'_> {
         look(&lazy.bindings(), &lazy)
     }
 
-    fn wanted(&self, object: Option<&Value>) -> Matched {
-        if self.rules.conditions.is_empty() {
-            return Matched::Yes;
-        }
+    fn wanted(&self, policy: &Policy, object: Option<&Value>) -> Matched {
+        let operation = self.view.requested().operation;
         self.with(object, |bindings, lazy| {
-            self.rules.conditions.matches(bindings, Some(lazy))
+            let policies = self.policies;
+            policies.conditions_of(policy, self.rules, bindings, lazy, operation)
         })
     }
 
@@ -229,7 +259,7 @@ impl Invocation<'_> {
             Mutation::Apply(expression) => self.overlay(expression, object)?,
             Mutation::Patch(expression) => self.patch(expression, object)?,
         };
-        self.attributes.reread(new).map_err(Stop::Status)
+        self.view.attributes().reread(new).map_err(Stop::Status)
     }
 
     fn overlay(&self, expression: &Expression, object: &Value) -> Result<Value, Stop> {
@@ -244,11 +274,12 @@ impl Invocation<'_> {
                 fields.insert(key.into(), text.clone());
             }
         }
-        let schema = self.attributes.resource.and_then(ObjectKind::schema);
+        let attributes = self.view.attributes();
+        let schema = attributes.resource.and_then(ObjectKind::schema);
         let Some(schema) = schema else {
             return Err(Stop::Status(ApiError::unavailable(format!(
                 "Resource kind {} not found. There can be a delay between when CustomResourceDefinitions are created and when they are available.",
-                self.attributes.gvk
+                attributes.gvk
             ))));
         };
         machinery::apply::overlay(object, &config, schema.root())

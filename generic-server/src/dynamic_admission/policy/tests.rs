@@ -29,6 +29,7 @@ fn policies() -> (Arc<Policies>, Compiler) {
         Phase::Validating,
         Arc::new(Directory::default()),
         Arc::new(AlwaysAllow),
+        Arc::default(),
         compiler.clone(),
     );
     plugin.take_bindings(&snapshot(&[binding("a"), binding("b")]));

@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicy over one write.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
 use kube_cel::Val;
 use machinery::{ApiError, Cause, Reason};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::variables::Lazy;
 use super::{
-    Action, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules,
+    Action, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules, View,
     namespace_of,
 };
 use super::{configuration, params, request_value, shown_name};
@@ -24,6 +25,7 @@ struct Decision {
     index: usize,
     message: String,
     reason: &'static str,
+    took: Duration,
 }
 
 /// The first refusal decides the answer.
@@ -80,7 +82,7 @@ impl Denial<'_> {
 
 /// The input of one evaluation of a policy.
 struct Invocation<'s> {
-    attributes: &'s Attributes<'s>,
+    view: &'s View<'s>,
     object: Option<&'s Value>,
     namespace: Option<&'s Value>,
     params: Option<&'s Value>,
@@ -90,19 +92,22 @@ struct Invocation<'s> {
 #[derive(Default)]
 struct Findings {
     failed: Vec<Decision>,
+    /// How long the validations took that hold.
+    held: Vec<Duration>,
     annotations: Vec<(String, String)>,
     /// Annotations that could not be evaluated: a refusal regardless of the binding's actions.
     refusals: Vec<String>,
 }
 
 impl Findings {
-    fn error(policy: &Policy, message: String) -> Self {
+    fn error(policy: &Policy, message: String, took: Duration) -> Self {
         let mut findings = Findings::default();
         if !policy.ignore_failures {
             findings.failed.push(Decision {
                 index: 0,
                 message,
                 reason: "",
+                took,
             });
         }
         findings
@@ -133,15 +138,29 @@ impl Policies {
                 },
                 reason: "",
             };
-            match policy.matcher.matches(attributes, object, &namespaces).await {
-                Ok(true) if policy.constrained => {}
-                Ok(true) | Ok(false) => continue,
+            let target = match policy.matcher.matches(attributes, object, &namespaces).await {
+                Ok(Some(target)) if policy.constrained => target,
+                Ok(_) => continue,
                 Err(_) if policy.ignore_failures => continue,
                 Err(error) => {
                     denials.push(misconfigured(None, error.message().to_string()));
                     continue;
                 }
-            }
+            };
+            let seen = async {
+                let view = View::new(target, attributes).await?;
+                let own = view.converted(object).await?;
+                Ok::<_, ApiError>((view, own))
+            };
+            let (view, own) = match seen.await {
+                Ok(seen) => seen,
+                Err(_) if policy.ignore_failures => continue,
+                Err(error) => {
+                    let why = format!("failed to convert object version: {}", error.message());
+                    denials.push(misconfigured(None, why));
+                    continue;
+                }
+            };
             let mut annotations: BTreeMap<String, Distinct> = BTreeMap::new();
             for binding in one.bindings.iter() {
                 let params = match binding.matches(attributes, object, &namespaces).await {
@@ -164,12 +183,16 @@ impl Policies {
                 let rules = configuration(&policy.rules, attributes, object).await?;
                 for params in &params {
                     let invocation = Invocation {
-                        attributes,
-                        object,
+                        view: &view,
+                        object: own.as_ref().or(object),
                         namespace: namespace.as_ref(),
                         params: params.as_ref(),
                     };
                     let findings = self.evaluate(policy, &rules, &invocation);
+                    for took in findings.held {
+                        self.metrics
+                            .validation(&policy.name, &binding.name, None, "allow", took);
+                    }
                     for decision in findings.failed {
                         self.act(policy, binding, &decision, attributes, &mut |message, reason| {
                             denials.push(Denial {
@@ -214,6 +237,14 @@ impl Policies {
     ) {
         let context = attributes.authorized.context();
         for action in &binding.actions {
+            let label = match action {
+                Action::Deny => "deny",
+                Action::Warn => "warn",
+                Action::Audit => "audit",
+            };
+            let message = Some(&*decision.message);
+            self.metrics
+                .validation(&policy.name, &binding.name, message, label, decision.took);
             match action {
                 Action::Deny => deny(decision.message.clone(), decision.reason),
                 Action::Warn => context.warn(format!(
@@ -247,11 +278,12 @@ impl Policies {
         else {
             return Findings::default();
         };
-        let request = request_value(invocation.attributes);
-        let authorizer = RequestAuthorizer::of(invocation.attributes, &*self.authorizer);
+        let (attributes, requested) = (invocation.view.attributes(), invocation.view.requested());
+        let request = request_value(&attributes, requested);
+        let authorizer = RequestAuthorizer::of(requested, &*self.authorizer);
         let input = Input {
             object: invocation.object,
-            old: invocation.attributes.old,
+            old: attributes.old,
             request: &request,
             namespace: invocation.namespace,
             params: invocation.params,
@@ -259,29 +291,31 @@ impl Policies {
         };
         let lazy = Lazy::new(&rules.variables, input.bindings());
         let bindings = lazy.bindings();
-        match rules.conditions.matches(&bindings, Some(&lazy)) {
+        match self.conditions_of(policy, rules, &bindings, &lazy, attributes.operation) {
             Matched::Yes => {}
             Matched::No => return Findings::default(),
-            Matched::Failed(why) => return Findings::error(policy, why),
+            Matched::Failed(why) => return Findings::error(policy, why, Duration::ZERO),
         }
         let mut budget = kube_cel::RUNTIME_BUDGET;
         let mut results = Vec::with_capacity(validations.len());
         for validation in validations {
+            let begun = Instant::now();
             match validation.expression.eval(&bindings, Some(&lazy), &mut budget) {
-                Ok(result) => results.push(result),
-                Err(spent) => return Findings::error(policy, spent),
+                Ok(result) => results.push((result, begun.elapsed())),
+                Err(spent) => return Findings::error(policy, spent, begun.elapsed()),
             }
         }
         let mut findings = Findings::default();
-        for (index, (validation, result)) in validations.iter().zip(results).enumerate() {
+        for (index, (validation, (result, took))) in validations.iter().zip(results).enumerate() {
             match result {
                 Err(message) if !policy.ignore_failures => findings.failed.push(Decision {
                     index,
                     message,
                     reason: "",
+                    took,
                 }),
                 Err(_) => {}
-                Ok(value) if value.as_bool() == Some(true) => {}
+                Ok(value) if value.as_bool() == Some(true) => findings.held.push(took),
                 Ok(_) => {
                     let said = validation.message_expression.as_ref().and_then(|expression| {
                         let said = expression.eval(&bindings, Some(&lazy), &mut budget);
@@ -295,6 +329,7 @@ impl Policies {
                         index,
                         message: said.unwrap_or_else(fallback),
                         reason: known_reason(&validation.reason),
+                        took,
                     });
                 }
             }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::admission::Attributes;
 use crate::dynamic_admission::expression::request_value;
+use crate::dynamic_admission::view::View;
 
 const GROUP: &str = "admission.k8s.io";
 
@@ -48,7 +49,7 @@ impl ReviewRequest {
     /// In the first of the webhook's versions that is known.
     pub(super) fn new(
         versions: &[String],
-        attributes: &Attributes<'_>,
+        view: &View<'_>,
         object: Option<&Value>,
     ) -> Result<Self, String> {
         let known = versions.iter().find_map(|version| match version.as_str() {
@@ -60,7 +61,8 @@ impl ReviewRequest {
             "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)",
         )?;
         let uid = uuid::Uuid::new_v4().to_string();
-        let mut request = request_value(attributes);
+        let attributes = &view.attributes();
+        let mut request = request_value(attributes, view.requested());
         request["uid"] = uid.clone().into();
         request["object"] = shown(attributes, object);
         request["oldObject"] = shown(attributes, attributes.old);

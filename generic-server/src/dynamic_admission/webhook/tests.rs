@@ -14,6 +14,7 @@ async fn conditions_being_compiled_delay_only_writes_that_match() {
         directory,
         Arc::new(AlwaysAllow),
         WebhookUsers::default(),
+        Arc::default(),
         compiler.clone(),
     );
     let rules = |resource: &str| json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
