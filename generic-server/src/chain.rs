@@ -304,6 +304,10 @@ impl Chain {
             origin.decorate(response.headers_mut());
             return response;
         }
+        // Pages of other sites: before authentication, because the credentials would be the browser's.
+        if let Some(refusal) = filters::cross_site::refusal(&incoming.head.method, &incoming.head.headers) {
+            return refusal;
+        }
         self.authenticated(incoming, large).await
     }
 

@@ -3,6 +3,7 @@
 pub mod audit;
 pub(crate) mod authentication;
 pub mod cors;
+pub(crate) mod cross_site;
 pub(crate) mod deadline;
 mod fairness;
 pub(crate) mod headers;

@@ -287,7 +287,7 @@ pub(crate) fn wants_pretty(uri: &Uri, headers: &HeaderMap) -> bool {
 }
 
 /// Whether the client names gzip among the encodings it takes (a quality makes it another token, as upstream reads it).
-pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
+pub fn takes_gzip(headers: &HeaderMap) -> bool {
     text(headers, header::ACCEPT_ENCODING)
         .split(',')
         .any(|token| token.trim() == "gzip")

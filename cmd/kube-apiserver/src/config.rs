@@ -63,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) keeps_endpoints: bool,
     pub(crate) node_ports: RangeInclusive<u16>,
     pub(crate) event_ttl: Duration,
+    /// Whether the status page is served.
+    pub(crate) enable_ui: bool,
     pub(crate) allow_privileged: bool,
     pub(crate) kubelet: KubeletOptions,
     pub(crate) controllers: Controllers,
@@ -197,6 +199,7 @@ impl Config {
             keeps_endpoints,
             node_ports,
             event_ttl: flags.event_ttl,
+            enable_ui: flags.enable_ui,
             allow_privileged: flags.allow_privileged,
             kubelet,
             controllers,

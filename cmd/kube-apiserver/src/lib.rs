@@ -46,6 +46,7 @@ mod options;
 mod replicas;
 pub mod signals;
 mod stages;
+mod ui;
 mod users;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -347,6 +347,9 @@ pub struct Options {
     /// How long events are kept.
     #[arg(long, default_value = "1h", value_parser = duration, help_heading = MISC, value_name = "DURATION")]
     pub event_ttl: Duration,
+    /// Serves a status page at /ui/ and /debug/status for it; the page shows what its user may read.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
+    pub enable_ui: bool,
     /// Containers may be privileged. Upstream: false; here PodSecurity decides unless this is false.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub allow_privileged: bool,

@@ -688,6 +688,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--service-cluster-ip-range=10.1.0.0/24"],
     &["--service-node-port-range=1-2"],
     &["--event-ttl=2h"],
+    &["--enable-ui=false"],
     &["--allow-privileged=false"],
     &["--kubelet-client-certificate=crt", "--kubelet-client-key=key"],
     &["--kubelet-client-key=key", "--kubelet-client-certificate=crt"],

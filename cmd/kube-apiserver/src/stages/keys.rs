@@ -13,6 +13,7 @@ use generic_server::serve::{
 
 use crate::StartError;
 use crate::config::{Config, KeyFiles, NamedFiles, TlsConfig};
+use crate::ui::CertificateSource;
 
 /// A certificate and key that a flag names.
 pub(crate) fn named_key(flag: &str, files: &KeyFiles) -> Result<Arc<CertifiedKey>, StartError> {
@@ -139,4 +140,47 @@ pub(super) fn write_kubeconfig(config: &Config, pki: &Pki, url: &str) -> Result<
         _ => {}
     }
     Ok(None)
+}
+
+/// The certificates whose ends the status page shows, by purpose: those that options name, else the server's own.
+pub(super) fn shown(config: &Config, pki: &Pki) -> Vec<(&'static str, CertificateSource)> {
+    let source = |given: Option<&PathBuf>, own: &str, pem: &str| {
+        let file = given.cloned().or_else(|| pki.file(own));
+        file.map_or_else(|| CertificateSource::Pem(pem.into()), CertificateSource::File)
+    };
+    let certificate = |files: &Option<KeyFiles>| files.as_ref().map(|files| files.certificate.clone());
+    let (serving, proxy) = (certificate(&config.serving), certificate(&config.proxy_client));
+    let access = &config.access;
+    let mut all = vec![
+        (
+            "serving",
+            source(serving.as_ref(), "apiserver.crt", &pki.serving.certificate),
+        ),
+        (
+            "authority of clients",
+            source(access.client_ca_file.as_ref(), "ca.crt", &pki.ca.certificate),
+        ),
+        (
+            "client of extension servers",
+            source(
+                proxy.as_ref(),
+                "front-proxy-client.crt",
+                &pki.front_proxy_client.certificate,
+            ),
+        ),
+        (
+            "authority of front proxies",
+            source(
+                access.front_proxy_ca_file.as_ref(),
+                "front-proxy-ca.crt",
+                &pki.front_proxy_ca.certificate,
+            ),
+        ),
+    ];
+    let named = config.tls.named.iter();
+    all.extend(named.map(|one| ("serving, by name", CertificateSource::File(one.files.certificate.clone()))));
+    if config.own_certificates() {
+        all.push(("administrator", source(None, "admin.crt", &pki.admin.certificate)));
+    }
+    all
 }

@@ -11,10 +11,12 @@ use generic_server::filters::max_in_flight::MaxInFlight;
 use generic_server::flowcontrol::FlowControl;
 use kube_apiserver::Access;
 
+use super::keys;
 use super::stores::Stores;
 use crate::StartError;
 use crate::backup::{self, Backups};
 use crate::config::Engine;
+use crate::ui;
 
 /// The chain in front of the aggregator.
 pub(super) fn chain(
@@ -28,7 +30,11 @@ pub(super) fn chain(
         fairness.install(&mut endpoints);
     }
     let requests = &mut stores.config.requests;
-    let (authenticator, authorizer) = (access.authenticator.clone(), access.authorizer());
+    let authenticator = access.authenticator.clone();
+    let authorizer = match stores.config.enable_ui {
+        true => ui::allow_page(access.authorizer()),
+        false => access.authorizer(),
+    };
     let mut config = ChainConfig::new(authenticator, authorizer, aggregator);
     config.endpoints = endpoints;
     config.lifecycle = stores.lifecycle.clone();
@@ -93,6 +99,17 @@ fn endpoints(
     }
     for (path, document) in std::mem::take(&mut access.endpoints) {
         endpoints.add(path, document);
+    }
+    if stores.config.enable_ui {
+        let status = ui::Status::new(
+            stores.storage.engines(),
+            stores.lifecycle.clone(),
+            keys::shown(&stores.config, &stores.pki),
+        );
+        stores
+            .tasks
+            .spawn("time of readiness", status.clone().note_readiness());
+        ui::install(&mut endpoints, status);
     }
     let index = Arc::new(RootPaths {
         others: endpoints.paths(),
