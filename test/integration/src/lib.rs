@@ -27,4 +27,5 @@ mod resource_versions;
 mod signer;
 mod sockets;
 mod subresources;
+mod ui;
 mod writing;

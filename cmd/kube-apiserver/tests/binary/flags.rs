@@ -98,6 +98,17 @@ async fn privileged_containers_are_forbidden_by_flag() {
 }
 
 #[tokio::test]
+async fn the_status_page_is_turned_off_by_flag() {
+    for (flags, status) in [(&[][..], 200), (&["--enable-ui=false"], 404)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_child, client) = start_on(dir.path(), 0, flags).await;
+        for path in ["/ui/", "/debug/status"] {
+            assert_eq!(client.get(path).await.status, status, "{path} {flags:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn transport_security_is_announced() {
     let dir = tempfile::tempdir().expect("a directory");
     let directives = "--strict-transport-security-directives=max-age=31536000,preload";

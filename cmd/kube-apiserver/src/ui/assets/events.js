@@ -9,7 +9,7 @@ const LIMIT = 500;
 const SHOWN = 300;
 const PATH = '/api/v1/events';
 
-const timeOf = (event) => new Date(event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp).getTime() || 0;
+export const timeOf = (event) => new Date(event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp).getTime() || 0;
 
 export async function showEvents(main, signal, setLive) {
   let filter = '';

@@ -27,7 +27,7 @@ export async function showKinds(main) {
     const items = resources.filter((r) => r.verbs?.includes('list')).map((r) => ({
       text: `${r.resource} ${group.name} ${r.responseKind?.kind ?? ''} ${(r.shortNames ?? []).join(' ')}`.toLowerCase(),
       node: h('li', {}, h('a', { href: address({ group: group.name, version, resource: r.resource }) }, r.responseKind?.kind ?? r.resource,
-        h('span', {}, r.shortNames?.length ? r.shortNames.join(', ') : r.resource))),
+        r.shortNames?.length > 0 && h('span', {}, r.shortNames.join(', ')))),
     }));
     return { items, node: panel(group.name || 'core', version, h('ul', {}, items.map((item) => item.node))) };
   }).filter((section) => section.items.length);

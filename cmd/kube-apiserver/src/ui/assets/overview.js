@@ -4,13 +4,15 @@ import { follow, get, text } from './api.js';
 import { badge, body, chart, h, heading, panel, refusal, replace, stats, table } from './dom.js';
 import { bytes, count, date, number, rate, since, span } from './format.js';
 import { onMetrics } from './metrics.js';
+import { busiest } from './requests.js';
+import { timeOf } from './events.js';
 import { every, status } from './status.js';
 
 // The checks of a verbose health answer, which is an error's text when one fails.
 async function checks(path) {
   let answer;
   try {
-    answer = await text(path, { accept: 'text/plain', query: { verbose: '' } });
+    answer = await text(path, { accept: 'text/plain', query: { verbose: 'true' } });
   } catch (error) {
     if (error.status !== 500) throw error;
     answer = error.message;
@@ -31,12 +33,13 @@ function load({ now, before, history, error }) {
   ]);
 }
 
-function checkPanel(title, found) {
+function checkPanel(title, found, open) {
   const failing = found.filter((check) => !check.ok);
   const list = [...failing, ...found.filter((check) => check.ok)];
   return panel(title, failing.length ? count(failing.length, 'check fails', 'checks fail') : `all ${found.length} checks pass`,
-    table(title, [{ title: 'Check', head: true }, { title: 'State' }],
-      list.map((check) => [check.name, check.ok ? badge('ok', 'good') : badge(check.rest || 'failed', 'bad')])));
+    h('details', { open: failing.length > 0 || open }, h('summary', {}, 'Checks'),
+      table(title, [{ title: 'Check', head: true }, { title: 'State' }],
+        list.map((check) => [check.name, check.ok ? badge('ok', 'good') : badge(check.rest || 'failed', 'bad')]))));
 }
 
 const LEASES = '/apis/coordination.k8s.io/v1/namespaces/kube-system/leases';
@@ -57,11 +60,12 @@ async function replicas(place, signal, setLive) {
     const rows = [...leases.values()].sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1)).map((lease) => {
       const renewed = new Date(lease.spec?.renewTime).getTime();
       const alive = Date.now() - renewed < (lease.spec?.leaseDurationSeconds ?? 3600) * 1000;
-      return [lease.metadata.labels?.['kubernetes.io/hostname'] ?? '–', alive ? badge('holds its lease', 'good') : badge('expired', 'bad'),
-        since(lease.metadata.creationTimestamp), `${since(lease.spec?.renewTime)} ago`, lease.metadata.name];
+      const host = h('a', { href: `#/objects/coordination.k8s.io/v1/leases/kube-system/${encodeURIComponent(lease.metadata.name)}`, title: lease.metadata.name }, lease.metadata.labels?.['kubernetes.io/hostname'] ?? lease.metadata.name);
+      return [host, alive ? badge('holds its lease', 'good') : badge('expired', 'bad'),
+        since(lease.metadata.creationTimestamp), `${since(lease.spec?.renewTime)} ago`];
     });
     replace(place, panel('Replicas', count(leases.size, 'server'),
-      table('Replicas', [{ title: 'Host', head: true }, { title: 'State' }, { title: 'Age' }, { title: 'Renewed' }, { title: 'Identity' }], rows, 'No server has a lease.')));
+      table('Replicas', [{ title: 'Host', head: true }, { title: 'State' }, { title: 'Age' }, { title: 'Renewed' }], rows, 'No server has a lease.')));
   };
   draw();
   follow(LEASES, {
@@ -76,9 +80,24 @@ async function replicas(place, signal, setLive) {
   every(30_000, signal, draw);
 }
 
+// The newest warnings among the events.
+async function warningsOf(place, signal) {
+  const draw = async () => {
+    const list = await get('/api/v1/events', { query: { fieldSelector: 'type=Warning', limit: 500, pretty: 'false' }, signal }).catch((error) => error);
+    if (signal.aborted) return;
+    const title = 'Warnings';
+    if (!list.items) return replace(place, panel(title, null, body(refusal(list))));
+    const newest = list.items.sort((a, b) => timeOf(b) - timeOf(a)).slice(0, 6);
+    return replace(place, panel(title, h('a', { href: '#/events' }, 'all events'), table(title, [{ title: 'Age' }, { title: 'Reason', head: true }, { title: 'Message', wrap: true }],
+      newest.map((event) => [since(timeOf(event)), event.reason, `${event.involvedObject?.name ?? ''}: ${event.message ?? ''}`]), 'No warnings.')));
+  };
+  await draw();
+  every(15_000, signal, draw);
+}
+
 export async function showOverview(main, signal, setLive) {
-  const [facts, charts, health, servers] = [h('div'), h('div'), h('div'), h('div')];
-  main.append(heading('Overview'), facts, charts, h('div', { class: 'columns' }, h('div', {}, servers), h('div', {}, health)));
+  const [facts, charts, health, servers, busy, warned] = [h('div'), h('div'), h('div'), h('div'), h('div'), h('div')];
+  main.append(heading('Overview'), facts, charts, h('div', { class: 'columns' }, h('div', {}, busy, health), h('div', {}, servers, warned)));
   let version;
   const refresh = async () => {
     version ??= await get('/version', { signal }).catch(() => undefined);
@@ -95,10 +114,14 @@ export async function showOverview(main, signal, setLive) {
       store && { label: 'Store', value: store.error ? 'Unreachable' : store.engine, note: store.error ?? [store.sizeBytes && bytes(store.sizeBytes), store.keys && count(store.keys, 'key')].filter(Boolean).join(', ') },
       store && !store.error && { label: 'Revision', value: number(store.revision), note: `readable from ${number(store.oldestRevision)}` },
     ]));
-    replace(health, Array.isArray(ready) ? checkPanel('Readiness', ready) : panel('Readiness', null, body(refusal(ready))));
+    replace(health, Array.isArray(ready) ? checkPanel('Readiness', ready, health.querySelector('details')?.open) : panel('Readiness', null, body(refusal(ready))));
   };
   await refresh();
   every(10_000, signal, refresh);
-  onMetrics(signal, (state) => replace(charts, load(state)));
+  onMetrics(signal, (state) => {
+    replace(charts, load(state));
+    if (state.now) replace(busy, panel('Busiest', h('a', { href: '#/requests' }, 'all requests'), busiest(state.now, state.before)));
+  });
+  warningsOf(warned, signal);
   await replicas(servers, signal, setLive);
 }

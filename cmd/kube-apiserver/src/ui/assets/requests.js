@@ -51,9 +51,17 @@ function requestTable(now, before, order) {
   found.sort(ORDERS[order][1]);
   return [found, table('Requests by verb and resource', [
     { title: 'Verb', head: true }, { title: 'Resource' }, { title: 'Group' }, { title: 'Per second', number: true }, { title: 'p50', number: true }, { title: 'p99', number: true },
-    { title: 'Refused (4xx)', number: true }, { title: 'Failed (5xx)', number: true }, { title: 'Total', number: true },
+    { title: '4xx', number: true }, { title: '5xx', number: true }, { title: 'Total', number: true },
   ], found.slice(0, ROWS).map((group) => [group.verb, group.resource, group.group || '–', time ? rate(group.recent / time) : '–', seconds(group.p50), seconds(group.p99),
     number(group.refused), group.failed ? badge(number(group.failed), 'bad') : '0', number(group.total)]))];
+}
+
+// The most frequent requests of the last minute, for the overview.
+export function busiest(now, before) {
+  const time = before && (now.at - before.at) / 1000;
+  const found = groups(now, before).sort(ORDERS.rate[1]).slice(0, 8);
+  return table('Busiest', [{ title: 'Request', head: true }, { title: 'Per second', number: true }, { title: 'p99', number: true }, { title: 'Total', number: true }],
+    found.map((group) => [`${group.verb} ${group.resource}`, time ? rate(group.recent / time) : '–', seconds(quantile(0.99, group.recent > 0 ? group.recentBuckets : group.buckets)), number(group.total)]), 'No requests yet.');
 }
 
 function levels(now, before) {
