@@ -347,7 +347,9 @@ impl Chain {
             .metrics
             .authenticated(AuthenticationResult::Success, took);
         self.config.metrics.request_of(&user.name);
-        if user.name == crate::authn::anonymous::ANONYMOUS {
+        if user.name == crate::authn::anonymous::ANONYMOUS
+            && !self.is_static(&facts.info.path, connection.as_deref())
+        {
             limit_unauthenticated(head, connection.as_deref());
         }
         authentication::strip_credentials(&mut head.headers, &self.config.front_proxy_headers);
@@ -562,6 +564,13 @@ impl Chain {
         response
     }
 
+    /// Whether a path is served of bytes in memory, and the connection may have more of these.
+    fn is_static(&self, path: &str, connection: Option<&ConnectionInfo>) -> bool {
+        let endpoint = self.config.endpoints.find(path);
+        endpoint.is_some_and(|endpoint| endpoint.is_static())
+            && connection.is_some_and(ConnectionInfo::takes_static)
+    }
+
     fn admit(
         &self,
         request: &Request,
@@ -651,7 +660,8 @@ impl Chain {
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(pub Instant);
 
-/// HTTP/2 is costly to serve and easy to abuse: unauthenticated clients get one request per connection.
+/// HTTP/2 is costly to serve and easy to abuse: unauthenticated clients get one request per connection, and some
+/// static files.
 fn limit_unauthenticated(head: &Parts, connection: Option<&ConnectionInfo>) {
     if head.version == http::Version::HTTP_2
         && let Some(connection) = connection

@@ -16,6 +16,12 @@ pub use document::{StaticJson, Version};
 pub trait Endpoint: Send + Sync + std::fmt::Debug {
     /// Answers; the request is authorized.
     async fn serve(&self, authorized: &Authorized, request: Request) -> Response;
+
+    /// Whether it serves bytes that are in memory and the same for everybody: several of these may be asked for over one HTTP/2 connection
+    /// without credentials, as a browser does that loads a page.
+    fn is_static(&self) -> bool {
+        false
+    }
 }
 
 /// The endpoints by path.

@@ -272,6 +272,10 @@ pub const HEAD_SECONDS: u64 = 32;
 /// Seconds that a connection without requests is kept. Upstream's figure (`IdleTimeout`).
 pub const IDLE_SECONDS: u64 = 90;
 
+/// Static files that one HTTP/2 connection may ask for without credentials; upstream has one request there, whatever it is for. Past it: the
+/// connection ends once its requests are answered.
+pub const STATIC_FILES: u32 = 64;
+
 /// Concurrent streams of one HTTP/2 connection. Upstream's figure, which is what Go's clients assume before they have read the settings.
 /// Past it: the stream is refused.
 pub const STREAMS: u32 = 100;

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use machinery::limits;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +20,8 @@ pub struct ConnectionInfo {
     /// The verdicts of verifiers, so that each connection pays once.
     pub(crate) verdicts: Mutex<Vec<CachedVerdict>>,
     pub(crate) closing: CancellationToken,
+    /// Static files that were asked for without credentials.
+    static_files: AtomicU32,
 }
 
 impl ConnectionInfo {
@@ -28,7 +32,13 @@ impl ConnectionInfo {
             client_certificates,
             verdicts: Mutex::default(),
             closing: CancellationToken::new(),
+            static_files: AtomicU32::new(0),
         }
+    }
+
+    /// Counts a static file that is asked for without credentials, and says whether the connection may go on after it.
+    pub(crate) fn takes_static(&self) -> bool {
+        self.static_files.fetch_add(1, Ordering::Relaxed) < limits::STATIC_FILES
     }
 
     /// Asks for the connection to end once its requests are answered: GOAWAY on HTTP/2, `Connection: close` on HTTP/1.1.

@@ -1,7 +1,14 @@
 //! The status page: its files, who may load them, its document, and requests that other sites make browsers send.
 
 use std::io::Read as _;
+use std::sync::Arc;
 
+use bytes::Bytes;
+use control_plane::ControlPlane;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use test_support::{Answer, Client, plane, plane_with};
 
@@ -162,5 +169,82 @@ async fn other_sites_cannot_write_with_a_browsers_certificate() {
         let dry = format!("{path}?dryRun=All");
         assert_eq!(browser.raw("POST", &dry, "", map).await.status, 201, "{site}");
     }
+    plane.stop().await;
+}
+
+/// Chromium says of a WebSocket's page its `Origin` alone.
+#[tokio::test]
+async fn other_origins_cannot_open_sockets_with_a_browsers_certificate() {
+    let (plane, admin) = plane().await;
+    let host = plane.url();
+    let path = "/api/v1/namespaces/default/configmaps?watch=true";
+    for (origin, opens) in [("https://evil.example", false), ("null", false), (host.as_str(), true)] {
+        let headers = [
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("user-agent", "Mozilla/5.0 (X11; Linux x86_64)"),
+            ("origin", origin),
+        ];
+        let answer = admin.upgrade("GET", path, &headers).await;
+        match answer {
+            Ok(_) => assert!(opens, "{origin}"),
+            Err(refused) => assert_eq!((refused.status, opens), (403, false), "{origin}"),
+        }
+    }
+    plane.stop().await;
+}
+
+type Sender = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+
+/// An HTTP/2 connection without credentials, as a browser has it.
+async fn browsers_connection(plane: &ControlPlane) -> Sender {
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(plane.ca_certificate().as_bytes()).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = tokio::net::TcpStream::connect(plane.address()).await.expect("a connection");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let io = TokioIo::new(stream.expect("TLS"));
+    let (send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+        .await
+        .expect("HTTP/2");
+    tokio::spawn(connection);
+    send
+}
+
+/// How many answers a connection has for a path before it ends, up to a number.
+async fn answers(plane: &ControlPlane, path: &str, most: usize) -> usize {
+    let mut send = browsers_connection(plane).await;
+    for count in 0..most {
+        let request = http::Request::get(format!("https://localhost{path}")).body(Full::default());
+        if send.ready().await.is_err() {
+            return count;
+        }
+        let Ok(answer) = send.send_request(request.expect("a request")).await else {
+            return count;
+        };
+        assert_eq!(answer.status(), 200);
+        // The connection may end between the answer and its end.
+        let _ = answer.into_body().collect().await;
+    }
+    most
+}
+
+/// A page whose scripts need a connection each is not loaded whole by a browser that opens few.
+#[tokio::test]
+async fn the_page_is_loaded_over_one_connection() {
+    let (plane, _) = plane().await;
+    assert_eq!(answers(&plane, "/ui/app.js", 50).await, 50);
+    let bound = usize::try_from(machinery::limits::STATIC_FILES).expect("small");
+    assert!(answers(&plane, "/ui/app.js", 10 * bound).await < 2 * bound);
+    assert!(answers(&plane, "/version", 50).await < 5);
     plane.stop().await;
 }

@@ -130,7 +130,8 @@ impl Browser {
             if Instant::now() > deadline {
                 let shown = self.run("return document.body.innerText").await;
                 let shown = shown.as_str().unwrap_or_default();
-                panic!("{caller}: `{what}` is not true; the page shows:\n{shown}");
+                let console = self.session("POST", "/se/log", &json!({"type": "browser"})).await;
+                panic!("{caller}: `{what}` is not true; console: {console:#}; the page shows:\n{shown}");
             }
             // The browser is another process; there is nothing to be woken by.
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -197,7 +198,9 @@ impl Browser {
             let message = &entry["message"];
             if message["method"] == "Network.requestWillBeSent" {
                 let url = message["params"]["request"]["url"].as_str().expect("a URL");
-                assert!(url.starts_with(origin) || url.starts_with("data:"), "{url} is not of {origin}");
+                // The tab that the browser begins with is its own.
+                let own = ["data:", "chrome:"].iter().any(|scheme| url.starts_with(scheme));
+                assert!(own || url.starts_with(origin), "{url} is not of {origin}");
                 asked += 1;
             }
         }

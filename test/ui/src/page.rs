@@ -2,7 +2,7 @@
 
 use control_plane::{ControlPlane, User};
 use serde_json::{Value, json};
-use test_support::{Client, kubectl, plane, tool};
+use test_support::{Client, kubectl, plane_with, tool};
 use test_tools::skipped;
 
 use crate::browser::{Browser, served};
@@ -21,6 +21,11 @@ const SECTIONS: [&str; 8] = [
 
 fn map(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}})
+}
+
+/// A server that has a lease although it is in memory.
+async fn started() -> (ControlPlane, Client) {
+    plane_with(|builder| builder.with(|options| options.feature_gates.push("APIServerIdentity=true".into()))).await
 }
 
 /// Opens the page and signs in.
@@ -55,7 +60,7 @@ async fn type_into_editor(browser: &Browser, from: &str, to: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_shows_the_server_and_objects_as_they_change() {
     let Some(browser) = Browser::start().await else { return };
-    let (plane, client) = plane().await;
+    let (plane, client) = started().await;
     sign_in(&browser, &plane, &control_plane::administrator()).await;
     browser.shows("all 29 checks pass").await;
     browser.shows("holds its lease").await;
@@ -90,7 +95,7 @@ async fn it_shows_the_server_and_objects_as_they_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_go_through_a_dry_run() {
     let Some(browser) = Browser::start().await else { return };
-    let (plane, client) = plane().await;
+    let (plane, client) = started().await;
     client.post(MAPS, &map("settings", "old")).await.expect(201);
     let path = format!("{MAPS}/settings");
     sign_in(&browser, &plane, &control_plane::administrator()).await;
@@ -120,7 +125,7 @@ async fn edits_go_through_a_dry_run() {
     type_into_editor(&browser, "dataa:", "data:").await;
     type_into_editor(&browser, "value: new", "value: mine").await;
     let theirs = json!({"data": {"value": "theirs"}});
-    client.patch(&path, "application/merge-patch+json", &theirs).await.expect(200);
+    client.patch(&path, "merge-patch+json", &theirs).await.expect(200);
     browser.shows("has been changed on the server").await;
     browser.click("Review changes").await;
     browser.shows("the object has been modified").await;
@@ -145,7 +150,7 @@ async fn edits_go_through_a_dry_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_user_may_not_do_is_not_offered() {
     let Some(browser) = Browser::start().await else { return };
-    let (plane, client) = plane().await;
+    let (plane, client) = started().await;
     client.post(MAPS, &map("settings", "old")).await.expect(201);
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let role = json!({"metadata": {"name": "reader"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]});
@@ -186,7 +191,7 @@ async fn what_the_user_may_not_do_is_not_offered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_texts_are_shown_as_texts() {
     let Some(browser) = Browser::start().await else { return };
-    let (plane, client) = plane().await;
+    let (plane, client) = started().await;
     let hostile = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>${window.hit=1}</textarea></pre>";
     let mut object = map("hostile", hostile);
     object["metadata"]["annotations"] = json!({"example.com/a": hostile, "example.com/b": "a: b\n  managedFields:\n# c\n"});
@@ -256,7 +261,7 @@ async fn furnish(client: &Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_accessible_on_every_screen() {
     let Some(browser) = Browser::start().await else { return };
-    let (plane, client) = plane().await;
+    let (plane, client) = started().await;
     furnish(&client).await;
     let axe = std::env::var_os("AXE").and_then(|file| std::fs::read_to_string(file).ok());
     if axe.is_none() {
@@ -312,15 +317,17 @@ async fn it_is_accessible_on_every_screen() {
 async fn it_works_through_kubectl_proxy() {
     let Some(browser) = Browser::start().await else { return };
     let Some(program) = tool("kubectl") else { return };
-    let (plane, client) = plane().await;
+    let (plane, client) = started().await;
     let dir = tempfile::tempdir().expect("a directory");
     let kubeconfig = dir.path().join("kubeconfig");
     std::fs::write(&kubeconfig, plane.kubeconfig()).expect("written");
     let (works, _) = kubectl(&program, &kubeconfig, &["get", "--raw", "/ui/"], "").await;
     assert!(works);
+    // A watch that is cut off would be an error in the console.
+    let mut proxies = Vec::new();
     for prefix in ["/", "/below/"] {
         let port = test_tools::free_port();
-        let _proxy = tokio::process::Command::new(&program)
+        let proxy = tokio::process::Command::new(&program)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .args(["proxy", "--port", &port.to_string(), "--api-prefix", prefix])
@@ -328,6 +335,7 @@ async fn it_works_through_kubectl_proxy() {
             .kill_on_drop(true)
             .spawn()
             .expect("kubectl runs");
+        proxies.push(proxy);
         test_tools::listening(port).await;
         browser.open(&format!("http://127.0.0.1:{port}{prefix}ui/")).await;
         browser.shows("kubernetes-admin").await;

@@ -37,6 +37,10 @@ pub(super) struct Page;
 
 #[async_trait::async_trait]
 impl Endpoint for Page {
+    fn is_static(&self) -> bool {
+        true
+    }
+
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return respond::error(&ApiError::method_not_allowed());

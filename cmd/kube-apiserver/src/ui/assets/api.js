@@ -96,6 +96,13 @@ const versionOf = (object) => object?.metadata?.resourceVersion || object?.rows?
 // Follows changes from a version on until the signal fires, over as many watches as it takes. `take(event)` gets each; `gone()` is called
 // when the version is too old and ends it; `state(word)` hears "live" and "lost".
 export async function follow(path, { query, accept, from, signal, take, gone, state = () => {} }) {
+  const over = async () => {
+    try {
+      await gone();
+    } catch {
+      if (!signal.aborted) state('lost');
+    }
+  };
   let wait = 1000;
   let version = from;
   while (!signal.aborted) {
@@ -106,7 +113,7 @@ export async function follow(path, { query, accept, from, signal, take, gone, st
         wait = 1000;
         const event = JSON.parse(line);
         if (event.type === 'ERROR') {
-          if (event.object?.code === 410) return gone();
+          if (event.object?.code === 410) return over();
           throw new Refused(event.object?.code ?? 0, event.object?.message ?? 'the watch failed');
         }
         version = versionOf(event.object) ?? version;
@@ -114,7 +121,7 @@ export async function follow(path, { query, accept, from, signal, take, gone, st
       }
     } catch (error) {
       if (signal.aborted) return undefined;
-      if (error.status === 410) return gone();
+      if (error.status === 410) return over();
       state('lost');
       if ([401, 403, 404, 405].includes(error.status)) return undefined;
     }

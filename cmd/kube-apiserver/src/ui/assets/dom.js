@@ -60,7 +60,7 @@ export function stats(items) {
 // columns: {title, number, wrap, head}; rows: arrays of cells, each a text, a node or nothing.
 export function table(caption, columns, rows, nothing = 'None.') {
   if (rows.length === 0) return body(empty(nothing));
-  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `${caption}, table` },
     h('table', {}, h('caption', { class: 'unseen' }, caption),
       h('thead', {}, h('tr', {}, columns.map((c) => h('th', { scope: 'col', class: c.number && 'number' }, c.title)))),
       h('tbody', {}, rows.map((cells) => h('tr', {}, cells.map((cell, at) => columns[at].head

@@ -27,7 +27,7 @@ export async function showEvents(main, signal, setLive) {
       h('td', { class: 'wrap' }, event.message ?? ''), h('td', { class: 'number' }, number(event.series?.count ?? event.count ?? 1))));
     for (const event of events.values()) event.fresh = false;
     replace(place, panel('Events', `${count(all.length, 'event')}${all.length > SHOWN ? `, the newest ${SHOWN} are shown` : ''}${rest ? `; ${number(rest)} more were not read` : ''}`,
-      rows.length === 0 ? body(empty('No events.')) : h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Events' }, h('table', {}, h('caption', { class: 'unseen' }, 'Events'),
+      rows.length === 0 ? body(empty('No events.')) : h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Events, table' }, h('table', {}, h('caption', { class: 'unseen' }, 'Events'),
         h('thead', {}, h('tr', {}, ['Age', 'Type', 'Reason', 'Object', 'Namespace', 'Message'].map((title) => h('th', { scope: 'col' }, title)), h('th', { scope: 'col', class: 'number' }, 'Count'))),
         h('tbody', {}, rows)))));
   };
