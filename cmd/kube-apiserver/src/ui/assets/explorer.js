@@ -1,6 +1,6 @@
 // Objects of any kind, as the tables that the server makes of them, a page at a time and kept up to date by a watch.
 
-import { TABLE, discovery, follow, get } from './api.js';
+import { Refused, TABLE, discovery, follow, get } from './api.js';
 import { may } from './access.js';
 import { empty, freshId, h, heading, note, panel, refusal, replace } from './dom.js';
 import { count, number, since } from './format.js';
@@ -16,7 +16,7 @@ export const address = ({ group, version, resource }, ...more) => `#/${['objects
 
 export async function kindOf({ group, version, resource }) {
   const found = (await discovery()).find((g) => g.name === group)?.versions.find((v) => v.version === version)?.resources.find((r) => r.resource === resource);
-  if (!found) throw Object.assign(new Error(`the server has no ${resource} in ${group || 'core'}/${version}`), { status: 404 });
+  if (!found) throw new Refused(404, `the server has no ${resource} in ${group || 'core'}/${version}`);
   return { group, version, resource, kind: found.responseKind?.kind ?? resource, namespaced: found.scope === 'Namespaced', verbs: found.verbs ?? [] };
 }
 
