@@ -27,7 +27,7 @@ const STATUS_PATH: &str = "/debug/status";
 
 /// Serves the page and its document.
 pub(crate) fn install(endpoints: &mut Endpoints, status: Arc<Status>) {
-    endpoints.add_below(PATH, Arc::new(Page::default()));
+    endpoints.add_below(PATH, Arc::new(Page));
     endpoints.add(STATUS_PATH, status);
 }
 

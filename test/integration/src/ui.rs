@@ -23,7 +23,10 @@ async fn ask(client: &Client, method: &str, path: &str, headers: &[(&str, &str)]
 }
 
 fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
-    answer.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    answer
+        .headers
+        .get(name)
+        .map_or("", |value| value.to_str().expect("text"))
 }
 
 #[tokio::test]
@@ -82,7 +85,13 @@ async fn files_have_strict_headers_and_are_revalidated() {
 
     let moved = ask(&client, "GET", "/ui", &[]).await;
     assert_eq!((moved.status, header(&moved, "location")), (301, "ui/"));
-    for path in ["/ui/none.js", "/ui/../version/x", "/ui/app.js/", "/ui/%2e%2e/metrics", "/uix"] {
+    for path in [
+        "/ui/none.js",
+        "/ui/../version/x",
+        "/ui/app.js/",
+        "/ui/%2e%2e/metrics",
+        "/uix",
+    ] {
         assert_eq!(ask(&client, "GET", path, &[]).await.status, 404, "{path}");
     }
     assert_eq!(ask(&client, "POST", "/ui/", &[]).await.status, 405);
@@ -113,7 +122,10 @@ async fn files_are_for_everybody_and_figures_for_those_who_may() {
     assert_eq!(ask(&wrong, "GET", "/ui/", &[]).await.status, 401);
 
     let status = admin.get(STATUS).await.expect(200);
-    assert!(status["readySince"].as_u64() >= status["startedAt"].as_u64(), "{status}");
+    assert!(
+        status["readySince"].as_u64() >= status["startedAt"].as_u64(),
+        "{status}"
+    );
     assert_eq!(status["stores"][0]["engine"], "memory");
     assert!(status["stores"][0]["revision"].as_u64() > Some(0), "{status}");
     let certificates = status["certificates"].as_array().expect("certificates");
@@ -128,7 +140,9 @@ async fn files_are_for_everybody_and_figures_for_those_who_may() {
 
 #[tokio::test]
 async fn without_anonymous_requests_files_are_for_users() {
-    let (plane, admin) = plane_with(|builder| builder.with(|options| options.authentication.anonymous_auth = Some(false))).await;
+    let (plane, admin) =
+        plane_with(|builder| builder.with(|options| options.authentication.anonymous_auth = Some(false)))
+            .await;
     let anonymous = admin.anonymous(plane.ca_certificate());
     assert_eq!(ask(&anonymous, "GET", "/ui/", &[]).await.status, 401);
     assert_eq!(ask(&admin, "GET", "/ui/", &[]).await.status, 200);
@@ -178,7 +192,11 @@ async fn other_origins_cannot_open_sockets_with_a_browsers_certificate() {
     let (plane, admin) = plane().await;
     let host = plane.url();
     let path = "/api/v1/namespaces/default/configmaps?watch=true";
-    for (origin, opens) in [("https://evil.example", false), ("null", false), (host.as_str(), true)] {
+    for (origin, opens) in [
+        ("https://evil.example", false),
+        ("null", false),
+        (host.as_str(), true),
+    ] {
         let headers = [
             ("upgrade", "websocket"),
             ("sec-websocket-version", "13"),
@@ -209,9 +227,13 @@ async fn browsers_connection(plane: &ControlPlane) -> Sender {
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let stream = tokio::net::TcpStream::connect(plane.address()).await.expect("a connection");
+    let stream = tokio::net::TcpStream::connect(plane.address())
+        .await
+        .expect("a connection");
     let name = ServerName::try_from("localhost").expect("a name");
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await;
     let io = TokioIo::new(stream.expect("TLS"));
     let (send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
         .await

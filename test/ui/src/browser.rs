@@ -77,7 +77,9 @@ impl Browser {
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
             "goog:chromeOptions": {"binary": chromium, "args": arguments},
         }}});
-        let session = command(port, "POST", "/session", &capabilities).await.expect("a session");
+        let session = command(port, "POST", "/session", &capabilities)
+            .await
+            .expect("a session");
         let browser = Browser {
             port,
             session: session["sessionId"].as_str().expect("an id").into(),
@@ -100,20 +102,28 @@ impl Browser {
 
     /// The value of the body of a function.
     pub(crate) async fn run(&self, script: &str) -> Value {
-        self.session("POST", "/execute/sync", &json!({"script": script, "args": []})).await
+        self.session("POST", "/execute/sync", &json!({"script": script, "args": []}))
+            .await
     }
 
     /// The same for one that calls its last argument when it is done.
     pub(crate) async fn run_to_end(&self, script: &str) -> Value {
-        self.session("POST", "/execute/async", &json!({"script": script, "args": []})).await
+        self.session("POST", "/execute/async", &json!({"script": script, "args": []}))
+            .await
     }
 
     async fn devtools(&self, name: &str, params: Value) {
-        self.session("POST", "/goog/cdp/execute", &json!({"cmd": name, "params": params})).await;
+        self.session(
+            "POST",
+            "/goog/cdp/execute",
+            &json!({"cmd": name, "params": params}),
+        )
+        .await;
     }
 
     pub(crate) async fn size(&self, width: u32, height: u32) {
-        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
@@ -165,10 +175,19 @@ impl Browser {
     pub(crate) async fn press(&self, keys: &str) {
         let actions: Vec<Value> = keys
             .chars()
-            .flat_map(|key| [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})])
+            .flat_map(|key| {
+                [
+                    json!({"type": "keyDown", "value": key}),
+                    json!({"type": "keyUp", "value": key}),
+                ]
+            })
             .collect();
-        self.session("POST", "/actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}))
-            .await;
+        self.session(
+            "POST",
+            "/actions",
+            &json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}),
+        )
+        .await;
     }
 
     /// Writes what the window shows into a file.
@@ -189,9 +208,14 @@ impl Browser {
         for entry in console.as_array().expect("entries") {
             let message = entry["message"].as_str().unwrap_or_default();
             let expected = EXPECTED.iter().chain(also).any(|one| message.contains(one));
-            assert!(expected || entry["level"] == "INFO" || entry["level"] == "DEBUG", "{entry}");
+            assert!(
+                expected || entry["level"] == "INFO" || entry["level"] == "DEBUG",
+                "{entry}"
+            );
         }
-        let network = self.session("POST", "/se/log", &json!({"type": "performance"})).await;
+        let network = self
+            .session("POST", "/se/log", &json!({"type": "performance"}))
+            .await;
         let mut asked = 0;
         for entry in network.as_array().expect("entries") {
             let entry: Value = serde_json::from_str(entry["message"].as_str().expect("text")).expect("JSON");
@@ -206,7 +230,9 @@ impl Browser {
         }
         assert!(asked > 20, "{asked} requests are recorded");
         let path = format!("/session/{}", self.session);
-        command(self.port, "DELETE", &path, &Value::Null).await.expect("an end");
+        command(self.port, "DELETE", &path, &Value::Null)
+            .await
+            .expect("an end");
     }
 }
 

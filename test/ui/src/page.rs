@@ -25,7 +25,8 @@ fn map(name: &str, value: &str) -> Value {
 
 /// A server that has a lease although it is in memory.
 async fn started() -> (ControlPlane, Client) {
-    plane_with(|builder| builder.with(|options| options.feature_gates.push("APIServerIdentity=true".into()))).await
+    plane_with(|builder| builder.with(|options| options.feature_gates.push("APIServerIdentity=true".into())))
+        .await
 }
 
 /// Opens the page and signs in.
@@ -41,9 +42,14 @@ async fn sign_in(browser: &Browser, plane: &ControlPlane, user: &User) {
 }
 
 async fn section(browser: &Browser, hash: &str, heading: &str) {
-    browser.run(&format!("location.hash = {}", json!(format!("#/{hash}")))).await;
     browser
-        .until(&format!("document.querySelector('h1')?.textContent === {}", json!(heading)))
+        .run(&format!("location.hash = {}", json!(format!("#/{hash}"))))
+        .await;
+    browser
+        .until(&format!(
+            "document.querySelector('h1')?.textContent === {}",
+            json!(heading)
+        ))
         .await;
 }
 
@@ -59,25 +65,33 @@ async fn type_into_editor(browser: &Browser, from: &str, to: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_shows_the_server_and_objects_as_they_change() {
-    let Some(browser) = Browser::start().await else { return };
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
     let (plane, client) = started().await;
     sign_in(&browser, &plane, &control_plane::administrator()).await;
     browser.shows("all 29 checks pass").await;
     browser.shows("holds its lease").await;
     browser.shows("memory").await;
-    browser.until("document.getElementById('health').textContent === 'Ready'").await;
+    browser
+        .until("document.getElementById('health').textContent === 'Ready'")
+        .await;
 
     client.post(MAPS, &map("first", "1")).await.expect(201);
     section(&browser, "objects/-/v1/configmaps", "ConfigMap").await;
     browser.shows("first").await;
-    browser.until("document.getElementById('live').dataset.state === 'live'").await;
+    browser
+        .until("document.getElementById('live').dataset.state === 'live'")
+        .await;
     client.post(MAPS, &map("second", "1")).await.expect(201);
     browser.shows("second").await;
     client.delete(&format!("{MAPS}/first")).await.expect(200);
     browser.until("!document.body.innerText.includes('first')").await;
     // The keyboard: filter, leave it, the first row, open it, back.
     browser.press("/second\u{E00C}").await;
-    browser.until("[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length === 1").await;
+    browser
+        .until("[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length === 1")
+        .await;
     browser.run("document.querySelector('[data-key=filter]').value = ''; document.querySelector('[data-key=filter]').dispatchEvent(new Event('input'))").await;
     browser.press("?").await;
     browser.shows("Keyboard shortcuts").await;
@@ -85,23 +99,36 @@ async fn it_shows_the_server_and_objects_as_they_change() {
     browser.press("j\u{E007}").await;
     browser.until("document.querySelector('pre.yaml')").await;
     browser.press("\u{E00C}").await;
-    browser.until("document.querySelector('h1')?.textContent === 'ConfigMap'").await;
+    browser
+        .until("document.querySelector('h1')?.textContent === 'ConfigMap'")
+        .await;
     browser.press("ge").await;
-    browser.until("document.querySelector('h1')?.textContent === 'Events'").await;
+    browser
+        .until("document.querySelector('h1')?.textContent === 'Events'")
+        .await;
     browser.finish(&plane.url()).await;
     plane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_go_through_a_dry_run() {
-    let Some(browser) = Browser::start().await else { return };
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
     let (plane, client) = started().await;
     client.post(MAPS, &map("settings", "old")).await.expect(201);
     let path = format!("{MAPS}/settings");
     sign_in(&browser, &plane, &control_plane::administrator()).await;
     section(&browser, "objects/-/v1/configmaps/default/settings", "settings").await;
-    assert_eq!(browser.run("return document.body.innerText.includes('managedFields')").await, json!(false));
-    browser.run("document.querySelector('main input[type=checkbox]').click()").await;
+    assert_eq!(
+        browser
+            .run("return document.body.innerText.includes('managedFields')")
+            .await,
+        json!(false)
+    );
+    browser
+        .run("document.querySelector('main input[type=checkbox]').click()")
+        .await;
     browser.shows("managedFields").await;
 
     browser.click("Edit").await;
@@ -131,14 +158,23 @@ async fn edits_go_through_a_dry_run() {
     browser.shows("the object has been modified").await;
     browser.click("Cancel").await;
 
-    section(&browser, "objects/-/v1/configmaps/+new?namespace=default", "New ConfigMap").await;
+    section(
+        &browser,
+        "objects/-/v1/configmaps/+new?namespace=default",
+        "New ConfigMap",
+    )
+    .await;
     type_into_editor(&browser, "name: ", "name: made").await;
     browser.click("Review changes").await;
     browser.click("Write").await;
-    browser.until("document.querySelector('h1')?.textContent === 'made'").await;
+    browser
+        .until("document.querySelector('h1')?.textContent === 'made'")
+        .await;
     browser.click("Delete").await;
     browser.until("document.querySelector('dialog[open]')").await;
-    browser.run("document.querySelector('dialog[open] button[value=yes]').click()").await;
+    browser
+        .run("document.querySelector('dialog[open] button[value=yes]').click()")
+        .await;
     browser.shows("This object has been deleted").await;
     assert_eq!(client.get(&format!("{MAPS}/made")).await.status, 404);
     let origin = plane.url();
@@ -149,7 +185,9 @@ async fn edits_go_through_a_dry_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_user_may_not_do_is_not_offered() {
-    let Some(browser) = Browser::start().await else { return };
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
     let (plane, client) = started().await;
     client.post(MAPS, &map("settings", "old")).await.expect(201);
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
@@ -157,20 +195,30 @@ async fn what_the_user_may_not_do_is_not_offered() {
     let binding = json!({"metadata": {"name": "reader"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}]});
     client.post(&format!("{rbac}/roles"), &role).await.expect(201);
-    client.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
+    client
+        .post(&format!("{rbac}/rolebindings"), &binding)
+        .await
+        .expect(201);
     let user = User {
         name: "reader".into(),
         ..User::default()
     };
     sign_in(&browser, &plane, &user).await;
     browser.shows("Not permitted").await;
-    for (hash, heading) in [("requests", "Requests"), ("storage", "Storage"), ("events", "Events"), ("objects/-/v1/secrets", "Secret")] {
+    for (hash, heading) in [
+        ("requests", "Requests"),
+        ("storage", "Storage"),
+        ("events", "Events"),
+        ("objects/-/v1/secrets", "Secret"),
+    ] {
         section(&browser, hash, heading).await;
         browser.shows("Not permitted").await;
     }
     section(&browser, "objects/-/v1/configmaps?namespace=default", "ConfigMap").await;
     browser.shows("settings").await;
-    browser.until("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Create').title").await;
+    browser
+        .until("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Create').title")
+        .await;
     assert_eq!(browser.run("return [...document.querySelectorAll('button')].find((b) => b.textContent === 'Create').disabled").await, json!(true));
     section(&browser, "objects/-/v1/configmaps/default/settings", "settings").await;
     browser.until("[...document.querySelectorAll('button')].filter((b) => ['Edit', 'Delete'].includes(b.textContent) && b.disabled && b.title).length === 2").await;
@@ -181,7 +229,9 @@ async fn what_the_user_may_not_do_is_not_offered() {
     assert!(!kept.contains(&plane.token_for(&user)), "{kept}");
     browser.run("location.reload()").await;
     browser.until("document.getElementById('token')").await;
-    browser.run("document.getElementById('token').value = 'wrong'").await;
+    browser
+        .run("document.getElementById('token').value = 'wrong'")
+        .await;
     browser.click("Sign in").await;
     browser.shows("does not take this token").await;
     browser.finish(&plane.url()).await;
@@ -190,22 +240,39 @@ async fn what_the_user_may_not_do_is_not_offered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_texts_are_shown_as_texts() {
-    let Some(browser) = Browser::start().await else { return };
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
     let (plane, client) = started().await;
-    let hostile = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>${window.hit=1}</textarea></pre>";
+    let hostile =
+        "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>${window.hit=1}</textarea></pre>";
     let mut object = map("hostile", hostile);
-    object["metadata"]["annotations"] = json!({"example.com/a": hostile, "example.com/b": "a: b\n  managedFields:\n# c\n"});
+    object["metadata"]["annotations"] =
+        json!({"example.com/a": hostile, "example.com/b": "a: b\n  managedFields:\n# c\n"});
     client.post(MAPS, &object).await.expect(201);
     let event = json!({"metadata": {"name": "hostile", "namespace": "default"}, "involvedObject": {"namespace": "default", "name": hostile}, "reason": hostile, "message": hostile, "type": "Warning"});
-    client.post("/api/v1/namespaces/default/events", &event).await.expect(201);
+    client
+        .post("/api/v1/namespaces/default/events", &event)
+        .await
+        .expect(201);
     let definition = json!({"metadata": {"name": "texts.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
         "names": {"plural": "texts", "singular": "text", "kind": "Text"}, "versions": [{"name": "v1", "served": true, "storage": true,
         "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
         "additionalPrinterColumns": [{"name": "<b>Bold</b>", "type": "string", "jsonPath": ".text"}]}]}});
-    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
+    client
+        .post(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            &definition,
+        )
+        .await
+        .expect(201);
     served(&client, "/apis/example.com/v1/texts", |_| true).await;
-    let text = json!({"apiVersion": "example.com/v1", "kind": "Text", "metadata": {"name": "one"}, "text": hostile});
-    client.post("/apis/example.com/v1/namespaces/default/texts", &text).await.expect(201);
+    let text =
+        json!({"apiVersion": "example.com/v1", "kind": "Text", "metadata": {"name": "one"}, "text": hostile});
+    client
+        .post("/apis/example.com/v1/namespaces/default/texts", &text)
+        .await
+        .expect(201);
 
     sign_in(&browser, &plane, &control_plane::administrator()).await;
     let start = "<img src=x onerror=";
@@ -216,51 +283,93 @@ async fn hostile_texts_are_shown_as_texts() {
     ] {
         section(&browser, hash, heading).await;
         browser.shows(start).await;
-        let made = browser.run("return document.querySelectorAll('main img, main script, main b').length").await;
+        let made = browser
+            .run("return document.querySelectorAll('main img, main script, main b').length")
+            .await;
         assert_eq!(made, json!(0), "{hash}");
     }
     browser.click("Edit").await;
-    browser.until("document.querySelector('textarea')?.value.includes('onerror')").await;
+    browser
+        .until("document.querySelector('textarea')?.value.includes('onerror')")
+        .await;
     browser.click("Cancel").await;
-    for hash in ["objects/<img src=x>/v1/x", "objects/-/v1/configmaps/default/%3Cimg%20src=x%3E", "<script>", "objects/-/v1/configmaps?labels=<b>"] {
-        browser.run(&format!("location.hash = {}", json!(format!("#/{hash}")))).await;
-        browser.until("document.querySelector('main').innerText.length > 5").await;
+    for hash in [
+        "objects/<img src=x>/v1/x",
+        "objects/-/v1/configmaps/default/%3Cimg%20src=x%3E",
+        "<script>",
+        "objects/-/v1/configmaps?labels=<b>",
+    ] {
+        browser
+            .run(&format!("location.hash = {}", json!(format!("#/{hash}"))))
+            .await;
+        browser
+            .until("document.querySelector('main').innerText.length > 5")
+            .await;
     }
     assert_eq!(browser.run("return window.hit ?? null").await, Value::Null);
-    browser.finish_with(&plane.url(), &["status of 400", "status of 404"]).await;
+    browser
+        .finish_with(&plane.url(), &["status of 400", "status of 404"])
+        .await;
     plane.stop().await;
 }
 
 /// Objects that make the pictures worth looking at.
 async fn furnish(client: &Client) {
     for name in ["payments", "shop"] {
-        client.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.expect(201);
+        client
+            .post("/api/v1/namespaces", &json!({"metadata": {"name": name}}))
+            .await
+            .expect(201);
     }
-    for (name, namespace, replicas) in [("api", "payments", 2), ("cart", "shop", 2), ("checkout", "shop", 3), ("web", "shop", 5)] {
+    for (name, namespace, replicas) in [
+        ("api", "payments", 2),
+        ("cart", "shop", 2),
+        ("checkout", "shop", 3),
+        ("web", "shop", 5),
+    ] {
         let labels = json!({"app": name});
         let deployment = json!({"metadata": {"name": name, "labels": labels}, "spec": {"replicas": replicas, "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": name, "image": format!("registry.example/{name}:1.4")}]}}}});
-        client.post(&format!("/apis/apps/v1/namespaces/{namespace}/deployments"), &deployment).await.expect(201);
+        client
+            .post(
+                &format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+                &deployment,
+            )
+            .await
+            .expect(201);
     }
     for (index, (reason, message, kind)) in [
-        ("Scheduled", "Successfully assigned shop/web-1 to node-a", "Normal"),
+        (
+            "Scheduled",
+            "Successfully assigned shop/web-1 to node-a",
+            "Normal",
+        ),
         ("Pulled", "Container image is present on the node", "Normal"),
         ("BackOff", "Back-off restarting failed container", "Warning"),
-        ("FailedScheduling", "0/3 nodes are available: insufficient memory", "Warning"),
+        (
+            "FailedScheduling",
+            "0/3 nodes are available: insufficient memory",
+            "Warning",
+        ),
     ]
     .into_iter()
     .enumerate()
     {
         let event = json!({"metadata": {"name": format!("web-{index}"), "namespace": "shop"}, "involvedObject": {"kind": "Pod", "namespace": "shop", "name": format!("web-{index}")},
             "reason": reason, "message": message, "type": kind, "count": index + 1});
-        client.post("/api/v1/namespaces/shop/events", &event).await.expect(201);
+        client
+            .post("/api/v1/namespaces/shop/events", &event)
+            .await
+            .expect(201);
     }
 }
 
 /// Every section in light and dark, wide and on a phone: nothing is cut off at the side, and axe finds nothing wrong.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_accessible_on_every_screen() {
-    let Some(browser) = Browser::start().await else { return };
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
     let (plane, client) = started().await;
     furnish(&client).await;
     let axe = std::env::var_os("AXE").and_then(|file| std::fs::read_to_string(file).ok());
@@ -276,15 +385,26 @@ async fn it_is_accessible_on_every_screen() {
         browser.scheme(scheme).await;
         browser.size(width, if width < 500 { 740 } else { 860 }).await;
         sign_in(&browser, &plane, &control_plane::administrator()).await;
-        assert_eq!(browser.run("return document.documentElement.dataset.theme").await, scheme);
+        assert_eq!(
+            browser.run("return document.documentElement.dataset.theme").await,
+            scheme
+        );
         let titles = SECTIONS.map(|hash| {
-            let title = if hash == "apis" { "APIs".into() } else { hash[..1].to_uppercase() + &hash[1..] };
+            let title = if hash == "apis" {
+                "APIs".into()
+            } else {
+                hash[..1].to_uppercase() + &hash[1..]
+            };
             (hash, title, hash)
         });
-        let all = titles.into_iter().chain(others.map(|(hash, title, name)| (hash, title.to_string(), name)));
+        let all = titles
+            .into_iter()
+            .chain(others.map(|(hash, title, name)| (hash, title.to_string(), name)));
         for (hash, title, name) in all {
             section(&browser, hash, &title).await;
-            browser.until("document.querySelector('main .panel, main .stats')").await;
+            browser
+                .until("document.querySelector('main .panel, main .stats')")
+                .await;
             if hash == "overview" {
                 browser.until("document.querySelector('.chart polyline')").await;
             }
@@ -294,16 +414,28 @@ async fn it_is_accessible_on_every_screen() {
                 browser.click("Review changes").await;
                 browser.shows("Nothing is written yet").await;
             }
-            let cut = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
+            let cut = browser
+                .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                .await;
             assert_eq!(cut, json!(0), "{hash} is too wide at {width}");
             if let Some(axe) = &axe {
-                let script = format!("const done = arguments[0]; {axe};\n axe.run(document, {{resultTypes: ['violations']}}).then((found) => done(found.violations.map((one) => `${{one.id}}: ${{one.nodes.slice(0, 3).map((node) => node.html + ' ' + node.failureSummary).join('; ')}}`)), (error) => done([String(error)]))");
+                let script = format!(
+                    "const done = arguments[0]; {axe};\n axe.run(document, {{resultTypes: ['violations']}}).then((found) => done(found.violations.map((one) => `${{one.id}}: ${{one.nodes.slice(0, 3).map((node) => node.html + ' ' + node.failureSummary).join('; ')}}`)), (error) => done([String(error)]))"
+                );
                 let found = browser.run_to_end(&script).await;
                 assert_eq!(found, json!([]), "{hash} {scheme} {width}: {found:#}");
             }
-            let wanted = matches!((name, scheme, width), ("overview", "light", 1280) | ("object", "dark", 1280) | ("deployments", "light", 1280) | ("requests", "dark", 360));
+            let wanted = matches!(
+                (name, scheme, width),
+                ("overview", "light", 1280)
+                    | ("object", "dark", 1280)
+                    | ("deployments", "light", 1280)
+                    | ("requests", "dark", 360)
+            );
             if let Some(directory) = pictures.as_ref().filter(|_| wanted) {
-                browser.screenshot(&directory.join(format!("ui-{name}.png"))).await;
+                browser
+                    .screenshot(&directory.join(format!("ui-{name}.png")))
+                    .await;
             }
         }
         browser.run("localStorage.clear()").await;
@@ -315,7 +447,9 @@ async fn it_is_accessible_on_every_screen() {
 /// Through `kubectl proxy`, without a token, below whatever path.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_works_through_kubectl_proxy() {
-    let Some(browser) = Browser::start().await else { return };
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
     let Some(program) = tool("kubectl") else { return };
     let (plane, client) = started().await;
     let dir = tempfile::tempdir().expect("a directory");
@@ -341,7 +475,9 @@ async fn it_works_through_kubectl_proxy() {
         browser.shows("kubernetes-admin").await;
         browser.shows("holds its lease").await;
         section(&browser, "objects/-/v1/configmaps", "ConfigMap").await;
-        browser.until("document.getElementById('live').dataset.state === 'live'").await;
+        browser
+            .until("document.getElementById('live').dataset.state === 'live'")
+            .await;
         let name = format!("by-proxy-{}", prefix.len());
         client.post(MAPS, &map(&name, "1")).await.expect(201);
         browser.shows(&name).await;

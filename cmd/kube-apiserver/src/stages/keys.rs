@@ -178,7 +178,12 @@ pub(super) fn shown(config: &Config, pki: &Pki) -> Vec<(&'static str, Certificat
         ),
     ];
     let named = config.tls.named.iter();
-    all.extend(named.map(|one| ("serving, by name", CertificateSource::File(one.files.certificate.clone()))));
+    all.extend(named.map(|one| {
+        (
+            "serving, by name",
+            CertificateSource::File(one.files.certificate.clone()),
+        )
+    }));
     if config.own_certificates() {
         all.push(("administrator", source(None, "admin.crt", &pki.admin.certificate)));
     }

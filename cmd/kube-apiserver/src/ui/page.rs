@@ -32,7 +32,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 ];
 
 /// The endpoint of all files.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Page;
 
 #[async_trait::async_trait]

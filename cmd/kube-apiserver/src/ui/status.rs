@@ -81,8 +81,7 @@ impl Status {
 }
 
 fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 async fn store(engine: &dyn Store) -> Value {
@@ -132,10 +131,7 @@ impl Endpoint for Status {
         }
         let mut response = Response::new(full(self.document().await.to_string()));
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(
             header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_static("nosniff"),
