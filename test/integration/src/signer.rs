@@ -107,7 +107,7 @@ async fn a_program_that_allows_too_little_stops_the_start() {
         .with(|options| options.service_account_signing_endpoint = Some(socket))
         .start()
         .await;
-    let error: StartError = started.err().expect("no server");
+    let error: StartError = started.expect_err("no server");
     let text = error.to_string();
     assert!(
         text.contains(

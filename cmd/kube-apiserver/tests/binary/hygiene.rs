@@ -181,7 +181,7 @@ async fn nothing_that_the_server_says_holds_a_secret() {
     );
     let audit_log = dir.path().join("audit.log");
     let flags = [
-        "-v=10".to_string(),
+        "-v=trace".to_string(),
         "--enable-bootstrap-token-auth".into(),
         format!("--token-auth-file={tokens}"),
         format!("--authentication-token-webhook-config-file={webhook_file}"),
