@@ -18,8 +18,11 @@ pub(crate) trait Compiler: Send + Sync {
     fn find(&self, group: &str, plural: &str) -> Option<Arc<Definition>>;
 
     /// The resource of a version, compiled when it is not there.
-    async fn compiled(&self, definition: &Arc<Definition>, version: &str)
-    -> Option<Result<Arc<ServedResource>, ApiError>>;
+    async fn compiled(
+        &self,
+        definition: &Arc<Definition>,
+        version: &str,
+    ) -> Option<Result<Arc<ServedResource>, ApiError>>;
 
     fn deps(&self) -> &Deps;
 }
@@ -83,7 +86,12 @@ impl Versions for CustomVersions {
         })
     }
 
-    async fn convert(&self, object: Value, from: &GroupVersion, to: &GroupVersion) -> Result<Value, ApiError> {
+    async fn convert(
+        &self,
+        object: Value,
+        from: &GroupVersion,
+        to: &GroupVersion,
+    ) -> Result<Value, ApiError> {
         let (compiler, definition) = self.definition()?;
         resource::convert(&definition, object, from, to, compiler.deps()).await
     }

@@ -12,8 +12,8 @@ use arc_swap::ArcSwap;
 use imbl::{HashMap, OrdMap};
 use machinery::{GroupKind, GroupResource};
 
-pub use versions::{ServedVersion, SharedStore, Versions};
 pub use remote::{KindLocation, RemainingContent, RemoteAsk, RemoteLines, RemoteResource, RemoteResources};
+pub use versions::{ServedVersion, SharedStore, Versions};
 
 use crate::registry::ObjectStore;
 use crate::resource::ServedResource;

@@ -205,7 +205,10 @@ fn register_versions(deps: &Deps, specs: &[GroupSpec]) {
     let mut sharing: Vec<Resources> = Vec::new();
     for resource in all.flat_map(|(_, resources)| resources) {
         let Some(store) = resource.store() else { continue };
-        let shares = |one: &&mut Resources| one.iter().any(|one| one.store().is_some_and(|own| Arc::ptr_eq(own, store)));
+        let shares = |one: &&mut Resources| {
+            one.iter()
+                .any(|one| one.store().is_some_and(|own| Arc::ptr_eq(own, store)))
+        };
         match sharing.iter_mut().find(shares) {
             Some(versions) => versions.push(resource.clone()),
             None => sharing.push(vec![resource.clone()]),

@@ -77,7 +77,11 @@ fn identity(entry: &Entry) -> Result<(String, String), ApiError> {
 
 impl ByWebhook {
     /// Converts objects, in order. Those that are of the version already are not sent.
-    pub(crate) async fn convert(&self, mut objects: Vec<Value>, to: &GroupVersion) -> Result<Vec<Value>, ApiError> {
+    pub(crate) async fn convert(
+        &self,
+        mut objects: Vec<Value>,
+        to: &GroupVersion,
+    ) -> Result<Vec<Value>, ApiError> {
         let version = to.to_string();
         let sent: Vec<usize> = (0..objects.len())
             .filter(|i| meta::api_version(&objects[*i]) != version)

@@ -24,13 +24,18 @@ impl Default for Pauses {
     }
 }
 
-/// Sends a review to the very URL of a webhook's kubeconfig and gives the answer, after further attempts while connections break or the
-/// webhook is overloaded. `pause` comes before the second attempt, and grows.
+/// Sends a review to a path below the URL of a webhook's kubeconfig and gives the answer, after further attempts while connections break or
+/// the webhook is overloaded. `pause` comes before the second attempt, and grows.
 ///
 /// # Errors
 /// That of the last attempt.
-pub async fn review(client: &KubeClient, review: &Value, pause: Duration) -> Result<Value, ClientError> {
-    with_pauses(Pauses(pause), || client.create("", review)).await
+pub async fn review(
+    client: &KubeClient,
+    path: &str,
+    review: &Value,
+    pause: Duration,
+) -> Result<Value, ClientError> {
+    with_pauses(Pauses(pause), || client.create(path, review)).await
 }
 
 /// The answer, after further attempts while connections break or the webhook is overloaded.

@@ -58,7 +58,11 @@ impl SharedStore {
         let served = resources.iter().map(|resource| ServedVersion {
             gvr: resource.gvr.clone(),
             gvk: resource.gvk.clone(),
-            subresources: resource.subresources.iter().map(|(name, _)| name.clone()).collect(),
+            subresources: resource
+                .subresources
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect(),
         });
         SharedStore {
             served: served.collect(),

@@ -321,9 +321,11 @@ impl AdmissionPlugin for Policies {
             Some(active) => {
                 !active.is_empty()
                     && !exempt(gvr)
-                    && active
-                        .iter()
-                        .any(|one| one.policy.matcher.covers(operation, gvr, subresource, &self.directory))
+                    && active.iter().any(|one| {
+                        one.policy
+                            .matcher
+                            .covers(operation, gvr, subresource, &self.directory)
+                    })
             }
         }
     }

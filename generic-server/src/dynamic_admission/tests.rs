@@ -4,13 +4,13 @@ use storage::{MvccStore, Revision};
 
 use super::*;
 use crate::admission::{AdmissionChain, AdmissionPlugin, Operation};
-use crate::webhook::WebhookUsers;
 use crate::authz::AlwaysAllow;
 use crate::directory::Directory;
 use crate::registry::cache::{JsonCodec, Prepared, Snapshot};
 use crate::registry::config::StoreConfig;
 use crate::registry::{Entry, ObjectStore};
 use crate::request::Authorized;
+use crate::webhook::WebhookUsers;
 
 /// Creates an object without a namespace and gives the outcome.
 pub(super) async fn create(
@@ -79,10 +79,32 @@ async fn configuration_that_was_never_read_lets_nothing_pass() {
     let directory = Arc::new(Directory::default());
     let authorizer = Arc::new(AlwaysAllow);
     let plugins: [Arc<dyn AdmissionPlugin>; 4] = [
-        policy::Policies::new(policy::Phase::Mutating, directory.clone(), authorizer.clone(), Arc::default()),
-        policy::Policies::new(policy::Phase::Validating, directory.clone(), authorizer.clone(), Arc::default()),
-        webhook::Webhooks::new(webhook::Phase::Mutating, directory.clone(), authorizer.clone(), WebhookUsers::default(), Arc::default()),
-        webhook::Webhooks::new(webhook::Phase::Validating, directory, authorizer, WebhookUsers::default(), Arc::default()),
+        policy::Policies::new(
+            policy::Phase::Mutating,
+            directory.clone(),
+            authorizer.clone(),
+            Arc::default(),
+        ),
+        policy::Policies::new(
+            policy::Phase::Validating,
+            directory.clone(),
+            authorizer.clone(),
+            Arc::default(),
+        ),
+        webhook::Webhooks::new(
+            webhook::Phase::Mutating,
+            directory.clone(),
+            authorizer.clone(),
+            WebhookUsers::default(),
+            Arc::default(),
+        ),
+        webhook::Webhooks::new(
+            webhook::Phase::Validating,
+            directory,
+            authorizer,
+            WebhookUsers::default(),
+            Arc::default(),
+        ),
     ];
     for plugin in plugins {
         let name = plugin.name();

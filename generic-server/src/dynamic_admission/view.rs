@@ -43,7 +43,12 @@ impl<'a> View<'a> {
     /// The version is not served any more, or the object that is stored cannot be converted to it.
     pub(super) async fn new(target: Target, requested: &'a Attributes<'a>) -> Result<Self, ApiError> {
         let (versions, index) = match target {
-            Target::Requested => return Ok(View { requested, other: None }),
+            Target::Requested => {
+                return Ok(View {
+                    requested,
+                    other: None,
+                });
+            }
             Target::Other(versions, index) => (versions, index),
         };
         let own = versions.served().iter().find(|one| one.gvr == *requested.gvr);
@@ -112,7 +117,11 @@ impl<'a> View<'a> {
     /// # Errors
     /// It cannot be converted, or is none of its kind any more.
     pub(super) async fn back(&self, object: Value) -> Result<Value, ApiError> {
-        let Some((other, to)) = self.other.as_ref().and_then(|other| Some((other, other.from.as_ref()?))) else {
+        let Some((other, to)) = self
+            .other
+            .as_ref()
+            .and_then(|other| Some((other, other.from.as_ref()?)))
+        else {
             return Ok(object);
         };
         let from = other.gvk.group_version();

@@ -5,6 +5,7 @@
 //! webhooks are asked one after the other, in the order of their configurations' names; validating ones at once. Mirrors
 //! upstream's `admission/plugin/webhook`.
 
+mod hooks;
 mod notes;
 mod review;
 
@@ -15,14 +16,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use machinery::patch::PatchError;
-use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionResource, meta};
+use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionResource};
 use serde_json::Value;
-use storage::Revision;
 
-use super::compiling::{Compiled, Compiler};
+use super::compiling::Compiler;
 use super::configuration;
-use super::expression::{Conditions, Input, Matched, RequestAuthorizer, Scope, request_value};
-use super::matching::{Matcher, Namespaces, exempt};
+use super::expression::{Conditions, Input, Matched, RequestAuthorizer, request_value};
+use super::matching::{Namespaces, exempt};
 use super::view::View;
 use crate::admission::{
     AdmissionPlugin, Attributes, ConditionLabels, DynamicMetrics, Operation, Reinvocation, WebhookOutcome,
@@ -31,9 +31,10 @@ use crate::authz::Authorizer;
 use crate::cpu;
 use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
-use crate::registry::{Entry, Synced, follow};
+use crate::registry::{Synced, follow};
 use crate::request::RequestContext;
-use crate::webhook::{Services, WebhookClient, WebhookUsers};
+use crate::webhook::{Services, WebhookUsers};
+use hooks::{Backends, Configuration, Hook, hooks, scope};
 use review::{ReviewRequest, ReviewResponse};
 
 /// The largest answer, in bytes: a patch of the largest object has room.
@@ -56,129 +57,6 @@ impl Phase {
             Phase::Mutating => "admit",
             Phase::Validating => "validating",
         }
-    }
-}
-
-/// One webhook. Its conditions are with those of its [`Configuration`].
-#[derive(Debug)]
-struct Hook {
-    name: String,
-    /// Unique among all: configuration and position.
-    id: String,
-    matcher: Matcher,
-    /// Where in its configuration it is, if it has conditions.
-    conditions: Option<usize>,
-    versions: Vec<String>,
-    ignore_failures: bool,
-    quiet: bool,
-    reinvoked: bool,
-    timeout: Duration,
-    client: WebhookClient,
-}
-
-impl Hook {
-    fn read(configuration: &str, index: usize, hook: &Value, backends: &Backends) -> Self {
-        let text = |key: &str| meta::dig_str(hook, &[key]);
-        let versions = hook.get("admissionReviewVersions").and_then(Value::as_array);
-        let versions = versions.into_iter().flatten().filter_map(Value::as_str);
-        let seconds = hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(10);
-        Hook {
-            name: text("name").to_string(),
-            id: format!("{configuration}/{index}"),
-            matcher: Matcher::of_webhook(hook),
-            conditions: conditional(hook).then_some(index),
-            versions: versions.map(str::to_string).collect(),
-            ignore_failures: text("failurePolicy") == "Ignore",
-            quiet: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
-            reinvoked: text("reinvocationPolicy") == "IfNeeded",
-            timeout: Duration::from_secs(seconds.clamp(1, 30)),
-            client: backends.client(hook.get("clientConfig").unwrap_or(&Value::Null)),
-        }
-    }
-}
-
-/// How webhooks are found, and as whom they are asked.
-#[derive(Debug)]
-struct Backends {
-    services: Services,
-    users: WebhookUsers,
-}
-
-impl Backends {
-    fn client(&self, config: &Value) -> WebhookClient {
-        WebhookClient::with_users(config, self.services.clone(), &self.users)
-    }
-}
-
-fn conditional(hook: &Value) -> bool {
-    hook.get("matchConditions")
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty())
-}
-
-/// A configuration of webhooks.
-#[derive(Debug)]
-struct Configuration {
-    name: String,
-    revision: Revision,
-    hooks: Vec<Hook>,
-    /// Of each webhook.
-    conditions: Compiled<Vec<Conditions>>,
-}
-
-impl Configuration {
-    /// Reads a configuration and starts to compile what conditions it has.
-    fn read(entry: &Arc<Entry>, backends: &Backends, compiler: &Compiler) -> Self {
-        let value = entry.value();
-        let hooks = webhooks(&value).iter().enumerate();
-        let hooks: Vec<Hook> = hooks
-            .map(|(index, hook)| Hook::read(entry.name(), index, hook, backends))
-            .collect();
-        let conditions = match hooks.iter().any(|hook| hook.conditions.is_some()) {
-            true => compiler.start(entry, compile),
-            false => Compiled::done(Vec::new()),
-        };
-        Configuration {
-            name: entry.name().to_string(),
-            revision: entry.revision,
-            hooks,
-            conditions,
-        }
-    }
-}
-
-/// All webhooks in the order that they are asked in.
-fn hooks(list: &[Arc<Configuration>]) -> impl Iterator<Item = (&Configuration, &Hook)> {
-    list.iter().flat_map(|configuration| {
-        configuration
-            .hooks
-            .iter()
-            .map(move |hook| (&**configuration, hook))
-    })
-}
-
-fn webhooks(configuration: &Value) -> &[Value] {
-    configuration
-        .get("webhooks")
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
-}
-
-/// Compiles the conditions of a configuration's webhooks, of which each has a few.
-async fn compile(configuration: Value) -> Vec<Conditions> {
-    let env = scope().env().build();
-    let mut all = Vec::new();
-    for hook in webhooks(&configuration) {
-        all.push(Conditions::compile(hook, &env));
-        cpu::slice().await;
-    }
-    all
-}
-
-fn scope() -> Scope {
-    Scope {
-        authorizer: true,
-        ..Scope::default()
     }
 }
 
@@ -291,9 +169,7 @@ impl Webhooks {
         let view = View::new(target, requested).await.map_err(internal)?;
         let own = view.converted(object).await.map_err(internal)?;
         let question = Question { view, own };
-        let wanted = self
-            .wants(configuration, hook, &question, object)
-            .await?;
+        let wanted = self.wants(configuration, hook, &question, object).await?;
         Ok(wanted.then_some(question))
     }
 
@@ -362,8 +238,13 @@ impl Webhooks {
             },
         };
         let operation = question.view.requested().operation;
-        self.metrics
-            .webhook(&hook.name, self.phase.label(), operation, outcome, begun.elapsed());
+        self.metrics.webhook(
+            &hook.name,
+            self.phase.label(),
+            operation,
+            outcome,
+            begun.elapsed(),
+        );
         answer
     }
 
@@ -379,7 +260,8 @@ impl Webhooks {
             let text = format!("admission webhook \"{}\" does not support dry run", hook.name);
             return Err(Failure::Refused(ApiError::bad_request(text)));
         }
-        let request = ReviewRequest::new(&hook.versions, &question.view, object).map_err(|why| Failure::Call(400, why))?;
+        let request = ReviewRequest::new(&hook.versions, &question.view, object)
+            .map_err(|why| Failure::Call(400, why))?;
         let body = Bytes::from(request.body.to_string());
         let review = hook
             .client
@@ -520,7 +402,8 @@ impl AdmissionPlugin for Webhooks {
             Some(list) => {
                 !list.is_empty()
                     && !exempt(gvr)
-                    && hooks(list).any(|(_, hook)| hook.matcher.covers(operation, gvr, subresource, &self.directory))
+                    && hooks(list)
+                        .any(|(_, hook)| hook.matcher.covers(operation, gvr, subresource, &self.directory))
             }
         }
     }

@@ -20,7 +20,14 @@ use crate::client::BearerToken;
 use crate::pki::Issued;
 
 /// Fields of users that change who asks, and that this client does not support.
-const UNSUPPORTED: [&str; 6] = ["exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra"];
+const UNSUPPORTED: [&str; 6] = [
+    "exec",
+    "auth-provider",
+    "as",
+    "as-uid",
+    "as-groups",
+    "as-user-extra",
+];
 
 /// The users of a kubeconfig by name. Without any, webhooks are asked anonymously.
 #[derive(Debug, Clone, Default)]
@@ -145,9 +152,7 @@ impl WebhookUser {
                 Some(Authorization::Bearer(token))
             }
             (Some(_), _) => {
-                return Err(
-                    "username/password or bearer token may be set, but should not use both".into(),
-                );
+                return Err("username/password or bearer token may be set, but should not use both".into());
             }
             (None, [name, password]) => {
                 let pair = BASE64_STANDARD.encode(format!("{name}:{password}"));
@@ -234,10 +239,7 @@ impl WebhookUsers {
 
     /// The files of client certificates, which are to be followed.
     pub fn files(&self) -> Vec<PathBuf> {
-        let certificates = self
-            .by_name
-            .values()
-            .filter_map(|user| user.certificate.as_ref());
+        let certificates = self.by_name.values().filter_map(|user| user.certificate.as_ref());
         certificates.flat_map(Certificate::files).cloned().collect()
     }
 
@@ -303,11 +305,7 @@ mod tests {
         fn header(users: &WebhookUsers, target: &str) -> String {
             let user = users.of(target).expect("a user").clone();
             let header = futures_util::FutureExt::now_or_never(user.authorization()).flatten();
-            header
-                .expect("a header")
-                .to_str()
-                .expect("a text")
-                .to_string()
+            header.expect("a header").to_str().expect("a text").to_string()
         }
         assert_eq!(header(&known, "hook.ns.svc:443"), "Bearer exact");
         assert_eq!(header(&known, "other.ns.svc:443"), "Bearer without-port");
@@ -329,7 +327,7 @@ mod tests {
         assert!(known.of("a").expect("a user").has_certs());
         #[track_caller]
         fn refused(users: Result<WebhookUsers, String>, expected: &str) {
-            let why = users.err().expect("a fault");
+            let why = users.expect_err("a fault");
             assert!(why.starts_with(expected), "{why}");
         }
         refused(

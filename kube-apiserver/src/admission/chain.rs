@@ -88,7 +88,13 @@ fn configured_plugins(
             webhook::Phase::Mutating => configs.mutating_users.clone(),
             webhook::Phase::Validating => configs.validating_users.clone(),
         };
-        let plugin = webhook::Webhooks::new(phase, directory.clone(), authorizer.clone(), users, metrics.clone());
+        let plugin = webhook::Webhooks::new(
+            phase,
+            directory.clone(),
+            authorizer.clone(),
+            users,
+            metrics.clone(),
+        );
         if selection.has(plugin.name()) {
             tasks.spawn(TASK, plugin.clone().follow());
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
+use generic_server::client::fault_of;
 use generic_server::delegated::{ClientError, KubeClient, Kubeconfig, review};
 use machinery::time::GoDuration;
 use machinery::{GroupVersionResource, limits, meta};
@@ -52,6 +53,8 @@ struct Settings {
 #[derive(Debug, Clone)]
 pub(super) struct ImagePolicy {
     client: KubeClient,
+    /// Below the kubeconfig's URL; it says how long an answer may take.
+    path: String,
     allowed_for: Duration,
     denied_for: Duration,
     retry_after: Duration,
@@ -91,10 +94,16 @@ impl ImagePolicy {
         let denied_for = duration(settings.deny_ttl, SECOND, ttl, 30 * SECOND)?;
         let kubeconfig = Kubeconfig::read(settings.kube_config_file.as_ref());
         let kubeconfig = kubeconfig.map_err(|error| format!("kubeConfigFile: {error}"))?;
-        let client =
-            KubeClient::new(&kubeconfig).map_err(|error| format!("kubeConfigFile: {error}"))?;
+        let client = KubeClient::new(&kubeconfig).map_err(|error| format!("kubeConfigFile: {error}"))?;
+        let client = client.with_timeout(TIMEOUT);
+        let root = match client.server().matches('/').count() {
+            // Only those of `https://`.
+            2 => "/",
+            _ => "",
+        };
         Ok(ImagePolicy {
-            client: client.with_timeout(TIMEOUT),
+            path: format!("{root}?timeout={}s", TIMEOUT.as_secs()),
+            client,
             allowed_for,
             denied_for,
             retry_after,
@@ -130,7 +139,8 @@ impl Verdict {
     /// Its size in memory, about.
     fn bytes(&self) -> usize {
         let annotations = self.audit_annotations.iter();
-        let annotations = annotations.map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len());
+        let annotations =
+            annotations.map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len());
         self.reason.len() + annotations.sum::<usize>()
     }
 }
@@ -187,11 +197,15 @@ impl ImagePolicyWebhook {
         }
         let body = json!({"kind": KIND, "apiVersion": API_VERSION, "metadata": {}, "spec": spec, "status": {"allowed": false}});
         let client = &self.policy.client;
-        let answer = review(client, &body, self.policy.retry_after)
+        let answer = review(client, &self.policy.path, &body, self.policy.retry_after)
             .await
-            .map_err(|error| match error {
-                ClientError::TimedOut => format!("Post \"{}\": context deadline exceeded", client.server()),
-                error => format!("Post \"{}\": {error}", client.server()),
+            .map_err(|error| {
+                let why = match error {
+                    ClientError::Unreachable(cause) => fault_of(&*cause),
+                    ClientError::TimedOut => "context deadline exceeded".to_string(),
+                    error => error.to_string(),
+                };
+                format!("Post \"{}{}\": {why}", client.server(), self.policy.path)
             })?;
         let verdict = Arc::new(Verdict::of(&answer)?);
         let ttl = match verdict.allowed {
@@ -253,7 +267,10 @@ impl AdmissionPlugin for ImagePolicyWebhook {
         let verdict = match self.verdict(&spec).await {
             Ok(verdict) => verdict,
             Err(why) if self.policy.fails_open => {
-                tracing::warn!(why, "the image policy webhook cannot be asked; the pod is let past");
+                tracing::warn!(
+                    why,
+                    "the image policy webhook cannot be asked; the pod is let past"
+                );
                 context.annotate(|| (format!("{AUDIT_PREFIX}failed-open"), "true"));
                 return Ok(());
             }
@@ -321,9 +338,7 @@ mod tests {
 
     #[test]
     fn answers_of_another_kind_are_none() {
-        let answer = |version: &str| {
-            json!({"kind": KIND, "apiVersion": version, "status": {"allowed": true, "auditAnnotations": {"a": "b"}}})
-        };
+        let answer = |version: &str| json!({"kind": KIND, "apiVersion": version, "status": {"allowed": true, "auditAnnotations": {"a": "b"}}});
         assert!(Verdict::of(&answer(API_VERSION)).expect("a verdict").allowed);
         assert!(Verdict::of(&answer("v1")).is_err());
         assert!(Verdict::of(&Value::Null).is_err());

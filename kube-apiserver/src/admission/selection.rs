@@ -91,7 +91,10 @@ impl PluginSelection {
         let status = |name: &str| rank(name).map(|at| PLUGINS[at].1);
         for name in enable {
             match status(name) {
-                None => errors.push(format!("enable-admission-plugins plugin {} is unknown", Quoted(name))),
+                None => errors.push(format!(
+                    "enable-admission-plugins plugin {} is unknown",
+                    Quoted(name)
+                )),
                 Some(On | Off) => {
                     if DEPRECATED.contains(&name.as_str()) {
                         warnings.push(format!(
@@ -101,7 +104,8 @@ impl PluginSelection {
                     }
                 }
                 Some(AbsentByDefault) => warnings.push(format!(
-                    "--enable-admission-plugins: plugin {} does not exist in this server and has no effect", Quoted(name)
+                    "--enable-admission-plugins: plugin {} does not exist in this server and has no effect",
+                    Quoted(name)
                 )),
             }
         }

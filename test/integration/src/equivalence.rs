@@ -48,7 +48,13 @@ async fn webhooks_see_the_version_that_they_name() {
     .await;
     let validating = Webhook::start(|question| reply(question, None)).await;
     let exact = Webhook::start(|question| reply(question, None)).await;
-    let v2 = || rules("autoscaling", "v2", &["horizontalpodautoscalers", "horizontalpodautoscalers/status"]);
+    let v2 = || {
+        rules(
+            "autoscaling",
+            "v2",
+            &["horizontalpodautoscalers", "horizontalpodautoscalers/status"],
+        )
+    };
     configure(&client, "Mutating", &mutating, v2(), "Equivalent").await;
     configure(&client, "Validating", &validating, v2(), "Equivalent").await;
     configure(&client, "Validating", &exact, v2(), "Exact").await;
@@ -83,12 +89,10 @@ async fn webhooks_see_the_version_that_they_name() {
     assert_eq!(target["averageUtilization"], 42);
 
     // What is there is converted, too; so are the objects of subresources.
-    let status = json!({"status": {"currentReplicas": 1, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 7}});
+    let status =
+        json!({"status": {"currentReplicas": 1, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 7}});
     let path = format!("{SCALERS}/a/status");
-    client
-        .patch(&path, "merge-patch+json", &status)
-        .await
-        .expect(200);
+    client.patch(&path, "merge-patch+json", &status).await.expect(200);
     let request = validating.questions().pop().expect("a question")["request"].clone();
     assert_eq!(
         (&request["subResource"], &request["requestSubResource"]),
@@ -148,9 +152,7 @@ async fn policies_see_the_version_that_they_name() {
             .await
             .expect(201);
     }
-    let foo = |version: &str| {
-        json!({"apiVersion": format!("example.com/{version}"), "kind": "Foo", "metadata": {"name": "a"}, "spec": {"x": 1}})
-    };
+    let foo = |version: &str| json!({"apiVersion": format!("example.com/{version}"), "kind": "Foo", "metadata": {"name": "a"}, "spec": {"x": 1}});
     let path = |version: &str| format!("/apis/example.com/{version}/namespaces/default/foos");
     eventually("the policies take effect", || async {
         let probe = client

@@ -244,22 +244,19 @@ async fn images_are_reviewed_outside() {
             true => json!({"allowed": false, "reason": "bad image"}),
             false => json!({"allowed": true, "auditAnnotations": {"reviewed": "yes"}}),
         };
-        Reply::Json(json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status}))
+        Reply::Json(
+            json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status}),
+        )
     })
     .await;
     let folder = tempfile::tempdir().expect("a directory");
     let kubeconfig = folder.path().join("images.kubeconfig");
     std::fs::write(&kubeconfig, reviewer.kubeconfig()).expect("it is written");
-    let policy = |open: bool| {
-        json!({"imagePolicy": {"kubeConfigFile": kubeconfig, "allowTTL": 60, "denyTTL": 60, "retryBackoff": 1, "defaultAllow": open}})
-    };
+    let policy = |open: bool| json!({"imagePolicy": {"kubeConfigFile": kubeconfig, "allowTTL": 60, "denyTTL": 60, "retryBackoff": 1, "defaultAllow": open}});
     let (_folder, _child, client) =
         server(&["ImagePolicyWebhook"], &[("ImagePolicyWebhook", policy(false))]).await;
     let annotated = |name: &str, image: &str| {
-        let mut pod = pod(
-            name,
-            json!({"containers": [{"name": "c", "image": image}]}),
-        );
+        let mut pod = pod(name, json!({"containers": [{"name": "c", "image": image}]}));
         pod["metadata"]["annotations"] = json!({"a.image-policy.k8s.io/why": "because", "other": "x"});
         pod
     };
@@ -267,7 +264,9 @@ async fn images_are_reviewed_outside() {
     let questions = reviewer.questions();
     assert_eq!(
         questions.last().map(|question| &question["spec"]),
-        Some(&json!({"containers": [{"image": "good"}], "annotations": {"a.image-policy.k8s.io/why": "because"}, "namespace": "default"}))
+        Some(
+            &json!({"containers": [{"image": "good"}], "annotations": {"a.image-policy.k8s.io/why": "because"}, "namespace": "default"})
+        )
     );
     // The answer is remembered.
     client.post(PODS, &annotated("b", "good")).await.expect(201);
@@ -297,7 +296,8 @@ async fn images_are_reviewed_outside() {
     let refused = client.post(PODS, &annotated("e", "new")).await.expect(403);
     let message = refused["message"].as_str().expect("a message");
     assert!(
-        message.starts_with("pods \"e\" is forbidden: Post \"https://localhost:"),
+        message.starts_with("pods \"e\" is forbidden: Post \"https://localhost:")
+            && message.contains("/?timeout=30s\": dial tcp"),
         "{message}"
     );
     let (_folder, _child, client) =
@@ -336,7 +336,8 @@ async fn webhooks_are_asked_as_the_user_that_is_named_after_them() {
         "kubeConfigFile": kubeconfig});
     let (_folder, _child, client) = server(&[], &[("ValidatingAdmissionWebhook", config)]).await;
     let bundle = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, hook.ca());
-    let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
+    let rules =
+        json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
     for kind in ["Validating", "Mutating"] {
         let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"),
             "metadata": {"name": "test"}, "webhooks": [{"name": "a.example.com", "rules": rules, "sideEffects": "None",
@@ -392,7 +393,10 @@ async fn limited_resources_need_a_quota() {
             _ => {
                 let refused = answer.expect(403);
                 let message = refused["message"].as_str().expect("a message");
-                assert!(message.contains("exceeded quota: q, requested: count/pods=1,pods=1"), "{message}");
+                assert!(
+                    message.contains("exceeded quota: q, requested: count/pods=1,pods=1"),
+                    "{message}"
+                );
             }
         }
     }

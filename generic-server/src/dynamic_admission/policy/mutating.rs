@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::compile::Mutation;
 use super::variables::Lazy;
 use super::{
-    AdmissionPlugin, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules,
-    View,
+    AdmissionPlugin, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer,
+    Rules, View,
 };
 use super::{configuration, namespace_of, params, request_value, shown_name};
 use crate::admission::ObjectKind;

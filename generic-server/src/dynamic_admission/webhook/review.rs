@@ -47,11 +47,7 @@ fn shown(attributes: &Attributes<'_>, object: Option<&Value>) -> Value {
 
 impl ReviewRequest {
     /// In the first of the webhook's versions that is known.
-    pub(super) fn new(
-        versions: &[String],
-        view: &View<'_>,
-        object: Option<&Value>,
-    ) -> Result<Self, String> {
+    pub(super) fn new(versions: &[String], view: &View<'_>, object: Option<&Value>) -> Result<Self, String> {
         let known = versions.iter().find_map(|version| match version.as_str() {
             "v1" => Some("v1"),
             "v1beta1" => Some("v1beta1"),

@@ -12,7 +12,12 @@ use crate::json::Json;
 use crate::resources::{Amounts, amounts};
 
 /// Resources that are counted by their plain name, too.
-const PLAIN_NAMES: [&str; 4] = ["configmaps", "secrets", "replicationcontrollers", "resourcequotas"];
+const PLAIN_NAMES: [&str; 4] = [
+    "configmaps",
+    "secrets",
+    "replicationcontrollers",
+    "resourcequotas",
+];
 /// Resources that every container of a pod has to state when a quota counts them.
 const STATED: [&str; 6] = [
     "cpu",
@@ -145,10 +150,7 @@ impl Evaluator {
             Evaluator::DeviceClaims => usage::of_device_claim(object),
             Evaluator::Count(resource) => {
                 let mut out = Amounts::new();
-                let one = machinery::quantity::Quantity::from_i64(
-                    1,
-                    machinery::quantity::Format::DecimalSI,
-                );
+                let one = machinery::quantity::Quantity::from_i64(1, machinery::quantity::Format::DecimalSI);
                 out.insert(usage::count_name(resource), one.clone());
                 if resource.group.is_empty() && PLAIN_NAMES.contains(&&*resource.resource) {
                     out.insert(resource.resource.to_string(), one);
@@ -186,10 +188,7 @@ impl Evaluator {
             let containers: Vec<&str> = containers.into_iter().collect();
             format!("{name} for: {}", containers.join(","))
         });
-        Err(format!(
-            "must specify {}",
-            missing.collect::<Vec<_>>().join("; ")
-        ))
+        Err(format!("must specify {}", missing.collect::<Vec<_>>().join("; ")))
     }
 }
 

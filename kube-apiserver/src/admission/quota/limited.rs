@@ -62,8 +62,12 @@ impl LimitedResources {
                         );
                     } else if listed == scope.values.is_empty() {
                         let why = match listed {
-                            true => "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
-                            false => "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+                            true => {
+                                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                            }
+                            false => {
+                                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                            }
                         };
                         errors.required(&at.child("values"), why);
                     }

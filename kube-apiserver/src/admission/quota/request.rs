@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use generic_server::ApiError;
 use generic_server::admission::{Attributes, Operation};
-use machinery::quantity::{Format, Quantity};
 use machinery::meta;
+use machinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
 use super::evaluator::Evaluator;
@@ -85,7 +85,9 @@ pub(super) fn charges<'q>(
         .collect();
     if !negative.is_empty() {
         let names = negative.join(",");
-        return Err(refuse(format!("quota usage is negative for resource(s): {names}")));
+        return Err(refuse(format!(
+            "quota usage is negative for resource(s): {names}"
+        )));
     }
     let nonzero = growth(&usage, &Amounts::new());
     let grown = match (attributes.operation, attributes.old) {
@@ -113,7 +115,15 @@ pub(super) fn charges<'q>(
     if nothing_changes {
         return Ok(Vec::new());
     }
-    check_limited(evaluator, attributes, object, &nonzero, limited, &covered, &covered_scopes)?;
+    check_limited(
+        evaluator,
+        attributes,
+        object,
+        &nonzero,
+        limited,
+        &covered,
+        &covered_scopes,
+    )?;
     Ok(charges)
 }
 

@@ -23,7 +23,13 @@ pub(super) struct ScopeRequirement {
 /// As Go prints the structure.
 impl fmt::Display for ScopeRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{{} {} [{}]}}", self.scope, self.operator, self.values.join(" "))
+        write!(
+            f,
+            "{{{} {} [{}]}}",
+            self.scope,
+            self.operator,
+            self.values.join(" ")
+        )
     }
 }
 

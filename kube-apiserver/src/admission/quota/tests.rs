@@ -91,37 +91,75 @@ fn pod(deadline: Option<i64>, class: &str, cpu: &str) -> Value {
 
 #[test]
 fn pods_are_charged_when_they_move_into_a_scope() {
-    let terminating = json!({"scopeSelector": {"matchExpressions": [{"scopeName": "Terminating", "operator": "Exists"}]}});
+    let terminating =
+        json!({"scopeSelector": {"matchExpressions": [{"scopeName": "Terminating", "operator": "Exists"}]}});
     let quotas = [
         quota("all", json!({}), json!({"pods": "9", "requests.cpu": "9"})),
         quota("ending", terminating, json!({"pods": "9", "cpu": "9"})),
-        quota("lasting", json!({"scopes": ["NotTerminating"]}), json!({"pods": "1"})),
+        quota(
+            "lasting",
+            json!({"scopes": ["NotTerminating"]}),
+            json!({"pods": "1"}),
+        ),
     ];
     let quotas = &quotas[..];
     let new = pod(Some(5), "", "2");
     check(
-        &Case { new: new.clone(), quotas, ..Case::default() },
+        &Case {
+            new: new.clone(),
+            quotas,
+            ..Case::default()
+        },
         Ok(&["all: pods=2,requests.cpu=3", "ending: cpu=3,pods=2"]),
     );
     check(
-        &Case { old: Some(pod(None, "", "2")), new: new.clone(), quotas, ..Case::default() },
+        &Case {
+            old: Some(pod(None, "", "2")),
+            new: new.clone(),
+            quotas,
+            ..Case::default()
+        },
         Ok(&["ending: cpu=3,pods=2"]),
     );
     check(
-        &Case { old: Some(new.clone()), new: pod(None, "", "2"), quotas, ..Case::default() },
-        Err("pods \"o\" is forbidden: exceeded quota: lasting, requested: pods=1, used: pods=1, limited: pods=1"),
+        &Case {
+            old: Some(new.clone()),
+            new: pod(None, "", "2"),
+            quotas,
+            ..Case::default()
+        },
+        Err(
+            "pods \"o\" is forbidden: exceeded quota: lasting, requested: pods=1, used: pods=1, limited: pods=1",
+        ),
     );
     // Other updates are not looked at, but for resizes.
     check(
-        &Case { old: Some(new.clone()), new: pod(Some(6), "", "8"), quotas, ..Case::default() },
+        &Case {
+            old: Some(new.clone()),
+            new: pod(Some(6), "", "8"),
+            quotas,
+            ..Case::default()
+        },
         Ok(&["unseen"]),
     );
     check(
-        &Case { at: ("", "pods", "resize"), old: Some(new.clone()), new: pod(Some(5), "", "9"), quotas, ..Case::default() },
+        &Case {
+            at: ("", "pods", "resize"),
+            old: Some(new.clone()),
+            new: pod(Some(5), "", "9"),
+            quotas,
+            ..Case::default()
+        },
         Ok(&["all: requests.cpu=8", "ending: cpu=8"]),
     );
     check(
-        &Case { at: ("", "pods", "resize"), old: Some(new), new: pod(Some(5), "", "1"), quotas, ..Case::default() },
+        &Case {
+            at: ("", "pods", "resize"),
+            old: Some(new),
+            new: pod(Some(5), "", "1"),
+            quotas,
+            ..Case::default()
+        },
         Ok(&[]),
     );
 }
@@ -135,15 +173,38 @@ fn updates_are_charged_by_their_growth() {
     let at = ("", "services", "");
     let old = Some(service("ClusterIP", 2));
     check(
-        &Case { at, old: old.clone(), new: service("NodePort", 2), quotas, ..Case::default() },
+        &Case {
+            at,
+            old: old.clone(),
+            new: service("NodePort", 2),
+            quotas,
+            ..Case::default()
+        },
         Ok(&["q: services.nodeports=3"]),
     );
     check(
-        &Case { at, old: old.clone(), new: service("LoadBalancer", 3), quotas, ..Case::default() },
-        Err("services \"o\" is forbidden: exceeded quota: q, requested: services.loadbalancers=1,services.nodeports=3, \
-             used: services.loadbalancers=1,services.nodeports=1, limited: services.loadbalancers=1,services.nodeports=3"),
+        &Case {
+            at,
+            old: old.clone(),
+            new: service("LoadBalancer", 3),
+            quotas,
+            ..Case::default()
+        },
+        Err(
+            "services \"o\" is forbidden: exceeded quota: q, requested: services.loadbalancers=1,services.nodeports=3, \
+             used: services.loadbalancers=1,services.nodeports=1, limited: services.loadbalancers=1,services.nodeports=3",
+        ),
     );
-    check(&Case { at, old, new: service("ClusterIP", 5), quotas, ..Case::default() }, Ok(&[]));
+    check(
+        &Case {
+            at,
+            old,
+            new: service("ClusterIP", 5),
+            quotas,
+            ..Case::default()
+        },
+        Ok(&[]),
+    );
 
     let quotas = [quota(
         "q",
@@ -157,13 +218,27 @@ fn updates_are_charged_by_their_growth() {
     };
     let at = ("", "persistentvolumeclaims", "");
     check(
-        &Case { at, old: Some(claim("1", Value::Null)), new: claim("4", Value::Null), quotas, ..Case::default() },
+        &Case {
+            at,
+            old: Some(claim("1", Value::Null)),
+            new: claim("4", Value::Null),
+            quotas,
+            ..Case::default()
+        },
         Ok(&["q: requests.storage=4,s.storageclass.storage.k8s.io/requests.storage=4"]),
     );
     check(
-        &Case { at, old: Some(claim("1", Value::Null)), new: claim("8", Value::Null), quotas, ..Case::default() },
-        Err("persistentvolumeclaims \"o\" is forbidden: exceeded quota: q, requested: s.storageclass.storage.k8s.io/requests.storage=7, \
-             used: s.storageclass.storage.k8s.io/requests.storage=1, limited: s.storageclass.storage.k8s.io/requests.storage=5"),
+        &Case {
+            at,
+            old: Some(claim("1", Value::Null)),
+            new: claim("8", Value::Null),
+            quotas,
+            ..Case::default()
+        },
+        Err(
+            "persistentvolumeclaims \"o\" is forbidden: exceeded quota: q, requested: s.storageclass.storage.k8s.io/requests.storage=7, \
+             used: s.storageclass.storage.k8s.io/requests.storage=1, limited: s.storageclass.storage.k8s.io/requests.storage=5",
+        ),
     );
     // What a node has allocated is there already.
     check(
@@ -176,15 +251,30 @@ fn updates_are_charged_by_their_growth() {
         },
         Ok(&["q: requests.storage=20,s.storageclass.storage.k8s.io/requests.storage=20"]),
     );
-    let maps = [quota("q", json!({}), json!({"configmaps": "9", "count/configmaps": "9"}))];
+    let maps = [quota(
+        "q",
+        json!({}),
+        json!({"configmaps": "9", "count/configmaps": "9"}),
+    )];
     let new = json!({"metadata": {"name": "o"}});
     let at = ("", "configmaps", "");
     check(
-        &Case { at, new: new.clone(), quotas: &maps, ..Case::default() },
+        &Case {
+            at,
+            new: new.clone(),
+            quotas: &maps,
+            ..Case::default()
+        },
         Ok(&["q: configmaps=2,count/configmaps=2"]),
     );
     check(
-        &Case { at, old: Some(new.clone()), new, quotas: &maps, ..Case::default() },
+        &Case {
+            at,
+            old: Some(new.clone()),
+            new,
+            quotas: &maps,
+            ..Case::default()
+        },
         Ok(&["unseen"]),
     );
 }
@@ -194,24 +284,49 @@ fn what_is_not_known_or_not_stated_is_refused() {
     let mut unknown = quota("q", json!({}), json!({"pods": "9", "secrets": "9"}));
     unknown["status"]["used"] = json!({"secrets": "1"});
     check(
-        &Case { new: pod(None, "", "1"), quotas: &[unknown], ..Case::default() },
+        &Case {
+            new: pod(None, "", "1"),
+            quotas: &[unknown],
+            ..Case::default()
+        },
         Err("pods \"o\" is forbidden: status unknown for quota: q, resources: pods"),
     );
     let quotas = [quota("q", json!({}), json!({"limits.cpu": "9", "memory": "9"}))];
     check(
-        &Case { new: pod(None, "", "1"), quotas: &quotas, ..Case::default() },
+        &Case {
+            new: pod(None, "", "1"),
+            quotas: &quotas,
+            ..Case::default()
+        },
         Err("pods \"o\" is forbidden: failed quota: q: must specify limits.cpu for: c; memory for: c"),
     );
     let mut whole = pod(None, "", "1");
     whole["spec"]["resources"] = json!({"limits": {"cpu": "3"}});
-    check(&Case { new: whole, quotas: &quotas, ..Case::default() }, Ok(&["q: limits.cpu=4"]));
     check(
-        &Case { new: pod(None, "", "-1"), ..Case::default() },
+        &Case {
+            new: whole,
+            quotas: &quotas,
+            ..Case::default()
+        },
+        Ok(&["q: limits.cpu=4"]),
+    );
+    check(
+        &Case {
+            new: pod(None, "", "-1"),
+            ..Case::default()
+        },
         Err("pods \"o\" is forbidden: quota usage is negative for resource(s): cpu,requests.cpu"),
     );
     // A quota that nothing has been counted for limits nothing.
     let fresh = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}});
-    check(&Case { new: pod(None, "", "1"), quotas: &[fresh], ..Case::default() }, Ok(&[]));
+    check(
+        &Case {
+            new: pod(None, "", "1"),
+            quotas: &[fresh],
+            ..Case::default()
+        },
+        Ok(&[]),
+    );
 }
 
 #[test]
@@ -221,18 +336,25 @@ fn limited_resources_need_a_quota() {
         {"resource": "pods", "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high", "top"]}]},
     ]);
     check(
-        &Case { new: pod(None, "", "1"), limited: limited.clone(), ..Case::default() },
+        &Case {
+            new: pod(None, "", "1"),
+            limited: limited.clone(),
+            ..Case::default()
+        },
         Err("pods \"o\" is forbidden: insufficient quota to consume: cpu,requests.cpu"),
     );
-    let selector = |values: &[&str]| {
-        json!({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": values}]}})
-    };
+    let selector = |values: &[&str]| json!({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": values}]}});
     let cpu = quota("cpu", json!({}), json!({"cpu": "9", "requests.cpu": "9"}));
     let high = quota("high", selector(&["high"]), json!({"pods": "9"}));
     let quotas = [cpu.clone()];
     let of = |new: Value, quotas: &[Value], expected: Result<&[&str], &str>| {
         check(
-            &Case { new, quotas, limited: limited.clone(), ..Case::default() },
+            &Case {
+                new,
+                quotas,
+                limited: limited.clone(),
+                ..Case::default()
+            },
             expected,
         );
     };
@@ -268,19 +390,52 @@ fn limited_resources_need_a_quota() {
 
 #[test]
 fn scopes_of_affinity_and_of_attributes_classes() {
-    let across = [quota("q", json!({"scopes": ["CrossNamespacePodAffinity"]}), json!({"pods": "9"}))];
+    let across = [quota(
+        "q",
+        json!({"scopes": ["CrossNamespacePodAffinity"]}),
+        json!({"pods": "9"}),
+    )];
     let mut pod = pod(None, "", "1");
-    check(&Case { new: pod.clone(), quotas: &across, ..Case::default() }, Ok(&[]));
+    check(
+        &Case {
+            new: pod.clone(),
+            quotas: &across,
+            ..Case::default()
+        },
+        Ok(&[]),
+    );
     pod["spec"]["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"podAffinityTerm": {"namespaceSelector": {}}}]}});
-    check(&Case { new: pod, quotas: &across, ..Case::default() }, Ok(&["q: pods=2"]));
+    check(
+        &Case {
+            new: pod,
+            quotas: &across,
+            ..Case::default()
+        },
+        Ok(&["q: pods=2"]),
+    );
     let selector = json!({"scopeSelector": {"matchExpressions": [{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}]}});
     let gold = [quota("q", selector, json!({"persistentvolumeclaims": "9"}))];
-    let claim = |class: &str| json!({"metadata": {"name": "o"}, "spec": {"volumeAttributesClassName": class}});
+    let claim =
+        |class: &str| json!({"metadata": {"name": "o"}, "spec": {"volumeAttributesClassName": class}});
     let at = ("", "persistentvolumeclaims", "");
     check(
-        &Case { at, old: Some(claim("silver")), new: claim("gold"), quotas: &gold, ..Case::default() },
+        &Case {
+            at,
+            old: Some(claim("silver")),
+            new: claim("gold"),
+            quotas: &gold,
+            ..Case::default()
+        },
         Ok(&["q: persistentvolumeclaims=2"]),
     );
-    check(&Case { at, new: claim("silver"), quotas: &gold, ..Case::default() }, Ok(&[]));
+    check(
+        &Case {
+            at,
+            new: claim("silver"),
+            quotas: &gold,
+            ..Case::default()
+        },
+        Ok(&[]),
+    );
 }

@@ -53,7 +53,10 @@ pub(super) fn of_pod(pod: &Value) -> Amounts {
     let mut out = Amounts::new();
     out.insert("count/pods".into(), whole(1));
     if is_charged(pod) {
-        add(&mut out, &compute(&effective_requests(pod), &effective_limits(pod)));
+        add(
+            &mut out,
+            &compute(&effective_requests(pod), &effective_limits(pod)),
+        );
     }
     out
 }
@@ -107,10 +110,7 @@ pub(super) fn of_claim(claim: &Value) -> Amounts {
     }
     if let Some(storage) = storage(claim) {
         if !class.is_empty() {
-            out.insert(
-                format!("{class}{CLASS_SUFFIX}requests.storage"),
-                storage.clone(),
-            );
+            out.insert(format!("{class}{CLASS_SUFFIX}requests.storage"), storage.clone());
         }
         out.insert("requests.storage".into(), storage);
     }

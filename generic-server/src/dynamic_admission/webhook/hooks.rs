@@ -1,0 +1,138 @@
+//! The webhooks of configurations, as they are read when a configuration changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinery::meta;
+use serde_json::Value;
+use storage::Revision;
+
+use crate::cpu;
+use crate::dynamic_admission::compiling::{Compiled, Compiler};
+use crate::dynamic_admission::expression::{Conditions, Scope};
+use crate::dynamic_admission::matching::Matcher;
+use crate::registry::Entry;
+use crate::webhook::{Services, WebhookClient, WebhookUsers};
+
+/// One webhook. Its conditions are with those of its [`Configuration`].
+#[derive(Debug)]
+pub(super) struct Hook {
+    pub(super) name: String,
+    /// Unique among all: configuration and position.
+    pub(super) id: String,
+    pub(super) matcher: Matcher,
+    /// Where in its configuration it is, if it has conditions.
+    pub(super) conditions: Option<usize>,
+    pub(super) versions: Vec<String>,
+    pub(super) ignore_failures: bool,
+    pub(super) quiet: bool,
+    pub(super) reinvoked: bool,
+    pub(super) timeout: Duration,
+    pub(super) client: WebhookClient,
+}
+
+impl Hook {
+    fn read(configuration: &str, index: usize, hook: &Value, backends: &Backends) -> Self {
+        let text = |key: &str| meta::dig_str(hook, &[key]);
+        let versions = hook.get("admissionReviewVersions").and_then(Value::as_array);
+        let versions = versions.into_iter().flatten().filter_map(Value::as_str);
+        let seconds = hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(10);
+        Hook {
+            name: text("name").to_string(),
+            id: format!("{configuration}/{index}"),
+            matcher: Matcher::of_webhook(hook),
+            conditions: conditional(hook).then_some(index),
+            versions: versions.map(str::to_string).collect(),
+            ignore_failures: text("failurePolicy") == "Ignore",
+            quiet: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
+            reinvoked: text("reinvocationPolicy") == "IfNeeded",
+            timeout: Duration::from_secs(seconds.clamp(1, 30)),
+            client: backends.client(hook.get("clientConfig").unwrap_or(&Value::Null)),
+        }
+    }
+}
+
+/// How webhooks are found, and as whom they are asked.
+#[derive(Debug)]
+pub(super) struct Backends {
+    pub(super) services: Services,
+    pub(super) users: WebhookUsers,
+}
+
+impl Backends {
+    fn client(&self, config: &Value) -> WebhookClient {
+        WebhookClient::with_users(config, self.services.clone(), &self.users)
+    }
+}
+
+fn conditional(hook: &Value) -> bool {
+    hook.get("matchConditions")
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+}
+
+/// A configuration of webhooks.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    pub(super) name: String,
+    pub(super) revision: Revision,
+    pub(super) hooks: Vec<Hook>,
+    /// Of each webhook.
+    pub(super) conditions: Compiled<Vec<Conditions>>,
+}
+
+impl Configuration {
+    /// Reads a configuration and starts to compile what conditions it has.
+    pub(super) fn read(entry: &Arc<Entry>, backends: &Backends, compiler: &Compiler) -> Self {
+        let value = entry.value();
+        let hooks = webhooks(&value).iter().enumerate();
+        let hooks: Vec<Hook> = hooks
+            .map(|(index, hook)| Hook::read(entry.name(), index, hook, backends))
+            .collect();
+        let conditions = match hooks.iter().any(|hook| hook.conditions.is_some()) {
+            true => compiler.start(entry, compile),
+            false => Compiled::done(Vec::new()),
+        };
+        Configuration {
+            name: entry.name().to_string(),
+            revision: entry.revision,
+            hooks,
+            conditions,
+        }
+    }
+}
+
+/// All webhooks in the order that they are asked in.
+pub(super) fn hooks(list: &[Arc<Configuration>]) -> impl Iterator<Item = (&Configuration, &Hook)> {
+    list.iter().flat_map(|configuration| {
+        configuration
+            .hooks
+            .iter()
+            .map(move |hook| (&**configuration, hook))
+    })
+}
+
+fn webhooks(configuration: &Value) -> &[Value] {
+    configuration
+        .get("webhooks")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Compiles the conditions of a configuration's webhooks, of which each has a few.
+async fn compile(configuration: Value) -> Vec<Conditions> {
+    let env = scope().env().build();
+    let mut all = Vec::new();
+    for hook in webhooks(&configuration) {
+        all.push(Conditions::compile(hook, &env));
+        cpu::slice().await;
+    }
+    all
+}
+
+pub(super) fn scope() -> Scope {
+    Scope {
+        authorizer: true,
+        ..Scope::default()
+    }
+}
