@@ -20,6 +20,7 @@ use super::toleration_restriction::ClusterTolerations;
 use crate::config_file::{document, of_kind, read, typed};
 
 const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+const IMAGE_POLICY: &str = "ImagePolicyWebhook";
 const POD_SECURITY_VERSIONS: [&str; 3] = [
     "pod-security.admission.config.k8s.io/v1",
     "pod-security.admission.config.k8s.io/v1beta1",
@@ -118,10 +119,10 @@ impl PluginConfigs {
                 "couldn't init admission plugin \"EventRateLimit\": {why}"
             )));
         }
-        if plugins.has("ImagePolicyWebhook") && configs.images.is_none() {
-            return Err(flagged(
-                "couldn't init admission plugin \"ImagePolicyWebhook\": no config specified".into(),
-            ));
+        if plugins.has(IMAGE_POLICY) && configs.images.is_none() {
+            return Err(flagged(format!(
+                "couldn't init admission plugin \"{IMAGE_POLICY}\": no config specified"
+            )));
         }
         Ok((configs, warnings))
     }
@@ -221,7 +222,7 @@ impl PluginConfigs {
                 self.tolerations = of_kind(value, &versions, "Configuration")?;
                 self.tolerations.faults()
             }
-            "ImagePolicyWebhook" => {
+            IMAGE_POLICY => {
                 self.images = Some(ImagePolicy::read(value)?);
                 Vec::new()
             }
