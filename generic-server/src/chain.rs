@@ -294,6 +294,10 @@ impl Chain {
     }
 
     async fn identified(&self, incoming: Box<Incoming>, large: &mut Option<Large>) -> Response {
+        // A page of the server's origin may be a pod's, which is not to answer for others of that origin.
+        if let Some(refusal) = filters::cross_site::service_worker_refusal(&incoming.head.headers) {
+            return refusal;
+        }
         // 10. CORS: before authentication, because preflight requests carry no credentials.
         let origin = self.config.cors.check(&incoming.head.headers);
         if let Some(origin) = origin {
@@ -305,7 +309,10 @@ impl Chain {
             return response;
         }
         // Pages of other sites: before authentication, because the credentials would be the browser's.
-        if let Some(refusal) = filters::cross_site::refusal(&incoming.head.method, &incoming.head.headers) {
+        let connection = incoming.connection.as_deref();
+        let has_certificate = connection.is_some_and(ConnectionInfo::has_certificate);
+        let (method, headers) = (&incoming.head.method, &incoming.head.headers);
+        if let Some(refusal) = filters::cross_site::refusal(method, headers, has_certificate) {
             return refusal;
         }
         self.authenticated(incoming, large).await

@@ -41,6 +41,11 @@ impl ConnectionInfo {
         self.static_files.fetch_add(1, Ordering::Relaxed) < limits::STATIC_FILES
     }
 
+    /// Whether the client has shown a certificate, good or not.
+    pub(crate) fn has_certificate(&self) -> bool {
+        !self.client_certificates.is_empty()
+    }
+
     /// Asks for the connection to end once its requests are answered: GOAWAY on HTTP/2, `Connection: close` on HTTP/1.1.
     pub fn close_when_idle(&self) {
         self.closing.cancel();

@@ -170,6 +170,7 @@ async fn other_sites_cannot_write_with_a_browsers_certificate() {
     );
     for site in ["cross-site", "same-site"] {
         let browser = admin.clone().header("sec-fetch-site", site);
+        let browser = browser.header("user-agent", "Mozilla/5.0 (X11; Linux x86_64)");
         let refused = browser.raw("POST", path, "", map).await;
         assert_eq!(refused.status, 403, "{site}");
         let message = refused.json["message"].as_str().unwrap_or_default();
@@ -183,6 +184,9 @@ async fn other_sites_cannot_write_with_a_browsers_certificate() {
         let dry = format!("{path}?dryRun=All");
         assert_eq!(browser.raw("POST", &dry, "", map).await.status, 201, "{site}");
     }
+    // A script of a pod's page that is to answer for all pages of the origin.
+    let worker = admin.clone().header("service-worker", "script");
+    assert_eq!(worker.get("/ui/app.js").await.status, 403);
     plane.stop().await;
 }
 
