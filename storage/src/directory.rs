@@ -19,7 +19,7 @@ mod note;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use self::beside::Known;
@@ -362,6 +362,36 @@ fn remove(path: &Path) -> Result<(), StorageError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Copies a directory to a name beside it, which a start removes when nobody else has.
+pub(crate) fn copy_beside(path: &Path) -> Result<PathBuf, StorageError> {
+    let copy = with_suffix(path, &format!(".looked-at{NEW}"));
+    remove(&copy)?;
+    copy_tree(path, &copy).map_err(|error| {
+        discard(&copy);
+        failed("cannot copy, to look at it,", path, error)
+    })?;
+    Ok(copy)
+}
+
+/// Removes what is not needed any more, a failure is logged.
+pub(crate) fn discard(path: &Path) {
+    if let Err(error) = remove(path) {
+        tracing::warn!(error = &error as &dyn std::error::Error, "a copy is left behind");
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+    if !from.is_dir() {
+        return std::fs::copy(from, to).map(drop);
+    }
+    std::fs::DirBuilder::new().mode(0o700).create(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 /// Makes a file, or a directory with its content, durable.

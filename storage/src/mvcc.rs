@@ -30,7 +30,7 @@ mod tests;
 mod writer;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -49,7 +49,7 @@ use self::scrub::Scrub;
 pub use self::scrub::{scrub, scrub_with};
 use self::writer::{Bookkeeping, Request, Writer};
 use crate::damage::Damaged;
-use crate::directory::Directory;
+use crate::directory::{self, Directory};
 use crate::{
     BackupInfo, CompactionInfo, Damage, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest,
     RangeResponse, Revision, ScrubReport, StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
@@ -193,7 +193,8 @@ impl MvccStore {
         let may_be_new = directory.is_none() || options.allow_empty;
         let reached = directory.as_ref().and_then(Directory::reached);
         if let Some(directory) = directory.as_ref().filter(|directory| directory.has_damage()) {
-            mend_known_damage(&mut *kv, reached.unwrap_or(0))?;
+            // It is opened without a look at its pages otherwise, and writes would spread what cannot be put right.
+            kv.mend(reached.unwrap_or(0))?;
             directory.note_damage(false);
         }
         let mut loaded = match writer::load(&*kv, steps, may_be_new, wall_ms) {
@@ -359,23 +360,34 @@ fn open_kv(path: &Path, options: &OpenOptions, acknowledged: u64) -> Result<Box<
     })
 }
 
-/// Puts right what can be of a store that was closed with damage, which is opened without a look at its pages otherwise.
-fn mend_known_damage(kv: &mut dyn Kv, acknowledged: u64) -> Result<(), StorageError> {
-    match kv.mend(acknowledged) {
-        Ok(_) => Ok(()),
-        Err(StorageError::Corrupt(why)) => {
-            tracing::warn!(why, "the damage of the store cannot be put right");
-            kv.reopen(acknowledged)
-        }
-        Err(error) => Err(error),
-    }
+/// A store to look at: its files are not written to.
+struct Rehearsal {
+    kv: Box<dyn Kv>,
+    /// Files that are looked at instead, removed in the end.
+    copy: Option<PathBuf>,
 }
 
-/// The same to look at, with nothing written where the engine can do without.
-fn rehearse_kv(path: &Path, options: &OpenOptions, acknowledged: u64) -> Result<Box<dyn Kv>, StorageError> {
-    match options.engine {
-        EngineKind::Redb => Ok(Box::new(kv_redb::RedbKv::rehearse(path, options, acknowledged)?)),
-        EngineKind::Memory | EngineKind::Sled => open_kv(path, options, acknowledged),
+impl Rehearsal {
+    /// sled cuts off what follows a damaged place of its log as it opens it, so a copy is opened.
+    fn open(path: &Path, options: &OpenOptions, acknowledged: u64) -> Result<Rehearsal, StorageError> {
+        match options.engine {
+            EngineKind::Redb => Ok(Rehearsal {
+                kv: Box::new(kv_redb::RedbKv::rehearse(path, options, acknowledged)?),
+                copy: None,
+            }),
+            EngineKind::Memory | EngineKind::Sled => {
+                let copy = directory::copy_beside(path)?;
+                let kv = open_kv(&copy, options, acknowledged).inspect_err(|_| directory::discard(&copy))?;
+                Ok(Rehearsal { kv, copy: Some(copy) })
+            }
+        }
+    }
+
+    fn end(self) {
+        close_kv(self.kv, true);
+        if let Some(copy) = &self.copy {
+            directory::discard(copy);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::kv::{Kv, Reader};
 use super::record::{self, Header};
-use super::{Shared, checked};
+use super::{Rehearsal, Shared, checked};
 use crate::directory::Directory;
 use crate::{Damage, OpenOptions, Revision, ScrubReport, StorageError};
 
@@ -110,8 +110,8 @@ impl Shared {
 }
 
 /// Reads all of a store that no process has open, the engine's own structures, too, and reports the damage. Nothing is written to the
-/// engine's files: where a start would mend them, that is done in memory, and what would still be damaged is reported. Of a store of an
-/// older format only the structures are looked at.
+/// engine's files: where a start would mend redb's, that is done in memory, and what would still be damaged is reported; of sled's a copy is
+/// looked at, for which there has to be room beside them. Of a store of an older format only the structures are looked at.
 ///
 /// # Errors
 /// As [`open`](crate::open), and `Corrupt` when a start would not get through the data at all.
@@ -143,9 +143,9 @@ pub fn scrub_with(
         )));
     }
     let acknowledged = directory.reached().unwrap_or(0);
-    let mut kv = super::rehearse_kv(&directory.data(), options, acknowledged)?;
-    let looked = look(&mut *kv, acknowledged, visit);
-    super::close_kv(kv, true);
+    let mut rehearsal = Rehearsal::open(&directory.data(), options, acknowledged)?;
+    let looked = look(&mut *rehearsal.kv, acknowledged, visit);
+    rehearsal.end();
     let (mut report, newest) = looked?;
     // Sound records do not make a whole store: files may be older than those that the server closed.
     if let Some(newest) = newest

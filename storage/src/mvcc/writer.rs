@@ -498,14 +498,15 @@ impl Drop for Writer {
         let kv = self.shared.kv.write().take();
         let closed = kv.is_some_and(|kv| close_kv(kv, healthy));
         // Last, so that the next owner of the directory finds the engine closed.
-        if let Some(directory) = self.directory.take()
-            && closed
-            && healthy
-        {
+        let Some(directory) = self.directory.take() else {
+            return;
+        };
+        if closed && healthy {
             directory.closed(self.shared.index.read().revision, self.book.records);
-            if !self.shared.damaged.list().is_empty() {
-                directory.note_damage(true);
-            }
+        }
+        // A writer may have failed because of damage that nobody has read.
+        if !healthy || !self.shared.damaged.list().is_empty() {
+            directory.note_damage(true);
         }
     }
 }

@@ -284,6 +284,12 @@ impl Leaf {
         self.count
     }
 
+    /// The first key and the last.
+    pub(super) fn keys(&self, page: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+        let last = self.key(page, self.count - 1)?;
+        Some((self.key(page, 0)?.to_vec(), last.to_vec()))
+    }
+
     fn keys_begin(&self) -> usize {
         let ends = usize::from(self.widths.key.is_none()) + usize::from(self.widths.value.is_none());
         4 + 4 * ends * self.count

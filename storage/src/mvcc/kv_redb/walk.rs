@@ -38,7 +38,8 @@ pub(super) enum Effort {
     Look,
     /// Puts all of them right, in memory.
     Heal,
-    /// Puts those right that it can, in memory, goes on with other leaves as they are, and empties leaves of values that are none.
+    /// Puts those right that it can, in memory, goes on with other leaves as they are, and empties leaves of values that are none. A branch that
+    /// cannot be put right has to lead where its children are: mending that was interrupted leaves such.
     Keep,
     /// The same in the file.
     Write,
@@ -70,13 +71,18 @@ pub(super) struct Walk<'m> {
     pub apparent: u64,
 }
 
+/// The first key below a page and the last.
+type Keys = (Vec<u8>, Vec<u8>);
+
 /// A page that was walked through, and all below it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Walked {
     /// The checksum that it has now.
     sum: u128,
     /// A leaf has one, the branch over it two. `None` of a page that cannot be followed.
     height: Option<usize>,
+    /// Where they can be relied on.
+    keys: Option<Keys>,
 }
 
 /// A page in its place.
@@ -164,12 +170,14 @@ impl<'m> Walk<'m> {
             }
         }
         self.path.push(link.page);
-        let height = match &page.node {
+        let (height, keys) = match &page.node {
             Node::Branch(links) => {
                 let links = links.clone();
-                self.children(&mut page, &links, content, above)? + 1
+                let (below, keys) = self.children(&mut page, &links, content, above)?;
+                (below + 1, keys)
             }
-            Node::Leaf(_) => LEAF_HEIGHT,
+            Node::Leaf(leaf) if page.is_sound => (LEAF_HEIGHT, leaf.keys(&page.bytes)),
+            Node::Leaf(_) => (LEAF_HEIGHT, None),
         };
         for (at, root, content) in tables {
             let sum = self.tree(root, content)?;
@@ -183,17 +191,18 @@ impl<'m> Walk<'m> {
         Ok(Walked {
             sum: page.sum,
             height: Some(height),
+            keys,
         })
     }
 
-    /// The pages below a branch, which gets their new checksums. Gives their height.
+    /// The pages below a branch, which gets their new checksums. Gives their height, and the keys below.
     fn children(
         &mut self,
         page: &mut Page,
         links: &[(usize, Link)],
         content: Content,
         above: &[u8],
-    ) -> Result<usize, StorageError> {
+    ) -> Result<(usize, Option<Keys>), StorageError> {
         let keys = (0..links.len() - 1).map(|n| content.widths().branch_key(&page.bytes, n));
         let keys: Vec<Vec<u8>> = std::iter::once(above)
             .chain(keys.map(Option::unwrap_or_default))
@@ -201,6 +210,7 @@ impl<'m> Walk<'m> {
             .collect();
         let mut height = None;
         let mut lost = Vec::new();
+        let mut below = Vec::new();
         for ((at, link), above) in links.iter().zip(&keys) {
             let walked = self.page(*link, content, above)?;
             match walked.height {
@@ -208,6 +218,11 @@ impl<'m> Walk<'m> {
                 None => lost.push((*at, *link, above)),
             }
             page.set_sum(*at, walked.sum);
+            below.push(walked.keys);
+        }
+        if !page.is_sound && self.effort != Effort::Look && !leads_there(&keys[1..], &below) {
+            // Whatever is written later would go where its keys lead.
+            return Err(too_wide());
         }
         if self.effort != Effort::Look {
             for (at, link, above) in lost {
@@ -220,7 +235,12 @@ impl<'m> Walk<'m> {
                 page.set_sum(at, self.empty(link, above)?);
             }
         }
-        Ok(height.unwrap_or(LEAF_HEIGHT))
+        let first = below.first_mut().and_then(Option::take);
+        let keys = match below.last_mut().and_then(Option::take) {
+            None if links.len() == 1 => first,
+            last => first.zip(last).map(|((first, _), (_, last))| (first, last)),
+        };
+        Ok((height.unwrap_or(LEAF_HEIGHT), keys))
     }
 
     /// Puts an empty leaf in the place of one that cannot be read. Gives its checksum.
@@ -285,6 +305,7 @@ impl<'m> Walk<'m> {
             Effort::Look | Effort::Keep | Effort::Write => Ok(Walked {
                 sum: link.sum,
                 height: None,
+                keys: None,
             }),
         }
     }
@@ -311,6 +332,15 @@ impl<'m> Walk<'m> {
             Effort::Look | Effort::Heal | Effort::Keep => Ok(()),
         }
     }
+}
+
+/// Whether the keys of a branch lie between those of its children, as far as these are known.
+fn leads_there(keys: &[Vec<u8>], below: &[Option<Keys>]) -> bool {
+    keys.iter().zip(below.windows(2)).all(|(key, children)| {
+        let before = children[0].as_ref().is_none_or(|(_, last)| last <= key);
+        let after = children[1].as_ref().is_none_or(|(first, _)| first > key);
+        before && after
+    })
 }
 
 fn tables_of(leaf: &Leaf, page: &[u8]) -> Option<Vec<(usize, Link, Content)>> {

@@ -263,6 +263,38 @@ async fn damage_that_is_too_wide_is_refused() {
     assert!(file.after_fault().0[PAGE..] == data[PAGE..]);
 }
 
+/// A branch whose keys are gone leads writes astray, also where all links in it are sound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_without_its_keys_is_refused() {
+    let (data, _, newest) = crashed().await;
+    let branches: Vec<usize> = (0..data.len() / PAGE)
+        .filter(|page| data[page * PAGE] == 2)
+        .collect();
+    let mut refused = 0;
+    for page in branches {
+        let mut damaged = data.clone();
+        let bytes = &mut damaged[page * PAGE..(page + 1) * PAGE];
+        let keys = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+        // Behind the checksums, the links and the ends of the keys.
+        let begin = 8 + 24 * (keys + 1) + 4 * keys;
+        if begin + 8 > PAGE || bytes[begin..begin + 8].iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        bytes[begin..].fill(0);
+        let file = FaultyFile::new(damaged, 0, None);
+        let before = file.after_fault().0;
+        match RedbKv::on_with(file.clone(), 1 << 20, newest.0).map(drop) {
+            Err(StorageError::Corrupt(_)) => {
+                refused += 1;
+                assert!(file.after_fault().0 == before, "nothing is written");
+            }
+            // One that no commit uses any more.
+            opened => opened.unwrap(),
+        }
+    }
+    assert!(refused > 0);
+}
+
 /// A data directory with this file and this mark.
 fn directory_of(data: &[u8], mark: Option<u64>) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
