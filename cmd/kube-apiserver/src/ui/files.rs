@@ -40,7 +40,7 @@ macro_rules! file {
     };
 }
 
-static FILES: [File; 22] = [
+static FILES: [File; 25] = [
     file!("index.html", HTML),
     file!("style.css", CSS),
     file!("icon.svg", SVG),
@@ -63,6 +63,9 @@ static FILES: [File; 22] = [
     file!("events.js", SCRIPT),
     file!("explorer.js", SCRIPT),
     file!("object.js", SCRIPT),
+    file!("editor.js", SCRIPT),
+    file!("guard.js", SCRIPT),
+    file!("secret.js", SCRIPT),
 ];
 
 impl File {

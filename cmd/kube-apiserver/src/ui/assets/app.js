@@ -3,6 +3,7 @@
 import * as api from './api.js';
 import { forgetAnswers } from './access.js';
 import { announce, h, note, refusal, replace } from './dom.js';
+import { mayLeave, release, unsaved } from './guard.js';
 import { listenToKeys, showHelp } from './keys.js';
 import { forgetMetrics } from './metrics.js';
 import { showAdmission } from './admission.js';
@@ -30,6 +31,9 @@ const SECTIONS = [
 
 const element = (id) => document.getElementById(id);
 let leaving = new AbortController();
+// The address of what is shown.
+let shownAt = location.hash;
+let asking = false;
 
 function preferredTheme() {
   try {
@@ -97,6 +101,8 @@ async function show() {
       link.scrollIntoView({ block: 'nearest', inline: 'nearest' });
     } else link.removeAttribute('aria-current');
   }
+  shownAt = location.hash;
+  release();
   setLive('');
   replace(main);
   try {
@@ -198,12 +204,25 @@ element('skip').addEventListener('click', (event) => {
   event.preventDefault();
   element('main').focus();
 });
-element('sign-out').addEventListener('click', () => {
-  api.useToken('', false);
+element('sign-out').addEventListener('click', async () => {
+  if (!(await mayLeave())) return;
+  api.useToken('');
   start();
 });
-addEventListener('hashchange', () => {
-  if (element('nav').children.length) show();
+addEventListener('hashchange', async () => {
+  if (!element('nav').children.length) return;
+  if (!unsaved()) {
+    show();
+    return;
+  }
+  // The edit stays, and so does its address, until its user says otherwise.
+  const wanted = location.hash;
+  history.replaceState(null, '', shownAt || location.pathname);
+  if (asking || wanted === shownAt) return;
+  asking = true;
+  const leave = await mayLeave();
+  asking = false;
+  if (leave) location.hash = wanted;
 });
 listenToKeys({ toggleTheme });
 start();

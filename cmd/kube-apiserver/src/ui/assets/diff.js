@@ -7,16 +7,23 @@ const CELLS = 4_000_000;
 const CONTEXT = 3;
 const SHOWN = 4000;
 
-export function compare(before, after) {
+// Lines with their signs, as `shown` draws the texts, which keeps the number of lines.
+export function compare(before, after, shown = (text) => text) {
   const [a, b] = [before.split('\n'), after.split('\n')];
+  const [drawnA, drawnB] = [shown(before).split('\n'), shown(after).split('\n')];
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
   while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
   const [x, y] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
-  const out = a.slice(0, start).map((line) => [' ', line]);
+  const out = [];
+  const put = (sign, lines, from, to) => {
+    for (let at = from; at < to; at += 1) out.push([sign, lines[at]]);
+  };
+  put(' ', drawnA, 0, start);
   if (x.length * y.length > CELLS) {
-    out.push(...x.map((line) => ['-', line]), ...y.map((line) => ['+', line]));
+    put('-', drawnA, start, start + x.length);
+    put('+', drawnB, start, start + y.length);
   } else {
     const width = y.length + 1;
     const lengths = new Uint32Array((x.length + 1) * width);
@@ -28,21 +35,21 @@ export function compare(before, after) {
     let [i, j] = [0, 0];
     while (i < x.length || j < y.length) {
       if (i < x.length && j < y.length && x[i] === y[j]) {
-        out.push([' ', x[i]]);
+        out.push([' ', drawnA[start + i]]);
         i += 1;
         j += 1;
-      } else if (i < x.length && (j === y.length || lengths[(i + 1) * width + j] >= lengths[i * width + j + 1])) out.push(['-', x[i++]]);
-      else out.push(['+', y[j++]]);
+      } else if (i < x.length && (j === y.length || lengths[(i + 1) * width + j] >= lengths[i * width + j + 1])) out.push(['-', drawnA[start + i++]]);
+      else out.push(['+', drawnB[start + j++]]);
     }
   }
-  for (const line of a.slice(a.length - end)) out.push([' ', line]);
+  put(' ', drawnA, a.length - end, a.length);
   return out;
 }
 
 const CLASSES = { '+': 'add', '-': 'del', ' ': '' };
 
-export function showDifference(before, after) {
-  const all = compare(before, after);
+export function showDifference(before, after, shown) {
+  const all = compare(before, after, shown);
   const near = new Uint8Array(all.length);
   all.forEach(([sign], at) => {
     if (sign !== ' ') near.fill(1, Math.max(0, at - CONTEXT), at + CONTEXT + 1);

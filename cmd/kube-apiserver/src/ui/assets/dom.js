@@ -12,11 +12,26 @@ function fill(element, attributes, children) {
   return element;
 }
 
-function add(element, children) {
+// Letters that turn the direction of a text, or cannot be seen.
+const UNSEEN = /[\u061C\u200B-\u200F\u202A-\u202E\u2066-\u2069]/g;
+
+function addText(element, text) {
+  let end = 0;
+  for (const { 0: letter, index } of text.matchAll(UNSEEN)) {
+    const mark = document.createElement('span');
+    mark.className = 'mark';
+    mark.append(`U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`);
+    element.append(text.slice(end, index), mark);
+    end = index + 1;
+  }
+  element.append(text.slice(end));
+}
+
+export function add(element, children) {
   for (const child of children) {
     if (Array.isArray(child)) add(element, child);
     else if (child instanceof Node) element.append(child);
-    else if (child !== undefined && child !== null && child !== false) element.append(String(child));
+    else if (child !== undefined && child !== null && child !== false) addText(element, String(child));
   }
 }
 
@@ -49,7 +64,7 @@ export function refusal(error) {
   const word = error.status === 403 ? 'Not permitted: ' : error.status === 404 ? 'Not there: ' : '';
   const causes = error.causes ?? [];
   return note(error.status === 403 || error.status === 404 ? '' : 'bad', word + error.message,
-    causes.length > 1 && h('ul', {}, causes.slice(0, 50).map((cause) => h('li', {}, cause))));
+    (causes.length > 1 || causes.some((cause) => !error.message.includes(cause))) && h('ul', {}, causes.slice(0, 50).map((cause) => h('li', {}, cause))));
 }
 
 export function stats(items) {

@@ -1,6 +1,7 @@
 // The keyboard: moving through rows, to sections, and help. Keys without modifiers, and none while something is typed.
 
 import { h, replace } from './dom.js';
+import { unsaved } from './guard.js';
 
 const SHORTCUTS = [
   ['/', 'Filter'], ['j, k', 'Next and previous row'], ['Enter', 'Open the row'], ['Esc', 'Back'],
@@ -9,11 +10,12 @@ const SHORTCUTS = [
 ];
 const SECTIONS = { o: 'overview', b: 'objects', a: 'apis', r: 'requests', d: 'admission', s: 'storage', c: 'certificates', e: 'events' };
 
-const rows = () => [...document.querySelectorAll('main tbody tr')].filter((row) => row.querySelector('a'));
+const rows = () => [...document.querySelectorAll('main tbody tr')].filter((row) => !row.hidden && row.querySelector('a'));
 
 function move(step) {
   const all = rows();
   if (!all.length) return;
+  for (const row of document.querySelectorAll('tr.current[hidden]')) row.classList.remove('current');
   const at = all.findIndex((row) => row.classList.contains('current'));
   const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
   all[at]?.classList.remove('current');
@@ -36,8 +38,10 @@ export function listenToKeys({ toggleTheme }) {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
     const typing = event.target.closest?.('input, textarea, select');
     if (event.key === 'Escape') {
-      if (typing && !typing.matches('textarea')) return typing.blur();
-      document.querySelector('[data-key="back"]')?.click();
+      if (typing) return typing.blur();
+      // The innermost way back; one that leaves an edit is not taken by a key.
+      const back = [...document.querySelectorAll('[data-key="back"]')].at(-1);
+      if (!unsaved() || back?.matches('button')) back?.click();
       return;
     }
     if (typing) return;

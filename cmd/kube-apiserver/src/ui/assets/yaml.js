@@ -1,6 +1,6 @@
 // Colours YAML as the server prints it, a line at a time, and takes managed fields out of it. It does not parse: the server does.
 
-import { h } from './dom.js';
+import { add, h } from './dom.js';
 
 const LINES = 5000;
 const WIDEST = 2000;
@@ -9,8 +9,9 @@ const BLOCK = /^\s*[|>][+-]?\d?[+-]?\s*$/;
 
 const indentOf = (line) => line.length - line.trimStart().length;
 
-function value(text) {
+function value(text, plain) {
   const bare = text.trim();
+  text = plain(text);
   if (!bare) return text;
   if (/^["']/.test(bare)) return h('span', { class: 's' }, text);
   if (/^[-+]?(\d[\d_]*)(\.\d+)?([eE][-+]?\d+)?$/.test(bare)) return h('span', { class: 'n' }, text);
@@ -19,30 +20,33 @@ function value(text) {
   return h('span', { class: 's' }, text);
 }
 
-export function highlight(text) {
+// `marks` shows letters that turn the direction of a text, and such that cannot be seen.
+export function highlight(text, { marks = true } = {}) {
+  const plain = marks ? (part) => part : (part) => document.createTextNode(part);
+  const put = (...parts) => add(out, parts);
   const out = document.createDocumentFragment();
   const all = text.split('\n');
   let block = -1;
   all.forEach((line, index) => {
     const end = index + 1 < all.length ? '\n' : '';
     if (index >= LINES || line.length > WIDEST) {
-      out.append(line + end);
+      put(plain(line), end);
       return;
     }
     if (block >= 0 && (!line.trim() || indentOf(line) > block)) {
-      out.append(h('span', { class: 's' }, line), end);
+      put(h('span', { class: 's' }, plain(line)), end);
       return;
     }
     block = -1;
     const found = KEY.exec(line);
-    if (line.trimStart().startsWith('#')) out.append(h('span', { class: 'c' }, line), end);
+    if (line.trimStart().startsWith('#')) put(h('span', { class: 'c' }, plain(line)), end);
     else if (found) {
       const [, lead, key, colon, rest] = found;
       if (BLOCK.test(rest)) block = indentOf(line);
-      out.append(lead, h('span', { class: 'k' }, key), colon, value(rest), end);
+      put(lead, h('span', { class: 'k' }, plain(key)), colon, value(rest, plain), end);
     } else {
       const [lead] = /^\s*(?:- )*/.exec(line);
-      out.append(lead, value(line.slice(lead.length)), end);
+      put(lead, value(line.slice(lead.length), plain), end);
     }
   });
   return out;
@@ -63,4 +67,22 @@ export function withoutManagedFields(text) {
     if (!inside) kept.push(line);
   }
   return kept.join('\n');
+}
+
+// The value of a simple field of the `metadata` of a text, where it is written as the server writes it: a block of lines.
+export function metadataField(text, name) {
+  let inMetadata = false;
+  let first;
+  for (const line of text.split('\n')) {
+    const bare = line.trim();
+    if (!bare || bare.startsWith('#')) continue;
+    const indent = indentOf(line);
+    if (indent === 0) inMetadata = /^["']?metadata["']?:\s*(#.*)?$/.test(line);
+    else if (inMetadata) {
+      first ??= indent;
+      const found = indent === first && /^["']?([A-Za-z]+)["']?:\s+(?:"([^"\\]*)"|'([^']*)'|([^\s"'#&*!|>{[][^\s#]*))\s*(?:#.*)?$/.exec(bare);
+      if (found && found[1] === name) return found[2] ?? found[3] ?? found[4];
+    }
+  }
+  return undefined;
 }
