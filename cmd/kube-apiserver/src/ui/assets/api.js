@@ -1,19 +1,30 @@
 // Requests to the API, with the credentials of the user alone: a token that the user gave, else what the browser has (a client
 // certificate), else what a proxy in between adds.
 
-const KEPT = 'kube-apiserver.token';
+// How long an answer that is no watch may take, its body included.
+const TIMEOUT_MILLISECONDS = 10_000;
 // The longest line of a watch that is taken: objects are smaller.
 const LINE_CHARACTERS = 32 * 1024 * 1024;
 const base = location.pathname.replace(/\/ui\/[^/]*$/, '');
 
-let token = sessionStorage.getItem(KEPT) ?? '';
+// In memory alone: whatever else is served at this origin, pages of pods through the API's proxy too, can read what a tab keeps.
+let token = '';
 
 export const hasToken = () => token !== '';
+// What a header takes.
+export const isToken = (value) => /^[\x21-\x7e]+$/.test(value);
 
-export function useToken(value, keep) {
+// Gives what was used before.
+export function useToken(value) {
+  const before = token;
   token = value;
-  if (keep && value) sessionStorage.setItem(KEPT, value);
-  else sessionStorage.removeItem(KEPT);
+  return before;
+}
+
+let unauthorized = () => {};
+// Calls back when an answer says that the credentials are not taken (any more).
+export function onUnauthorized(callback) {
+  unauthorized = callback;
 }
 
 // An answer that is no success, or none at all (status 0).
@@ -40,7 +51,25 @@ async function refused(response) {
   return new Refused(response.status, text.trim() || `${response.status} ${response.statusText}`);
 }
 
-export async function request(path, { method = 'GET', accept = 'application/json', query = {}, body, type, signal } = {}) {
+function unanswered(error, method) {
+  if (error.name !== 'TimeoutError') return new Refused(0, 'The server cannot be reached.');
+  const done = method === 'GET' ? '' : ' It may have done what was asked all the same.';
+  return new Refused(0, `The server has not answered within ${TIMEOUT_MILLISECONDS / 1000} seconds.${done}`);
+}
+
+// Fails as `request` does where the body does not come.
+function guarded(response, method, signal) {
+  for (const name of ['text', 'json']) {
+    const read = response[name].bind(response);
+    response[name] = () => read().catch((error) => {
+      throw signal?.aborted || error instanceof SyntaxError ? error : unanswered(error, method);
+    });
+  }
+  return response;
+}
+
+// `isWatch`: it has no end. `isProbe`: that it is unauthorized is the caller's to tell.
+export async function request(path, { method = 'GET', accept = 'application/json', query = {}, body, type, signal, isWatch = false, isProbe = false } = {}) {
   const headers = { Accept: accept };
   if (token) headers.Authorization = `Bearer ${token}`;
   if (type) headers['Content-Type'] = type;
@@ -48,13 +77,16 @@ export async function request(path, { method = 'GET', accept = 'application/json
   const search = pairs.length ? `?${new URLSearchParams(pairs)}` : '';
   let response;
   try {
-    response = await fetch(`${base}${path}${search}`, { method, headers, body, signal, cache: 'no-store', redirect: 'error' });
+    const limits = [signal, !isWatch && AbortSignal.timeout(TIMEOUT_MILLISECONDS)].filter(Boolean);
+    response = await fetch(`${base}${path}${search}`, { method, headers, body, signal: AbortSignal.any(limits), cache: 'no-store', redirect: 'error' });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Refused(0, 'The server cannot be reached.');
+    throw unanswered(error, method);
   }
-  if (!response.ok) throw await refused(response);
-  return response;
+  guarded(response, method, signal);
+  if (response.ok) return response;
+  if (response.status === 401 && !isProbe && headers.Authorization === (token ? `Bearer ${token}` : undefined)) unauthorized();
+  throw await refused(response);
 }
 
 export const get = async (path, options) => (await request(path, options)).json();
@@ -93,21 +125,50 @@ async function* lines(response) {
 
 const versionOf = (object) => object?.metadata?.resourceVersion || object?.rows?.[0]?.object?.metadata?.resourceVersion;
 
-// Follows changes from a version on until the signal fires, over as many watches as it takes. `take(event)` gets each; `gone()` is called
-// when the version is too old and ends it; `state(word)` hears "live" and "lost".
+// Resolves when the page is seen, or the signal fires.
+export function seen(signal) {
+  if (!document.hidden || signal?.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const heard = new AbortController();
+    const check = () => {
+      if (document.hidden && !signal?.aborted) return;
+      heard.abort();
+      resolve();
+    };
+    document.addEventListener('visibilitychange', check, { signal: heard.signal });
+    signal?.addEventListener('abort', check, { signal: heard.signal });
+  });
+}
+
+// Fires with the signal, and when the page is hidden: a browser has few connections to a server for all its tabs.
+function whileSeen(signal) {
+  const ended = new AbortController();
+  const all = AbortSignal.any([signal, ended.signal]);
+  document.addEventListener('visibilitychange', () => { if (document.hidden) ended.abort(); }, { signal: all });
+  return { all, end: () => ended.abort() };
+}
+
+// Answers after which asking again is of no use.
+const FINAL = [401, 403, 404, 405];
+
+// Follows changes from a version on until the signal fires, over as many watches as it takes, and while the page is seen. `take(event)` gets
+// each; `gone()` is called when the version is too old and ends it; `state(word)` hears "live", "retrying", "refused" and "lost".
 export async function follow(path, { query, accept, from, signal, take, gone, state = () => {} }) {
   const over = async () => {
     try {
       await gone();
-    } catch {
-      if (!signal.aborted) state('lost');
+    } catch (error) {
+      if (!signal.aborted) state(FINAL.includes(error.status) ? 'refused' : 'lost');
     }
   };
   let wait = 1000;
   let version = from;
-  while (!signal.aborted) {
+  for (;;) {
+    await seen(signal);
+    if (signal.aborted) return undefined;
+    const watch = whileSeen(signal);
     try {
-      const response = await request(path, { accept, signal, query: { ...query, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version, pretty: 'false' } });
+      const response = await request(path, { accept, signal: watch.all, isWatch: true, query: { ...query, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version, pretty: 'false' } });
       state('live');
       for await (const line of lines(response)) {
         wait = 1000;
@@ -121,14 +182,19 @@ export async function follow(path, { query, accept, from, signal, take, gone, st
       }
     } catch (error) {
       if (signal.aborted) return undefined;
+      if (watch.all.aborted) continue;
       if (error.status === 410) return over();
-      state('lost');
-      if ([401, 403, 404, 405].includes(error.status)) return undefined;
+      if (FINAL.includes(error.status)) {
+        state('refused');
+        return undefined;
+      }
+      state('retrying');
+    } finally {
+      watch.end();
     }
     await pause(wait, signal);
     wait = Math.min(wait * 2, 15_000);
   }
-  return undefined;
 }
 
 let discovered;

@@ -2,7 +2,7 @@
 
 import * as api from './api.js';
 import { forgetAnswers } from './access.js';
-import { announce, h, note, refusal, replace } from './dom.js';
+import { announce, ask, h, heading, note, refusal, replace } from './dom.js';
 import { mayLeave, release, unsaved } from './guard.js';
 import { listenToKeys, showHelp } from './keys.js';
 import { forgetMetrics } from './metrics.js';
@@ -31,6 +31,7 @@ const SECTIONS = [
 
 const element = (id) => document.getElementById(id);
 let leaving = new AbortController();
+let healthTimer;
 // The address of what is shown.
 let shownAt = location.hash;
 let asking = false;
@@ -58,7 +59,7 @@ function toggleTheme() {
 function setLive(word) {
   const live = element('live');
   live.dataset.state = word;
-  live.textContent = { live: 'Live', lost: 'Reconnecting' }[word] ?? '';
+  live.textContent = { live: 'Live', retrying: 'Reconnecting', refused: 'Refused', lost: 'Lost' }[word] ?? '';
 }
 
 // The parts of the address after #/, and its query.
@@ -71,10 +72,14 @@ function route() {
       return part;
     }
   });
+  // A browser would make another path of these.
+  if (parts.some((part) => part === '.' || part === '..')) return undefined;
   return { parts, query: new URLSearchParams(query ?? '') };
 }
 
-function find({ parts, query }) {
+function find(asked) {
+  if (!asked) return ['', (main) => main.append(heading('Not there'), note('bad', 'The address has a part that is no name.'))];
+  const { parts, query } = asked;
   const [section = 'overview', group, version, resource, namespace, name] = parts;
   if (section === 'objects' && resource) {
     const kind = { group: group === '-' ? '' : group, version, resource };
@@ -85,8 +90,8 @@ function find({ parts, query }) {
     if (namespace === '+new') return [section, (...all) => showNew(...all, kind, query)];
     return [section, (...all) => showObjects(...all, kind, query)];
   }
-  const [key, , show] = SECTIONS.find(([key]) => key === section) ?? SECTIONS[0];
-  return [key, show];
+  const [key, , view] = SECTIONS.find(([key]) => key === section) ?? SECTIONS[0];
+  return [key, (...all) => view(...all, query)];
 }
 
 async function show() {
@@ -109,7 +114,7 @@ async function show() {
     await view(main, signal, setLive);
   } catch (error) {
     if (signal.aborted) return;
-    if (error.status === 401) return signIn('The server does not take these credentials.');
+    if (error.status === 401) return;
     if (!(error instanceof api.Refused)) console.error(error);
     main.append(refusal(error));
   }
@@ -121,25 +126,28 @@ async function show() {
   announce(document.title);
 }
 
+// Asks for a token in place of what is shown.
 function signIn(why) {
   leaving.abort();
+  release();
+  clearTimeout(healthTimer);
   replace(element('nav'));
   element('user').textContent = '';
   element('sign-out').hidden = true;
+  const told = h('div', {}, why && note('bad', why));
   const token = h('input', { type: 'password', name: 'token', autocomplete: 'off', spellcheck: 'false', required: true, id: 'token' });
-  const keep = h('input', { type: 'checkbox', id: 'keep' });
   const submit = (event) => {
     event.preventDefault();
-    api.useToken(token.value.trim(), keep.checked);
-    start();
+    const value = token.value.trim();
+    if (!api.isToken(value)) return replace(told, note('bad', 'A token has letters, digits and punctuation alone.'));
+    api.useToken(value);
+    return start();
   };
   replace(element('main'), h('div', { class: 'sign-in' }, h('section', { class: 'panel' },
     h('h1', { tabindex: '-1' }, 'Sign in'),
     h('p', { class: 'sub' }, 'This page shows what your user may read, by the API’s own rules.'),
     h('form', { onsubmit: submit },
-      why && note('bad', why),
-      h('label', { class: 'field', for: 'token' }, 'Bearer token', token),
-      h('label', { class: 'check', for: 'keep' }, keep, 'Keep it for this tab, until it is closed'),
+      told, h('label', { class: 'field', for: 'token' }, 'Bearer token', token),
       h('div', { class: 'actions' }, h('button', { class: 'primary' }, 'Sign in'))),
     h('p', { class: 'sub' }, 'Without a token: run ', h('kbd', {}, 'kubectl proxy'), ' and open /ui/ at its address, or give the browser a client certificate. ',
       'A token comes from ', h('kbd', {}, 'kubectl create token ACCOUNT'), '.'))));
@@ -147,8 +155,56 @@ function signIn(why) {
 }
 
 async function whoAmI() {
-  const review = await api.post('/apis/authentication.k8s.io/v1/selfsubjectreviews', { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' });
+  const review = await api.post('/apis/authentication.k8s.io/v1/selfsubjectreviews', { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' }, { isProbe: true });
   return review.status?.userInfo ?? {};
+}
+
+function nameUser(user) {
+  element('user').textContent = user.username;
+  element('user').title = [user.username, ...(user.groups ?? [])].join('\n');
+  element('sign-out').hidden = !api.hasToken();
+}
+
+let signingIn = false;
+// Asks for a token over an edit, whose text stays.
+async function signInOver() {
+  signingIn = true;
+  const told = h('div', {}, note('bad', ENDED));
+  const token = h('input', { type: 'password', autocomplete: 'off', spellcheck: 'false', id: 'token', autofocus: true });
+  const dialog = h('dialog', { 'aria-labelledby': 'sign-in-title', class: 'sign-in-over' }, h('h2', { id: 'sign-in-title' }, 'Sign in'), told,
+    h('form', { method: 'dialog' }, h('label', { class: 'field', for: 'token' }, 'Bearer token', token),
+      h('div', { class: 'actions' }, h('button', { value: 'yes', class: 'primary' }, 'Sign in'), h('button', { value: 'no', type: 'submit' }, 'Later'))));
+  document.body.append(dialog);
+  while (await ask(dialog) === 'yes') {
+    const value = token.value.trim();
+    token.value = '';
+    if (!api.isToken(value)) {
+      replace(told, note('bad', 'A token has letters, digits and punctuation alone.'));
+      continue;
+    }
+    const before = api.useToken(value);
+    try {
+      nameUser(await whoAmI());
+      forgetAnswers();
+      break;
+    } catch (error) {
+      api.useToken(before);
+      replace(told, refusal(error));
+    }
+  }
+  dialog.remove();
+  signingIn = false;
+}
+
+const ENDED = 'The server does not take these credentials any more.';
+function onUnauthorized() {
+  if (signingIn || !element('nav').children.length) return;
+  if (unsaved()) {
+    signInOver();
+    return;
+  }
+  api.useToken('');
+  signIn(ENDED);
 }
 
 async function start() {
@@ -160,7 +216,7 @@ async function start() {
     user = await whoAmI();
   } catch (error) {
     if (api.hasToken() && error.status === 401) {
-      api.useToken('', false);
+      api.useToken('');
       return signIn('The server does not take this token.');
     }
     if (error.status === 401 || (error.status === 403 && !api.hasToken())) return signIn();
@@ -168,15 +224,13 @@ async function start() {
     user = { username: 'unknown user' };
   }
   if (user.username === 'system:anonymous') return signIn();
-  element('user').textContent = user.username;
-  element('user').title = [user.username, ...(user.groups ?? [])].join('\n');
-  element('sign-out').hidden = !api.hasToken();
+  nameUser(user);
   replace(element('nav'), SECTIONS.map(([key, title]) => h('a', { href: `#/${key}`, 'data-section': key }, title)));
   health();
   return show();
 }
 
-let healthTimer;
+let silentSince;
 async function health() {
   clearTimeout(healthTimer);
   const shown = element('health');
@@ -184,8 +238,13 @@ async function health() {
     let [word, kind] = ['Ready', 'good'];
     try {
       await api.text('/readyz', { accept: 'text/plain' });
+      silentSince = undefined;
     } catch (error) {
-      if (error.status === 0) [word, kind] = ['Unreachable', 'bad'];
+      if (error.status === 0) {
+        silentSince ??= new Date();
+        [word, kind] = [`Not answering since ${silentSince.toLocaleTimeString('en-GB')}`, 'bad'];
+      } else silentSince = undefined;
+      if (error.status === 0) shown.title = error.message;
       else if (error.status === 403 || error.status === 401) [word, kind] = ['', ''];
       else [word, kind] = ['Not ready', 'bad'];
     }
@@ -225,4 +284,5 @@ addEventListener('hashchange', async () => {
   if (leave) location.hash = wanted;
 });
 listenToKeys({ toggleTheme });
+api.onUnauthorized(onUnauthorized);
 start();
