@@ -40,7 +40,7 @@ macro_rules! file {
     };
 }
 
-static FILES: [File; 25] = [
+static FILES: [File; 26] = [
     file!("index.html", HTML),
     file!("style.css", CSS),
     file!("icon.svg", SVG),
@@ -66,6 +66,7 @@ static FILES: [File; 25] = [
     file!("editor.js", SCRIPT),
     file!("guard.js", SCRIPT),
     file!("secret.js", SCRIPT),
+    file!("namespace.js", SCRIPT),
 ];
 
 impl File {

@@ -42,16 +42,15 @@ impl Endpoint for Page {
     }
 
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return respond::error(&ApiError::method_not_allowed());
-        }
         let path = request.uri().path();
-        let mut response = match path.strip_prefix(super::PATH).unwrap_or(path) {
-            "" => moved(),
-            below => match File::find(below.trim_start_matches('/')) {
+        let below = path.strip_prefix(super::PATH).unwrap_or(path);
+        let mut response = match (request.method(), below) {
+            (&(Method::GET | Method::HEAD), "") => moved(),
+            (&(Method::GET | Method::HEAD), _) => match below.strip_prefix('/').and_then(File::find) {
                 Some(file) => answer(file, request.headers()),
                 None => filters::not_found(),
             },
+            _ => respond::error(&ApiError::method_not_allowed()),
         };
         for (name, value) in HEADERS {
             response

@@ -32,9 +32,9 @@ function definitions(list, metrics) {
   }
   const rows = list.items.map((crd) => {
     const of = cost.get(crd.metadata.name);
-    const preferred = crd.spec.versions?.find((v) => v.storage) ?? crd.spec.versions?.[0];
+    const preferred = crd.spec.versions?.find((v) => v.served && v.storage) ?? crd.spec.versions?.find((v) => v.served);
     const established = condition(crd, 'Established')?.status === 'True';
-    return [h('a', { href: `#/objects/${encodeURIComponent(crd.spec.group)}/${encodeURIComponent(preferred?.name ?? '')}/${encodeURIComponent(crd.spec.names?.plural ?? '')}` }, crd.metadata.name),
+    return [preferred ? h('a', { href: `#/objects/${encodeURIComponent(crd.spec.group)}/${encodeURIComponent(preferred.name)}/${encodeURIComponent(crd.spec.names?.plural ?? '')}` }, crd.metadata.name) : crd.metadata.name,
       (crd.spec.versions ?? []).filter((v) => v.served).map((v) => v.name).join(', '), established ? badge('established', 'good') : badge(condition(crd, 'NamesAccepted')?.reason ?? 'not established', 'warn'),
       of ? number(of.objects) : '–', of ? bytes(of.stored) : '–', of ? bytes(of.cache) : '–', of ? bytes(of.schema) : '–', of ? number(of.watchers) : '–',
       of ? seconds(of.rules ?? 0) : '–', of?.conversions ? `${number(of.conversions)}${of.failures ? `, ${number(of.failures)} failed` : ''}` : '–'];

@@ -166,9 +166,10 @@ function nameUser(user) {
 }
 
 let signingIn = false;
+let putOff = false;
 // Asks for a token over an edit, whose text stays.
 async function signInOver() {
-  signingIn = true;
+  [signingIn, putOff] = [true, true];
   const told = h('div', {}, note('bad', ENDED));
   const token = h('input', { type: 'password', autocomplete: 'off', spellcheck: 'false', id: 'token', autofocus: true });
   const dialog = h('dialog', { 'aria-labelledby': 'sign-in-title', class: 'sign-in-over' }, h('h2', { id: 'sign-in-title' }, 'Sign in'), told,
@@ -186,6 +187,7 @@ async function signInOver() {
     try {
       nameUser(await whoAmI());
       forgetAnswers();
+      putOff = false;
       break;
     } catch (error) {
       api.useToken(before);
@@ -237,15 +239,14 @@ async function health() {
   if (!document.hidden) {
     let [word, kind] = ['Ready', 'good'];
     try {
-      await api.text('/readyz', { accept: 'text/plain' });
+      await api.text('/readyz', { accept: 'text/plain', isProbe: putOff });
       silentSince = undefined;
     } catch (error) {
+      if (error.status !== 0) silentSince = undefined;
       if (error.status === 0) {
         silentSince ??= new Date();
         [word, kind] = [`Not answering since ${silentSince.toLocaleTimeString('en-GB')}`, 'bad'];
-      } else silentSince = undefined;
-      if (error.status === 0) shown.title = error.message;
-      else if (error.status === 403 || error.status === 401) [word, kind] = ['', ''];
+      } else if (error.status === 403 || error.status === 401) [word, kind] = ['', ''];
       else [word, kind] = ['Not ready', 'bad'];
     }
     if (shown.textContent !== word) {

@@ -15,8 +15,8 @@ function state({ notBefore, notAfter, error }) {
 }
 
 export async function showCertificates(main, signal) {
-  const place = h('div');
-  main.append(heading('Certificates', { sub: 'The server’s own are renewed while it runs; those that flags name are read again when their files change.' }), place);
+  const [told, place] = [h('div'), h('div')];
+  main.append(heading('Certificates', { sub: 'The server’s own are renewed while it runs; those that flags name are read again when their files change.' }), told, place);
   const draw = async () => {
     const { certificates } = await status(signal);
     const rows = [...certificates].sort((a, b) => (a.notAfter ?? 0) - (b.notAfter ?? 0)).map((one) => [one.purpose, state(one),
@@ -24,5 +24,5 @@ export async function showCertificates(main, signal) {
     replace(place, panel('Certificates', 'those that end first come first', table('Certificates', [{ title: 'Purpose', head: true }, { title: 'State' }, { title: 'Left', number: true }, { title: 'Ends' }, { title: 'Begins' }], rows)));
   };
   await draw();
-  every(60_000, signal, draw);
+  every(30_000, signal, draw, told);
 }

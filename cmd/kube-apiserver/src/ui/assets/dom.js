@@ -38,9 +38,22 @@ export function add(element, children) {
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+// Does something to an element after which a link in it that had the focus has it again.
+export function keepingFocus(element, work) {
+  const active = element.contains(document.activeElement) && document.activeElement.closest('a[href]');
+  const isCurrent = Boolean(active && active.closest('tr.current'));
+  work();
+  if (!active || active.isConnected) return;
+  const again = [...element.querySelectorAll('a[href]')].find((link) => link.getAttribute('href') === active.getAttribute('href'));
+  again?.focus({ preventScroll: true });
+  if (isCurrent) again?.closest('tr')?.classList.add('current');
+}
+
 export function replace(element, ...children) {
-  element.replaceChildren();
-  add(element, children);
+  keepingFocus(element, () => {
+    element.replaceChildren();
+    add(element, children);
+  });
 }
 
 let ids = 0;
@@ -85,15 +98,14 @@ export function table(caption, columns, rows, nothing = 'None.') {
 
 // A line of values over time, oldest first.
 export function chart(values, label) {
+  if (values.length < 2) return h('p', { class: 'chart collecting' }, 'collecting');
   const width = 160, height = 36;
   const top = Math.max(...values, 1e-9);
   const at = (value, index) => [(index * width) / Math.max(values.length - 1, 1), height - 2 - (value / top) * (height - 6)];
   const points = values.map((value, index) => at(value, index).map((n) => n.toFixed(1)).join(',')).join(' ');
   return svg('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': label },
-    values.length > 1 && [
-      svg('polygon', { points: `0,${height} ${points} ${width},${height}`, fill: 'currentColor', 'fill-opacity': '.12' }),
-      svg('polyline', { points, fill: 'none', stroke: 'currentColor', 'stroke-width': '1.5', 'vector-effect': 'non-scaling-stroke' }),
-    ]);
+    svg('polygon', { points: `0,${height} ${points} ${width},${height}`, fill: 'currentColor', 'fill-opacity': '.12' }),
+    svg('polyline', { points, fill: 'none', stroke: 'currentColor', 'stroke-width': '1.5', 'vector-effect': 'non-scaling-stroke' }));
 }
 
 export function announce(text) {

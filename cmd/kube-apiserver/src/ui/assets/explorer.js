@@ -1,9 +1,10 @@
 // Objects of any kind, as the tables that the server makes of them, a page at a time and kept up to date by a watch.
 
-import { Refused, TABLE, discovery, follow, get } from './api.js';
+import { Refused, TABLE, discovery, follow, forget, get } from './api.js';
 import { may } from './access.js';
-import { empty, freshId, h, heading, note, panel, refusal, replace } from './dom.js';
+import { empty, freshId, h, heading, keepingFocus, note, panel, refusal, replace } from './dom.js';
 import { count, number, since } from './format.js';
+import { keepNamespace, keptNamespace, offerNamespace } from './namespace.js';
 
 const PAGE = 200;
 // Rows of a page that grows by what is created.
@@ -15,7 +16,13 @@ export const listPath = (kind, namespace) => `${basePath(kind)}${namespace ? `/n
 export const address = ({ group, version, resource }, ...more) => `#/${['objects', group || '-', version, resource, ...more].map(encodeURIComponent).join('/')}`;
 
 export async function kindOf({ group, version, resource }) {
-  const found = (await discovery()).find((g) => g.name === group)?.versions.find((v) => v.version === version)?.resources.find((r) => r.resource === resource);
+  const look = async () => (await discovery()).find((g) => g.name === group)?.versions.find((v) => v.version === version)?.resources.find((r) => r.resource === resource);
+  let found = await look();
+  if (!found) {
+    // It may have come since the server was asked.
+    forget();
+    found = await look();
+  }
   if (!found) throw new Refused(404, `the server has no ${resource} in ${group || 'core'}/${version}`);
   return { group, version, resource, kind: found.responseKind?.kind ?? resource, namespaced: found.scope === 'Namespaced', verbs: found.verbs ?? [] };
 }
@@ -23,13 +30,18 @@ export async function kindOf({ group, version, resource }) {
 export async function showKinds(main) {
   const groups = await discovery();
   const sections = groups.map((group) => {
-    const { version, resources } = group.versions[0] ?? { resources: [] };
-    const items = resources.filter((r) => r.verbs?.includes('list')).map((r) => ({
+    // Each resource in the first of the versions that have it.
+    const own = new Map();
+    for (const { version, resources } of group.versions) {
+      for (const r of resources) if (!own.has(r.resource) && r.verbs?.includes('list')) own.set(r.resource, { r, version });
+    }
+    const versions = [...new Set([...own.values()].map((one) => one.version))];
+    const items = [...own.values()].map(({ r, version }) => ({
       text: `${r.resource} ${group.name} ${r.responseKind?.kind ?? ''} ${(r.shortNames ?? []).join(' ')}`.toLowerCase(),
       node: h('li', {}, h('a', { href: address({ group: group.name, version, resource: r.resource }) }, r.responseKind?.kind ?? r.resource,
-        r.shortNames?.length > 0 && h('span', {}, r.shortNames.join(', ')))),
+        (r.shortNames?.length > 0 || version !== versions[0]) && h('span', {}, [...(r.shortNames ?? []), version !== versions[0] && version].filter(Boolean).join(', ')))),
     }));
-    return { items, node: panel(group.name || 'core', version, h('ul', {}, items.map((item) => item.node))) };
+    return { items, node: panel(group.name || 'core', versions[0], h('ul', {}, items.map((item) => item.node))) };
   }).filter((section) => section.items.length);
   const nothing = empty('No kind has this in its name.');
   nothing.hidden = true;
@@ -87,7 +99,7 @@ class Rows {
     let held = this.byKey.get(key);
     if (held) {
       held.row = row;
-      held.element.replaceChildren(...this.cells(row));
+      keepingFocus(held.element, () => held.element.replaceChildren(...this.cells(row)));
     } else {
       held = { key, row, element: h('tr', {}, this.cells(row)) };
       let at = this.all.length;
@@ -106,7 +118,12 @@ class Rows {
   remove(key) {
     const held = this.byKey.get(key);
     if (!held) return;
+    const next = held.element.contains(document.activeElement) && (held.element.nextElementSibling ?? held.element.previousElementSibling);
     held.element.remove();
+    if (next) {
+      next.classList.add('current');
+      next.querySelector('a')?.focus({ preventScroll: true });
+    }
     this.byKey.delete(key);
     this.all.splice(this.all.indexOf(held), 1);
   }
@@ -127,9 +144,14 @@ export async function showObjects(main, signal, setLive, asked, query) {
     location.hash = `${address(kind)}${next.size ? `?${next}` : ''}`;
   };
   const field = (label, key, value, placeholder, more) => h('label', {}, label,
-    h('input', { value, placeholder, autocapitalize: 'off', spellcheck: 'false', onchange: (event) => go({ [key]: event.target.value.trim() }), ...more }));
+    h('input', { value, placeholder, autocapitalize: 'off', spellcheck: 'false', onchange: (event) => {
+      const chosen = event.target.value.trim();
+      if (key === 'namespace') keepNamespace(chosen);
+      go({ [key]: chosen });
+    }, ...more }));
   const names = h('datalist', { id: freshId('namespaces') });
-  const create = h('button', { disabled: true, onclick: () => { location.hash = `${address(kind, '+new')}${namespace ? `?namespace=${encodeURIComponent(namespace)}` : ''}`; } }, 'Create');
+  const inNamespace = kind.namespaced ? namespace || keptNamespace() : '';
+  const create = h('button', { disabled: true, onclick: () => { location.hash = `${address(kind, '+new')}${inNamespace ? `?namespace=${encodeURIComponent(inNamespace)}` : ''}`; } }, 'Create');
   const place = h('div');
   const quick = h('input', { type: 'search', 'data-key': 'filter', placeholder: 'in this page' });
   main.append(heading(kind.kind, {
@@ -218,7 +240,9 @@ export async function showObjects(main, signal, setLive, asked, query) {
     });
   };
   const fail = (error) => {
-    if (!signal.aborted) replace(place, refusal(error));
+    if (signal.aborted) return;
+    const isOffered = error.status === 403 && kind.namespaced && !namespace;
+    replace(place, refusal(error), isOffered && offerNamespace((chosen) => `${address(kind)}?${new URLSearchParams({ namespace: chosen })}`));
   };
   try {
     await load([], undefined);

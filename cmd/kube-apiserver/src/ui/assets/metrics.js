@@ -1,6 +1,8 @@
 // The server's metrics, read every five seconds while something shows them and the page is visible.
 
 import { pause, text } from './api.js';
+import { note as warning } from './dom.js';
+import { span } from './format.js';
 
 const INTERVAL = 5000;
 // Rates are over these many readings: a minute.
@@ -126,8 +128,11 @@ function tell() {
 
 function state() {
   const [oldest, newest] = [readings[0], readings[readings.length - 1]];
-  return { now: newest, before: newest === oldest ? undefined : oldest, history, error };
+  return { now: newest, before: newest === oldest ? undefined : oldest, history, error, age: newest && Date.now() - newest.at };
 }
+
+// Says how old figures are that are not of now.
+export const staleness = ({ age, error: why }) => age > 2 * INTERVAL && warning('warn', `As of ${span(age / 1000)} ago.${why ? ` ${why.message}` : ''}`);
 
 // Calls back with each reading until the signal fires.
 export function onMetrics(signal, callback) {
@@ -140,4 +145,5 @@ export function onMetrics(signal, callback) {
 export function forgetMetrics() {
   readings.length = 0;
   history.length = 0;
+  error = undefined;
 }

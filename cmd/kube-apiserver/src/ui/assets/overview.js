@@ -3,9 +3,9 @@
 import { follow, get, text } from './api.js';
 import { badge, body, chart, h, heading, panel, refusal, replace, stats, table } from './dom.js';
 import { bytes, count, date, number, rate, since, span } from './format.js';
-import { onMetrics } from './metrics.js';
+import { onMetrics, staleness } from './metrics.js';
 import { busiest } from './requests.js';
-import { timeOf } from './events.js';
+import { readEvents, timeOf, unread } from './events.js';
 import { every, status } from './status.js';
 
 // The checks of a verbose health answer, which is an error's text when one fails.
@@ -20,17 +20,18 @@ async function checks(path) {
   return [...answer.matchAll(/^\[([+-])\](\S+) ?(.*)$/gm)].map(([, sign, name, rest]) => ({ name, ok: sign === '+', rest }));
 }
 
-function load({ now, before, history, error }) {
+function load(state) {
+  const { now, before, history, error } = state;
   if (!now) return error ? refusal(error) : h('p', { class: 'empty' }, 'Reading metrics…');
   const last = history[history.length - 1];
   const values = (key) => history.map((point) => point[key]);
   const requests = before && (now.sum('apiserver_request_total') - before.sum('apiserver_request_total')) / ((now.at - before.at) / 1000);
-  return stats([
+  return [staleness(state), stats([
     { label: 'Requests per second', value: rate(requests), note: `${number(now.sum('apiserver_current_inflight_requests'))} in flight`, more: chart(values('requests'), 'Requests per second over the last minutes') },
     { label: 'CPU', value: last ? `${Math.round(last.cpu * 100)} %` : '–', note: 'of one core', more: chart(values('cpu'), 'CPU over the last minutes') },
     { label: 'Memory', value: bytes(now.sum('process_resident_memory_bytes')), note: 'resident', more: chart(values('memory'), 'Memory over the last minutes') },
     { label: 'Watches', value: number(now.sum('apiserver_longrunning_requests') ?? 0), note: count(now.sum('apiserver_connections') ?? 0, 'connection'), more: chart(values('watches'), 'Watches over the last minutes') },
-  ]);
+  ])];
 }
 
 function checkPanel(title, found, open) {
@@ -83,16 +84,16 @@ async function replicas(place, signal, setLive) {
 // The newest warnings among the events.
 async function warningsOf(place, signal) {
   const draw = async () => {
-    const list = await get('/api/v1/events', { query: { fieldSelector: 'type=Warning', limit: 500, pretty: 'false' }, signal }).catch((error) => error);
+    const list = await readEvents('', { fieldSelector: 'type=Warning' }, signal).catch((error) => error);
     if (signal.aborted) return;
     const title = 'Warnings';
     if (!list.items) return replace(place, panel(title, null, body(refusal(list))));
     const newest = list.items.sort((a, b) => timeOf(b) - timeOf(a)).slice(0, 6);
     return replace(place, panel(title, h('a', { href: '#/events' }, 'all events'), table(title, [{ title: 'Age' }, { title: 'Reason', head: true }, { title: 'Message', wrap: true }],
-      newest.map((event) => [since(timeOf(event)), event.reason, `${event.involvedObject?.name ?? ''}: ${event.message ?? ''}`]), 'No warnings.')));
+      newest.map((event) => [since(timeOf(event)), event.reason, `${event.involvedObject?.name ?? ''}: ${event.message ?? ''}`]), 'No warnings.'), unread(list)));
   };
   await draw();
-  every(15_000, signal, draw);
+  every(30_000, signal, draw);
 }
 
 export async function showOverview(main, signal, setLive) {

@@ -2,7 +2,7 @@
 
 import { badge, body, empty, h, heading, panel, refusal, replace, stats, table } from './dom.js';
 import { number, rate, seconds } from './format.js';
-import { labelsOf, onMetrics, quantile } from './metrics.js';
+import { labelsOf, onMetrics, quantile, staleness } from './metrics.js';
 
 const ROWS = 60;
 
@@ -102,7 +102,7 @@ function watchers(now) {
 
 export async function showRequests(main, signal) {
   let order = 'rate';
-  let last;
+  let last = {};
   const [totals, requests, fair, watching] = [h('div'), h('div'), h('div'), h('div')];
   const draw = () => {
     const { now, before, error } = last;
@@ -110,7 +110,7 @@ export async function showRequests(main, signal) {
     const [found, view] = requestTable(now, before, order);
     const time = before && (now.at - before.at) / 1000;
     const recent = found.reduce((sum, group) => sum + group.recent, 0);
-    replace(totals, stats([
+    replace(totals, staleness(last), stats([
       { label: 'Requests per second', value: time ? rate(recent / time) : '–', note: 'over the last minute' },
       { label: 'In flight', value: number(now.sum('apiserver_current_inflight_requests')), note: `${number(now.sum('apiserver_current_inflight_requests', (l) => l.request_kind === 'mutating'))} of them write` },
       { label: 'Failed', value: number(found.reduce((sum, group) => sum + group.failed, 0)), note: `${number(now.sum('apiserver_request_timeouts_total') ?? 0)} timed out, ${number(now.sum('apiserver_dropped_requests_total') ?? 0)} shed` },

@@ -2,7 +2,7 @@
 
 import { body, empty, h, heading, panel, refusal, replace, stats, table } from './dom.js';
 import { bytes, date, number } from './format.js';
-import { labelsOf, onMetrics } from './metrics.js';
+import { labelsOf, onMetrics, staleness } from './metrics.js';
 import { every, status } from './status.js';
 
 const ROWS = 100;
@@ -44,9 +44,10 @@ export async function showStorage(main, signal) {
     if (signal.aborted) return;
     replace(stores, found.stores ? found.stores.map(store) : refusal(found));
   };
-  onMetrics(signal, ({ now, error }) => {
+  onMetrics(signal, (state) => {
+    const { now, error } = state;
     if (!now) return replace(cache, error ? refusal(error) : empty('Reading metrics…'));
-    replace(cache, caches(now));
+    replace(cache, staleness(state), caches(now));
     return replace(counts, objects(now));
   });
   await draw();
