@@ -6,5 +6,6 @@
 #![cfg(test)]
 
 mod browser;
+mod edits;
 mod page;
 mod webdriver;

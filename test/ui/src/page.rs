@@ -7,7 +7,7 @@ use test_tools::skipped;
 
 use crate::browser::{Browser, served};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECTIONS: [&str; 8] = [
     "overview",
     "objects",
@@ -19,18 +19,18 @@ const SECTIONS: [&str; 8] = [
     "events",
 ];
 
-fn map(name: &str, value: &str) -> Value {
+pub(crate) fn map(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}})
 }
 
 /// A server that has a lease although it is in memory.
-async fn started() -> (ControlPlane, Client) {
+pub(crate) async fn started() -> (ControlPlane, Client) {
     plane_with(|builder| builder.with(|options| options.feature_gates.push("APIServerIdentity=true".into())))
         .await
 }
 
 /// Opens the page and signs in.
-async fn sign_in(browser: &Browser, plane: &ControlPlane, user: &User) {
+pub(crate) async fn sign_in(browser: &Browser, plane: &ControlPlane, user: &User) {
     browser.open(&format!("{}/ui/", plane.url())).await;
     browser.until("document.getElementById('token')").await;
     let token = json!(plane.token_for(user));
@@ -41,7 +41,7 @@ async fn sign_in(browser: &Browser, plane: &ControlPlane, user: &User) {
     browser.until("document.querySelector('nav a')").await;
 }
 
-async fn section(browser: &Browser, hash: &str, heading: &str) {
+pub(crate) async fn section(browser: &Browser, hash: &str, heading: &str) {
     browser
         .run(&format!("location.hash = {}", json!(format!("#/{hash}"))))
         .await;
@@ -53,7 +53,7 @@ async fn section(browser: &Browser, hash: &str, heading: &str) {
         .await;
 }
 
-async fn type_into_editor(browser: &Browser, from: &str, to: &str) {
+pub(crate) async fn type_into_editor(browser: &Browser, from: &str, to: &str) {
     browser.until("document.querySelector('textarea')").await;
     let script = format!(
         "const area = document.querySelector('textarea'); area.value = area.value.replace({}, {}); area.dispatchEvent(new Event('input'));",
@@ -107,79 +107,6 @@ async fn it_shows_the_server_and_objects_as_they_change() {
         .until("document.querySelector('h1')?.textContent === 'Events'")
         .await;
     browser.finish(&plane.url()).await;
-    plane.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn edits_go_through_a_dry_run() {
-    let Some(browser) = Browser::start().await else {
-        return;
-    };
-    let (plane, client) = started().await;
-    client.post(MAPS, &map("settings", "old")).await.expect(201);
-    let path = format!("{MAPS}/settings");
-    sign_in(&browser, &plane, &control_plane::administrator()).await;
-    section(&browser, "objects/-/v1/configmaps/default/settings", "settings").await;
-    assert_eq!(
-        browser
-            .run("return document.body.innerText.includes('managedFields')")
-            .await,
-        json!(false)
-    );
-    browser
-        .run("document.querySelector('main input[type=checkbox]').click()")
-        .await;
-    browser.shows("managedFields").await;
-
-    browser.click("Edit").await;
-    type_into_editor(&browser, "value: old", "value: new").await;
-    browser.click("Review changes").await;
-    browser.shows("Nothing is written yet").await;
-    browser.shows("-   value: old").await;
-    browser.shows("+   value: new").await;
-    assert_eq!(client.get(&path).await.expect(200)["data"]["value"], "old");
-    browser.click("Write").await;
-    served(&client, &path, |map| map["data"]["value"] == "new").await;
-    browser.shows("Written.").await;
-    let owners = client.get(&path).await.expect(200)["metadata"]["managedFields"].to_string();
-    assert!(owners.contains("kube-apiserver-ui"), "{owners}");
-
-    // Mistakes are refused in the server's words, and so is a write over somebody else's.
-    browser.click("Edit").await;
-    type_into_editor(&browser, "data:", "dataa:").await;
-    browser.click("Review changes").await;
-    browser.shows("unknown field \"dataa\"").await;
-    type_into_editor(&browser, "dataa:", "data:").await;
-    type_into_editor(&browser, "value: new", "value: mine").await;
-    let theirs = json!({"data": {"value": "theirs"}});
-    client.patch(&path, "merge-patch+json", &theirs).await.expect(200);
-    browser.shows("has been changed on the server").await;
-    browser.click("Review changes").await;
-    browser.shows("the object has been modified").await;
-    browser.click("Cancel").await;
-
-    section(
-        &browser,
-        "objects/-/v1/configmaps/+new?namespace=default",
-        "New ConfigMap",
-    )
-    .await;
-    type_into_editor(&browser, "name: ", "name: made").await;
-    browser.click("Review changes").await;
-    browser.click("Write").await;
-    browser
-        .until("document.querySelector('h1')?.textContent === 'made'")
-        .await;
-    browser.click("Delete").await;
-    browser.until("document.querySelector('dialog[open]')").await;
-    browser
-        .run("document.querySelector('dialog[open] button[value=yes]').click()")
-        .await;
-    browser.shows("This object has been deleted").await;
-    assert_eq!(client.get(&format!("{MAPS}/made")).await.status, 404);
-    let origin = plane.url();
-    // The refusals of bad edits are in the console as well.
-    browser.finish_with(&origin, &["status of 400"]).await;
     plane.stop().await;
 }
 
@@ -250,7 +177,7 @@ async fn hostile_texts_are_shown_as_texts() {
     object["metadata"]["annotations"] =
         json!({"example.com/a": hostile, "example.com/b": "a: b\n  managedFields:\n# c\n"});
     client.post(MAPS, &object).await.expect(201);
-    let event = json!({"metadata": {"name": "hostile", "namespace": "default"}, "involvedObject": {"namespace": "default", "name": hostile}, "reason": hostile, "message": hostile, "type": "Warning"});
+    let event = json!({"metadata": {"name": "hostile", "namespace": "default"}, "involvedObject": {"namespace": "default", "name": hostile}, "reason": hostile, "message": format!("{hostile} turned \u{202e} around"), "type": "Warning"});
     client
         .post("/api/v1/namespaces/default/events", &event)
         .await
@@ -288,6 +215,9 @@ async fn hostile_texts_are_shown_as_texts() {
             .await;
         assert_eq!(made, json!(0), "{hash}");
     }
+    section(&browser, "events", "Events").await;
+    browser.shows("turned U+202E around").await;
+    section(&browser, "objects/-/v1/configmaps/default/hostile", "hostile").await;
     browser.click("Edit").await;
     browser
         .until("document.querySelector('textarea')?.value.includes('onerror')")
@@ -297,6 +227,7 @@ async fn hostile_texts_are_shown_as_texts() {
         "objects/<img src=x>/v1/x",
         "objects/-/v1/configmaps/default/%3Cimg%20src=x%3E",
         "<script>",
+        "objects/-/v1/configmaps/default/..",
         "objects/-/v1/configmaps?labels=<b>",
     ] {
         browser
@@ -437,6 +368,12 @@ async fn it_is_accessible_on_every_screen() {
                     .screenshot(&directory.join(format!("ui-{name}.png")))
                     .await;
             }
+            if name == "object" {
+                browser.click("Edit again").await;
+                browser.click("Cancel").await;
+                browser.click("Discard").await;
+                browser.until("document.querySelector('pre.yaml')").await;
+            }
         }
         browser.run("localStorage.clear()").await;
     }
@@ -483,5 +420,21 @@ async fn it_works_through_kubectl_proxy() {
         browser.shows(&name).await;
     }
     browser.finish("http://127.0.0.1:").await;
+    plane.stop().await;
+}
+
+/// The headers of the files are on refusals too.
+#[tokio::test]
+async fn refusals_below_the_page_have_its_headers() {
+    let (plane, client) = started().await;
+    for (method, path, status) in [
+        ("POST", "/ui/", 405),
+        ("GET", "/ui//", 404),
+        ("GET", "/ui//app.js", 404),
+    ] {
+        let answer = client.raw(method, path, "", "").await;
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.headers.contains_key("content-security-policy"), "{path}");
+    }
     plane.stop().await;
 }
