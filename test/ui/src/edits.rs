@@ -109,7 +109,9 @@ async fn edits_go_through_a_dry_run() {
     assert_eq!(client.get(&format!("{MAPS}/made")).await.status, 404);
     let origin = plane.url();
     // The refusals of bad edits are in the console as well.
-    browser.finish_with(&origin, &["status of 400"]).await;
+    browser
+        .finish_with(&origin, &["status of 400", "status of 404"])
+        .await;
     plane.stop().await;
 }
 
@@ -300,6 +302,6 @@ async fn a_namespace_is_deleted_by_its_name() {
         "{}",
         answer.json
     );
-    browser.finish(&plane.url()).await;
+    browser.finish_with(&plane.url(), &["status of 404"]).await;
     plane.stop().await;
 }

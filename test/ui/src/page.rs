@@ -87,6 +87,16 @@ async fn it_shows_the_server_and_objects_as_they_change() {
     browser.shows("second").await;
     client.delete(&format!("{MAPS}/first")).await.expect(200);
     browser.until("!document.body.innerText.includes('first')").await;
+    // Watches end while the page is hidden, and go on from where they were.
+    let hide = |is: bool| {
+        format!(
+            "Object.defineProperty(document, 'hidden', {{ value: {is}, configurable: true }}); document.dispatchEvent(new Event('visibilitychange'))"
+        )
+    };
+    browser.run(&hide(true)).await;
+    client.post(MAPS, &map("third", "1")).await.expect(201);
+    browser.run(&hide(false)).await;
+    browser.shows("third").await;
     // The keyboard: filter, leave it, the first row, open it, back.
     browser.press("/second\u{E00C}").await;
     browser
@@ -150,12 +160,22 @@ async fn what_the_user_may_not_do_is_not_offered() {
     section(&browser, "objects/-/v1/configmaps/default/settings", "settings").await;
     browser.until("[...document.querySelectorAll('button')].filter((b) => ['Edit', 'Delete'].includes(b.textContent) && b.disabled && b.title).length === 2").await;
 
+    // Where all namespaces are refused, the last one is offered.
+    section(&browser, "objects/-/v1/configmaps", "ConfigMap").await;
+    browser.click("show default").await;
+    browser.shows("settings").await;
+
     // The token is in memory alone: it is in no address, and gone after a reload.
     let kept = "return [location.href, document.cookie, JSON.stringify(sessionStorage), JSON.stringify(localStorage)].join()";
     let kept = browser.run(kept).await.as_str().expect("text").to_string();
     assert!(!kept.contains(&plane.token_for(&user)), "{kept}");
     browser.run("location.reload()").await;
     browser.until("document.getElementById('token')").await;
+    browser
+        .run("document.getElementById('token').value = '\u{2026}'")
+        .await;
+    browser.click("Sign in").await;
+    browser.shows("letters, digits and punctuation alone").await;
     browser
         .run("document.getElementById('token').value = 'wrong'")
         .await;
@@ -437,4 +457,23 @@ async fn refusals_below_the_page_have_its_headers() {
         assert!(answer.headers.contains_key("content-security-policy"), "{path}");
     }
     plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_is_told() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let (plane, _) = started().await;
+    let origin = plane.url();
+    sign_in(&browser, &plane, &control_plane::administrator()).await;
+    browser.shows("holds its lease").await;
+    browser.until("document.querySelector('.chart polyline')").await;
+    plane.stop().await;
+    browser.shows("Not answering since").await;
+    browser.shows("As of").await;
+    browser
+        .until("document.getElementById('live').textContent === 'Reconnecting'")
+        .await;
+    browser.finish_with(&origin, &["net::ERR_"]).await;
 }

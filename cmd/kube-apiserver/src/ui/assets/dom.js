@@ -1,26 +1,28 @@
 // Builders of elements. Text from the server only ever becomes text nodes and attribute values.
 
 const SVG = 'http://www.w3.org/2000/svg';
+// Letters that turn the direction of a text, or cannot be seen: shown as their code points.
+const UNSEEN = /[\u061C\u200B-\u200F\u202A-\u202E\u2066-\u2069]/g;
+const codeOf = (letter) => `U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
+// Attributes that are read by people.
+const SPOKEN = new Set(['title', 'aria-label', 'placeholder']);
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? '' : value);
+    else element.setAttribute(name, value === true ? '' : SPOKEN.has(name) ? value.replace(UNSEEN, codeOf) : value);
   }
   add(element, children);
   return element;
 }
-
-// Letters that turn the direction of a text, or cannot be seen.
-const UNSEEN = /[\u061C\u200B-\u200F\u202A-\u202E\u2066-\u2069]/g;
 
 function addText(element, text) {
   let end = 0;
   for (const { 0: letter, index } of text.matchAll(UNSEEN)) {
     const mark = document.createElement('span');
     mark.className = 'mark';
-    mark.append(`U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}`);
+    mark.append(codeOf(letter));
     element.append(text.slice(end, index), mark);
     end = index + 1;
   }

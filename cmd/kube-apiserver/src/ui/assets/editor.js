@@ -57,6 +57,7 @@ export function edit({ place, initial, before, fresh, dryRun, write, done, cance
   const editing = () => {
     view.hidden = false;
     replace(steps, review, leave);
+    busy(false);
     replace(result);
     area.focus();
   };

@@ -33,6 +33,7 @@ export const unread = ({ isPart }) => isPart && body(note('warn', `There are mor
 
 export async function showEvents(main, signal, setLive, query) {
   const namespace = query.get('namespace') ?? '';
+  keepNamespace(namespace);
   let filter = '';
   let onlyWarnings = false;
   let list = {};
@@ -60,7 +61,6 @@ export async function showEvents(main, signal, setLive, query) {
     h('label', {}, 'Filter', h('input', { type: 'search', 'data-key': 'filter', placeholder: 'reason, object, message', oninput: (event) => { filter = event.target.value.toLowerCase(); soon(); } })),
     h('label', {}, 'Namespace', h('input', { value: namespace, placeholder: 'all', autocapitalize: 'off', spellcheck: 'false', onchange: (event) => {
       const chosen = event.target.value.trim();
-      keepNamespace(chosen);
       location.hash = `#/events${chosen ? `?namespace=${encodeURIComponent(chosen)}` : ''}`;
     } })),
     h('label', { class: 'check' }, h('input', { type: 'checkbox', onchange: (event) => { onlyWarnings = event.target.checked; soon(); } }), 'Warnings only')), place);

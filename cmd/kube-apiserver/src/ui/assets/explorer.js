@@ -137,6 +137,7 @@ class Rows {
 export async function showObjects(main, signal, setLive, asked, query) {
   const kind = await kindOf(asked);
   const [namespace, labels, fields] = [kind.namespaced ? query.get('namespace') ?? '' : '', query.get('labels') ?? '', query.get('fields') ?? ''];
+  keepNamespace(namespace);
   const path = listPath(kind, namespace);
   const selectors = { labelSelector: labels, fieldSelector: fields };
   const go = (change) => {
@@ -144,11 +145,7 @@ export async function showObjects(main, signal, setLive, asked, query) {
     location.hash = `${address(kind)}${next.size ? `?${next}` : ''}`;
   };
   const field = (label, key, value, placeholder, more) => h('label', {}, label,
-    h('input', { value, placeholder, autocapitalize: 'off', spellcheck: 'false', onchange: (event) => {
-      const chosen = event.target.value.trim();
-      if (key === 'namespace') keepNamespace(chosen);
-      go({ [key]: chosen });
-    }, ...more }));
+    h('input', { value, placeholder, autocapitalize: 'off', spellcheck: 'false', onchange: (event) => go({ [key]: event.target.value.trim() }), ...more }));
   const names = h('datalist', { id: freshId('namespaces') });
   const inNamespace = kind.namespaced ? namespace || keptNamespace() : '';
   const create = h('button', { disabled: true, onclick: () => { location.hash = `${address(kind, '+new')}${inNamespace ? `?namespace=${encodeURIComponent(inNamespace)}` : ''}`; } }, 'Create');

@@ -39,6 +39,8 @@ export function listenToKeys({ toggleTheme }) {
     const typing = event.target.closest?.('input, textarea, select');
     if (event.key === 'Escape') {
       if (typing) return typing.blur();
+      // The question that this may open is not to be closed by the same key.
+      event.preventDefault();
       // The innermost way back; one that leaves an edit is not taken by a key.
       const back = [...document.querySelectorAll('[data-key="back"]')].at(-1);
       if (!unsaved() || back?.matches('button')) back?.click();

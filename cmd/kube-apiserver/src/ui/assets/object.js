@@ -31,7 +31,12 @@ function writer(method, pathOf, signal) {
   return {
     dryRun: async (body) => {
       const response = await send(body, JSON_TYPE, 'All');
-      return { response, after: withoutManagedFields(await (await send(body, YAML, 'All')).text()) };
+      try {
+        return { response, after: withoutManagedFields(await (await send(body, YAML, 'All')).text()) };
+      } catch (error) {
+        if (error.status) await send(body, JSON_TYPE, 'All');
+        throw error;
+      }
     },
     write: (body) => send(body, JSON_TYPE),
   };
