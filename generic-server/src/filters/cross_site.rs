@@ -130,7 +130,11 @@ mod tests {
         let own = origin("https://api.example:6443");
         check(Method::GET, &[upgrade, BROWSER, host, own], false);
         let default_port = [("host", "api.example:443"), origin("https://api.example")];
-        check(Method::GET, &[&[upgrade, BROWSER][..], &default_port].concat(), false);
+        check(
+            Method::GET,
+            &[&[upgrade, BROWSER][..], &default_port].concat(),
+            false,
+        );
         for foreign in ["https://evil.example", "https://api.example", "null"] {
             let foreign = origin(foreign);
             let all = [upgrade, BROWSER, host, foreign];
