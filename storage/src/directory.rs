@@ -364,7 +364,7 @@ fn remove(path: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// Copies a directory to a name beside it, which a start removes when nobody else has.
+/// Copies a directory to a name beside it. A copy that is left behind is removed by the next start.
 pub(crate) fn copy_beside(path: &Path) -> Result<PathBuf, StorageError> {
     let copy = with_suffix(path, &format!(".looked-at{NEW}"));
     remove(&copy)?;

@@ -34,7 +34,7 @@ impl SocketClient {
         SocketClient { channel, timeout }
     }
 
-    /// Calls the method at a path. All calls may be repeated: one that finds nobody is made again until the timeout.
+    /// Calls the method at a path. All calls may be repeated: one that cannot connect is made again until the timeout.
     ///
     /// # Errors
     /// What the program answers, or `DeadlineExceeded`.

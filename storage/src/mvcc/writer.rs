@@ -504,7 +504,7 @@ impl Drop for Writer {
         if closed && healthy {
             directory.closed(self.shared.index.read().revision, self.book.records);
         }
-        // A writer may have failed because of damage that nobody has read.
+        // A writer may have failed because of damage that no read has reported.
         if !healthy || !self.shared.damaged.list().is_empty() {
             directory.note_damage(true);
         }

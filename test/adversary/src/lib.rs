@@ -34,7 +34,7 @@ pub type Playing<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Sen
 pub struct Attack {
     /// The attack in short.
     pub name: &'static str,
-    /// The finding of the review that it belongs to; `held` for what held then, `access` and `audit` for what came later.
+    /// The finding of the review that it belongs to; `held` for attacks that failed then, `access` and `audit` for those that were added later.
     pub finding: &'static str,
     /// The bound that a server has to keep.
     pub bound: Bound,

@@ -66,7 +66,7 @@ async fn a_program_signs_the_tokens_of_service_accounts() {
         .map(|key| &key["kid"])
         .collect();
     assert_eq!(ids, ["one", "two"]);
-    // The header of a token names no key of the program's: nobody is let in.
+    // The header of the token names no key of the program, so the token is refused.
     let foreign = first.split('.').collect::<Vec<_>>();
     let header = BASE64.encode(r#"{"alg":"ES256","kid":"nobody's","typ":"JWT"}"#);
     let foreign = format!("{header}.{}.{}", foreign[1], foreign[2]);

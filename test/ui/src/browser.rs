@@ -161,6 +161,13 @@ impl Browser {
         self.wait(what, Location::caller())
     }
 
+    /// Waits until the page has this heading.
+    #[track_caller]
+    pub(crate) fn heading(&self, text: &str) -> impl Future<Output = ()> + use<'_> {
+        let what = format!("document.querySelector('h1')?.textContent === {}", json!(text));
+        self.wait(what, Location::caller())
+    }
+
     /// Clicks on the first button or link with this text, as soon as it can be.
     #[track_caller]
     pub(crate) fn click(&self, text: &str) -> impl Future<Output = ()> + use<'_> {

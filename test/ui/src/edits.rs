@@ -97,9 +97,7 @@ async fn edits_go_through_a_dry_run() {
     type_into_editor(&browser, "name: ", "name: made").await;
     browser.click("Review changes").await;
     browser.click("Write").await;
-    browser
-        .until("document.querySelector('h1')?.textContent === 'made'")
-        .await;
+    browser.heading("made").await;
     browser.click("Delete").await;
     browser.until("document.querySelector('dialog[open]')").await;
     browser
@@ -177,9 +175,7 @@ async fn an_edit_is_not_lost() {
     type_into_editor(&browser, "value: mine", "value: other").await;
     browser.run("location.hash = '#/events'").await;
     browser.click("Discard").await;
-    browser
-        .until("document.querySelector('h1')?.textContent === 'Events'")
-        .await;
+    browser.heading("Events").await;
     browser.finish(&plane.url()).await;
     plane.stop().await;
 }

@@ -109,13 +109,9 @@ async fn it_shows_the_server_and_objects_as_they_change() {
     browser.press("j\u{E007}").await;
     browser.until("document.querySelector('pre.yaml')").await;
     browser.press("\u{E00C}").await;
-    browser
-        .until("document.querySelector('h1')?.textContent === 'ConfigMap'")
-        .await;
+    browser.heading("ConfigMap").await;
     browser.press("ge").await;
-    browser
-        .until("document.querySelector('h1')?.textContent === 'Events'")
-        .await;
+    browser.heading("Events").await;
     browser.finish(&plane.url()).await;
     plane.stop().await;
 }

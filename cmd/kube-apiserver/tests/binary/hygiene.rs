@@ -22,7 +22,7 @@ const APPLIED: &str = "planted-value-that-is-applied";
 const PATCHED: &str = "planted-value-of-a-patch";
 /// The credentials towards a webhook.
 const WEBHOOK: &str = "planted-token-of-a-webhook";
-/// Credentials that nobody knows.
+/// Credentials that the server refuses.
 const UNKNOWN: &str = "planted-unknown-token-9c";
 /// `planted:basic-pw`.
 const BASIC: &str = "cGxhbnRlZDpiYXNpYy1wdw==";

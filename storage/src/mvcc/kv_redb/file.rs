@@ -121,8 +121,8 @@ impl redb::StorageBackend for FilledFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// What lies past the end reads as zeros, which are no page: a damaged one may lead there, and redb refuses everything from then on
-    /// after a read that fails.
+    /// Bytes past the end of the file read as zeros, which no page begins with. A damaged page may point there, and redb refuses all further
+    /// work after a read that fails.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < out.len() {

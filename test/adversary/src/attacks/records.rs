@@ -305,7 +305,7 @@ async fn hasty(arena: &Arena) -> Result<Outcome, Error> {
             let mut stream = target.tls(&Credential::Admin, &["http/1.1"]).await?;
             stream.write_all(head.as_bytes()).await?;
             stream.flush().await?;
-            // Without a farewell.
+            // The connection ends without a TLS close_notify, as when a client crashes.
             drop(stream);
         }
         Ok(Outcome::new())

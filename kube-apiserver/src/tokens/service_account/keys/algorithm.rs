@@ -86,7 +86,7 @@ pub(super) fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let bytes = length.to_be_bytes();
     let significant = &bytes[bytes.iter().position(|b| *b != 0).unwrap_or(bytes.len() - 1)..];
     if length >= 0x80 {
-        #[allow(clippy::cast_possible_truncation, reason = "at most eight")]
+        // At most eight.
         out.push(0x80 | significant.len() as u8);
     }
     out.extend_from_slice(significant);
