@@ -7,9 +7,15 @@ use rustix::process::{Pid, getppid};
 /// How often the parent is looked at where it cannot be followed.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Resolves when the process that started this one has ended; never for one that init started.
-pub(super) async fn ended() {
-    let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT) else {
+/// The process that started this one, if init did not. Asked for first of all: whoever asks later, when that one may have ended, is told of
+/// the process that took over.
+pub(super) fn id() -> Option<Pid> {
+    getppid().filter(|parent| *parent != Pid::INIT)
+}
+
+/// Resolves when the given process that started this one has ended; never for one that init started.
+pub(super) async fn ended(parent: Option<Pid>) {
+    let Some(parent) = parent else {
         return std::future::pending().await;
     };
     #[cfg(target_os = "linux")]

@@ -48,6 +48,7 @@ pub async fn run(
     arguments: impl Iterator<Item = OsString>,
     announce: impl FnOnce(&str),
 ) -> Result<String, String> {
+    let parent = parent::id();
     let settings = match Command::parse(arguments)? {
         Command::Help => return Ok(HELP.into()),
         Command::Version => {
@@ -82,7 +83,7 @@ pub async fn run(
     }
     tokio::select! {
         () = signals.next() => {}
-        () = parent::ended() => {}
+        () = parent::ended(parent) => {}
     }
     Ok(String::new())
 }
