@@ -4,8 +4,11 @@
 mod hybrid;
 #[cfg(test)]
 mod tests;
+mod version1;
 
 use rustls::crypto::CryptoProvider;
+
+pub(crate) use self::version1::Version1;
 
 /// The provider of every TLS connection.
 pub fn provider() -> CryptoProvider {

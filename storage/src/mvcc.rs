@@ -197,15 +197,7 @@ impl MvccStore {
             kv.mend(reached.unwrap_or(0))?;
             directory.note_damage(false);
         }
-        let mut loaded = match writer::load(&*kv, steps, may_be_new, wall_ms) {
-            // A store that was closed is opened without its pages being verified.
-            Err(StorageError::Corrupt(why)) => match kv.mend(reached.unwrap_or(0)) {
-                Ok(true) => writer::load(&*kv, steps, may_be_new, wall_ms)?,
-                Ok(false) | Err(StorageError::Corrupt(_)) => return Err(StorageError::Corrupt(why)),
-                Err(error) => return Err(error),
-            },
-            loaded => loaded?,
-        };
+        let mut loaded = writer::load(&*kv, steps, may_be_new, wall_ms)?;
         if let Some(reached) =
             reached.filter(|reached| options.allow_empty && loaded.index.revision < *reached)
         {

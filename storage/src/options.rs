@@ -63,6 +63,9 @@ pub struct OpenOptions {
     /// Whether a commit is on the disk before it is acknowledged. Without, an acknowledged commit survives the process and may be lost with
     /// the machine: for stores that a test makes and removes. Other engines than redb do not look at it.
     pub fsync: bool,
+    /// A file of up to so many bytes has all its pages looked at as it is opened, and of a larger one those that lead to values. Other engines
+    /// than redb do not look at it.
+    pub verified_bytes: u64,
 }
 
 impl Default for OpenOptions {
@@ -78,6 +81,7 @@ impl Default for OpenOptions {
             max_value_bytes: 8 << 20,
             allow_empty: false,
             fsync: true,
+            verified_bytes: 64 << 20,
         }
     }
 }

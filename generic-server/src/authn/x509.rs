@@ -11,11 +11,15 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use http::request::Parts;
 use rustls::RootCertStore;
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
+use x509_parser::time::ASN1Time;
+
 use super::{Authenticator, Verdict};
+use crate::crypto::Version1;
 use crate::request::{CachedVerdict, CertificateIdentity, ConnectionInfo, User};
 
 /// How long a connection's certificate is taken as verified before it is looked at again: a certificate that expires, or an
@@ -30,7 +34,92 @@ pub struct ClientAuthorities(ArcSwapOption<Anchors>);
 struct Anchors {
     /// Unique per bundle in this process, so that cached verdicts of an older bundle do not count.
     generation: u64,
+    authorities: Vec<CertificateDer<'static>>,
+    /// By all of them.
     verifier: Arc<dyn ClientCertVerifier>,
+    /// When all of them are valid.
+    valid: (i64, i64),
+    known: WebPkiSupportedAlgorithms,
+}
+
+impl Anchors {
+    fn new(authorities: Vec<CertificateDer<'static>>) -> Result<Anchors, AuthoritiesError> {
+        static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+        let mut valid = (i64::MIN, i64::MAX);
+        for authority in &authorities {
+            let (from, to) = validity(authority)?;
+            valid = (valid.0.max(from), valid.1.min(to));
+        }
+        Ok(Anchors {
+            generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
+            verifier: verifier(&authorities)?,
+            authorities,
+            valid,
+            known: crate::crypto::provider().signature_verification_algorithms,
+        })
+    }
+
+    /// Whether one of the authorities that are valid now has issued this certificate, and it is valid itself.
+    fn verify(&self, leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) -> Result<(), String> {
+        let now = UnixTime::now();
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        if self.valid.0 <= seconds && seconds <= self.valid.1 {
+            return self.verify_by(&self.authorities, &*self.verifier, leaf, intermediates, now);
+        }
+        // Trust anchors have no validity for webpki.
+        let is_valid = |authority: &&CertificateDer<'static>| {
+            validity(authority).is_ok_and(|(from, to)| from <= seconds && seconds <= to)
+        };
+        let valid: Vec<_> = self.authorities.iter().filter(is_valid).cloned().collect();
+        if valid.is_empty() {
+            return Err("certificate of the authority has expired or is not yet valid".into());
+        }
+        let verifier = verifier(&valid).map_err(|error| error.to_string())?;
+        self.verify_by(&valid, &*verifier, leaf, intermediates, now)
+    }
+
+    fn verify_by(
+        &self,
+        authorities: &[CertificateDer<'_>],
+        verifier: &dyn ClientCertVerifier,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), String> {
+        match Version1::read(leaf) {
+            Some(old) => {
+                let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+                let now = ASN1Time::from_timestamp(seconds).map_err(|error| error.to_string())?;
+                Ok(old.verify(authorities, &self.known, now)?)
+            }
+            None => verifier
+                .verify_client_cert(leaf, intermediates, now)
+                .map(drop)
+                .map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// The first and the last second of a certificate.
+fn validity(certificate: &CertificateDer<'_>) -> Result<(i64, i64), AuthoritiesError> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
+        .map_err(|error| AuthoritiesError(error.to_string()))?;
+    let validity = parsed.validity();
+    Ok((validity.not_before.timestamp(), validity.not_after.timestamp()))
+}
+
+fn verifier(
+    authorities: &[CertificateDer<'static>],
+) -> Result<Arc<dyn ClientCertVerifier>, AuthoritiesError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots
+            .add(authority.clone())
+            .map_err(|error| AuthoritiesError(error.to_string()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(crate::crypto::provider()))
+        .build()
+        .map_err(|error| AuthoritiesError(error.to_string()))
 }
 
 /// A bundle that cannot be used.
@@ -54,25 +143,11 @@ impl ClientAuthorities {
     /// # Errors
     /// When a certificate cannot be a trust anchor.
     pub fn reload(&self, certificates: &[CertificateDer<'static>]) -> Result<(), AuthoritiesError> {
-        static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-        if certificates.is_empty() {
-            self.0.store(None);
-            return Ok(());
-        }
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates {
-            roots
-                .add(certificate.clone())
-                .map_err(|e| AuthoritiesError(e.to_string()))?;
-        }
-        let provider = Arc::new(crate::crypto::provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|e| AuthoritiesError(e.to_string()))?;
-        self.0.store(Some(Arc::new(Anchors {
-            generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
-            verifier,
-        })));
+        let anchors = match certificates {
+            [] => None,
+            some => Some(Arc::new(Anchors::new(some.to_vec())?)),
+        };
+        self.0.store(anchors);
         Ok(())
     }
 
@@ -92,10 +167,9 @@ impl ClientAuthorities {
             return Some(hit.found.clone());
         }
         let found = anchors
-            .verifier
-            .verify_client_cert(leaf, intermediates, UnixTime::now())
+            .verify(leaf, intermediates)
             .map_err(|e| Arc::from(format!("verifying certificate failed: {e}")))
-            .and_then(|_| identity(leaf).map(Arc::new).map_err(Arc::from));
+            .and_then(|()| identity(leaf).map(Arc::new).map_err(Arc::from));
         cached.retain(|v| v.generation != anchors.generation && v.until > now);
         cached.push(CachedVerdict {
             generation: anchors.generation,
@@ -173,5 +247,38 @@ impl Authenticator for X509 {
                 notes: None,
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+
+    use super::*;
+    use crate::pki::{Authority, certificates};
+
+    #[test]
+    fn an_authority_that_is_not_valid_any_more_verifies_nothing() {
+        let long_ago = OffsetDateTime::now_utc() - time::Duration::days(100 * 365);
+        let over = Authority::generate_at(long_ago, "over").unwrap();
+        let valid = Authority::generate("valid").unwrap();
+        let trusted = |authorities: &[&Authority]| {
+            let pem: String = authorities.iter().map(|one| one.certificate.as_str()).collect();
+            ClientAuthorities::new(&certificates(&pem).unwrap()).unwrap()
+        };
+        let verify = |authorities: &ClientAuthorities, issuer: &Authority| {
+            let shown = issuer.client("jane", "").unwrap();
+            let shown = certificates(&shown.certificate).unwrap();
+            let connection = ConnectionInfo::new("127.0.0.1:9".parse().unwrap(), shown);
+            authorities
+                .verify(&connection)
+                .unwrap()
+                .map(|who| who.common_name.clone())
+        };
+        let both = trusted(&[&over, &valid]);
+        assert_eq!(verify(&both, &valid), Ok("jane".into()));
+        assert!(verify(&both, &over).is_err());
+        let refused = verify(&trusted(&[&over]), &over).unwrap_err();
+        assert!(refused.contains("has expired or is not yet valid"), "{refused}");
     }
 }

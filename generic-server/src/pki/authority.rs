@@ -90,7 +90,7 @@ impl Authority {
         Self::generate_at(OffsetDateTime::now_utc(), common_name)
     }
 
-    pub(super) fn generate_at(now: OffsetDateTime, common_name: &str) -> Result<Self, PkiError> {
+    pub(crate) fn generate_at(now: OffsetDateTime, common_name: &str) -> Result<Self, PkiError> {
         let ends = now + AUTHORITY_LIFE;
         Self::of_key(now, ends, common_name, KeyPair::generate().map_err(issue)?)
     }
@@ -140,6 +140,12 @@ impl Authority {
             key: key.into(),
             issuer,
         })
+    }
+
+    /// The signature of these bytes by its key.
+    #[cfg(test)]
+    pub(crate) fn signature_of(&self, bytes: &[u8]) -> Vec<u8> {
+        rcgen::SigningKey::sign(self.issuer.key(), bytes).expect("it signs")
     }
 
     /// A server certificate for these names, for a year.

@@ -3,13 +3,14 @@
 mod bounds;
 mod early;
 mod silence;
+mod version1;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -84,19 +85,35 @@ async fn port_with(limits: ConnectionLimits) -> Port {
 }
 
 async fn ask(port: &Port, alpn: &[u8], identity: Option<&Issued>) -> (http::StatusCode, String) {
+    let shown = identity.map(|identity| {
+        let chain = crate::pki::certificates(&identity.certificate).unwrap();
+        (chain, identity.key.as_str())
+    });
+    ask_with(port, rustls::ALL_VERSIONS, alpn, shown).await
+}
+
+/// With the certificates that a client shows, and its key in PEM.
+async fn ask_with(
+    port: &Port,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    alpn: &[u8],
+    shown: Option<(Vec<CertificateDer<'static>>, &str)>,
+) -> (http::StatusCode, String) {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(port.pki.client_ca().unwrap().remove(0)).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots);
-    let mut config = match identity {
+    let mut config = match shown {
         None => builder.with_no_client_auth(),
-        Some(identity) => {
-            let key = rustls::pki_types::pem::PemObject::from_pem_slice(identity.key.as_bytes()).unwrap();
-            let chain = crate::pki::certificates(&identity.certificate).unwrap();
-            builder.with_client_auth_cert(chain, key).unwrap()
+        Some((chain, key)) => {
+            let key = rustls::pki_types::pem::PemObject::from_pem_slice(key.as_bytes()).unwrap();
+            let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+            // Whatever it shows: rustls itself would not show a certificate of another version.
+            let shown = rustls::sign::CertifiedKey::new(chain, key);
+            builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(shown)))
         }
     };
     config.alpn_protocols = vec![alpn.to_vec()];

@@ -16,7 +16,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 
-use crate::crypto::provider;
+use crate::crypto::{Version1, provider};
 
 /// The fault of a certificate or key.
 #[derive(Debug, thiserror::Error)]
@@ -329,7 +329,12 @@ impl ClientCertVerifier for AnyClientCertificate {
         signature: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let known = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, known)
+        match Version1::read(certificate) {
+            Some(old) => old
+                .verify_tls12(message, signature, known)
+                .map(|()| HandshakeSignatureValid::assertion()),
+            None => rustls::crypto::verify_tls12_signature(message, certificate, signature, known),
+        }
     }
 
     fn verify_tls13_signature(
@@ -339,7 +344,12 @@ impl ClientCertVerifier for AnyClientCertificate {
         signature: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let known = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, known)
+        match Version1::read(certificate) {
+            Some(old) => old
+                .verify_tls13(message, signature, known)
+                .map(|()| HandshakeSignatureValid::assertion()),
+            None => rustls::crypto::verify_tls13_signature(message, certificate, signature, known),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {

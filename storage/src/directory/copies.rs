@@ -8,8 +8,11 @@ pub(super) const COPY: usize = 512;
 /// A line with its checksum behind it, and padded to the length of a copy.
 pub(super) fn copy(line: &str) -> String {
     let sum = crc32fast::hash(line.as_bytes());
-    let line = format!("{line} sum {sum:08x}");
-    format!("{line:<width$}\n", width = COPY - 1)
+    let mut copy = format!("{line} sum {sum:08x}");
+    // Once for each commit: a format's padding takes each character alone.
+    copy.push_str(&" ".repeat((COPY - 1).saturating_sub(copy.len())));
+    copy.push('\n');
+    copy
 }
 
 /// The lines of the copies that are whole.

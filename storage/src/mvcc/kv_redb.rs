@@ -31,10 +31,10 @@ const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
 const QUICK_REPAIR_FROM: usize = 16;
 const SETTLED: &[u8] = b"m/settled";
 
-/// Whether a file's pages are looked at before redb opens it.
+/// Whether a file is mended before redb opens it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opening {
-    /// When redb gives it up.
+    /// When a page is damaged that is looked at, or redb gives the file up.
     AsIs,
     Mended,
 }
@@ -100,7 +100,7 @@ impl RedbKv {
         acknowledged: u64,
         through: fn(FilledFile) -> std::io::Result<F>,
     ) -> Result<RedbKv, StorageError> {
-        let (cache_bytes, fsync) = (options.cache_bytes, options.fsync);
+        let (cache_bytes, fsync, verified) = (options.cache_bytes, options.fsync, options.verified_bytes);
         let owned = path.to_owned();
         let opener: Opener = Box::new(move |acknowledged, opening| {
             let path = &owned;
@@ -117,10 +117,14 @@ impl RedbKv {
                     _ => crate::directory::failed("cannot open the store", path, error),
                 })
             };
-            opened_or_mended(open, cache_bytes, acknowledged, opening).map_err(|error| match error {
-                StorageError::Corrupt(what) => StorageError::Corrupt(format!("`{}`: {what}", path.display())),
-                other => other,
-            })
+            opened_or_mended(open, cache_bytes, verified, acknowledged, opening).map_err(
+                |error| match error {
+                    StorageError::Corrupt(what) => {
+                        StorageError::Corrupt(format!("`{}`: {what}", path.display()))
+                    }
+                    other => other,
+                },
+            )
         });
         let kv = RedbKv::opened(opener, acknowledged)?;
         Ok(RedbKv {
@@ -145,8 +149,25 @@ impl RedbKv {
         cache_bytes: u64,
         acknowledged: u64,
     ) -> Result<RedbKv, StorageError> {
+        RedbKv::on_verified(
+            file,
+            cache_bytes,
+            OpenOptions::default().verified_bytes,
+            acknowledged,
+        )
+    }
+
+    /// The same with all pages looked at of a file of up to so many bytes.
+    #[cfg(test)]
+    pub(crate) fn on_verified(
+        file: impl redb::StorageBackend + Clone,
+        cache_bytes: u64,
+        verified_bytes: u64,
+        acknowledged: u64,
+    ) -> Result<RedbKv, StorageError> {
         let opener: Opener = Box::new(move |acknowledged, opening| {
-            opened_or_mended(|| Ok((file.clone(), None)), cache_bytes, acknowledged, opening)
+            let open = || Ok((file.clone(), None));
+            opened_or_mended(open, cache_bytes, verified_bytes, acknowledged, opening)
         });
         RedbKv::opened(opener, acknowledged)
     }
@@ -204,11 +225,12 @@ impl RedbKv {
 fn opened_or_mended<F: redb::StorageBackend>(
     open: impl Fn() -> Result<(F, Option<Frontier>), StorageError>,
     cache_bytes: u64,
+    verified_bytes: u64,
     acknowledged: u64,
     opening: Opening,
 ) -> Result<Opened, StorageError> {
     let (mut file, mut frontier) = open()?;
-    if opening == Opening::AsIs && mend::head_is_sound(&file)? {
+    if opening == Opening::AsIs && mend::head_is_sound(&file)? && mend::is_sound(&file, verified_bytes)? {
         match database(file, cache_bytes, Repair::KeepNewest) {
             Ok(db) => {
                 return Ok(Opened {

@@ -2,7 +2,8 @@
 //!
 //! After a crash redb verifies every page of its newest commit, and of the one before when that fails. Pages that both share are most of
 //! the file, so one damaged value would keep the store from being opened, and one in a page of the newest commit alone would take that
-//! commit back, although it was acknowledged. A store that was closed is opened all the same, and names what is damaged when it is read.
+//! commit back, although it was acknowledged. redb opens a file that was closed without a look at any page, so they are looked at before: all of
+//! a small file, those that lead to others of a large one, which names values that are damaged when they are read.
 //!
 //! So here the commit to go on with is chosen by what was acknowledged, and a newer one is preferred as long as it can be made whole,
 //! since the mark of what was acknowledged may be behind. Nothing is written before the choice is made. A single wrong byte of a page is
@@ -62,6 +63,28 @@ pub(super) fn head_is_sound(file: &dyn StorageBackend) -> Result<bool, StorageEr
     Ok(head.is_none_or(|Head { header, is_healed }| {
         !is_healed && header.counts_the_newer() && header.slots().iter().all(Slot::is_sound)
     }))
+}
+
+/// Whether the pages of the newest commit are as they were written: all of a file of up to so many bytes, and of a larger one those that redb
+/// finds its way by, and those of the log's headers. redb takes all of them as they are in a file that was closed, and would write where a
+/// damaged one leads.
+pub(super) fn is_sound(file: &dyn StorageBackend, whole_up_to: u64) -> Result<bool, StorageError> {
+    let Some(Head { header, .. }) = read_header(file)? else {
+        return Ok(true);
+    };
+    let slot = header.newest();
+    let len = file.len().map_err(failed)?;
+    let mut tried = Tried::new();
+    let mut walk = Walk::new(file, header, len, Effort::Look, &mut tried);
+    match slot.data() {
+        Some(data) if len <= whole_up_to => drop(walk.tables(data)?),
+        Some(data) => walk.tables_without_values(data)?,
+        None => {}
+    }
+    if let Some(system) = slot.system() {
+        walk.tables(system)?;
+    }
+    Ok(walk.bad == 0)
 }
 
 /// Makes the file one that redb opens, at a commit that has everything up to the revision that was acknowledged, if that is possible.

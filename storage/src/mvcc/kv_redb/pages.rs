@@ -119,6 +119,16 @@ impl FileHeader {
         })
     }
 
+    /// The slot of the newest commit.
+    pub(super) fn newest(&self) -> Slot {
+        let [first, second] = self.slots();
+        if second.transaction() > first.transaction() {
+            second
+        } else {
+            first
+        }
+    }
+
     /// The bytes of a file of which only the given slot counts, and which is to be repaired.
     pub(super) fn with_slot(&self, which: usize, slot: Slot) -> [u8; HEADER] {
         let mut bytes = self.0;

@@ -57,6 +57,8 @@ pub(super) struct Walk<'m> {
     /// No more pages than the file has: damaged ones may lead anywhere.
     left: u64,
     effort: Effort,
+    /// Leaves that hold nothing but values are left out, apart from the first below each branch.
+    skips_values: bool,
     /// Pages are tried once, by whichever walk comes first.
     tried: &'m mut Tried,
     /// Those of the bad ones that cannot be followed.
@@ -125,6 +127,7 @@ impl<'m> Walk<'m> {
             path: Vec::new(),
             left: len / PAGE as u64,
             effort,
+            skips_values: false,
             tried,
             lost: 0,
             bad: 0,
@@ -139,6 +142,14 @@ impl<'m> Walk<'m> {
     /// Through a tree of tables and the tables. Gives the checksum that the tree has now.
     pub(super) fn tables(&mut self, root: Link) -> Result<u128, StorageError> {
         self.tree(root, Content::Tables)
+    }
+
+    /// The same for what a start relies on: every page but leaves of values, whose records say themselves whether they are damaged.
+    pub(super) fn tables_without_values(&mut self, root: Link) -> Result<(), StorageError> {
+        self.skips_values = true;
+        self.tables(root)?;
+        self.skips_values = false;
+        Ok(())
     }
 
     fn tree(&mut self, root: Link, content: Content) -> Result<u128, StorageError> {
@@ -212,6 +223,10 @@ impl<'m> Walk<'m> {
         let mut lost = Vec::new();
         let mut below = Vec::new();
         for ((at, link), above) in links.iter().zip(&keys) {
+            let is_leaf = height == Some(LEAF_HEIGHT);
+            if self.skips_values && is_leaf && record::is_after_headers(above) {
+                break;
+            }
             let walked = self.page(*link, content, above)?;
             match walked.height {
                 Some(_) => height = walked.height,

@@ -470,8 +470,8 @@ impl Outcomes {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redb_loses_no_more_than_was_hit() {
-    // Two entries of a leaf share the offset between them.
-    torture(EngineKind::Redb, 2).await;
+    // One wrong byte is put right; pages of large values are named.
+    torture(EngineKind::Redb, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
 
 use super::attack;
 use crate::{Arena, Attack, Bound, Credential, Error, Outcome, Place, Shot};
@@ -110,13 +111,15 @@ async fn beside(arena: &Arena) -> Result<Outcome, Error> {
     let review = Shot::of("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
         .body("application/yaml", body)
         .by(&arena.tenant);
-    let mut heavy = tokio::task::JoinSet::new();
+    let mut heavy = JoinSet::new();
     for _ in 0..YAML_CLIENTS {
         let (target, review) = (arena.target.clone(), review.clone());
         heavy.spawn(async move { while target.send(review.clone()).await.is_ok() {} });
     }
     let object = json!({"metadata": {"generateName": "z"}, "data": {"a": "x".repeat(200_000)}});
-    let requests = [Shot::get(path.as_str()), Shot::post(path.as_str(), &object)];
+    // They are made elsewhere: the list stays as long as it is.
+    let made = arena.path("configmaps");
+    let requests = [Shot::get(path.as_str()), Shot::post(made.as_str(), &object)];
     let mut outcome = Outcome::new();
     let mut longest = [Duration::ZERO; 2];
     let begun = Instant::now();
@@ -129,6 +132,7 @@ async fn beside(arena: &Arena) -> Result<Outcome, Error> {
     }
     heavy.shutdown().await;
     arena.gone(&path).await?;
+    arena.gone(&made).await?;
     let [list, create] = longest.map(|longest| longest.as_millis());
     outcome.note = format!("lists max {list} ms, creates max {create} ms");
     if longest.iter().any(|longest| *longest > LARGE_REQUEST) {
@@ -227,24 +231,29 @@ async fn unread(arena: &Arena) -> Result<Outcome, Error> {
         arena.target.authority(),
         token(arena)?
     );
-    let mut outcome = Outcome::new();
-    let mut open = Vec::new();
+    // Those that wait for a seat hold up none that come after them.
+    let mut answers = JoinSet::new();
     for _ in 0..UNREAD {
         let mut stream = arena.target.tls(&Credential::Anonymous, &["http/1.1"]).await?;
         stream.write_all(request.as_bytes()).await?;
         stream.flush().await?;
-        let mut first = [0; 12];
-        let status = match stream.read_exact(&mut first).await {
-            Ok(_) => std::str::from_utf8(&first[9..])?.parse()?,
-            Err(_) => 0,
-        };
-        *outcome.codes.entry(status).or_default() += 1;
+        answers.spawn(async move {
+            let mut first = [0; 12];
+            let status = match stream.read_exact(&mut first).await {
+                Ok(_) => std::str::from_utf8(&first[9..]).unwrap_or_default().parse(),
+                Err(_) => Ok(0),
+            };
+            (status, stream)
+        });
+    }
+    let mut outcome = served(arena).await?;
+    // The rest of each answer stays unread until all have begun.
+    let mut open = Vec::new();
+    while let Some(answer) = answers.join_next().await {
+        let (status, stream) = answer?;
+        *outcome.codes.entry(status?).or_default() += 1;
         open.push(stream);
     }
-    let seen = served(arena).await?;
-    drop(open);
-    outcome.broken = seen.broken;
-    outcome.note = seen.note;
     Ok(outcome)
 }
 
