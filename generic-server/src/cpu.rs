@@ -12,7 +12,7 @@
 //! once are bounded, for all and for each user; the others wait with their bodies undecoded.
 //!
 //! On a multi-threaded runtime a slice runs in [`tokio::task::block_in_place`]: the worker's tasks, timers and sockets move to another
-//! thread first. A current-thread runtime, which a test or an embedding program may use, has no other thread: slices run inline there,
+//! thread first, of which there are a few. A current-thread runtime, which a test or an embedding program may use, has no other thread: slices run inline there,
 //! and others get their turn between them. A chain must not be called within a `LocalSet` of a multi-threaded runtime, where
 //! tokio does not allow blocking.
 
@@ -192,10 +192,42 @@ impl Drop for Turn<'_> {
 
 fn outside_workers<T>(slice: impl FnOnce() -> T) -> T {
     match Handle::try_current() {
-        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
+        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread && Worker::are_few() => {
             tokio::task::block_in_place(slice)
         }
         _ => slice(),
+    }
+}
+
+/// So many threads have run slices, at most. Each time that a worker goes elsewhere and none is idle a thread is made, which is soon so where others keep
+/// the processor busy, and each thread keeps the memory that it has freed for a while.
+const MOST_WORKERS: usize = 16;
+
+static WORKERS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static WORKER: Worker = Worker::new();
+}
+
+/// A thread that has run a slice, while it lives.
+struct Worker;
+
+impl Worker {
+    fn new() -> Self {
+        WORKERS.fetch_add(1, Ordering::Relaxed);
+        Worker
+    }
+
+    /// Counts this thread. False when another may not be made: a slice then runs where it is, and the others of this worker wait for it.
+    fn are_few() -> bool {
+        WORKER.with(|_| ());
+        WORKERS.load(Ordering::Relaxed) <= MOST_WORKERS
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        WORKERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
