@@ -23,12 +23,16 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct Target {
     authority: String,
     tls: Arc<rustls::ClientConfig>,
+    /// The header of a bearer token.
+    authorization: Option<http::HeaderValue>,
 }
 
 /// One connection.
 #[derive(Clone)]
 pub(crate) struct Client {
     authority: Arc<str>,
+    /// The header of a bearer token.
+    authorization: Option<http::HeaderValue>,
     send: SendRequest<Full<Bytes>>,
 }
 
@@ -84,6 +88,22 @@ impl Target {
         Ok(Target {
             authority,
             tls: Arc::new(tls),
+            authorization: None,
+        })
+    }
+
+    /// The same server for who has this token, without the client certificate.
+    pub(crate) fn with_token(&self, token: &str) -> Result<Self, Error> {
+        let mut tls = rustls::ClientConfig::clone(&self.tls);
+        tls.client_auth_cert_resolver = Arc::new(NoCertificate);
+        // A resumed session would be that of the certificate.
+        tls.resumption = rustls::client::Resumption::disabled();
+        let mut authorization = http::HeaderValue::from_str(&format!("Bearer {token}"))?;
+        authorization.set_sensitive(true);
+        Ok(Target {
+            authority: self.authority.clone(),
+            tls: Arc::new(tls),
+            authorization: Some(authorization),
         })
     }
 
@@ -117,6 +137,7 @@ impl Target {
         tokio::spawn(connection);
         Ok(Client {
             authority: self.authority.as_str().into(),
+            authorization: self.authorization.clone(),
             send,
         })
     }
@@ -166,6 +187,9 @@ impl Client {
         if !media.is_empty() {
             request = request.header(header::CONTENT_TYPE, media);
         }
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
         Ok(request.body(Full::new(body))?)
     }
 
@@ -184,6 +208,13 @@ impl Client {
         body: Bytes,
     ) -> Result<(u16, usize), Error> {
         self.call_as(method, path, "application/json", media, body).await
+    }
+
+    /// Sends a request and reads its answer as JSON.
+    pub(crate) async fn json(&self, method: &str, path: &str, body: Bytes) -> Result<Value, Error> {
+        let response = self.open(method, path, "application/json", body).await?;
+        let bytes = response.into_body().collect().await?.to_bytes();
+        Ok(serde_json::from_slice(&bytes)?)
     }
 
     /// The same, for an answer of this media type.
@@ -260,11 +291,30 @@ pub(crate) async fn answers_ready(url: &str) -> bool {
         tokio::spawn(connection);
         let client = Client {
             authority: authority.as_str().into(),
+            authorization: None,
             send,
         };
         client.call("GET", "/readyz", "", Bytes::new()).await
     };
     matches!(attempt.await, Ok::<_, Error>((200, _)))
+}
+
+/// Shows no certificate.
+#[derive(Debug)]
+struct NoCertificate;
+
+impl rustls::client::ResolvesClientCert for NoCertificate {
+    fn resolve(
+        &self,
+        _hints: &[&[u8]],
+        _schemes: &[rustls::SignatureScheme],
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
 }
 
 /// Takes any certificate.

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Error, Target};
@@ -17,14 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How often it is asked whether something is left.
 const LOOK: Duration = Duration::from_millis(20);
 
-async fn json_of(client: &Client, method: &str, path: &str, body: Bytes) -> Result<Value, Error> {
-    let response = client.open(method, path, JSON, body).await?;
-    let bytes = response.into_body().collect().await?.to_bytes();
-    Ok(serde_json::from_slice(&bytes)?)
-}
-
-/// Sends a request per index, by several clients at once.
-async fn all(
+/// Sends a request per index, by several clients at once. What is there already stays.
+pub(crate) async fn all(
     target: &Target,
     clients: usize,
     count: usize,
@@ -43,7 +36,7 @@ async fn all(
                 }
                 let (method, path, body) = request(index);
                 let (status, _) = client.call(method, &path, JSON, body.to_string().into()).await?;
-                if status >= 300 {
+                if status >= 300 && status != 409 {
                     return Err(format!("{method} {path}: {status}").into());
                 }
             }
@@ -59,7 +52,7 @@ async fn all(
 async fn emptied(client: &Client, path: &str) -> Result<(), Error> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let list = json_of(client, "GET", path, Bytes::new()).await?;
+        let list = client.json("GET", path, Bytes::new()).await?;
         if list["items"].as_array().is_some_and(Vec::is_empty) {
             return Ok(());
         }
@@ -92,7 +85,7 @@ pub(crate) async fn gc(
     let maps = format!("{base}/configmaps");
     let owner =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("owner-{run}")}});
-    let owner = json_of(admin, "POST", &maps, owner.to_string().into()).await?;
+    let owner = admin.json("POST", &maps, owner.to_string().into()).await?;
     let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"]});
     let (path, label) = (maps.clone(), run.clone());

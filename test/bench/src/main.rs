@@ -3,6 +3,7 @@
 //! Nothing in it knows this project's server, so that the same phase can be run against kube-apiserver side by side. With
 //! `--pid` it adds what the server's processes used: CPU per operation and resident memory, read from `/proc`.
 
+mod access;
 mod aggregation;
 mod client;
 mod collect;
@@ -165,6 +166,10 @@ pub(crate) enum Phase {
         #[arg(long, default_value_t = 30)]
         seconds: u64,
     },
+    /// Measures what authentication, authorization, auditing and fairness cost, and a client beside a flood; a line for each row.
+    Access(access::Access),
+    /// Prints the audit policy that `access audit` wants the server to run with.
+    AuditPolicy,
     /// Deletes the namespace's ConfigMaps.
     Clean,
     /// Prints the memory of the processes.
@@ -231,6 +236,11 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.phase {
         Phase::Compare { ours, theirs } => suite::compare(ours, theirs).map(|table| print!("{table}")),
+        Phase::AuditPolicy => {
+            print!("{}", access::POLICY);
+            Ok(())
+        }
+        Phase::Access(access) => measure_access(&arguments, access).await,
         Phase::Suite { objects } => run_all(&arguments, suite::rows(*objects)).await,
         phase => run(&arguments, phase).await.map(|line| println!("{line}")),
     };
@@ -257,4 +267,16 @@ async fn run_all(arguments: &Arguments, rows: Vec<(String, Phase)>) -> Result<()
         println!("{line}");
     }
     Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "its output is its purpose")]
+async fn measure_access(arguments: &Arguments, access: &access::Access) -> Result<(), client::Error> {
+    let (target, _) = phases::connect(
+        arguments.kubeconfig.as_deref(),
+        arguments.server.as_deref(),
+        &arguments.namespace,
+    )
+    .await?;
+    let print = &mut |line| println!("{line}");
+    access::run(&target, &arguments.namespace, &arguments.pid, access, print).await
 }

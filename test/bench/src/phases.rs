@@ -29,15 +29,7 @@ pub(crate) async fn run(
         Phase::Memory => return Ok(json!({"phase": "memory", "rss_mib": round(resident_mib(pids))})),
         _ => {}
     }
-    let mut target = Target::read(kubeconfig.ok_or("--kubeconfig is needed")?)?;
-    if let Some(server) = server {
-        target = target.at(server);
-    }
-    let admin = target.connect().await?;
-    // An aggregated server that is asked directly has no namespaces.
-    if server.is_none() {
-        make_namespace(&admin, namespace).await?;
-    }
+    let (target, admin) = connect(kubeconfig, server, namespace).await?;
     let base = format!("/api/v1/namespaces/{namespace}");
     match phase {
         Phase::Gc { count, clients } => {
@@ -103,6 +95,24 @@ pub(crate) async fn run(
         line["rss_mib"] = round(resident_mib(pids)).into();
     }
     Ok(line)
+}
+
+/// Reads the kubeconfig, and makes the namespace.
+pub(crate) async fn connect(
+    kubeconfig: Option<&Path>,
+    server: Option<&str>,
+    namespace: &str,
+) -> Result<(Target, Client), Error> {
+    let mut target = Target::read(kubeconfig.ok_or("--kubeconfig is needed")?)?;
+    if let Some(server) = server {
+        target = target.at(server);
+    }
+    let admin = target.connect().await?;
+    // An aggregated server that is asked directly has no namespaces.
+    if server.is_none() {
+        make_namespace(&admin, namespace).await?;
+    }
+    Ok((target, admin))
 }
 
 /// One operation of a load phase.

@@ -103,11 +103,14 @@ fn cell(line: &Value) -> String {
         0.0 => String::new(),
         failed => format!(", **{failed} failed**"),
     };
+    let cpu = match line["cpu_ms_each"].as_f64() {
+        Some(cpu) => format!(", {cpu:.3} ms CPU"),
+        None => String::new(),
+    };
     format!(
-        "{:.0} /s, p50 {:.1} ms, p99 {:.1} ms, {:.3} ms CPU{failed}",
+        "{:.0} /s, p50 {:.1} ms, p99 {:.1} ms{cpu}{failed}",
         number(&line["per_second"]),
         number(&line["ms"]["p50"]),
         number(&line["ms"]["p99"]),
-        number(&line["cpu_ms_each"]),
     )
 }
