@@ -1,6 +1,9 @@
 //! Authentication: authenticators look at a request's head and say user, no opinion, or a failed credential.
 
-use crate::request::User;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::request::{CredentialNotes, User};
 
 pub mod anonymous;
 pub mod bearer;
@@ -17,9 +20,36 @@ pub enum Verdict {
     /// The request carries nothing for this authenticator.
     NotRequested,
     /// It carries an invalid credential: 401, unless another authenticator accepts the request. The text is for the log.
-    Failed(String),
+    Failed(Refusal),
     /// It is this user.
     User(User),
+}
+
+/// Why a credential is refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// In words.
+    pub why: String,
+    /// What auditing records of the credential all the same, if anything.
+    pub notes: Option<Arc<CredentialNotes>>,
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Refusal { why, notes: None }
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        why.to_string().into()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 /// One way of finding the user of a request.
@@ -42,7 +72,7 @@ pub enum TokenVerdict {
     /// Not of this authenticator's kind.
     NotMine,
     /// Of its kind, but invalid; for the log and TokenReview's `status.error`.
-    Failed(String),
+    Failed(Refusal),
     /// It is this user, for these audiences.
     User(User, Vec<String>),
 }

@@ -115,6 +115,9 @@ pub trait Authorizer: Send + Sync + std::fmt::Debug {
     /// Decides about one request.
     async fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
 
+    /// A request is served that a decision has allowed, for this reason. Reviews are decided about, too, and nothing is served then.
+    fn used(&self, _attributes: &Attributes<'_>, _reason: &str) {}
+
     /// The rules that hold for a user in a namespace.
     async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules;
 }

@@ -35,7 +35,7 @@ use crate::filters::{self, audit, authentication, deadline, headers, impersonati
 use crate::flowcontrol::FlowHeaders;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{AuthenticationResult, AuthorizationResult, InFlightKind};
-use crate::request::audit::{Arrival, Layer};
+use crate::request::audit::{Arrival, Capture, Layer};
 use crate::request::{
     Authorized, Body, Request, RequestContext, RequestInfo, Response, User, empty, shown_agent,
 };
@@ -262,7 +262,13 @@ impl Chain {
         let _counted = self.config.metrics.in_flight(kind);
         let limit = match deadline::of(head.uri.query().unwrap_or_default(), self.config.request_timeout) {
             Ok(limit) => limit,
-            Err(error) => return crate::respond::error(&error),
+            Err(error) => {
+                let capture = self
+                    .config
+                    .audit
+                    .begin(&facts.arrival(None, head, connection.as_deref()));
+                return self.unidentified(capture, crate::respond::error(&error)).await;
+            }
         };
         let deadline = deadline::after(facts.times.received, limit);
         head.extensions.insert(Deadline(deadline));
@@ -313,7 +319,9 @@ impl Chain {
         let has_certificate = connection.is_some_and(ConnectionInfo::has_certificate);
         let (method, headers) = (&incoming.head.method, &incoming.head.headers);
         if let Some(refusal) = filters::cross_site::refusal(method, headers, has_certificate) {
-            return refusal;
+            let arrival = incoming.facts.arrival(None, &incoming.head, connection);
+            let capture = self.config.audit.begin(&arrival);
+            return self.unidentified(capture, refusal).await;
         }
         self.authenticated(incoming, large).await
     }
@@ -332,22 +340,25 @@ impl Chain {
         let user = match verdict {
             Verdict::User(user) => user,
             refused => {
-                let result = if let Verdict::Failed(why) = refused {
-                    tracing::info!(request.id = ?facts.audit_id, error = why, "unable to authenticate the request");
-                    AuthenticationResult::Error
+                let (result, notes) = if let Verdict::Failed(refusal) = refused {
+                    tracing::info!(request.id = ?facts.audit_id, error = %refusal, "unable to authenticate the request");
+                    (AuthenticationResult::Error, refusal.notes)
                 } else {
-                    AuthenticationResult::Failure
+                    (AuthenticationResult::Failure, None)
                 };
                 self.config.metrics.authenticated(result, took);
                 limit_unauthenticated(head, connection.as_deref());
                 let response = crate::respond::error(&machinery::ApiError::unauthorized());
-                let arrival = facts.arrival(None, head, connection.as_deref());
-                return match self.config.audit.begin(&arrival) {
-                    Some(capture) => {
-                        Box::pin(audit::unauthenticated(&self.config.audit, &capture, response)).await
+                let capture = self
+                    .config
+                    .audit
+                    .begin(&facts.arrival(None, head, connection.as_deref()));
+                if let (Some(capture), Some(notes)) = (&capture, &notes) {
+                    for (key, value) in notes.annotations.iter().cloned() {
+                        capture.annotate(key, value);
                     }
-                    None => response,
-                };
+                }
+                return self.unidentified(capture, response).await;
             }
         };
         self.config
@@ -430,6 +441,14 @@ impl Chain {
         response
     }
 
+    /// Records an answer to a request whose user is not known.
+    async fn unidentified(&self, capture: Option<Arc<Capture>>, response: Response) -> Response {
+        match capture {
+            Some(capture) => Box::pin(audit::unidentified(&self.config.audit, &capture, response)).await,
+            None => response,
+        }
+    }
+
     /// Records an answer. Large objects are worked on in turns, as the request itself.
     async fn recorded(
         &self,
@@ -448,7 +467,7 @@ impl Chain {
 
     async fn permitted(
         &self,
-        request: Request,
+        mut request: Request,
         context: &Arc<RequestContext>,
         times: Times,
         long_running: bool,
@@ -490,6 +509,7 @@ impl Chain {
         match decision {
             Decision::Allow(reason) => {
                 self.config.metrics.authorized(AuthorizationResult::Allowed, took);
+                self.config.authorizer.used(&attributes, &reason);
                 context.annotate(|| ("authorization.k8s.io/decision", "allow"));
                 context.annotate(|| ("authorization.k8s.io/reason", reason));
             }
@@ -522,6 +542,9 @@ impl Chain {
         let query = request.uri().query().unwrap_or_default();
         let labels = labels::of(&context.info, &method, query, apply, &context.user_agent);
         let socket = WatchSocket::of(&context.info, &request);
+        if long_running && let Some(seat) = permit.share() {
+            request.extensions_mut().insert(seat);
+        }
         let handler = async {
             match self.config.endpoints.find(&context.info.path) {
                 Some(endpoint) => endpoint.serve(&authorized, request).await,

@@ -17,6 +17,7 @@ mod follow;
 mod level;
 mod matching;
 mod metrics;
+mod mixture;
 mod objects;
 mod queue_set;
 mod retry_after;
@@ -41,6 +42,7 @@ use tokio::sync::Notify;
 use crate::directory::Directory;
 use config::Config;
 use level::{Level, now};
+use mixture::Mixture;
 use objects::{FlowSchema, LevelObject};
 use snapshot::Snapshot;
 use watches::Watches;
@@ -59,6 +61,7 @@ pub struct FlowControl {
     snapshot: ArcSwap<Snapshot>,
     config: Mutex<Objects>,
     watches: Arc<Watches>,
+    mixture: Arc<Mixture>,
     directory: Option<Arc<Directory>>,
     /// How long requests wait that have no deadline: watches.
     wait: Duration,
@@ -88,7 +91,9 @@ impl FlowControl {
     /// With so many seats for all levels, and the time that a request may take. Lists are as wide as what `directory` says of their resource.
     pub fn new(seats: usize, request_timeout: Duration, directory: Option<Arc<Directory>>) -> Arc<Self> {
         let ticks: Arc<Notify> = Arc::default();
-        let mut config = Config::new(u64::try_from(seats).unwrap_or(u64::MAX), ticks.clone());
+        let mixture = Mixture::new(now());
+        let seats = u64::try_from(seats).unwrap_or(u64::MAX);
+        let mut config = Config::new(seats, ticks.clone(), mixture.clone());
         let snapshot = config.digest(&[], &[], now());
         Arc::new(FlowControl {
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -98,6 +103,7 @@ impl FlowControl {
                 levels: None,
             }),
             watches: Arc::default(),
+            mixture,
             directory,
             wait: (request_timeout / 4).min(LONGEST_WAIT),
             ticks,

@@ -27,6 +27,7 @@ pub mod flowcontrol;
 mod group;
 pub mod handlers;
 pub mod health;
+pub mod identity;
 pub mod lifecycle;
 pub mod metrics;
 pub mod negotiate;

@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 pub(crate) use connections::Closed;
 pub use connections::ConnectionMetrics;
 pub use histogram::{DEFAULT_BUCKETS, Histogram};
-pub use reloads::{Reloads, content_hash};
+pub use reloads::{Reloads, content_hash, server_hash};
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
 const BUCKETS: [f64; 23] = [

@@ -4,7 +4,9 @@ pub mod audit;
 mod body;
 mod connection;
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +34,24 @@ pub type Response = http::Response<Body>;
 /// In a response's extensions: bytes of a stream that are made before the first is sent, beside its first piece.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held(pub(crate) usize);
+
+/// In the extensions of a watch's request: its seat, which is given back when the chain and the watch's body have dropped it. The body holds it
+/// while it sends the initial events.
+#[derive(Clone)]
+pub(crate) struct InitialSeat(#[allow(dead_code, reason = "held for its drop")] Arc<Mutex<dyn Any + Send>>);
+
+impl InitialSeat {
+    /// This seat.
+    pub(crate) fn new(seat: impl Any + Send) -> Self {
+        InitialSeat(Arc::new(Mutex::new(seat)))
+    }
+}
+
+impl fmt::Debug for InitialSeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InitialSeat").finish_non_exhaustive()
+    }
+}
 
 /// A body of these bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
@@ -67,6 +87,19 @@ pub struct CredentialNotes {
     pub warnings: Vec<String>,
     /// Audit annotations, keys and values.
     pub annotations: Vec<(String, String)>,
+}
+
+impl CredentialNotes {
+    /// Adds an annotation, by its name behind the prefix.
+    pub fn annotate(&mut self, name: &str, value: impl Into<String>) {
+        let key = format!("authentication.k8s.io/{name}");
+        self.annotations.push((key, value.into()));
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.warnings.is_empty() && self.annotations.is_empty()
+    }
 }
 
 impl User {
@@ -184,7 +217,7 @@ impl RequestContext {
     }
 
     /// Passes on what an authenticator says of the request's credential.
-    pub(crate) fn note(&self, notes: &CredentialNotes) {
+    pub fn note(&self, notes: &CredentialNotes) {
         for warning in &notes.warnings {
             self.warn(warning);
         }

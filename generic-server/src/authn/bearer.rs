@@ -8,7 +8,7 @@ use http::header;
 use http::request::Parts;
 
 use super::union::with_standard_group;
-use super::{Authenticator, TokenAuthenticator, TokenVerdict, Verdict};
+use super::{Authenticator, Refusal, TokenAuthenticator, TokenVerdict, Verdict};
 use crate::request::User;
 
 /// The WebSocket subprotocol that carries a bearer token for browsers.
@@ -34,7 +34,7 @@ impl Authenticator for Bearer {
         match self.0.authenticate_token(&token, &[]).await {
             TokenVerdict::User(user, _) => Verdict::User(user),
             TokenVerdict::NotMine => Verdict::Failed(INVALID.into()),
-            TokenVerdict::Failed(why) => Verdict::Failed(why),
+            TokenVerdict::Failed(refusal) => Verdict::Failed(refusal),
         }
     }
 }
@@ -93,12 +93,15 @@ pub async fn review(
     tokens: &dyn TokenAuthenticator,
     token: &str,
     audiences: &[String],
-) -> Result<(User, Vec<String>), String> {
+) -> Result<(User, Vec<String>), Refusal> {
     match tokens.authenticate_token(token, audiences).await {
         TokenVerdict::User(user, audiences) => Ok((with_standard_group(user), audiences)),
         TokenVerdict::NotMine => Err(INVALID.into()),
         // Upstream first asks its loopback authenticator, which says this of every token.
-        TokenVerdict::Failed(why) if why == INVALID => Err(why),
-        TokenVerdict::Failed(why) => Err(format!("[{INVALID}, {why}]")),
+        TokenVerdict::Failed(refusal) if refusal.why == INVALID => Err(refusal),
+        TokenVerdict::Failed(Refusal { why, notes }) => Err(Refusal {
+            why: format!("[{INVALID}, {why}]"),
+            notes,
+        }),
     }
 }

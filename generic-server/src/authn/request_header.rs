@@ -99,14 +99,13 @@ impl Authenticator for RequestHeader {
         };
         match self.authorities.verify(connection) {
             None => return Verdict::NotRequested,
-            Some(Err(why)) => return Verdict::Failed(why.to_string()),
+            Some(Err(why)) => return Verdict::Failed((*why).into()),
             Some(Ok(proxy)) => {
                 let allowed = &options.allowed_names;
                 if !allowed.is_empty() && !allowed.contains(&proxy.common_name) {
                     let name = &proxy.common_name;
-                    return Verdict::Failed(format!(
-                        "x509: subject with cn={name} is not in the allowed list"
-                    ));
+                    let why = format!("x509: subject with cn={name} is not in the allowed list");
+                    return Verdict::Failed(why.into());
                 }
             }
         }

@@ -197,7 +197,7 @@ mod tests {
                         audiences.to_vec(),
                     )
                 }
-                Some(("bad", why)) => TokenVerdict::Failed(why.to_string()),
+                Some(("bad", why)) => TokenVerdict::Failed(why.into()),
                 _ => TokenVerdict::NotMine,
             }
         }

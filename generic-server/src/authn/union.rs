@@ -6,7 +6,7 @@ use http::request::Parts;
 use machinery::go;
 
 use super::anonymous::{ANONYMOUS, AUTHENTICATED, Anonymous, UNAUTHENTICATED};
-use super::{Authenticator, TokenAuthenticator, TokenVerdict, Verdict};
+use super::{Authenticator, Refusal, TokenAuthenticator, TokenVerdict, Verdict};
 use crate::request::User;
 
 /// The server's authentication: every way of showing a credential, then, when none was shown, anonymous if allowed.
@@ -28,16 +28,20 @@ impl Authentication {
 #[async_trait::async_trait]
 impl Authenticator for Authentication {
     async fn authenticate(&self, head: &Parts) -> Verdict {
-        let mut failures = Vec::new();
+        let (mut failures, mut notes) = (Vec::new(), None);
         for way in &self.ways {
             match way.authenticate(head).await {
                 Verdict::NotRequested => {}
-                Verdict::Failed(why) => failures.push(why),
+                Verdict::Failed(refusal) => {
+                    failures.push(refusal.why);
+                    notes = notes.or(refusal.notes);
+                }
                 Verdict::User(user) => return Verdict::User(with_standard_group(user)),
             }
         }
         if !failures.is_empty() {
-            return Verdict::Failed(failures.join(", "));
+            let why = failures.join(", ");
+            return Verdict::Failed(Refusal { why, notes });
         }
         match &self.anonymous {
             Some(anonymous) => anonymous.authenticate(head).await,
@@ -61,17 +65,21 @@ pub struct TokenUnion(pub Vec<Arc<dyn TokenAuthenticator>>);
 #[async_trait::async_trait]
 impl TokenAuthenticator for TokenUnion {
     async fn authenticate_token(&self, token: &str, audiences: &[String]) -> TokenVerdict {
-        let mut failures = Vec::new();
+        let (mut failures, mut notes) = (Vec::new(), None);
         for one in &self.0 {
             match one.authenticate_token(token, audiences).await {
                 TokenVerdict::NotMine => {}
-                TokenVerdict::Failed(why) => failures.push(why),
+                TokenVerdict::Failed(refusal) => {
+                    failures.push(refusal.why);
+                    notes = notes.or(refusal.notes);
+                }
                 found @ TokenVerdict::User(..) => return found,
             }
         }
         if failures.is_empty() {
             return TokenVerdict::NotMine;
         }
-        TokenVerdict::Failed(go::aggregate(&failures).into_owned())
+        let why = go::aggregate(&failures).into_owned();
+        TokenVerdict::Failed(Refusal { why, notes })
     }
 }

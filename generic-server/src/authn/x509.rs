@@ -233,7 +233,7 @@ impl Authenticator for X509 {
         };
         match self.authorities.verify(connection) {
             None => Verdict::NotRequested,
-            Some(Err(why)) => Verdict::Failed(why.to_string()),
+            Some(Err(why)) => Verdict::Failed((*why).into()),
             Some(Ok(who)) if who.common_name.is_empty() => Verdict::NotRequested,
             Some(Ok(who)) => Verdict::User(User {
                 name: who.common_name.clone(),

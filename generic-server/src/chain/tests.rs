@@ -733,6 +733,15 @@ async fn every_outcome_is_audited() {
         &["ResponseStarted  401"],
     )
     .await;
+    let late = "/api/v1/namespaces/a/pods?timeout=soon";
+    check(late, &[ROOT], &["ResponseStarted  400"]).await;
+    let page = [
+        ROOT,
+        ("user-agent", "Mozilla/5.0"),
+        ("upgrade", "websocket"),
+        ("sec-fetch-site", "cross-site"),
+    ];
+    check(pods, &page, &["ResponseStarted  403"]).await;
     let joe = ("impersonate-user", "joe");
     check(
         pods,

@@ -31,9 +31,8 @@ impl TokenAuthenticator for TokenReviews {
         let answer = match self.0.create(path, &review).await {
             Ok(answer) => answer,
             Err(error) => {
-                return TokenVerdict::Failed(format!(
-                    "cannot ask the API server for a token review: {error}"
-                ));
+                let why = format!("cannot ask the API server for a token review: {error}");
+                return TokenVerdict::Failed(why.into());
             }
         };
         let Some(status) = answer.get("status") else {
@@ -41,7 +40,7 @@ impl TokenAuthenticator for TokenReviews {
         };
         if status.get("authenticated").and_then(Value::as_bool) != Some(true) {
             let why = status.get("error").and_then(Value::as_str).unwrap_or_default();
-            return TokenVerdict::Failed(format!("invalid bearer token: {why}"));
+            return TokenVerdict::Failed(format!("invalid bearer token: {why}").into());
         }
         let user = user_of(status.get("user").unwrap_or(&Value::Null));
         TokenVerdict::User(user, strings(status.get("audiences")))

@@ -71,7 +71,7 @@ impl TokenAuthenticator for TokenWebhook {
             Err(error) => {
                 let url = self.client.server();
                 tracing::error!(url, %error, "failed to make webhook authenticator request");
-                return TokenVerdict::Failed(format!("token webhook: {error}"));
+                return TokenVerdict::Failed(format!("token webhook: {error}").into());
             }
         };
         verdict(self.version, &self.audiences, wanted, &answer)
@@ -82,12 +82,13 @@ impl TokenAuthenticator for TokenWebhook {
 fn verdict(version: ReviewVersion, own: &[String], wanted: &[String], answer: &Value) -> TokenVerdict {
     let named = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
     if (named("apiVersion"), named("kind")) != (version.api_version(), "TokenReview") {
-        return TokenVerdict::Failed(format!(
+        let why = format!(
             "the webhook answered {} {} rather than a TokenReview of {}",
             Quoted(named("apiVersion")),
             Quoted(named("kind")),
             version.api_version()
-        ));
+        );
+        return TokenVerdict::Failed(why.into());
     }
     let status = answer.get("status").unwrap_or(&Value::Null);
     let given = strings(status.get("audiences"));
@@ -100,7 +101,7 @@ fn verdict(version: ReviewVersion, own: &[String], wanted: &[String], answer: &V
         good_for,
     ) else {
         return match status.get("error").and_then(Value::as_str) {
-            Some(why) if !why.is_empty() => TokenVerdict::Failed(why.to_owned()),
+            Some(why) if !why.is_empty() => TokenVerdict::Failed(why.into()),
             _ => TokenVerdict::NotMine,
         };
     };
@@ -127,7 +128,9 @@ mod tests {
                     assert_eq!((user.name.as_str(), given), (name, texts(audiences)), "{answer}");
                 }
                 (TokenVerdict::NotMine, Ok(None)) => {}
-                (TokenVerdict::Failed(why), Err(expected)) => assert_eq!(why, expected, "{answer}"),
+                (TokenVerdict::Failed(refusal), Err(expected)) => {
+                    assert_eq!(refusal.why, expected, "{answer}")
+                }
                 (verdict, expected) => panic!("{answer}: {verdict:?} rather than {expected:?}"),
             }
         }

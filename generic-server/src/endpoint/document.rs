@@ -61,6 +61,16 @@ fn go_arch() -> &'static str {
 pub struct StaticJson {
     document: ArcSwap<Bytes>,
     media: &'static str,
+    /// For how many seconds anyone may keep it, where it is not to be asked for each time.
+    lifetime: Option<Lifetime>,
+}
+
+struct Lifetime(Box<dyn Fn() -> u64 + Send + Sync>);
+
+impl std::fmt::Debug for Lifetime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Lifetime").finish_non_exhaustive()
+    }
 }
 
 const JSON: &str = "application/json";
@@ -94,7 +104,27 @@ impl StaticJson {
         document: &serde_json::Value,
     ) -> Result<Arc<Self>, serde_json::Error> {
         let document = ArcSwap::from_pointee(serde_json::to_vec(document)?.into());
-        Ok(Arc::new(StaticJson { document, media }))
+        Ok(Arc::new(StaticJson {
+            document,
+            media,
+            lifetime: None,
+        }))
+    }
+
+    /// The same, which anyone may keep for as many seconds as `lifetime` says then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cached(
+        media: &'static str,
+        document: &serde_json::Value,
+        lifetime: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, serde_json::Error> {
+        Ok(Arc::new(StaticJson {
+            document: ArcSwap::from_pointee(serde_json::to_vec(document)?.into()),
+            media,
+            lifetime: Some(Lifetime(Box::new(lifetime))),
+        }))
     }
 
     /// Serves this one from now on.
@@ -115,6 +145,7 @@ impl StaticJson {
         Ok(Arc::new(StaticJson {
             document: ArcSwap::from_pointee(serde_json::to_vec_pretty(&Version::default())?.into()),
             media: JSON,
+            lifetime: None,
         }))
     }
 }
@@ -122,7 +153,14 @@ impl StaticJson {
 #[async_trait::async_trait]
 impl Endpoint for StaticJson {
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
-        document_response(&request, self.media, || self.document.load().as_ref().clone())
+        let mut response = document_response(&request, self.media, || self.document.load().as_ref().clone());
+        if let Some(lifetime) = &self.lifetime
+            && response.status().is_success()
+            && let Ok(value) = HeaderValue::from_str(&format!("public, max-age={}", (lifetime.0)()))
+        {
+            response.headers_mut().insert(header::CACHE_CONTROL, value);
+        }
+        response
     }
 }
 

@@ -148,8 +148,8 @@ impl Drop for Open {
     }
 }
 
-/// Records the refusal of credentials, as upstream does: at one stage.
-pub(crate) async fn unauthenticated(
+/// Records the answer to a request that is refused before its user is known, as upstream does: at one stage.
+pub(crate) async fn unidentified(
     auditor: &Arc<Auditor>,
     capture: &Arc<Capture>,
     response: Response,

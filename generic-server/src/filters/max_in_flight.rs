@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use crate::cpu::{self, UserKey};
 pub use crate::flowcontrol::Asked;
 use crate::flowcontrol::{self, Flow, FlowHeaders, Watch};
-use crate::request::{RequestInfo, Response};
+use crate::request::{InitialSeat, RequestInfo, Response};
 
 /// The right to run, given back when dropped.
 #[derive(Debug, Default)]
@@ -29,6 +29,8 @@ pub struct Permit {
 enum Guard {
     Seat(#[allow(dead_code, reason = "held for its drop")] flowcontrol::Seat),
     Any(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send>),
+    /// With the body of a watch.
+    Shared(#[allow(dead_code, reason = "held for its drop")] InitialSeat),
 }
 
 impl Debug for Guard {
@@ -73,7 +75,14 @@ impl Permit {
         self.headers.take()
     }
 
-    /// What is left of it when a long-running request has begun: watches are charged for that alone.
+    /// Has a watch's body hold the seat, too, for as long as it sends initial events.
+    pub(crate) fn share(&mut self) -> Option<InitialSeat> {
+        let seat = InitialSeat::new(self.guard.take()?);
+        self.guard = Some(Guard::Shared(seat.clone()));
+        Some(seat)
+    }
+
+    /// What is left of it when a long-running request has been answered: watches are charged for that, and for their initial events.
     pub(crate) fn initialised(mut self) -> Self {
         self.guard = None;
         self

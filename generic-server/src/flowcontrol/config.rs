@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::allocation::{self, Claim};
 use super::demand::{Smoothed, seats_f64};
 use super::level::Level;
+use super::mixture::Mixture;
 use super::objects::{CATCH_ALL, EXEMPT, FlowSchema, LevelObject};
 use super::queue_set::Queuing;
 use super::series::FlowSeries;
@@ -34,6 +35,7 @@ pub(crate) struct Config {
     /// The fraction of its target that each level has, as far as its bounds allow.
     pub(crate) fair_fraction: f64,
     ticks: Arc<Notify>,
+    mixture: Arc<Mixture>,
 }
 
 /// A level.
@@ -109,13 +111,14 @@ impl LevelState {
 
 impl Config {
     /// Without any objects: the mandatory levels alone.
-    pub(crate) fn new(seats: u64, ticks: Arc<Notify>) -> Self {
+    pub(crate) fn new(seats: u64, ticks: Arc<Notify>, mixture: Arc<Mixture>) -> Self {
         Config {
             seats,
             levels: BTreeMap::new(),
             series: BTreeMap::new(),
             fair_fraction: 0.0,
             ticks,
+            mixture,
         }
     }
 
@@ -307,7 +310,7 @@ impl Config {
             let name: Arc<str> = object.spec.priority_level_configuration.name.as_str().into();
             let series = self.series.entry((name.clone(), object.name.clone()));
             let series = series
-                .or_insert_with(|| FlowSeries::new(&name, &object.name))
+                .or_insert_with(|| FlowSeries::new(&name, &object.name, &self.mixture))
                 .clone();
             let Some(state) = self.levels.get(&name) else {
                 continue;
@@ -337,7 +340,7 @@ impl Config {
             super::level::now(),
             self.ticks.clone(),
         );
-        let series = FlowSeries::new(level.name(), CATCH_ALL);
+        let series = FlowSeries::new(level.name(), CATCH_ALL, &self.mixture);
         Schema::new(catch_all, &level, "", Queuing::Reject, series)
     }
 

@@ -127,7 +127,8 @@ impl Level {
         request: Requester,
         now: Instant,
     ) -> Entry {
-        let flow = request.flow.clone();
+        let (flow, context) = (request.flow.clone(), request.context.clone());
+        let info = &context.info;
         let mut seat = None;
         let mut state = self.lock();
         let arrival = state.set.arrive(caller, width, request, now, || {
@@ -141,14 +142,14 @@ impl Level {
                     .set
                     .at(&place)
                     .map_or(0, |request| request.width.most_seats());
-                flow.dispatched(seats);
+                flow.dispatched(info, seats, now);
                 Entry::Runs(Seat {
                     level: self.clone(),
                     place: Some(place),
                 })
             }
             (Arrival::Waits { ticket, length }, Some(seat)) => {
-                flow.queued(length, width.most_seats());
+                flow.queued(info, length, width.most_seats(), now);
                 Entry::Waits(Waiting {
                     level: self.clone(),
                     ticket,
@@ -200,9 +201,9 @@ impl Level {
         let done = state.set.finish(place, now);
         self.changed(state, now);
         if let Some(done) = done {
-            let took = now.saturating_duration_since(done.started);
-            let watches = done.info.context.info.verb == "watch";
-            done.info.flow.finished(done.width.most_seats(), took, watches);
+            let info = &done.info.context.info;
+            let seats = done.width.most_seats();
+            done.info.flow.finished(info, seats, done.started, now);
         }
     }
 
@@ -211,8 +212,9 @@ impl Level {
         let left = state.set.leave(ticket, now);
         self.changed(state, now);
         if let Some(left) = &left {
-            let waited = now.saturating_duration_since(left.arrived);
-            left.info.flow.left(left.width.most_seats(), waited);
+            let info = &left.info.context.info;
+            let seats = left.width.most_seats();
+            left.info.flow.left(info, seats, left.arrived, now);
             left.info.flow.refused(Refused::TimeOut);
         }
         left.is_some()
@@ -222,6 +224,9 @@ impl Level {
     /// back at once.
     fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>, now: Instant) {
         let ready = state.set.take_ready();
+        if let Some(request) = state.set.take_short() {
+            request.flow.not_accommodated();
+        }
         // A request waits for seats that linger, be it that it came before they did or after.
         let next = state.set.next_tick();
         if next.is_some() && next != state.ticks_at {
@@ -234,9 +239,9 @@ impl Level {
             .into_iter()
             .map(|ready| {
                 if let Some(request) = state.set.at(&ready.place) {
-                    let waited = now.saturating_duration_since(request.arrived);
-                    let seats = request.width.most_seats();
-                    request.info.flow.served(ready.asked, seats, waited);
+                    let info = &request.info.context.info;
+                    let seats = (ready.asked, request.width.most_seats());
+                    request.info.flow.served(info, seats, request.arrived, now);
                 }
                 (ready.waiter, ready.place)
             })

@@ -10,6 +10,7 @@ use super::level::now;
 use super::queue_set::Refused;
 use super::series::FlowSeries;
 use super::utilization::Timed;
+use super::work::SeatTime;
 use crate::metrics::{Collect, Histogram, family, sample};
 
 type Labels<'a> = [(&'static str, &'a str)];
@@ -21,6 +22,7 @@ struct Read<'a> {
     current_r: f64,
     dispatch_r: f64,
     latest_s: f64,
+    bounds: Option<[(SeatTime, SeatTime); 2]>,
 }
 
 impl Collect for FlowControl {
@@ -42,10 +44,14 @@ impl Collect for FlowControl {
                     current_r: locked.set.virtual_time().as_f64(),
                     dispatch_r: last.r.as_f64(),
                     latest_s: last.s.as_f64(),
+                    bounds: locked.set.bounds(),
                 }
             })
             .collect();
         for_levels(out, &levels);
+        for_bounds(out, &levels);
+        self.mixture
+            .write(out, &name("read_vs_write_current_requests"), now);
         for_utilization(out, &levels);
         let series: Vec<&Arc<FlowSeries>> = objects.config.series().collect();
         for_flows(out, &series);
@@ -127,6 +133,32 @@ fn for_levels(out: &mut String, levels: &[Read<'_>]) {
                 &[("priority_level", &*level.name)],
                 value(level),
             );
+        }
+    }
+}
+
+/// Of the levels in which requests wait.
+fn for_bounds(out: &mut String, levels: &[Read<'_>]) {
+    let families = [
+        (
+            "next_s_bounds",
+            "min and max, over queues, of S(oldest waiting request in queue)",
+        ),
+        (
+            "next_discounted_s_bounds",
+            "min and max, over queues, of S(oldest waiting request in queue) - estimated work in progress",
+        ),
+    ];
+    for (index, (short, help)) in families.into_iter().enumerate() {
+        gauge(out, short, help);
+        for level in levels {
+            let Some((least, most)) = level.bounds.and_then(|bounds| bounds.get(index).copied()) else {
+                continue;
+            };
+            for (bound, value) in [("min", least), ("max", most)] {
+                let labels = [("priority_level", &*level.name), ("bound", bound)];
+                sample(out, &name(short), &labels, value.as_f64());
+            }
         }
     }
 }
@@ -216,6 +248,19 @@ fn for_flows(out: &mut String, series: &[&Arc<FlowSeries>]) {
     );
     for flow in series {
         sample(out, &name(short), &flow.labels(), count(&flow.dispatched));
+    }
+    let short = "request_dispatch_no_accommodation_total";
+    family(
+        out,
+        &name(short),
+        "counter",
+        "Number of times a dispatch attempt resulted in a non accommodation due to lack of available seats",
+    );
+    for flow in series {
+        match count(&flow.no_accommodation) {
+            0 => {}
+            short_of_seats => sample(out, &name(short), &flow.labels(), short_of_seats),
+        }
     }
     let short = "rejected_requests_total";
     family(

@@ -185,6 +185,8 @@ pub(crate) struct QueueSet<I, W> {
     demand: Demand,
     /// Waiting requests that have seats now.
     ready: Vec<Ready<W>>,
+    /// The request that was next in the last call and found too few seats.
+    short: Option<Ticket>,
 }
 
 /// A request that has waited and has seats now.
@@ -216,6 +218,7 @@ impl<I, W> QueueSet<I, W> {
             last: LastDispatch::default(),
             demand: Demand::new(now),
             ready: Vec::new(),
+            short: None,
         }
     }
 
@@ -394,6 +397,13 @@ impl<I, W> QueueSet<I, W> {
         (self.totals.waiting > 0).then_some(*until)
     }
 
+    /// The request that was next since this was called last, and found too few seats. It still waits.
+    pub(crate) fn take_short(&mut self) -> Option<&I> {
+        let Ticket { queue, id } = self.short.take()?;
+        let request = self.queues.get(&queue)?.waiting.get(&id)?;
+        Some(&request.info)
+    }
+
     /// The requests that have seats since this was called last.
     pub(crate) fn take_ready(&mut self) -> Vec<Ready<W>> {
         std::mem::take(&mut self.ready)
@@ -430,6 +440,21 @@ impl<I, W> QueueSet<I, W> {
 
     pub(crate) fn queuing(&self) -> Queuing {
         self.queuing
+    }
+
+    /// The least and the greatest virtual time at which a queue's next request begins, of those that have requests waiting, and the same less
+    /// the work that their seats are estimated to do.
+    pub(crate) fn bounds(&self) -> Option<[(SeatTime, SeatTime); 2]> {
+        let waiting = || self.queues.values().filter(|queue| !queue.waiting.is_empty());
+        let discounted = |queue: &Queue<I, W>| {
+            let seats = u32::try_from(queue.seats_in_use).unwrap_or(u32::MAX);
+            queue.next - SeatTime::of(seats, SERVICE_TIME)
+        };
+        let next = |queue: &Queue<I, W>| queue.next;
+        Some([
+            (waiting().map(next).min()?, waiting().map(next).max()?),
+            (waiting().map(discounted).min()?, waiting().map(discounted).max()?),
+        ])
     }
 
     /// The queues that have requests, in no order.
@@ -567,6 +592,7 @@ impl<I, W> QueueSet<I, W> {
             };
             if !self.accommodates(seats) {
                 self.totals.no_accommodation += 1;
+                self.short = Some(Ticket { queue: index, id });
                 return;
             }
             let Some(queue) = self.queues.get_mut(&index) else {

@@ -485,3 +485,36 @@ async fn watches_count_until_they_end() {
     };
     assert!(matches!(control.enter(&asked), Turn::Free(None)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn metrics_tell_reads_from_writes_and_show_the_bounds_of_queues() {
+    use crate::metrics::Collect;
+
+    let control = queueing(4);
+    let running: Vec<Seat> = ["a", "a", "b", "b"].map(|user| runs(&control, user)).into();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let waiting = waits(&control, "c");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let collected = || {
+        let mut out = String::new();
+        control.collect(&mut out);
+        out
+    };
+    let out = collected();
+    for expected in [
+        "read_vs_write_current_requests_bucket{phase=\"executing\",request_kind=\"mutating\",le=\"0\"} 3000000000",
+        "read_vs_write_current_requests_bucket{phase=\"executing\",request_kind=\"readOnly\",le=\"1\"} 0",
+        "read_vs_write_current_requests_bucket{phase=\"executing\",request_kind=\"readOnly\",le=\"+Inf\"} 3000000000",
+        "read_vs_write_current_requests_bucket{phase=\"waiting\",request_kind=\"readOnly\",le=\"0\"} 1000000000",
+        "next_s_bounds{priority_level=\"queue\",bound=\"min\"}",
+        "next_discounted_s_bounds{priority_level=\"queue\",bound=\"max\"}",
+    ] {
+        assert!(out.contains(expected), "{expected}\n{out}");
+    }
+    drop((running, waiting));
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let out = collected();
+    let idle = "{phase=\"waiting\",request_kind=\"readOnly\",le=\"0\"} 4000000000";
+    assert!(out.contains(idle), "{out}");
+    assert!(!out.contains("s_bounds{"), "nothing waits:\n{out}");
+}

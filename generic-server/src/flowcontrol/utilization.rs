@@ -39,7 +39,7 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    fn new(bounds: &'static [f64]) -> Self {
+    pub(crate) fn new(bounds: &'static [f64]) -> Self {
         Timed {
             since: 0,
             bounds,
@@ -55,7 +55,7 @@ impl Timed {
         clippy::float_cmp,
         reason = "equal quotients of equal numbers are the same bits"
     )]
-    fn set(&mut self, value: f64, now: u64) {
+    pub(crate) fn set(&mut self, value: f64, now: u64) {
         if value == self.value {
             return;
         }
@@ -65,7 +65,7 @@ impl Timed {
     }
 
     /// Counts the time up to now.
-    fn pass(&mut self, now: u64) {
+    pub(crate) fn pass(&mut self, now: u64) {
         let passed = now.saturating_sub(self.since);
         self.since = self.since.max(now);
         self.nanos[self.bucket] += passed;

@@ -76,7 +76,10 @@ pub(crate) async fn handle(
         Err(error) => full(form.error(&error)),
         Ok(beginning) => {
             let deadline = Instant::now() + timeout;
-            WatchBody::new(form, selection, beginning, options.bookmarks, deadline).boxed_unsync()
+            let seat = head.extensions.get().cloned();
+            WatchBody::new(form, selection, beginning, options.bookmarks, deadline)
+                .with_seat(seat)
+                .boxed_unsync()
         }
     };
     let mut response = Response::new(body);

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
 use super::{Collect, family, sample};
+use crate::identity;
 
 /// Counts the reloads of one configuration: `apiserver_NAME_config_controller_...`.
 #[derive(Debug)]
@@ -27,11 +28,9 @@ struct State {
 impl Reloads {
     /// `name`: such as `authorization`. Without a file there are no metrics.
     pub fn new(name: &'static str) -> Self {
-        // The name that leases of a server have.
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Reloads {
             name,
-            server: content_hash(host.trim().as_bytes()),
+            server: server_hash(),
             state: Mutex::default(),
         }
     }
@@ -48,6 +47,11 @@ impl Reloads {
         *count += 1;
         *last = now.as_secs();
     }
+}
+
+/// The hash that metrics name this server by: `apiserver_id_hash`.
+pub fn server_hash() -> String {
+    content_hash(identity::of_host(&identity::host()).as_bytes())
 }
 
 /// The hash that metrics name a content by.

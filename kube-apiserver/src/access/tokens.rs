@@ -79,7 +79,14 @@ pub(super) fn build(
         .jwks_uri
         .clone()
         .unwrap_or_else(|| format!("{}/openid/v1/jwks", issuer.trim_end_matches('/')));
-    let whole = |media, document: &Value| StaticJson::of_type(media, document).map_err(AccessError::Document);
+    let whole = |media, document: &Value| {
+        let external = external.clone();
+        let lifetime = move || match &external {
+            Some(external) => external.keys_last(),
+            None => DOCUMENT_SECONDS,
+        };
+        StaticJson::cached(media, document, lifetime).map_err(AccessError::Document)
+    };
     let discovery = whole("application/json", &keys.discovery(&issuer, &jwks_uri))?;
     let jwks = whole("application/jwk-set+json", &keys.jwks())?;
     let endpoints = vec![
@@ -271,6 +278,9 @@ impl Deletions {
         found.map(|registered| registered.store.deletions()).sum()
     }
 }
+
+/// How long clients may keep the documents about keys of files.
+const DOCUMENT_SECONDS: u64 = 3600;
 
 /// How long a request with a token in a secret may wait for the day of its use to be written down.
 const TRACKING: Duration = Duration::from_secs(2);

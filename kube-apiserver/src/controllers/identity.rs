@@ -4,12 +4,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use generic_server::ApiError;
 use generic_server::write::{DeleteOptions, Preconditions};
+use generic_server::{ApiError, identity};
 use machinery::names::label_value;
 use machinery::time::Timestamp;
 use machinery::{Reason, meta};
-use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::warn;
@@ -21,7 +20,7 @@ const LEASES: At<'static> = ("coordination.k8s.io", "leases");
 const NAMESPACE: &str = "kube-system";
 /// The label of servers' leases, and its value.
 const LABEL: &str = "apiserver.kubernetes.io/identity";
-const IDENTITY: &str = "kube-apiserver";
+const IDENTITY: &str = identity::PROGRAM;
 /// The label of what belongs to a host.
 const HOST: &str = "kubernetes.io/hostname";
 /// For how long a lease holds, in seconds.
@@ -32,30 +31,6 @@ const RENEWAL: Duration = Duration::from_secs(10);
 const COLLECTION: Duration = Duration::from_secs(3600);
 /// How long the end of the own lease may take when the server stops.
 const GOODBYE: Duration = Duration::from_secs(5);
-
-/// The name of the lease of the server on a host: upstream's, so that a server that takes over from one there takes over its lease.
-fn lease_name(host: &str) -> String {
-    let mut named = Vec::new();
-    for part in [host, IDENTITY] {
-        named.extend_from_slice(&u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
-        named.extend_from_slice(part.as_bytes());
-    }
-    let hash = digest(&SHA256, &named);
-    format!("apiserver-{}", base32(&hash.as_ref()[..16]))
-}
-
-/// RFC 4648 in lower case, without padding.
-fn base32(bytes: &[u8]) -> String {
-    let bit = |at: usize| {
-        let byte = bytes.get(at / 8).copied().unwrap_or_default();
-        byte >> (7 - at % 8) & 1
-    };
-    let digit = |at: usize| (0..5).fold(0, |digit, more| digit << 1 | bit(at + more));
-    let digits = (0..bytes.len() * 8).step_by(5);
-    digits
-        .map(|at| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(digit(at))]))
-        .collect()
-}
 
 /// The lease of this server.
 struct Lease {
@@ -145,7 +120,7 @@ fn holds(lease: &Value, now: Timestamp) -> bool {
 
 /// Keeps the lease of the server on a host until it is stopped, and removes those that others left behind.
 pub(super) async fn run(client: Client, host: String, stop: impl Future<Output = ()> + Send) {
-    let name = lease_name(&host);
+    let name = identity::of_host(&host);
     let lease = Lease {
         holder: format!("{name}_{}", uuid::Uuid::new_v4()),
         client,
@@ -187,17 +162,6 @@ pub(super) async fn run(client: Client, host: String, stop: impl Future<Output =
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_upstreams() {
-        assert_eq!(base32(b"foobar"), "mzxw6ytboi");
-        assert_eq!(
-            base32(&[0xff; 16]),
-            "777777777777777777777777 74".replace(' ', "")
-        );
-        assert_eq!(lease_name("n1").len(), "apiserver-".len() + 26);
-        assert_ne!(lease_name("n1"), lease_name("n2"));
-    }
 
     #[test]
     fn leases_hold_for_their_duration() {

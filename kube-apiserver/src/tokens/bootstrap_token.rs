@@ -42,7 +42,7 @@ impl TokenAuthenticator for BootstrapToken {
             .get(TokenObjectKind::Secret, "kube-system", &name)
             .await
         {
-            Err(why) => TokenVerdict::Failed(why),
+            Err(why) => TokenVerdict::Failed(why.into()),
             Ok(None) => TokenVerdict::NotMine,
             Ok(Some(object)) => match judge(&object, id, secret) {
                 Ok(user) => TokenVerdict::User(user, audiences),

@@ -222,7 +222,7 @@ impl TokenAuthenticator for JwtAuthenticators {
         metrics.authenticated(&issuer, outcome.is_ok(), start.elapsed());
         match outcome {
             Ok(user) => TokenVerdict::User(user, good_for),
-            Err(why) => TokenVerdict::Failed(why),
+            Err(why) => TokenVerdict::Failed(why.into()),
         }
     }
 }

@@ -10,6 +10,7 @@ use generic_server::directory::integrity::Integrity;
 use generic_server::directory::monitor::{self, Probe, StoreMetrics};
 use generic_server::encryption::Encryption;
 use generic_server::health::{Health, Part};
+use generic_server::identity;
 use generic_server::lifecycle::Lifecycle;
 use generic_server::metrics::Metrics;
 use generic_server::pki::{Pki, ServingNames};
@@ -224,7 +225,7 @@ async fn open_pki(
     storage: &StorageFactory,
     encryption: Option<&Encryption>,
 ) -> Result<(Pki, Option<OwnPki>), StartError> {
-    let mut extra = vec![advertise.to_string(), host_name()];
+    let mut extra = vec![advertise.to_string(), identity::host()];
     // The kubeconfig names the address that the server listens on, so its certificate has to as well.
     let bound = config.listen.ip();
     if !bound.is_unspecified() {
@@ -293,10 +294,4 @@ fn reachable(bound: IpAddr) -> IpAddr {
             .and_then(|()| socket.local_addr())
     });
     probe.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
-}
-
-fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map(|name| name.trim().to_string())
-        .unwrap_or_default()
 }

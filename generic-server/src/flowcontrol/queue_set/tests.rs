@@ -150,6 +150,8 @@ fn those_that_leave_make_room() {
     // The next in the queue needs two seats, and is not passed.
     bench.served(&[]);
     assert!(bench.set.totals().no_accommodation > 0);
+    assert_eq!(bench.set.take_short(), Some(&"wide"));
+    assert_eq!(bench.set.take_short(), None);
     assert!(bench.set.leave(wide, bench.now).is_some());
     let mut places = bench.served(&["narrow"]);
     assert!(bench.set.leave(narrow, bench.now).is_none(), "it has a seat");

@@ -20,7 +20,7 @@ use super::form::{Form, Subject};
 use crate::cpu::{Pool, Turns};
 use crate::registry::cache::{Change, ChangeKind, Entry, Feed};
 use crate::registry::list::Selection;
-use crate::request::BoxError;
+use crate::request::{BoxError, InitialSeat};
 
 /// How often a watcher gets a bookmark, and how long before its end it gets the last one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -49,6 +49,8 @@ pub(super) struct WatchBody {
     headers: bool,
     /// Where events are encoded rather than copied: many at once, or large ones, are encoded in turns with other long computations.
     turns: Option<Turns>,
+    /// Given back when the initial objects and their bookmark have been sent.
+    seat: Option<InitialSeat>,
     ended: bool,
 }
 
@@ -80,12 +82,22 @@ impl WatchBody {
             next_bookmark: None,
             bookmark: None,
             timer: Box::pin(tokio::time::sleep_until(deadline)),
+            seat: None,
             ended: false,
         };
         if bookmarks {
             body.schedule_bookmark();
         }
         body
+    }
+
+    /// With the seat of its request, where it begins with objects.
+    pub(super) fn with_seat(self, seat: Option<InitialSeat>) -> Self {
+        let begins = self.initial.len() > 0 || self.announce.is_some();
+        WatchBody {
+            seat: seat.filter(|_| begins),
+            ..self
+        }
     }
 
     /// A minute from now, or shortly before the end; not at all when that is past.
@@ -125,6 +137,9 @@ impl WatchBody {
         {
             let headers = std::mem::take(&mut self.headers);
             piece.extend_from_slice(&self.form.bookmark(revision, true, headers)?);
+        }
+        if self.initial.len() == 0 {
+            self.seat = None;
         }
         Ok(Some(piece.into()))
     }

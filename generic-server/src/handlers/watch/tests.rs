@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::handlers::fixture::{Fixture, fixture, request};
 use crate::registry::ObjectStore;
-use crate::request::Body;
+use crate::request::{Body, InitialSeat};
 
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
 
@@ -149,6 +149,32 @@ async fn existing_objects_come_first() {
     let mut body = watch(&f, "ns", silent, &[]).await.expect("watches");
     let d = f.put("ns", "d", "x", "n1").await;
     assert_eq!(events_of(&mut body, 1).await, [format!("ADDED d@{d}")]);
+}
+
+#[tokio::test]
+async fn a_seat_is_held_until_the_initial_objects_are_sent() {
+    let f = fixture(false);
+    let version = f.put("ns", "a", "x", "n1").await;
+    let held = async |query: &str| {
+        let (authorized, mut head) = request("ns", &format!("watch=1&{query}"), &[]);
+        let seat = Arc::new(());
+        head.extensions.insert(InitialSeat::new(seat.clone()));
+        let least = crate::handlers::MIN_REQUEST_TIMEOUT;
+        let watch = super::handle(&f.resource, &authorized, &head, least).await;
+        // The chain's own, when the request has been answered.
+        head.extensions.clear();
+        (watch.expect("watches").into_body(), seat)
+    };
+    let (mut body, seat) =
+        held("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true").await;
+    assert_eq!(Arc::strong_count(&seat), 2, "they are still to be sent");
+    assert_eq!(next(&mut body).await.len(), 2, "the object and the bookmark");
+    assert_eq!(Arc::strong_count(&seat), 1);
+    let (body, seat) = held("sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await;
+    drop(body);
+    assert_eq!(Arc::strong_count(&seat), 1, "the client has gone");
+    let (_body, seat) = held(&format!("resourceVersion={version}")).await;
+    assert_eq!(Arc::strong_count(&seat), 1, "there is nothing to begin with");
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,12 +37,17 @@ impl VirtualResource for TokenReview {
             true => self.issuer.default_audiences(),
             false => audiences,
         };
-        let status = match bearer::review(&*self.tokens, &token, &wanted).await {
-            Ok((user, audiences)) => {
-                json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
-            }
-            Err(why) => json!({"error": why}),
+        let (notes, status) = match bearer::review(&*self.tokens, &token, &wanted).await {
+            Ok((mut user, audiences)) => (
+                user.notes.take(),
+                json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
+            ),
+            Err(refusal) => (refusal.notes, json!({"error": refusal.why})),
         };
+        // As of the request itself: the reviewer learns of tokens that should not be used any more.
+        if let Some(notes) = notes {
+            call.authorized.context().note(&notes);
+        }
         // What was posted as status stays where nothing is found out.
         let known = object.ensure("status");
         known.take_key("authenticated");

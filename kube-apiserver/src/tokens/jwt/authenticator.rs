@@ -115,7 +115,7 @@ impl JwtAuthenticator {
         };
         match lookups.authenticate_token(token, &[]).await {
             TokenVerdict::User(user, _) => Ok(user),
-            TokenVerdict::Failed(why) => Err(why),
+            TokenVerdict::Failed(refusal) => Err(refusal.why),
             TokenVerdict::NotMine => Err("oidc: the token is of no user".into()),
         }
     }
@@ -158,7 +158,7 @@ impl TokenAuthenticator for IssuerTokens {
     async fn authenticate_token(&self, token: &str, _audiences: &[String]) -> TokenVerdict {
         match self.look_up(token).await {
             Ok(user) => TokenVerdict::User(user, Vec::new()),
-            Err(why) => TokenVerdict::Failed(why),
+            Err(why) => TokenVerdict::Failed(why.into()),
         }
     }
 }

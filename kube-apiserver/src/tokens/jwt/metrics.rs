@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use generic_server::metrics::{Collect, Histogram, Reloads, content_hash, family, sample};
+use generic_server::metrics::{Collect, Histogram, Reloads, content_hash, family, sample, server_hash};
 use parking_lot::Mutex;
 
 /// Upstream's buckets of `apiserver_authentication_jwt_authenticator_latency_seconds`.
@@ -18,6 +18,8 @@ const RESULTS: [&str; 2] = ["success", "failure"];
 pub(crate) struct JwtMetrics {
     /// By the hash of the issuer.
     issuers: Mutex<BTreeMap<String, Row>>,
+    /// The hash of this server's identity.
+    server: String,
     config: Reloads,
 }
 
@@ -38,6 +40,7 @@ impl Default for JwtMetrics {
     fn default() -> Self {
         JwtMetrics {
             issuers: Mutex::default(),
+            server: server_hash(),
             config: Reloads::new("authentication"),
         }
     }
@@ -116,7 +119,11 @@ impl Collect for JwtMetrics {
         for (issuer, row) in &*issuers {
             for (result, fetched) in RESULTS.into_iter().zip(row.fetched) {
                 if let Some(at) = fetched {
-                    let labels = [("result", result), ("jwt_issuer_hash", issuer.as_str())];
+                    let labels = [
+                        ("result", result),
+                        ("jwt_issuer_hash", issuer.as_str()),
+                        ("apiserver_id_hash", self.server.as_str()),
+                    ];
                     sample(out, name, &labels, at);
                 }
             }
@@ -130,7 +137,12 @@ impl Collect for JwtMetrics {
         );
         for (issuer, row) in &*issuers {
             if let Some(keys) = &row.keys {
-                sample(out, name, &[("jwt_issuer_hash", issuer), ("hash", keys)], 1);
+                let labels = [
+                    ("jwt_issuer_hash", issuer.as_str()),
+                    ("apiserver_id_hash", self.server.as_str()),
+                    ("hash", keys.as_str()),
+                ];
+                sample(out, name, &labels, 1);
             }
         }
         drop(issuers);
@@ -152,6 +164,7 @@ mod tests {
         let mut out = String::new();
         metrics.collect(&mut out);
         let hash = content_hash(b"https://a");
+        let server = server_hash();
         for expected in [
             format!(
                 "_latency_seconds_bucket{{result=\"success\",jwt_issuer_hash=\"{hash}\",le=\"0.005\"}} 1\n"
@@ -161,10 +174,12 @@ mod tests {
             ),
             format!("_latency_seconds_count{{result=\"success\",jwt_issuer_hash=\"{hash}\"}} 2\n"),
             format!(
-                "_jwks_fetch_last_key_set_info{{jwt_issuer_hash=\"{hash}\",hash=\"{}\"}} 1\n",
+                "_jwks_fetch_last_key_set_info{{jwt_issuer_hash=\"{hash}\",apiserver_id_hash=\"{server}\",hash=\"{}\"}} 1\n",
                 content_hash(b"{}")
             ),
-            format!("_jwks_fetch_last_timestamp_seconds{{result=\"failure\",jwt_issuer_hash=\"{hash}\"}} "),
+            format!(
+                "_jwks_fetch_last_timestamp_seconds{{result=\"failure\",jwt_issuer_hash=\"{hash}\",apiserver_id_hash=\"{server}\"}} "
+            ),
         ] {
             assert!(out.contains(&expected), "{expected}\n{out}");
         }

@@ -128,6 +128,12 @@ impl ExternalSigner {
         let _ = self.changed.set(Box::new(changed));
     }
 
+    /// For how many seconds the keys hold that were fetched last.
+    pub fn keys_last(&self) -> u64 {
+        let next = self.data.lock().1;
+        next.saturating_duration_since(Instant::now()).as_secs()
+    }
+
     /// The metrics of its calls.
     pub fn metrics(&self) -> Arc<dyn Collect> {
         self.metrics.clone()
