@@ -5,6 +5,7 @@ mod explain;
 mod rbac;
 mod tokens;
 mod trust;
+mod usage;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -218,12 +219,14 @@ impl Access {
         self.authorizers.clone()
     }
 
-    /// What explains decisions, and its path.
-    pub fn explanation(&self) -> (&'static str, Arc<dyn Endpoint>) {
-        (
-            explain::PATH,
-            Arc::new(explain::Explain(self.authorizers.clone())),
-        )
+    /// What tells administrators about decisions, by path.
+    pub fn debugging(&self) -> Vec<(&'static str, Arc<dyn Endpoint>)> {
+        let explain: Arc<dyn Endpoint> = Arc::new(explain::Explain(self.authorizers.clone()));
+        let usage = self.rbac().map(|rbac| {
+            let usage: Arc<dyn Endpoint> = Arc::new(usage::UsageOfRules(rbac));
+            (usage::PATH, usage)
+        });
+        [(explain::PATH, explain)].into_iter().chain(usage).collect()
     }
 
     /// The roles and bindings, where RBAC is among the authorizers. Empty until [`follow_rbac`].

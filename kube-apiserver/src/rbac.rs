@@ -10,6 +10,7 @@ pub mod escalation;
 mod index;
 mod role;
 mod rule;
+mod usage;
 
 use std::sync::Arc;
 
@@ -23,6 +24,10 @@ use serde_json::{Value, json};
 pub use admission::Escalation;
 pub use index::{Change, Index, Kind};
 pub use rule::PolicyRule;
+pub use usage::Usage;
+
+/// How the reason of what is allowed begins.
+const ALLOWED: &str = "RBAC: allowed by";
 
 /// The authorizer.
 #[derive(Debug, Default)]
@@ -30,6 +35,7 @@ pub struct Rbac {
     index: ArcSwap<Index>,
     /// Writers one after the other; readers never wait.
     writing: Mutex<()>,
+    usage: Usage,
 }
 
 impl Rbac {
@@ -59,6 +65,11 @@ impl Rbac {
         self.index.store(Arc::new(index));
     }
 
+    /// Who uses which rules, while it is recorded.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
     /// The current index.
     pub fn index(&self) -> Arc<Index> {
         self.index.load_full()
@@ -69,6 +80,16 @@ impl Rbac {
 impl Authorizer for Rbac {
     async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         self.index.load().decide(attributes)
+    }
+
+    fn used(&self, attributes: &Attributes<'_>, reason: &str) {
+        // Another authorizer may have allowed it before this one was asked.
+        if self.usage.records() && reason.starts_with(ALLOWED) {
+            let index = self.index.load();
+            if let Some(found) = index.matched(attributes) {
+                self.usage.record(attributes, &found);
+            }
+        }
     }
 
     async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {

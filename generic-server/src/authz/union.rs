@@ -118,6 +118,12 @@ impl Authorizer for Union {
         self.decide(attributes).await.0
     }
 
+    fn used(&self, attributes: &Attributes<'_>, reason: &str) {
+        for one in &self.0 {
+            one.used(attributes, reason);
+        }
+    }
+
     async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
         let mut all = ResolvedRules::default();
         let mut errors = Vec::new();

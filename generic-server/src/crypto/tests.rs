@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{
     ClientConfig, ClientConnection, NamedGroup, RootCertStore, ServerConfig, ServerConnection,
-    SupportedProtocolVersion,
+    SignatureScheme, SupportedProtocolVersion,
 };
 
 use super::hybrid::X25519_MLKEM768;
@@ -133,4 +135,65 @@ fn bad_shares_are_refused() {
     changed[0] ^= 1;
     let secret = started.complete(&changed).unwrap();
     assert_ne!(secret.secret_bytes(), completed.secret.secret_bytes());
+}
+
+/// An authority of P-521, and a client that it has signed, for a hundred years.
+const P521_AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIICEzCCAXSgAwIBAgIUGQ2gpHcjO18YukwQMMa+HB9FC2owCgYIKoZIzj0EAwQw\n\
+EjEQMA4GA1UEAwwHcDUyMS1jYTAgFw0yNjExMjMyMDI0MjJaGA8yMTI2MTAzMDIw\n\
+MjQyMlowEjEQMA4GA1UEAwwHcDUyMS1jYTCBmzAQBgcqhkjOPQIBBgUrgQQAIwOB\n\
+hgAEAGOcp/z9K06FwxovluPUXTaH3coXP/7T9dzK8ES/fTq+I+Xmgp3eUYdzhDwO\n\
+f4BoYRHUdQsWv5YOkoDk7+Vjo07ZAAXtC19651G9+lAcLkA0+Vo3HtYbVAqW0Cg2\n\
+DUEJ/OhEW6Nq8ZDeX/2nEOmhgsRu5oo8U/1Vo+C2OwjVGDAvFIJ4o2MwYTAdBgNV\n\
+HQ4EFgQUiT7hytUiV8Zv+sS01E+wn53yVswwHwYDVR0jBBgwFoAUiT7hytUiV8Zv\n\
++sS01E+wn53yVswwDwYDVR0TAQH/BAUwAwEB/zAOBgNVHQ8BAf8EBAMCAgQwCgYI\n\
+KoZIzj0EAwQDgYwAMIGIAkIAt10T/006l3gmb/hrkl2jr4cmkUVdV8Mky9OvkGq3\n\
+PYkTAN4fEhc8gSl+aEX9TW3UNptHWkaX9WTDAP3PTHXnKb8CQgHya6Sxl1iHEDsK\n\
+v8ZHnTjI1cFZD0K1TANdyaYsuM/XELNwnJCtVuVT4tarU65J8RG0sHVZWxJ2z/DP\n\
+MC8ShhsAcQ==\n\
+-----END CERTIFICATE-----\n";
+const P521_CLIENT: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIICETCCAXOgAwIBAgIUC/jsj2AO1nPXgstsZm9z9gMF+TQwCgYIKoZIzj0EAwQw\n\
+EjEQMA4GA1UEAwwHcDUyMS1jYTAgFw0yNjExMjMyMDI0MjJaGA8yMTI2MTAzMDIw\n\
+MjQyMlowHTEMMAoGA1UECgwDZGV2MQ0wCwYDVQQDDARqYW5lMIGbMBAGByqGSM49\n\
+AgEGBSuBBAAjA4GGAAQBgXKAlXssRklLJYd+CS32ttIbe/7PuqouHA6OG+OdCkP5\n\
+urDGyyTlqyoDVYZfdKjbX4NWMJ2fVQ0AY0dPWsQVau8Bcy3FTakMbkPyNjwWplRE\n\
+00LYXqE1lzIVm/hXAjL+zlT+VYvXCHwFshWvxq3VfDdi85JzxClILxB05ZcX7OuN\n\
+uVajVzBVMBMGA1UdJQQMMAoGCCsGAQUFBwMCMB0GA1UdDgQWBBSxWiTFnbIGsX8T\n\
+mFbTGp0wDhzM2jAfBgNVHSMEGDAWgBSJPuHK1SJXxm/6xLTUT7CfnfJWzDAKBggq\n\
+hkjOPQQDBAOBiwAwgYcCQgETfQE/pBECzei2BZO+zmmAObuWkbZ0JadDVUsvnF2t\n\
+zFLK4s+Z06syRz04Jr+JBryMm/v7+OzmHksOfNURFWV3wgJBEKGYL7TNiKc3wIGG\n\
+kgWZmZQ7rnvbS9gyfG5Vd9r+ivElOMYjh7ADu67p+Com5T13Xd/7uMk2vDljhZ/T\n\
+NQB653Q=\n\
+-----END CERTIFICATE-----\n";
+
+#[test]
+fn certificates_of_p521_are_verified() {
+    let certificate = |pem: &str| crate::pki::certificates(pem).unwrap().remove(0);
+    let verified = |pem: &str| {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(P521_AUTHORITY)).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()));
+        let verifier = verifier.build().unwrap();
+        assert!(
+            verifier
+                .supported_verify_schemes()
+                .contains(&SignatureScheme::ECDSA_NISTP521_SHA512)
+        );
+        verifier.verify_client_cert(&certificate(pem), &[], UnixTime::now())
+    };
+    verified(P521_CLIENT).unwrap();
+    // The last byte is of the signature.
+    let mut spoiled = certificate(P521_CLIENT).to_vec();
+    *spoiled.last_mut().unwrap() ^= 1;
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(P521_AUTHORITY)).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()));
+    let refused = verifier
+        .build()
+        .unwrap()
+        .verify_client_cert(&spoiled.into(), &[], UnixTime::now());
+    assert!(refused.is_err());
 }

@@ -353,6 +353,12 @@ impl Authorizer for AuthorizerChain {
         decision
     }
 
+    fn used(&self, attributes: &Attributes<'_>, reason: &str) {
+        if let Some(rbac) = &self.parts.rbac {
+            rbac.used(attributes, reason);
+        }
+    }
+
     async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
         self.current.load_full().union.rules_for(user, namespace).await
     }

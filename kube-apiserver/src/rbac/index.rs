@@ -11,8 +11,10 @@ use machinery::go;
 use machinery::{limits, meta};
 use serde_json::Value;
 
+use super::ALLOWED;
 use super::role::Role;
 use super::rule::PolicyRule;
+pub(super) use explain::shown;
 
 /// The kinds that RBAC is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +69,8 @@ impl<'a> Change<'a> {
 struct Binding {
     /// `name` or, in a namespace, `name/namespace`: as upstream prints it.
     printed: String,
-    namespaced: bool,
+    /// Empty for one of the cluster.
+    namespace: String,
     role_kind: String,
     role: Arc<str>,
     subjects: Vec<Subject>,
@@ -80,6 +83,21 @@ struct Subject {
     matches: Arc<str>,
     /// As upstream prints it: `ServiceAccount "name/namespace"`.
     printed: String,
+}
+
+/// What allows a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Matched<'i> {
+    pub(super) binding_kind: &'static str,
+    /// `name` or `name/namespace`.
+    pub(super) binding: &'i str,
+    /// Its kind and name.
+    pub(super) subject: &'i str,
+    /// Kind, namespace (of a Role) and name.
+    pub(super) role: (&'static str, &'i str, &'i str),
+    pub(super) rule: &'i PolicyRule,
+    /// The rule's place in the role.
+    pub(super) position: usize,
 }
 
 /// Sees a binding, the subject that matched, and the role; `Some` ends the search.
@@ -217,10 +235,34 @@ impl Index {
             },
         );
         match found {
-            Some(by) => Decision::Allow(format!("RBAC: allowed by {by}")),
+            Some(by) => Decision::Allow(format!("{ALLOWED} {by}")),
             None if errors.is_empty() => Decision::NoOpinion(String::new()),
             None => Decision::NoOpinion(format!("RBAC: {}", aggregate(&errors))),
         }
+    }
+
+    /// What allows a request, if anything does: the same that [`Index::decide`] finds.
+    pub(super) fn matched(&self, attributes: &Attributes<'_>) -> Option<Matched<'_>> {
+        self.visit(
+            attributes.user,
+            attributes.namespace,
+            &mut |binding, subject, outcome| {
+                let role = outcome.ok()?;
+                let position = role.allowing(attributes)?;
+                let role_key = match binding.role_kind.as_str() {
+                    "Role" => ("Role", binding.namespace.as_str(), &*binding.role),
+                    _ => ("ClusterRole", "", &*binding.role),
+                };
+                Some(Matched {
+                    binding_kind: binding.kind(),
+                    binding: &binding.printed,
+                    subject: &subject.printed,
+                    role: role_key,
+                    rule: role.rules().get(position)?,
+                    position,
+                })
+            },
+        )
     }
 
     /// Every rule that holds for a user in a namespace, and what could not be resolved. A role that several bindings give counts
@@ -314,19 +356,22 @@ impl Binding {
             } else {
                 format!("{name}/{namespace}")
             },
-            namespaced: !namespace.is_empty(),
+            namespace: namespace.into(),
             role_kind: meta::dig_str(object, &["roleRef", "kind"]).into(),
             role: meta::dig_str(object, &["roleRef", "name"]).into(),
             subjects: subjects.collect(),
         }
     }
 
+    fn kind(&self) -> &'static str {
+        match self.namespace.is_empty() {
+            true => "ClusterRoleBinding",
+            false => "RoleBinding",
+        }
+    }
+
     fn describe(&self, subject: &Subject) -> String {
-        let kind = if self.namespaced {
-            "RoleBinding"
-        } else {
-            "ClusterRoleBinding"
-        };
+        let kind = self.kind();
         let quote = machinery::go::quote;
         let (binding, role) = (quote(&self.printed), quote(&self.role));
         format!(

@@ -40,11 +40,16 @@ impl Role {
 
     /// Whether a rule allows the request. Allocates nothing.
     pub(super) fn allows(&self, a: &Attributes<'_>) -> bool {
+        self.allowing(a).is_some()
+    }
+
+    /// The position of the first rule that allows the request.
+    pub(super) fn allowing(&self, a: &Attributes<'_>) -> Option<usize> {
         if self.orders.is_empty() {
-            return self.rules.iter().any(|rule| rule.allows(a));
+            return self.rules.iter().position(|rule| rule.allows(a));
         }
         let mut rules = self.rules.iter().zip(&self.orders);
-        rules.any(|(rule, order)| match order {
+        rules.position(|(rule, order)| match order {
             Some(order) => order.allows(rule, a),
             None => rule.allows(a),
         })

@@ -76,6 +76,30 @@ impl PolicyRule {
             && (self.resource_names.is_empty() || has(&self.resource_names, a.name))
     }
 
+    /// What it is about: resources, or paths.
+    pub(super) fn entries(&self) -> &[String] {
+        match self.resources.is_empty() {
+            true => &self.non_resource_urls,
+            false => &self.resources,
+        }
+    }
+
+    /// The positions of the resources or paths that a request matches.
+    pub(super) fn matching_entries(&self, a: &Attributes<'_>) -> impl Iterator<Item = usize> {
+        let matches = |entry: &str| match a.is_resource {
+            true => resource_matches(entry, a.resource, a.subresource),
+            false => path_matches(entry, a.path),
+        };
+        let entries = match a.is_resource {
+            true => &self.resources,
+            false => &self.non_resource_urls,
+        };
+        let numbered = entries.iter().enumerate();
+        numbered
+            .filter(move |(_, entry)| matches(entry))
+            .map(|(at, _)| at)
+    }
+
     /// Which of its lists do not have what the request asks for; none when it allows the request. `None` when it has nothing of it, or is about
     /// the other kind of requests.
     pub(super) fn lacks(&self, a: &Attributes<'_>) -> Option<Vec<&'static str>> {

@@ -488,3 +488,78 @@ async fn decisions_are_explained_to_those_who_may_ask() {
         .expect(403);
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn who_uses_which_rule_is_recorded_on_request() {
+    let (plane, client) = plane_with(|builder| builder).await;
+    const USAGE: &str = "/debug/authorization/usage";
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "readers"}, "rules": [
+        {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "secrets"]}]});
+    let binding = json!({"metadata": {"name": "readers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "readers"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"}]});
+    for (resource, object) in [("roles", role), ("rolebindings", binding)] {
+        let path = format!("{rbac}/namespaces/default/{resource}");
+        client.post(&path, &object).await.expect(201);
+    }
+    let jane = client.clone().header("impersonate-user", "jane");
+    let used = async || {
+        client
+            .get(&format!("{USAGE}?role=Role/default/readers"))
+            .await
+            .expect(200)
+    };
+    jane.get(PODS).await.expect(200);
+    assert_eq!(used().await["used"], json!([]), "nobody wanted it");
+    let begun = client
+        .post(&format!("{USAGE}?for=10m"), &json!({}))
+        .await
+        .expect(200);
+    assert_eq!(begun["recording"], true);
+    for _ in 0..2 {
+        jane.get(PODS).await.expect(200);
+    }
+    // A review is no use.
+    let review = json!({"spec": {"resourceAttributes": {"namespace": "default", "verb": "get", "resource": "secrets"}}});
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let answer = jane.post(reviews, &review).await.expect(201);
+    assert_eq!(answer["status"]["allowed"], true);
+    let report = used().await;
+    let one = &report["used"][0];
+    assert_eq!(
+        (&one["user"], &one["count"], &one["verbs"]),
+        (&json!("jane"), &json!(2), &json!(["list"]))
+    );
+    assert_eq!(one["binding"], "RoleBinding readers/default");
+    assert_eq!(report["used"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        report["unused"][0]["rules"][0]["unused"],
+        json!({"verbs": ["get"], "resources": ["secrets"]})
+    );
+    for bad in ["?for=0s", "?for=1000h", "?for=soon", "?role=x"] {
+        client
+            .post(&format!("{USAGE}{bad}"), &json!({}))
+            .await
+            .expect(400);
+    }
+    client.put(USAGE, &json!({})).await.expect(405);
+    let ended = client.delete(USAGE).await.expect(200);
+    assert_eq!(ended["recording"], false);
+    // It names users and roles: it is not everybody's.
+    jane.get(USAGE).await.expect(403);
+    jane.post(USAGE, &json!({})).await.expect(403);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn documents_about_keys_may_be_kept() {
+    let (plane, client) = plane().await;
+    for path in ["/openid/v1/jwks", "/.well-known/openid-configuration"] {
+        let answer = client.get(path).await;
+        assert_eq!(answer.status, 200, "{path}");
+        assert_eq!(answer.headers["cache-control"], "public, max-age=3600", "{path}");
+    }
+    plane.stop().await;
+}

@@ -240,13 +240,24 @@ async fn refusals_and_other_users_are_recorded() {
     assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "forbid");
 
     let nobody = server.admin.anonymous(server.plane.ca_certificate());
+    server.admin.get("/nothing?timeout=soon").await.expect(400);
+    assert_eq!(server.stages("timeout=soon"), ["ResponseStarted 400"]);
+    let event = server.of("timeout=soon").pop().expect("an event");
+    assert_eq!(event["user"], json!({}));
+    assert_eq!(
+        event["responseStatus"]["message"],
+        "invalid timeout specified in the request URL - time: invalid duration \"soon\""
+    );
     nobody
         .clone()
         .header("authorization", "Bearer wrong")
         .get("/nothing")
         .await
         .expect(401);
-    assert_eq!(server.stages("/nothing"), ["ResponseStarted 401"]);
+    assert_eq!(
+        server.stages("/nothing"),
+        ["ResponseStarted 400", "ResponseStarted 401"]
+    );
     let event = server.of("/nothing").pop().expect("an event");
     assert_eq!(event["responseStatus"]["message"], "Unauthorized");
     assert!(!event.to_string().contains("wrong"));

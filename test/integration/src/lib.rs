@@ -24,6 +24,7 @@ mod linearizable;
 mod nodes;
 mod objects;
 mod resource_versions;
+mod routes;
 mod signer;
 mod sockets;
 mod subresources;

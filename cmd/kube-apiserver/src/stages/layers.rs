@@ -120,7 +120,8 @@ fn endpoints(
     }
     // Served, but not listed in the index.
     endpoints.add("/version/", version);
-    let (path, explanation) = access.explanation();
-    endpoints.add(path, explanation);
+    for (path, endpoint) in access.debugging() {
+        endpoints.add(path, endpoint);
+    }
     Ok(endpoints)
 }

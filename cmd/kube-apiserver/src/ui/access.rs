@@ -25,6 +25,10 @@ impl Authorizer for PagePaths {
         self.0.authorize(attributes).await
     }
 
+    fn used(&self, attributes: &Attributes<'_>, reason: &str) {
+        self.0.used(attributes, reason);
+    }
+
     async fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
         self.0.rules_for(user, namespace).await
     }

@@ -251,6 +251,68 @@ async fn files_that_do_not_hold_are_named_with_their_flag() {
     }
 }
 
+/// Files about users, permissions, records and admission: what is wrong with them is said at the start, and nothing is served.
+#[tokio::test]
+async fn files_about_access_that_do_not_hold_are_named() {
+    const GARBAGE: &str = "garbage";
+    const EMPTY: &str = "empty";
+    const MISSING: &str = "missing";
+    let dir = tempfile::tempdir().expect("a directory");
+    let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}";
+    for (name, content) in [(GARBAGE, "garbage\n"), (EMPTY, ""), ("policy", policy)] {
+        std::fs::write(dir.path().join(name), content).expect("a file");
+    }
+    let file = |name: &str| dir.path().join(name).to_str().expect("a path").to_string();
+    let policy = format!("--audit-policy-file={}", file("policy"));
+    let all = &[GARBAGE, EMPTY, MISSING][..];
+    // As upstream, an empty list of tokens or of policies is one that holds none.
+    let lists = &[GARBAGE, MISSING][..];
+    for (flag, more, wrong) in [
+        ("--token-auth-file", &[][..], lists),
+        ("--authentication-token-webhook-config-file", &[], all),
+        ("--authentication-config", &[], all),
+        ("--authorization-config", &[], all),
+        (
+            "--authorization-policy-file",
+            &["--authorization-mode=ABAC"],
+            lists,
+        ),
+        (
+            "--authorization-webhook-config-file",
+            &["--authorization-mode=Webhook"],
+            all,
+        ),
+        ("--audit-policy-file", &["--audit-log-path=-"], all),
+        ("--audit-webhook-config-file", &[policy.as_str()], all),
+        ("--admission-control-config-file", &[], all),
+        (
+            "--oidc-ca-file",
+            &[
+                "--oidc-issuer-url=https://issuer.example.com",
+                "--oidc-client-id=me",
+            ],
+            lists,
+        ),
+    ] {
+        for name in wrong {
+            let own = format!("{flag}={}", file(name));
+            let flags: Vec<&str> = more.iter().copied().chain([own.as_str()]).collect();
+            let (code, text) = outcome(dir.path(), &flags).await;
+            assert_eq!(code, Some(2), "{flags:?}: {text}");
+            // The flag, or upstream's words for what it is about.
+            let named = [
+                flag,
+                "audit policy file",
+                "audit webhook",
+                "jwt[0].issuer.certificateAuthority",
+            ];
+            assert!(named.iter().any(|name| text.contains(name)), "{flags:?}: {text}");
+            let says_which = *name != MISSING || text.contains(&file(MISSING));
+            assert!(says_which, "{flags:?}: {text}");
+        }
+    }
+}
+
 /// Sends a signal that asks the process to end.
 #[cfg(unix)]
 async fn terminate(child: &Child) {

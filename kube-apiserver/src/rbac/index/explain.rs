@@ -84,7 +84,7 @@ impl Index {
 }
 
 /// A rule with the beginning of its lists.
-fn shown(rule: &PolicyRule) -> Value {
+pub(in crate::rbac) fn shown(rule: &PolicyRule) -> Value {
     let mut value = json!({});
     for (key, list) in [
         ("verbs", &rule.verbs),
