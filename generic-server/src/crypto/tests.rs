@@ -3,7 +3,6 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{
     ClientConfig, ClientConnection, NamedGroup, RootCertStore, ServerConfig, ServerConnection,
     SignatureScheme, SupportedProtocolVersion,
