@@ -1,6 +1,7 @@
 //! Roles and bindings, arranged for deciding. Persistent maps: a change costs its own size, not the index's.
 
 mod explain;
+mod matched;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use super::ALLOWED;
 use super::role::Role;
 use super::rule::PolicyRule;
 pub(super) use explain::shown;
+pub(super) use matched::Matched;
 
 /// The kinds that RBAC is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,21 +85,6 @@ struct Subject {
     matches: Arc<str>,
     /// As upstream prints it: `ServiceAccount "name/namespace"`.
     printed: String,
-}
-
-/// What allows a request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Matched<'i> {
-    pub(super) binding_kind: &'static str,
-    /// `name` or `name/namespace`.
-    pub(super) binding: &'i str,
-    /// Its kind and name.
-    pub(super) subject: &'i str,
-    /// Kind, namespace (of a Role) and name.
-    pub(super) role: (&'static str, &'i str, &'i str),
-    pub(super) rule: &'i PolicyRule,
-    /// The rule's place in the role.
-    pub(super) position: usize,
 }
 
 /// Sees a binding, the subject that matched, and the role; `Some` ends the search.
@@ -239,30 +226,6 @@ impl Index {
             None if errors.is_empty() => Decision::NoOpinion(String::new()),
             None => Decision::NoOpinion(format!("RBAC: {}", aggregate(&errors))),
         }
-    }
-
-    /// What allows a request, if anything does: the same that [`Index::decide`] finds.
-    pub(super) fn matched(&self, attributes: &Attributes<'_>) -> Option<Matched<'_>> {
-        self.visit(
-            attributes.user,
-            attributes.namespace,
-            &mut |binding, subject, outcome| {
-                let role = outcome.ok()?;
-                let position = role.allowing(attributes)?;
-                let role_key = match binding.role_kind.as_str() {
-                    "Role" => ("Role", binding.namespace.as_str(), &*binding.role),
-                    _ => ("ClusterRole", "", &*binding.role),
-                };
-                Some(Matched {
-                    binding_kind: binding.kind(),
-                    binding: &binding.printed,
-                    subject: &subject.printed,
-                    role: role_key,
-                    rule: role.rules().get(position)?,
-                    position,
-                })
-            },
-        )
     }
 
     /// Every rule that holds for a user in a namespace, and what could not be resolved. A role that several bindings give counts
