@@ -18,10 +18,12 @@ use tracing::warn;
 use crate::client::Client;
 use crate::deps::Deps;
 
+mod api;
 mod garbage;
 mod identity;
 mod legacy_tokens;
 mod namespaces;
+mod policy_status;
 mod roles;
 mod service_accounts;
 mod storage_migration;
@@ -44,21 +46,26 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// The names of all controllers, [`storage_migration_controller`] included.
-pub const CONTROLLERS: [&str; 6] = [
+/// The names of all controllers, also of those that run only with what they are for.
+pub const CONTROLLERS: [&str; 7] = [
     "namespace-controller",
     "serviceaccount-controller",
     "root-ca-certificate-publisher-controller",
     "clusterrole-aggregation-controller",
     "garbage-collector-controller",
+    policy_status::NAME,
     storage_migration::NAME,
 ];
 
-/// All controllers. `root_ca` is what `kube-root-ca.crt` holds, PEM.
-pub fn controllers(deps: &Deps, root_ca: watch::Receiver<String>) -> Vec<Controller> {
+/// All controllers. `root_ca` is what `kube-root-ca.crt` holds, PEM; some write through `api` as a client does.
+pub fn controllers(
+    deps: &Deps,
+    root_ca: watch::Receiver<String>,
+    api: Arc<dyn Delegate>,
+) -> Vec<Controller> {
     let client = Client::new(deps.directory.clone());
     let make = |name, run| Controller { name, run };
-    vec![
+    let mut all = vec![
         make(
             "namespace-controller",
             Box::pin(namespaces::run(client.clone())) as Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -77,17 +84,18 @@ pub fn controllers(deps: &Deps, root_ca: watch::Receiver<String>) -> Vec<Control
         ),
         make(
             "garbage-collector-controller",
-            Box::pin(garbage::run(client, deps.prefix.clone())),
+            Box::pin(garbage::run(client.clone(), deps.prefix.clone())),
         ),
-    ]
-}
-
-/// The controller of storage version migrations, which writes through `api` as a client does.
-pub fn storage_migration_controller(deps: &Deps, api: Arc<dyn Delegate>) -> Controller {
-    Controller {
-        name: storage_migration::NAME,
-        run: Box::pin(storage_migration::run(Client::new(deps.directory.clone()), api)),
+        make(
+            policy_status::NAME,
+            Box::pin(policy_status::run(client.clone(), api.clone())),
+        ),
+    ];
+    if deps.storage_migration {
+        let run = storage_migration::run(client, api);
+        all.push(make(storage_migration::NAME, Box::pin(run)));
     }
+    all
 }
 
 /// Keeps the lease of the server on a host, until it is stopped.

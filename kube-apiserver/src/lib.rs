@@ -39,7 +39,6 @@ pub use bootstrap::{
 };
 pub use controllers::{
     CONTROLLERS, Controller, controllers, keep_identity, keep_token_tracking, keep_trust,
-    storage_migration_controller,
 };
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer, TokenLifetimes};
 pub use groups::core::service_alloc::keep_node_ports;

@@ -162,6 +162,14 @@ pub const WORK_BYTES_PER_CORE: usize = 4 << 20;
 /// and with them the writes that they are about.
 pub const COMPILED_BYTES: usize = 8 << 20;
 
+/// Kinds that the expressions of one policy are checked against. Upstream has the bound of ten for each rule alone. Past it: the others are not
+/// checked.
+pub const CHECKED_KINDS: usize = 50;
+
+/// Bytes of the warnings about the expressions of one policy in its status. Upstream has no bound. Past it: the last warning says that there
+/// are more.
+pub const EXPRESSION_WARNING_BYTES: usize = 128 << 10;
+
 /// Buckets of one limit of events (the plugin EventRateLimit), unless its configuration says otherwise. Upstream's figure. Past it: the one that
 /// was not used for longest goes, and is full when it comes back.
 pub const EVENT_BUCKETS: usize = 4096;

@@ -50,6 +50,18 @@ impl Compiler {
         held.expect("nothing is being compiled")
     }
 
+    /// Compiles an object of this many bytes in slices, once there is room for it. `None`: the process ends.
+    pub(super) async fn run<T>(&self, bytes: usize, work: impl Future<Output = T> + Send) -> Option<T> {
+        // Nothing else waits while it holds room, so that all get their turn.
+        let bytes = u32::try_from(bytes.min(limits::COMPILED_BYTES)).unwrap_or(u32::MAX);
+        let _room = self.room.acquire_many(bytes).await.ok()?;
+        let work = async {
+            cpu::pause(Lane::Bodies).await;
+            work.await
+        };
+        Some(cpu::offload(&self.pool, cpu::user_key(SERVER), None, work).await)
+    }
+
     /// Starts to compile an object with a function that ends slices ([`cpu::slice`]) between expressions. Has to be called on a runtime.
     pub(super) fn start<T, F>(
         &self,
@@ -64,16 +76,11 @@ impl Compiler {
         let (here, entry, result) = (self.clone(), entry.clone(), made.clone());
         let span = tracing::debug_span!("compile", name = entry.name());
         let task = async move {
-            // The object is parsed once there is room for it. Nothing else waits while it holds room, so that all get their turn.
-            let bytes = u32::try_from(entry.untyped().len().min(limits::COMPILED_BYTES)).unwrap_or(u32::MAX);
-            let Ok(_room) = here.room.acquire_many(bytes).await else {
-                return;
-            };
-            let work = async {
-                cpu::pause(Lane::Bodies).await;
-                result.set(compile(entry.value()).await);
-            };
-            cpu::offload(&here.pool, cpu::user_key(SERVER), None, work).await;
+            // The object is parsed once there is room for it.
+            let work = async { compile(entry.value()).await };
+            if let Some(made) = here.run(entry.untyped().len(), work).await {
+                result.set(made);
+            }
         };
         Compiled {
             made,

@@ -133,20 +133,28 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// The environment, to be extended.
-    pub(super) fn env(self) -> EnvBuilder {
+    /// The environment with objects, and parameters where there are any, of these types.
+    pub(super) fn env_about(self, object: &Type, params: Option<&Type>) -> EnvBuilder {
         let mut env = Env::builder()
-            .typed("object", Type::Dyn)
-            .typed("oldObject", Type::Dyn)
+            .typed("object", object.clone())
+            .typed("oldObject", object.clone())
             .typed("namespaceObject", NAMESPACE.cel_type().clone())
             .typed("request", REQUEST.cel_type().clone());
-        if self.params {
-            env = env.typed("params", Type::Dyn);
+        if let Some(params) = params {
+            env = env.typed("params", params.clone());
         }
         if self.authorizer {
-            env = env
-                .typed("authorizer", Type::AUTHORIZER)
-                .typed("authorizer.requestResource", Type::RESOURCE_CHECK);
+            env = env.typed("authorizer", Type::AUTHORIZER);
+        }
+        env
+    }
+
+    /// The environment, to be extended. Objects are untyped in it.
+    pub(super) fn env(self) -> EnvBuilder {
+        let params = self.params.then_some(&Type::Dyn);
+        let mut env = self.env_about(&Type::Dyn, params);
+        if self.authorizer {
+            env = env.typed("authorizer.requestResource", Type::RESOURCE_CHECK);
         }
         if self.patches {
             let text = &DeclType::string();

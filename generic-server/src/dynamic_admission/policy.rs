@@ -7,6 +7,7 @@
 mod compile;
 mod mutating;
 mod params;
+pub mod type_check;
 mod validating;
 mod variables;
 

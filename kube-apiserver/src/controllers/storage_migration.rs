@@ -11,16 +11,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use generic_server::delegate::{Delegate, Handled};
+use generic_server::ApiError;
+use generic_server::delegate::Delegate;
 use generic_server::registry::{Entry, Event, Reflector};
-use generic_server::request::{ReadError, full, read_bounded};
-use generic_server::{ApiError, Authorized};
 use machinery::meta;
 use machinery::time::Timestamp;
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::REST;
+use super::api::Api;
 use crate::client::{At, Client};
 use crate::groups::storagemigration::says;
 use crate::json::Json;
@@ -31,12 +31,13 @@ const MIGRATIONS: At<'static> = ("storagemigration.k8s.io", "storageversionmigra
 const CRDS: At<'static> = ("apiextensions.k8s.io", "customresourcedefinitions");
 /// How long, in seconds, a resource may be unknown before its migration fails.
 const UNKNOWN_FOR: i64 = 60;
-/// The largest answer of a write that is looked at.
-const MAX_ANSWER: usize = 4 << 20;
 
 /// Runs migrations; writes go through `api` as any client's would.
 pub(super) async fn run(client: Client, api: Arc<dyn Delegate>) {
-    let migrator = Migrator { client, api };
+    let migrator = Migrator {
+        client,
+        api: Api::new(api),
+    };
     loop {
         if let Err(error) = migrator.follow().await {
             warn!(
@@ -50,7 +51,7 @@ pub(super) async fn run(client: Client, api: Arc<dyn Delegate>) {
 
 struct Migrator {
     client: Client,
-    api: Arc<dyn Delegate>,
+    api: Api,
 }
 
 /// How an attempt ended.
@@ -325,36 +326,11 @@ impl Migrator {
         // With both of them an object that was written, deleted or recreated is left alone: it is stored as it should be.
         let body = json!({"apiVersion": api_version, "kind": kind,
             "metadata": {"uid": meta::uid(&object), "resourceVersion": entry.revision.to_string()}});
-        let request = http::Request::patch(&path)
-            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .header(
-                http::header::ACCEPT,
-                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
-            )
-            .body(full(body.to_string()))
-            .map_err(|error| Retryable(error.to_string()))?;
-        let authorized = Authorized::system_asking(request.method(), request.uri())
-            .map_err(|error| Retryable(error.to_string()))?;
-        let Handled::Answered(response) = self.api.handle(&authorized, request).await else {
-            return Ok(Some("the server could not find the requested resource".into()));
-        };
-        let status = response.status();
-        if status.is_success() || status == http::StatusCode::CONFLICT {
-            return Ok(None);
-        }
-        let answer: Value = match read_bounded(response.into_body(), MAX_ANSWER).await {
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
-            // The status alone decides about an answer that is too large to be a message.
-            Err(ReadError::TooLarge(_)) => Value::Null,
-            Err(ReadError::Failed(error)) => return Err(Retryable(error.to_string())),
-        };
-        let message = match answer.text("message") {
-            "" => format!("the server answered {status}"),
-            message => message.to_string(),
-        };
-        match status.as_u16() {
-            429 | 500 | 503 | 504 => Err(Retryable(message)),
-            _ => Ok(Some(message)),
+        match self.api.apply(&path, &body).await {
+            Ok(()) => Ok(None),
+            Err(refusal) if refusal.code == Some(http::StatusCode::CONFLICT) => Ok(None),
+            Err(refusal) if refusal.is_passing() => Err(Retryable(refusal.message)),
+            Err(refusal) => Ok(Some(refusal.message)),
         }
     }
 }

@@ -177,7 +177,7 @@ fn invalid_values_are_refused_with_their_flag() {
         ),
         (
             &["--controllers=bogus"],
-            "--controllers: \"bogus\" is not in the list of known controllers: namespace-controller, serviceaccount-controller, root-ca-certificate-publisher-controller, clusterrole-aggregation-controller, garbage-collector-controller, storage-version-migrator-controller",
+            "--controllers: \"bogus\" is not in the list of known controllers: namespace-controller, serviceaccount-controller, root-ca-certificate-publisher-controller, clusterrole-aggregation-controller, garbage-collector-controller, validatingadmissionpolicy-status-controller, storage-version-migrator-controller",
         ),
         (
             &["-v", "notalevel"],

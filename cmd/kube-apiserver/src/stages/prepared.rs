@@ -159,11 +159,7 @@ impl Prepared {
         for (name, follower) in self.followers {
             tasks.spawn(name, follower);
         }
-        let mut controllers = kube_apiserver::controllers(&builtin, self.root_ca);
-        if builtin.storage_migration {
-            let controller = kube_apiserver::storage_migration_controller(&builtin, aggregator);
-            controllers.push(controller);
-        }
+        let controllers = kube_apiserver::controllers(&builtin, self.root_ca, aggregator);
         for controller in controllers {
             if config.controllers.runs(controller.name) {
                 tasks.spawn(controller.name, controller.run);
