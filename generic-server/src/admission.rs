@@ -124,6 +124,11 @@ pub trait AdmissionPlugin: Send + Sync + std::fmt::Debug {
         true
     }
 
+    /// What it counts, where it has metrics of its own.
+    fn metrics(&self) -> Option<Arc<dyn Collect>> {
+        None
+    }
+
     /// Waits until it has, no longer than `patience`.
     async fn wait_until_synced(&self, _patience: Duration) {}
 

@@ -184,11 +184,6 @@ impl RequestContext {
         }
     }
 
-    /// Whether the request is recorded by an audit sink. What is computed for annotations alone is left out otherwise.
-    pub fn is_audited(&self) -> bool {
-        self.audit.is_some()
-    }
-
     /// Records how far the route was found.
     pub fn routed(&self, routed: Routed) {
         self.routed.store(routed as u8, Ordering::Relaxed);

@@ -21,6 +21,7 @@ mod external_ips;
 mod image_policy;
 mod images;
 mod limit_ranger;
+mod manifests;
 mod namespace_lifecycle;
 mod namespaces;
 mod node_restriction;
@@ -32,6 +33,7 @@ mod pod_security;
 mod priority;
 mod privileged;
 mod quota;
+mod reserved_names;
 mod scheduling;
 mod selection;
 mod service_account;
@@ -96,10 +98,10 @@ fn built_in(
             authorizer: deps.authorizer.clone(),
         }),
         Arc::new(nodes::TaintNodesByCondition),
-        Arc::new(pod_security::PodSecurity {
-            client: client.clone(),
-            config: configs.pod_security.clone(),
-        }),
+        Arc::new(pod_security::PodSecurity::new(
+            client.clone(),
+            configs.pod_security.clone(),
+        )),
         Arc::new(priority::Priority(client.clone())),
         Arc::new(nodes::DefaultTolerationSeconds(tolerations)),
         Arc::new(defaults::DefaultStorageClass(client.clone())),

@@ -58,11 +58,7 @@ pub const CONTROLLERS: [&str; 7] = [
 ];
 
 /// All controllers. `root_ca` is what `kube-root-ca.crt` holds, PEM; some write through `api` as a client does.
-pub fn controllers(
-    deps: &Deps,
-    root_ca: watch::Receiver<String>,
-    api: Arc<dyn Delegate>,
-) -> Vec<Controller> {
+pub fn controllers(deps: &Deps, root_ca: watch::Receiver<String>, api: Arc<dyn Delegate>) -> Vec<Controller> {
     let client = Client::new(deps.directory.clone());
     let make = |name, run| Controller { name, run };
     let mut all = vec![

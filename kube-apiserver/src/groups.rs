@@ -10,7 +10,7 @@ use machinery::GroupResource;
 use crate::deps::Deps;
 use crate::kind::Builder;
 
-mod admissionregistration;
+pub(crate) mod admissionregistration;
 pub(crate) mod apps;
 mod authentication;
 mod authorization;

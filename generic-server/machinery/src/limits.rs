@@ -170,6 +170,9 @@ pub const CHECKED_KINDS: usize = 50;
 /// are more.
 pub const EXPRESSION_WARNING_BYTES: usize = 128 << 10;
 
+/// Bytes of the manifests of one admission plugin. Upstream has no bound. Past it: the start fails, or the manifests before stay in use.
+pub const MANIFEST_BYTES: usize = 16 << 20;
+
 /// Buckets of one limit of events (the plugin EventRateLimit), unless its configuration says otherwise. Upstream's figure. Past it: the one that
 /// was not used for longest goes, and is full when it comes back.
 pub const EVENT_BUCKETS: usize = 4096;

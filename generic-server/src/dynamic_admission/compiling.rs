@@ -8,7 +8,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
-use machinery::limits;
+use machinery::{limits, meta};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,6 +19,36 @@ use crate::registry::{Entry, Synced};
 
 /// The user name under which the server takes its turns.
 const SERVER: &str = "system:apiserver";
+
+/// An object that configures admission: one that is stored, or one of a file.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    Stored(Arc<Entry>),
+    Manifest(Arc<Value>),
+}
+
+impl Origin {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Origin::Stored(entry) => entry.name(),
+            Origin::Manifest(object) => meta::name(object),
+        }
+    }
+
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Origin::Stored(entry) => entry.value(),
+            Origin::Manifest(object) => Value::clone(object),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Origin::Stored(entry) => entry.untyped().len(),
+            Origin::Manifest(object) => object.to_string().len(),
+        }
+    }
+}
 
 /// Where objects are compiled. Clones are the same place.
 #[derive(Debug, Clone)]
@@ -65,7 +95,7 @@ impl Compiler {
     /// Starts to compile an object with a function that ends slices ([`cpu::slice`]) between expressions. Has to be called on a runtime.
     pub(super) fn start<T, F>(
         &self,
-        entry: &Arc<Entry>,
+        origin: &Origin,
         compile: impl FnOnce(Value) -> F + Send + 'static,
     ) -> Compiled<T>
     where
@@ -73,12 +103,12 @@ impl Compiler {
         F: Future<Output = T> + Send,
     {
         let made: Arc<Synced<T>> = Arc::default();
-        let (here, entry, result) = (self.clone(), entry.clone(), made.clone());
-        let span = tracing::debug_span!("compile", name = entry.name());
+        let (here, origin, result) = (self.clone(), origin.clone(), made.clone());
+        let span = tracing::debug_span!("compile", name = origin.name());
         let task = async move {
             // The object is parsed once there is room for it.
-            let work = async { compile(entry.value()).await };
-            if let Some(made) = here.run(entry.untyped().len(), work).await {
+            let work = async { compile(origin.value()).await };
+            if let Some(made) = here.run(origin.bytes(), work).await {
                 result.set(made);
             }
         };

@@ -18,6 +18,27 @@ pub(super) fn exempt(gvr: &GroupVersionResource) -> bool {
     &*gvr.group == CONFIGURATION_GROUP
 }
 
+/// Whether policies that are stored never see a resource: those that configure policies. They see the configurations of webhooks.
+pub(super) fn exempt_from_policies(gvr: &GroupVersionResource) -> bool {
+    exempt(gvr) && !gvr.resource.ends_with("webhookconfigurations")
+}
+
+/// Whether no policy sees a resource: reviews of tokens and of access, without which nothing in a cluster works.
+pub(super) fn without_policies(gvr: &GroupVersionResource) -> bool {
+    let resource = &*gvr.resource;
+    match &*gvr.group {
+        "authentication.k8s.io" => matches!(resource, "selfsubjectreviews" | "tokenreviews"),
+        "authorization.k8s.io" => matches!(
+            resource,
+            "localsubjectaccessreviews"
+                | "selfsubjectaccessreviews"
+                | "selfsubjectrulesreviews"
+                | "subjectaccessreviews"
+        ),
+        _ => false,
+    }
+}
+
 /// One entry of `rules`, `resourceRules` or `excludeResourceRules`.
 #[derive(Debug)]
 pub(super) struct Rule {

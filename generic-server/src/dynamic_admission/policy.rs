@@ -15,14 +15,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use machinery::{ApiError, GroupResource, GroupVersionResource, meta};
 use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Revision;
 
-use super::compiling::Compiler;
+use super::compiling::{Compiler, Origin};
 use super::expression::{Input, Matched, RequestAuthorizer, request_value};
-use super::matching::{Matcher, Namespaces, exempt, namespace_of};
+use super::matching::{Matcher, Namespaces, exempt_from_policies, namespace_of, without_policies};
 use super::view::View;
 use super::{configuration, shown_name};
 use crate::admission::{AdmissionPlugin, Attributes, ConditionLabels, DynamicMetrics, Operation};
@@ -160,6 +161,8 @@ pub struct Policies {
     /// Shared by the two followers. Nothing is compiled while it is held.
     known: Mutex<Known>,
     active: Synced<Vec<Active>>,
+    /// Those of files, which come first and see writes of what configures policies, too.
+    manifests: ArcSwap<Vec<Active>>,
 }
 
 impl Policies {
@@ -188,6 +191,7 @@ impl Policies {
             compiler,
             known: Mutex::default(),
             active: Synced::default(),
+            manifests: ArcSwap::default(),
         })
     }
 
@@ -211,7 +215,8 @@ impl Policies {
         let mut known = self.known.lock();
         let before = known.policies.take().unwrap_or_default();
         known.policies = Some(renew(snapshot, before, |entry, before| {
-            Policy::read(self.phase, entry, before, &self.compiler)
+            let origin = Origin::Stored(entry.clone());
+            Policy::read(self.phase, &origin, before, &self.compiler)
         }));
         self.publish(&known);
     }
@@ -230,22 +235,37 @@ impl Policies {
         let (Some(policies), Some(all)) = (&known.policies, &known.bindings) else {
             return;
         };
-        let mut bindings: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
-        for (_, binding) in all.values() {
-            bindings.entry(&binding.policy).or_default().push(binding.clone());
-        }
-        let mut active: Vec<Active> = Vec::new();
-        for (_, policy) in policies.values() {
-            if let Some(mut bound) = bindings.remove(policy.name.as_str()) {
-                bound.sort_by(|a, b| a.name.cmp(&b.name));
-                active.push(Active {
-                    policy: policy.clone(),
-                    bindings: bound.into(),
-                });
-            }
-        }
-        active.sort_by(|a, b| a.policy.name.cmp(&b.policy.name));
-        self.active.set(active);
+        let policies = policies.values().map(|(_, policy)| policy);
+        self.active
+            .set(bound(policies, all.values().map(|(_, binding)| binding)));
+    }
+
+    /// Takes over the policies and bindings of files in place of those before. Has to be called on a runtime.
+    pub fn set_manifests(&self, policies: Vec<Value>, bindings: &[Value]) {
+        let read = |object| {
+            let origin = Origin::Manifest(Arc::new(object));
+            Policy::read(self.phase, &origin, None, &self.compiler)
+        };
+        let policies: Vec<_> = policies.into_iter().map(read).collect();
+        let bindings = bindings.iter();
+        let bindings: Vec<_> = bindings
+            .map(|binding| Arc::new(Binding::read(meta::name(binding), binding)))
+            .collect();
+        self.manifests
+            .store(Arc::new(bound(policies.iter(), bindings.iter())));
+    }
+
+    /// The policies that may be about a write: those of files, then those that are stored.
+    async fn lists(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<[Arc<Vec<Active>>; 2], ApiError> {
+        let stored = match exempt_from_policies(attributes.gvr) {
+            true => Arc::default(),
+            false => configuration(&self.active, attributes, object).await?,
+        };
+        Ok([self.manifests.load_full(), stored])
     }
 
     /// Whether the match conditions of a policy hold.
@@ -284,6 +304,29 @@ impl Policies {
     }
 }
 
+/// The policies that have bindings, with these, by name.
+fn bound<'a>(
+    policies: impl Iterator<Item = &'a Arc<Policy>>,
+    all: impl Iterator<Item = &'a Arc<Binding>>,
+) -> Vec<Active> {
+    let mut bindings: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
+    for binding in all {
+        bindings.entry(&binding.policy).or_default().push(binding.clone());
+    }
+    let mut active: Vec<Active> = Vec::new();
+    for policy in policies {
+        if let Some(mut bound) = bindings.remove(policy.name.as_str()) {
+            bound.sort_by(|a, b| a.name.cmp(&b.name));
+            active.push(Active {
+                policy: policy.clone(),
+                bindings: bound.into(),
+            });
+        }
+    }
+    active.sort_by(|a, b| a.policy.name.cmp(&b.policy.name));
+    active
+}
+
 /// Compiles the objects that there are. `make` also receives what it made of an object's previous revision.
 fn renew<T>(
     snapshot: &Snapshot,
@@ -317,18 +360,16 @@ impl AdmissionPlugin for Policies {
     }
 
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
-        match &*self.active.peek() {
-            None => !exempt(gvr),
-            Some(active) => {
-                !active.is_empty()
-                    && !exempt(gvr)
-                    && active.iter().any(|one| {
-                        one.policy
-                            .matcher
-                            .covers(operation, gvr, subresource, &self.directory)
-                    })
-            }
-        }
+        let covers = |list: &[Active]| {
+            let covers = |one: &Active| {
+                one.policy
+                    .matcher
+                    .covers(operation, gvr, subresource, &self.directory)
+            };
+            list.iter().any(covers)
+        };
+        let stored = || (*self.active.peek()).as_ref().is_none_or(|list| covers(list));
+        !without_policies(gvr) && (covers(&self.manifests.load()) || (!exempt_from_policies(gvr) && stored()))
     }
 
     async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Value>) -> Result<(), ApiError> {

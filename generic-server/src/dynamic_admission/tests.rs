@@ -139,8 +139,8 @@ async fn at_once(sizes: &[usize]) -> usize {
     let mut compiled = Vec::new();
     for (index, bytes) in sizes.iter().enumerate() {
         let (started, end) = (started.clone(), end.clone());
-        let entry = of_bytes(&format!("o{index}"), *bytes);
-        compiled.push(compiler.start(&entry, |_| async move {
+        let origin = compiling::Origin::Stored(of_bytes(&format!("o{index}"), *bytes));
+        compiled.push(compiler.start(&origin, |_| async move {
             started.fetch_add(1, Ordering::Relaxed);
             end.acquire().await.is_ok()
         }));

@@ -13,13 +13,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use machinery::patch::PatchError;
 use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionResource};
 use serde_json::Value;
 
-use super::compiling::Compiler;
+use super::compiling::{Compiler, Origin};
 use super::configuration;
 use super::expression::{Conditions, Input, Matched, RequestAuthorizer, request_value};
 use super::matching::{Namespaces, exempt};
@@ -85,6 +86,8 @@ pub struct Webhooks {
     metrics: Arc<DynamicMetrics>,
     compiler: Compiler,
     configurations: Synced<Vec<Arc<Configuration>>>,
+    /// Those of files, which come first and see writes of what configures admission, too.
+    manifests: ArcSwap<Vec<Arc<Configuration>>>,
 }
 
 impl Webhooks {
@@ -118,6 +121,7 @@ impl Webhooks {
             metrics,
             compiler,
             configurations: Synced::default(),
+            manifests: ArcSwap::default(),
         })
     }
 
@@ -147,10 +151,34 @@ impl Webhooks {
             .objects
             .values()
             .map(|entry| match before.get(entry.name()) {
-                Some(known) if known.revision == entry.revision => Arc::clone(known),
-                _ => Arc::new(Configuration::read(entry, &self.backends, &self.compiler)),
+                Some(known) if known.revision == Some(entry.revision) => Arc::clone(known),
+                _ => self.read(Origin::Stored(entry.clone())),
             });
         self.configurations.set(now.collect());
+    }
+
+    fn read(&self, origin: Origin) -> Arc<Configuration> {
+        Arc::new(Configuration::read(&origin, &self.backends, &self.compiler))
+    }
+
+    /// Takes over the configurations of files in place of those before. Has to be called on a runtime.
+    pub fn set_manifests(&self, configurations: Vec<Value>) {
+        let read = |object| self.read(Origin::Manifest(Arc::new(object)));
+        let list: Vec<_> = configurations.into_iter().map(read).collect();
+        self.manifests.store(Arc::new(list));
+    }
+
+    /// The configurations that may be about a write: those of files, then those that are stored.
+    async fn lists(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<[Arc<Vec<Arc<Configuration>>>; 2], ApiError> {
+        let stored = match exempt(attributes.gvr) {
+            true => Arc::default(),
+            false => configuration(&self.configurations, attributes, object).await?,
+        };
+        Ok([self.manifests.load_full(), stored])
     }
 
     /// The question about a write for a webhook that is to be asked about it.
@@ -397,15 +425,16 @@ impl AdmissionPlugin for Webhooks {
     }
 
     fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
-        match &*self.configurations.peek() {
-            None => !exempt(gvr),
-            Some(list) => {
-                !list.is_empty()
-                    && !exempt(gvr)
-                    && hooks(list)
-                        .any(|(_, hook)| hook.matcher.covers(operation, gvr, subresource, &self.directory))
-            }
-        }
+        let covers = |list: &[Arc<Configuration>]| {
+            let covers = |hook: &Hook| hook.matcher.covers(operation, gvr, subresource, &self.directory);
+            list.iter().any(|one| one.hooks.iter().any(covers))
+        };
+        let stored = || {
+            (*self.configurations.peek())
+                .as_ref()
+                .is_none_or(|list| covers(list))
+        };
+        covers(&self.manifests.load()) || (!exempt(gvr) && stored())
     }
 
     async fn admit(
@@ -416,7 +445,7 @@ impl AdmissionPlugin for Webhooks {
         if self.phase != Phase::Mutating {
             return Ok(());
         }
-        let list = configuration(&self.configurations, attributes, object.as_deref()).await?;
+        let lists = self.lists(attributes, object.as_deref()).await?;
         let namespaces = Namespaces(self.directory.clone());
         let rounds = attributes.rounds;
         if let Some(rounds) = rounds {
@@ -425,7 +454,7 @@ impl AdmissionPlugin for Webhooks {
         let mut called = false;
         let context = attributes.authorized.context();
         let round = usize::from(rounds.is_some_and(Reinvocation::is_second));
-        for (index, (configuration, hook)) in hooks(&list).enumerate() {
+        for (index, (configuration, hook)) in hooks(&lists).enumerate() {
             let question = self
                 .applies(configuration, hook, attributes, object.as_deref(), &namespaces)
                 .await?;
@@ -479,10 +508,10 @@ impl AdmissionPlugin for Webhooks {
         if self.phase != Phase::Validating {
             return Ok(());
         }
-        let list = configuration(&self.configurations, attributes, object).await?;
+        let lists = self.lists(attributes, object).await?;
         let namespaces = Namespaces(self.directory.clone());
         let mut relevant = Vec::new();
-        for (configuration, hook) in hooks(&list) {
+        for (configuration, hook) in hooks(&lists) {
             let question = self
                 .applies(configuration, hook, attributes, object, &namespaces)
                 .await?;

@@ -8,6 +8,8 @@ use generic_server::dynamic_admission::{policy, webhook};
 use generic_server::metrics::Metrics;
 use generic_server::spawn::Tasks;
 
+use super::manifests::Plugin;
+use super::reserved_names::ReservedNames;
 use super::{PluginConfigs, PluginSelection, TolerationSeconds, admission_plugins, privileged};
 use crate::deps::Deps;
 use crate::rbac::{Escalation, Rbac};
@@ -44,7 +46,10 @@ pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Task
     plugins.extend(configured_plugins(deps, options, tasks));
     let mut plugins = options.plugins.choose(plugins);
     // Upstream checks these where it stores objects, before webhooks see them.
-    let mut always: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
+    let reserved = ReservedNames {
+        manifests: options.configs.manifests_are_allowed,
+    };
+    let mut always: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(reserved)];
     if !options.allow_privileged {
         always.push(Arc::new(privileged::Privileged));
     }
@@ -59,6 +64,9 @@ pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Task
         .position(|plugin| BEFORE_WEBHOOKS.contains(&plugin.name()))
         .unwrap_or(plugins.len());
     plugins.splice(first..first, always);
+    for metrics in plugins.iter().filter_map(|plugin| plugin.metrics()) {
+        options.metrics.register(metrics);
+    }
     let chain = AdmissionChain::new(plugins);
     options.metrics.register(chain.metrics());
     chain
@@ -75,18 +83,25 @@ fn configured_plugins(
     let (selection, configs) = (options.plugins, options.configs);
     let metrics = Arc::new(DynamicMetrics::default());
     options.metrics.register(metrics.clone());
+    options.metrics.register(configs.manifest_reloads.clone());
     let mut plugins: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
     for phase in [policy::Phase::Mutating, policy::Phase::Validating] {
         let plugin = policy::Policies::new(phase, directory.clone(), authorizer.clone(), metrics.clone());
+        let of_files = match phase {
+            policy::Phase::Mutating => Plugin::MutatingPolicies,
+            policy::Phase::Validating => Plugin::ValidatingPolicies,
+        };
+        let own = plugin.clone();
+        configs.connect(of_files, move |set| own.set_manifests(set.objects, &set.bindings));
         if selection.has(plugin.name()) {
             tasks.spawn(TASK, plugin.clone().follow());
         }
         plugins.push(plugin);
     }
     for phase in [webhook::Phase::Mutating, webhook::Phase::Validating] {
-        let users = match phase {
-            webhook::Phase::Mutating => configs.mutating_users.clone(),
-            webhook::Phase::Validating => configs.validating_users.clone(),
+        let (users, of_files) = match phase {
+            webhook::Phase::Mutating => (configs.mutating_users.clone(), Plugin::MutatingWebhooks),
+            webhook::Phase::Validating => (configs.validating_users.clone(), Plugin::ValidatingWebhooks),
         };
         let plugin = webhook::Webhooks::new(
             phase,
@@ -95,6 +110,8 @@ fn configured_plugins(
             users,
             metrics.clone(),
         );
+        let own = plugin.clone();
+        configs.connect(of_files, move |set| own.set_manifests(set.objects));
         if selection.has(plugin.name()) {
             tasks.spawn(TASK, plugin.clone().follow());
         }

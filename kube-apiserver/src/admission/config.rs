@@ -1,8 +1,9 @@
 //! The file of `--admission-control-config-file`: `AdmissionConfiguration`, read strictly, with the configuration of each plugin in it or in
 //! a file that it names.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use generic_server::reload::Reload;
 use generic_server::webhook::WebhookUsers;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::event_rate_limit::EventLimits;
 use super::image_policy::ImagePolicy;
+use super::manifests::{ManifestReloads, Manifests, Plugin, Set};
 use super::node_selector::ClusterSelectors;
 use super::pod_security::{PodSecurityConfig, PodSecurityFile};
 use super::quota::{self, LimitedResources};
@@ -32,6 +34,12 @@ pub struct PluginConfigs {
     pub(super) events: EventLimits,
     pub(super) images: Option<ImagePolicy>,
     pub(super) limited: LimitedResources,
+    /// Webhooks and policies may be in files.
+    pub(super) manifests_are_allowed: bool,
+    /// Where they are.
+    manifest_directories: BTreeMap<Plugin, PathBuf>,
+    manifests: Vec<Arc<Manifests>>,
+    pub(super) manifest_reloads: Arc<ManifestReloads>,
     pub(super) mutating_users: WebhookUsers,
     pub(super) node_selectors: ClusterSelectors,
     pub(super) pod_security: PodSecurityConfig,
@@ -60,13 +68,8 @@ impl WebhookAdmission {
         }
     }
 
-    fn users(self) -> Result<WebhookUsers, String> {
-        if self.static_manifests_dir.is_some_and(|dir| !dir.is_empty()) {
-            return Err(
-                "staticManifestsDir: this server reads no manifests of webhooks: remove the field".into(),
-            );
-        }
-        let file = self.kube_config_file.unwrap_or_default();
+    fn users(&self) -> Result<WebhookUsers, String> {
+        let file = self.kube_config_file.clone().unwrap_or_default();
         if file.is_empty() {
             return Ok(WebhookUsers::default());
         }
@@ -77,6 +80,13 @@ impl WebhookAdmission {
         }
         WebhookUsers::read(path).map_err(|why| format!("kubeConfigFile \"{file}\": {why}"))
     }
+}
+
+/// `ValidatingAdmissionPolicyConfiguration` and its sibling.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct PolicyAdmission {
+    static_manifests_dir: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,13 +107,21 @@ struct PluginEntry {
 }
 
 impl PluginConfigs {
-    /// Reads the file, if there is one, for the plugins that are on. Gives warnings, too: of entries that have no effect.
+    /// Reads the file, if there is one, for the plugins that are on. Gives warnings, too: of entries that have no effect. `manifests`: it may
+    /// name directories with webhooks and policies.
     ///
     /// # Errors
     /// The file and those that it names cannot be read, are not what they should be, or a plugin that is on needs a configuration that is
     /// not there. The text begins with the flag.
-    pub fn read(file: Option<&Path>, plugins: &PluginSelection) -> Result<(Self, Vec<String>), String> {
-        let mut configs = PluginConfigs::default();
+    pub fn read(
+        file: Option<&Path>,
+        plugins: &PluginSelection,
+        manifests: bool,
+    ) -> Result<(Self, Vec<String>), String> {
+        let mut configs = PluginConfigs {
+            manifests_are_allowed: manifests,
+            ..PluginConfigs::default()
+        };
         let mut warnings = Vec::new();
         if let Some(file) = file {
             let data = read(file)
@@ -127,13 +145,41 @@ impl PluginConfigs {
         Ok((configs, warnings))
     }
 
-    /// Follows the files of client certificates for webhooks.
+    /// Reads the webhooks and policies of files.
+    ///
+    /// # Errors
+    /// They cannot be used. The text begins with the flag.
+    pub async fn load_manifests(&mut self) -> Result<(), String> {
+        for (plugin, directory) in std::mem::take(&mut self.manifest_directories) {
+            let opened = Manifests::open(plugin, directory.clone(), self.manifest_reloads.clone()).await;
+            let opened = opened.map_err(|why| {
+                let (noun, shown) = (plugin.noun(), directory.display());
+                flagged(format!(
+                    "failed to load static {noun} manifests from \"{shown}\": {why}"
+                ))
+            })?;
+            self.manifests.push(Arc::new(opened));
+        }
+        Ok(())
+    }
+
+    /// Gives a plugin what is in its files, now and whenever they change.
+    pub(super) fn connect(&self, plugin: Plugin, consumer: impl Fn(Set) + Send + Sync + 'static) {
+        if let Some(manifests) = self.manifests.iter().find(|one| one.plugin() == plugin) {
+            manifests.connect(consumer);
+        }
+    }
+
+    /// Follows the files of client certificates for webhooks, and those with webhooks and policies.
     pub fn follow(&self, reload: &mut Reload) {
         for users in [&self.mutating_users, &self.validating_users] {
             let kept = users.clone();
             reload.watch("client certificates for webhooks", users.files(), move || {
                 kept.reload()
             });
+        }
+        for manifests in &self.manifests {
+            reload.follow_file(manifests.clone());
         }
     }
 
@@ -227,11 +273,29 @@ impl PluginConfigs {
                 Vec::new()
             }
             "MutatingAdmissionWebhook" => {
-                self.mutating_users = WebhookAdmission::read(value)?.users()?;
+                let config = WebhookAdmission::read(value)?;
+                self.mutating_users = config.users()?;
+                self.manifests_in(Plugin::MutatingWebhooks, config.static_manifests_dir)?;
                 Vec::new()
             }
             "ValidatingAdmissionWebhook" => {
-                self.validating_users = WebhookAdmission::read(value)?.users()?;
+                let config = WebhookAdmission::read(value)?;
+                self.validating_users = config.users()?;
+                self.manifests_in(Plugin::ValidatingWebhooks, config.static_manifests_dir)?;
+                Vec::new()
+            }
+            "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy" => {
+                let (plugin, kind) = match name {
+                    "MutatingAdmissionPolicy" => {
+                        (Plugin::MutatingPolicies, "MutatingAdmissionPolicyConfiguration")
+                    }
+                    _ => (
+                        Plugin::ValidatingPolicies,
+                        "ValidatingAdmissionPolicyConfiguration",
+                    ),
+                };
+                let config: PolicyAdmission = of_kind(value, &WebhookAdmission::VERSIONS, kind)?;
+                self.manifests_in(plugin, config.static_manifests_dir)?;
                 Vec::new()
             }
             _ => {
@@ -241,6 +305,30 @@ impl PluginConfigs {
             }
         };
         none_of(faults).map(|_| None)
+    }
+
+    /// Notes the directory of a plugin's manifests.
+    fn manifests_in(&mut self, plugin: Plugin, directory: Option<String>) -> Result<(), String> {
+        let Some(directory) = directory.filter(|directory| !directory.is_empty()) else {
+            return Ok(());
+        };
+        let at = FieldPath::new("staticManifestsDir");
+        if !self.manifests_are_allowed {
+            let text = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled";
+            return Err(FieldError::forbidden(&at, text).to_string());
+        }
+        let path = PathBuf::from(&directory);
+        let invalid = |why: String| Err(FieldError::invalid_str(&at, &directory, why).to_string());
+        if !path.is_absolute() {
+            return invalid("must be an absolute file path".into());
+        }
+        match std::fs::metadata(&path) {
+            Err(error) => return invalid(format!("unable to read: {error}")),
+            Ok(found) if !found.is_dir() => return invalid("must be a directory".into()),
+            Ok(_) => {}
+        }
+        self.manifest_directories.insert(plugin, path);
+        Ok(())
     }
 }
 

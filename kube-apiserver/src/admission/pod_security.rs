@@ -4,18 +4,22 @@
 
 mod checks;
 mod config;
+mod metrics;
 mod policy;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
+use generic_server::metrics::Collect;
 use machinery::go;
 use machinery::{GroupVersionResource, meta};
 use serde_json::Value;
 
 use self::checks::{Violation, in_detail, in_short, violations};
 pub(super) use self::config::{PodSecurityConfig, PodSecurityFile};
+use self::metrics::{Mode, PodSecurityMetrics};
 use self::policy::{Level, LevelVersion, PREFIX, Policy};
 use super::is;
 use crate::client::Client;
@@ -37,8 +41,9 @@ const IGNORED: [&str; 8] = [
 
 #[derive(Debug)]
 pub(super) struct PodSecurity {
-    pub(super) client: Client,
-    pub(super) config: PodSecurityConfig,
+    client: Client,
+    config: PodSecurityConfig,
+    metrics: Arc<PodSecurityMetrics>,
 }
 
 /// The relation of a resource to pods.
@@ -86,6 +91,10 @@ impl AdmissionPlugin for PodSecurity {
             }
     }
 
+    fn metrics(&self) -> Option<Arc<dyn Collect>> {
+        Some(self.metrics.clone())
+    }
+
     async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
         let (Some(role), Some(object)) = (role(attributes.gvr), object) else {
             return Ok(());
@@ -95,6 +104,7 @@ impl AdmissionPlugin for PodSecurity {
             Role::Pod | Role::Template(_) if self.is_exempt(attributes) => Ok(()),
             Role::Pod => {
                 let Some(namespace) = self.namespace(attributes).await? else {
+                    self.metrics.failed(true, attributes);
                     let why = format!("failed to lookup namespace \"{}\"", attributes.namespace);
                     return Err(ApiError::internal(why));
                 };
@@ -112,7 +122,11 @@ impl AdmissionPlugin for PodSecurity {
                     Some(namespace) if template.is_object() => {
                         self.evaluate(attributes, &namespace, template, false)
                     }
-                    _ => Ok(()),
+                    Some(_) => Ok(()),
+                    None => {
+                        self.metrics.failed(true, attributes);
+                        Ok(())
+                    }
                 }
             }
         }
@@ -140,6 +154,14 @@ fn matters(pod: &Value, old: &Value) -> bool {
 }
 
 impl PodSecurity {
+    pub(super) fn new(client: Client, config: PodSecurityConfig) -> Self {
+        PodSecurity {
+            client,
+            config,
+            metrics: Arc::default(),
+        }
+    }
+
     /// Whether the namespace or the user of a request is exempt, which is recorded.
     fn is_exempt(&self, attributes: &Attributes<'_>) -> bool {
         let exempt = match () {
@@ -149,6 +171,7 @@ impl PodSecurity {
         };
         let context = attributes.authorized.context();
         context.annotate(|| (format!("{PREFIX}exempt"), exempt));
+        self.metrics.exempted(attributes);
         true
     }
 
@@ -168,13 +191,19 @@ impl PodSecurity {
             false => audited.iter().all(|one| one.level == Level::Privileged),
         };
         if nothing && errors.is_empty() {
+            if enforce {
+                self.metrics
+                    .evaluated(false, policy.enforce, Mode::Enforce, attributes);
+            }
             return Ok(());
         }
         if self.config.exempts_class(pod) {
             context.annotate(|| (format!("{PREFIX}exempt"), "runtimeClass"));
+            self.metrics.exempted(attributes);
             return Ok(());
         }
         if !errors.is_empty() {
+            self.metrics.failed(false, attributes);
             context.annotate(|| {
                 let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 let all = go::aggregate(&all);
@@ -190,11 +219,12 @@ impl PodSecurity {
         if enforce {
             context.annotate(|| (format!("{PREFIX}enforce-policy"), policy.enforce.to_string()));
             refused = found(policy.enforce);
+            self.metrics
+                .evaluated(refused.is_some(), policy.enforce, Mode::Enforce, attributes);
         }
-        // Evaluated for the audit log alone.
-        if context.is_audited()
-            && let Some(why) = found(policy.audit)
-        {
+        if let Some(why) = found(policy.audit) {
+            self.metrics
+                .evaluated(true, policy.audit, Mode::Audit, attributes);
             context.annotate(|| {
                 (
                     format!("{PREFIX}audit-violations"),
@@ -209,6 +239,7 @@ impl PodSecurity {
         }
         if let Some(why) = found(policy.warn) {
             context.warn(format!("would violate PodSecurity \"{}\": {why}", policy.warn));
+            self.metrics.evaluated(true, policy.warn, Mode::Warn, attributes);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use generic_server::resource::ServedResource;
 
 use crate::kind::Builder;
+use crate::rules::Rules;
 use crate::table;
 
 mod defaults;
@@ -16,6 +17,19 @@ mod validating_admission_policy;
 mod validating_admission_policy_binding;
 mod validating_webhook_configuration;
 mod webhooks;
+
+/// The rules of a kind.
+pub(crate) fn rules(kind: &str) -> Option<&'static Rules> {
+    Some(match kind {
+        "MutatingAdmissionPolicy" => &mutating_admission_policy::RULES,
+        "MutatingAdmissionPolicyBinding" => &mutating_admission_policy_binding::RULES,
+        "MutatingWebhookConfiguration" => &mutating_webhook_configuration::RULES,
+        "ValidatingAdmissionPolicy" => &validating_admission_policy::RULES,
+        "ValidatingAdmissionPolicyBinding" => &validating_admission_policy_binding::RULES,
+        "ValidatingWebhookConfiguration" => &validating_webhook_configuration::RULES,
+        _ => return None,
+    })
+}
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![

@@ -16,7 +16,7 @@ fn rules(operations: &[&str]) -> Value {
 }
 
 /// A webhook's answer to a review.
-fn reply(question: &Value, response: Value) -> Reply {
+pub(super) fn reply(question: &Value, response: Value) -> Reply {
     let mut response = response;
     response["uid"] = question["request"]["uid"].clone();
     Reply::Json(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
@@ -345,6 +345,24 @@ async fn namespaces_hold_pods_to_a_standard() {
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": container(true)}}}});
     let deployments = "/apis/apps/v1/namespaces/held/deployments";
     client.post(deployments, &deployment).await.expect(201);
+    let metrics = client.get("/metrics").await;
+    let metrics = String::from_utf8_lossy(&metrics.body);
+    let counted = |decision: &str, mode: &str, level: &str, resource: &str| {
+        format!(
+            "pod_security_evaluations_total{{decision=\"{decision}\",mode=\"{mode}\",policy_level=\"{level}\",policy_version=\"latest\",\
+             request_operation=\"create\",resource=\"{resource}\",subresource=\"\"}} 1\n"
+        )
+    };
+    for line in [
+        counted("deny", "enforce", "baseline", "pod"),
+        counted("allow", "enforce", "baseline", "pod"),
+        counted("deny", "warn", "restricted", "pod"),
+        counted("deny", "warn", "restricted", "controller"),
+        "pod_security_exemptions_total{request_operation=\"create\",resource=\"pod\",subresource=\"\"} 0\n".into(),
+        "# TYPE pod_security_errors_total counter\n".into(),
+    ] {
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
     plane.stop().await;
 }
 
@@ -380,5 +398,61 @@ async fn claims_grow_when_bound_and_allowed() {
         let grown = client.patch(&path, merge, &grow).await;
         assert_eq!(grown.status, expected, "{name}: {}", grown.json);
     }
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn policies_are_checked_against_what_they_match() {
+    let (plane, client) = plane().await;
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "names": {"kind": "Widget", "plural": "widgets"}, "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
+                "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}}]}});
+    client
+        .post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd)
+        .await
+        .expect(201);
+    let rule = |group: &str, resource: &str| json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource]});
+    let mut policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "checked"},
+        "spec": {"matchConstraints": {"resourceRules": [rule("apps", "deployments"), rule("example.com", "widgets")]},
+            "validations": [{"expression": "object.spec.replicas > 1"}, {"expression": "has(object.metadata.name)"}]}});
+    let policies = format!("{GROUP}/validatingadmissionpolicies");
+    client.post(&policies, &policy).await.expect(201);
+    let status = async |generation: i64| {
+        eventually("the policy is checked", || async {
+            let found = client.get(&format!("{policies}/checked")).await.expect(200);
+            let status = found["status"].clone();
+            (status["observedGeneration"] == generation).then_some(status)
+        })
+        .await
+    };
+    let expected = "example.com/v1, Kind=Widget: ERROR: <input>:1:12: undefined field 'replicas'\n | object.spec.replicas > 1\n | ...........^\n";
+    assert_eq!(
+        status(1).await["typeChecking"],
+        json!({"expressionWarnings": [{"fieldRef": "spec.validations[0].expression", "warning": expected}]})
+    );
+    // The warnings go when the policy is about deployments alone, and nobody but the controller owns them.
+    policy["spec"]["matchConstraints"]["resourceRules"] = json!([rule("apps", "deployments")]);
+    let known = client.get(&format!("{policies}/checked")).await.expect(200);
+    policy["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"].clone();
+    client
+        .put(&format!("{policies}/checked"), &policy)
+        .await
+        .expect(200);
+    assert_eq!(status(2).await["typeChecking"], json!({}));
+    let known = client.get(&format!("{policies}/checked")).await.expect(200);
+    let managers = known["metadata"]["managedFields"]
+        .as_array()
+        .expect("managed fields");
+    let owner = managers
+        .iter()
+        .find(|one| one["subresource"] == "status")
+        .expect("an owner");
+    assert_eq!(
+        (&owner["manager"], &owner["operation"]),
+        (&json!("validatingadmissionpolicy-status"), &json!("Apply"))
+    );
     plane.stop().await;
 }

@@ -21,6 +21,7 @@ mod garbage;
 mod interop;
 mod issuers;
 mod linearizable;
+mod manifests;
 mod nodes;
 mod objects;
 mod resource_versions;

@@ -52,8 +52,14 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
     if let Err(fault) = config.audit.check() {
         found.fault(fault);
     }
-    match PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins) {
-        Ok((_, warnings)) => warnings.into_iter().for_each(|warning| found.note(warning)),
+    let manifests = config.features.admission_manifests;
+    match PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins, manifests) {
+        Ok((mut configs, warnings)) => {
+            warnings.into_iter().for_each(|warning| found.note(warning));
+            if let Err(fault) = configs.load_manifests().await {
+                found.fault(fault);
+            }
+        }
         Err(fault) => found.fault(fault),
     }
     if let Some(file) = &config.encryption {

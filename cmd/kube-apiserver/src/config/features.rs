@@ -19,6 +19,8 @@ pub(crate) struct Features {
     pub(crate) storage_migration: bool,
     /// LeaseCandidates are served.
     pub(crate) lease_candidates: bool,
+    /// Webhooks and policies may be in files.
+    pub(crate) admission_manifests: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
     pub(crate) unsafe_deletion: bool,
     /// The server has a lease that says that it is there (KEP-1965).
@@ -63,6 +65,7 @@ impl Features {
         Features {
             storage_migration: is_served(apis, STORAGE_MIGRATION_API) && gates.storage_migration(),
             lease_candidates: is_served(apis, LEASE_CANDIDATE_API),
+            admission_manifests: gates.admission_manifests(),
             unsafe_deletion: gates.unsafe_deletion(),
             identity: gates.identity(in_memory),
         }

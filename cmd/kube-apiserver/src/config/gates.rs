@@ -12,8 +12,10 @@ pub(super) const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
 const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 /// The feature gate of the servers' own leases.
 const IDENTITY: &str = "APIServerIdentity";
+/// The feature gate of webhooks and policies in files.
+const ADMISSION_MANIFESTS: &str = "ManifestBasedAdmissionControlConfig";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 3] = [STORAGE_MIGRATION, UNSAFE_DELETION, IDENTITY];
+const EFFECTIVE: [&str; 4] = [STORAGE_MIGRATION, UNSAFE_DELETION, IDENTITY, ADMISSION_MANIFESTS];
 /// The gates that switch all of a stage, as the table writes it.
 const ALL: [(&str, &str); 2] = [("AllAlpha", "ALPHA"), ("AllBeta", "BETA")];
 
@@ -121,6 +123,10 @@ impl<'a> Gates<'a> {
         self.is_on(STORAGE_MIGRATION)
     }
 
+    pub(super) fn admission_manifests(&self) -> bool {
+        self.is_on(ADMISSION_MANIFESTS)
+    }
+
     pub(super) fn unsafe_deletion(&self) -> bool {
         self.is_on(UNSAFE_DELETION)
     }
@@ -170,12 +176,12 @@ mod tests {
         check(
             &["AllAlpha=true"],
             Ok([false, true, true]),
-            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion alone",
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig alone",
         );
         check(
             &["AllAlpha=true", "AllowUnsafeMalformedObjectDeletion=false"],
             Ok(default),
-            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion alone",
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig alone",
         );
         check(
             &["APIResponseCompression=false"],

@@ -62,9 +62,16 @@ impl Stores {
     /// start before anything is written.
     pub(super) async fn open(mut config: Config) -> Result<Self, StartError> {
         config.serving = config.serving.or_else(|| config.tls.in_directory());
-        let (plugin_configs, warnings) =
-            PluginConfigs::read(config.plugin_configs.as_deref(), &config.plugins)
-                .map_err(StartError::Option)?;
+        let (mut plugin_configs, warnings) = PluginConfigs::read(
+            config.plugin_configs.as_deref(),
+            &config.plugins,
+            config.features.admission_manifests,
+        )
+        .map_err(StartError::Option)?;
+        plugin_configs
+            .load_manifests()
+            .await
+            .map_err(StartError::Option)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }

@@ -9,10 +9,9 @@ use serde_json::Value;
 use super::Phase;
 use super::variables::{Variable, Variables};
 use crate::cpu;
-use crate::dynamic_admission::compiling::{Compiled, Compiler};
+use crate::dynamic_admission::compiling::{Compiled, Compiler, Origin};
 use crate::dynamic_admission::expression::{Conditions, Expression, Scope, Wanted};
 use crate::dynamic_admission::matching::Matcher;
-use crate::registry::Entry;
 
 /// A policy. Its match rules are known at once, its expressions once they have been compiled.
 #[derive(Debug)]
@@ -33,11 +32,11 @@ impl Policy {
     /// Reads a policy and starts to compile it, unless it says what it said `before`.
     pub(super) fn read(
         phase: Phase,
-        entry: &Arc<Entry>,
+        origin: &Origin,
         before: Option<Arc<Policy>>,
         compiler: &Compiler,
     ) -> Arc<Self> {
-        let policy = entry.value();
+        let policy = origin.value();
         let version = (meta::uid(&policy).to_string(), meta::generation(&policy));
         if let Some(before) = before.filter(|before| version.1 > 0 && before.version == version) {
             return before;
@@ -46,13 +45,13 @@ impl Policy {
         let constraints = spec.get("matchConstraints").filter(|value| value.is_object());
         let param = spec.get("paramKind").filter(|kind| kind.is_object());
         Arc::new(Policy {
-            name: entry.name().to_string(),
+            name: origin.name().to_string(),
             version,
             matcher: Matcher::of_resources(constraints.unwrap_or(&Value::Null)),
             constrained: constraints.is_some(),
             ignore_failures: meta::dig_str(spec, &["failurePolicy"]) == "Ignore",
             param_kind: param.map(|kind| (meta::api_version(kind).to_string(), meta::kind(kind).to_string())),
-            rules: compiler.start(entry, move |policy| Rules::compile(phase, policy)),
+            rules: compiler.start(origin, move |policy| Rules::compile(phase, policy)),
         })
     }
 }

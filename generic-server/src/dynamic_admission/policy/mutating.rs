@@ -44,7 +44,7 @@ impl Policies {
         attributes: &Attributes<'_>,
         mut object: Option<&mut Value>,
     ) -> Result<(), ApiError> {
-        let active = configuration(&self.active, attributes, object.as_deref()).await?;
+        let lists = self.lists(attributes, object.as_deref()).await?;
         // Expressions may be long computations, however small the object.
         crate::cpu::pause(crate::cpu::Lane::Bodies).await;
         let namespaces = Namespaces(self.directory.clone());
@@ -54,7 +54,7 @@ impl Policies {
         }
         let mut faults: Vec<Fault<'_>> = Vec::new();
         let mut called = false;
-        for one in active.iter() {
+        for one in lists.iter().flat_map(|list| list.iter()) {
             let policy = &*one.policy;
             let shown = object.as_deref();
             let misconfigured = |binding: Option<_>, why: &str| Fault {

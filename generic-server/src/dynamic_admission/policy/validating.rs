@@ -121,13 +121,13 @@ impl Policies {
         attributes: &Attributes<'_>,
         object: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let active = configuration(&self.active, attributes, object).await?;
+        let lists = self.lists(attributes, object).await?;
         // Expressions may be long computations, however small the object.
         crate::cpu::pause(crate::cpu::Lane::Bodies).await;
         let namespaces = Namespaces(self.directory.clone());
         let context = attributes.authorized.context();
         let mut denials: Vec<Denial<'_>> = Vec::new();
-        for one in active.iter() {
+        for one in lists.iter().flat_map(|list| list.iter()) {
             let policy = &*one.policy;
             let misconfigured = |binding, why: String| Denial {
                 policy,

@@ -8,10 +8,9 @@ use serde_json::Value;
 use storage::Revision;
 
 use crate::cpu;
-use crate::dynamic_admission::compiling::{Compiled, Compiler};
+use crate::dynamic_admission::compiling::{Compiled, Compiler, Origin};
 use crate::dynamic_admission::expression::{Conditions, Scope};
 use crate::dynamic_admission::matching::Matcher;
-use crate::registry::Entry;
 use crate::webhook::{Services, WebhookClient, WebhookUsers};
 
 /// One webhook. Its conditions are with those of its [`Configuration`].
@@ -75,7 +74,8 @@ fn conditional(hook: &Value) -> bool {
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) name: String,
-    pub(super) revision: Revision,
+    /// Of one that is stored.
+    pub(super) revision: Option<Revision>,
     pub(super) hooks: Vec<Hook>,
     /// Of each webhook.
     pub(super) conditions: Compiled<Vec<Conditions>>,
@@ -83,19 +83,23 @@ pub(super) struct Configuration {
 
 impl Configuration {
     /// Reads a configuration and starts to compile what conditions it has.
-    pub(super) fn read(entry: &Arc<Entry>, backends: &Backends, compiler: &Compiler) -> Self {
-        let value = entry.value();
+    pub(super) fn read(origin: &Origin, backends: &Backends, compiler: &Compiler) -> Self {
+        let value = origin.value();
         let hooks = webhooks(&value).iter().enumerate();
+        let (id, revision) = match origin {
+            Origin::Stored(entry) => (entry.name().to_string(), Some(entry.revision)),
+            Origin::Manifest(_) => (format!("manifest/{}", origin.name()), None),
+        };
         let hooks: Vec<Hook> = hooks
-            .map(|(index, hook)| Hook::read(entry.name(), index, hook, backends))
+            .map(|(index, hook)| Hook::read(&id, index, hook, backends))
             .collect();
         let conditions = match hooks.iter().any(|hook| hook.conditions.is_some()) {
-            true => compiler.start(entry, compile),
+            true => compiler.start(origin, compile),
             false => Compiled::done(Vec::new()),
         };
         Configuration {
-            name: entry.name().to_string(),
-            revision: entry.revision,
+            name: origin.name().to_string(),
+            revision,
             hooks,
             conditions,
         }
@@ -103,13 +107,16 @@ impl Configuration {
 }
 
 /// All webhooks in the order that they are asked in.
-pub(super) fn hooks(list: &[Arc<Configuration>]) -> impl Iterator<Item = (&Configuration, &Hook)> {
-    list.iter().flat_map(|configuration| {
-        configuration
-            .hooks
-            .iter()
-            .map(move |hook| (&**configuration, hook))
-    })
+pub(super) fn hooks(lists: &[Arc<Vec<Arc<Configuration>>>]) -> impl Iterator<Item = (&Configuration, &Hook)> {
+    lists
+        .iter()
+        .flat_map(|list| list.iter())
+        .flat_map(|configuration| {
+            configuration
+                .hooks
+                .iter()
+                .map(move |hook| (&**configuration, hook))
+        })
 }
 
 fn webhooks(configuration: &Value) -> &[Value] {

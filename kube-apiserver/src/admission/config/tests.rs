@@ -12,7 +12,7 @@ fn check(text: &str, enable: &[&str], expected: Result<&[&str], &str>) {
     std::fs::write(&file, text).expect("it is written");
     let nested = "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\n";
     std::fs::write(folder.path().join("nested.yaml"), nested).expect("it is written");
-    let read = PluginConfigs::read(Some(&file), &selection(enable));
+    let read = PluginConfigs::read(Some(&file), &selection(enable), false);
     let outcome = read.map(|(_, warnings)| warnings);
     let expected = expected.map(|warnings| warnings.iter().map(|text| text.to_string()).collect());
     let expected: Result<Vec<String>, String> = expected.map_err(str::to_string);
@@ -111,8 +111,8 @@ fn faults_are_named() {
     refused(
         &webhooks("staticManifestsDir: /manifests"),
         &[],
-        "couldn't init admission plugin \"ValidatingAdmissionWebhook\": staticManifestsDir: this server reads no manifests of \
-         webhooks: remove the field",
+        "couldn't init admission plugin \"ValidatingAdmissionWebhook\": staticManifestsDir: Forbidden: \
+         staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled",
     );
     refused(
         &plugins(
@@ -169,7 +169,7 @@ fn faults_are_named() {
 
 #[test]
 fn files_that_are_not_there_are_named() {
-    let outcome = PluginConfigs::read(Some(Path::new("/nowhere/a.yaml")), &selection(&[]));
+    let outcome = PluginConfigs::read(Some(Path::new("/nowhere/a.yaml")), &selection(&[]), false);
     let why = outcome.expect_err("it is not there");
     assert!(
         why.starts_with(
@@ -177,5 +177,5 @@ fn files_that_are_not_there_are_named() {
         ),
         "{why}"
     );
-    assert!(PluginConfigs::read(None, &selection(&["EventRateLimit"])).is_err());
+    assert!(PluginConfigs::read(None, &selection(&["EventRateLimit"]), false).is_err());
 }

@@ -33,13 +33,19 @@ impl LevelVersion {
     }
 }
 
-impl fmt::Display for LevelVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
+impl Level {
+    pub(super) fn name(self) -> &'static str {
+        match self {
             Level::Privileged => "privileged",
             Level::Baseline => "baseline",
             Level::Restricted => "restricted",
-        };
+        }
+    }
+}
+
+impl fmt::Display for LevelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = self.level.name();
         match self.version {
             Some(minor) => write!(f, "{level}:v1.{minor}"),
             None => write!(f, "{level}:latest"),

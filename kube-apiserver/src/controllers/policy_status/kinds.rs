@@ -67,7 +67,9 @@ fn of_resource(directory: &Directory, group: &str, version: &str, name: &str) ->
     let stored = |gvk: &GroupVersionKind| directory.of_kind(&gvk.group_kind()).is_some();
     let others = builtin()
         .kinds()
-        .filter(|(of, at, kind, _)| *at == version && (group.is_empty() || *of == group) && plural(kind) == name)
+        .filter(|(of, at, kind, _)| {
+            *at == version && (group.is_empty() || *of == group) && plural(kind) == name
+        })
         .map(|(of, at, kind, _)| GroupVersionKind::new(of, at, kind));
     found.extend(others.filter(|gvk| !stored(gvk)));
     found
