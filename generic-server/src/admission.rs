@@ -3,8 +3,10 @@
 //! Plugins run in the order of the chain. The registry calls [`AdmissionChain::admit`] before managed state is final and
 //! [`AdmissionChain::validate`] with the object exactly as it would be stored, inside the retry loop of an update.
 
+mod costs;
 mod metrics;
 mod reinvocation;
+mod report;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ pub use metrics::DynamicMetrics;
 use metrics::{ChainMetrics, Step};
 pub(crate) use metrics::{ConditionLabels, WebhookOutcome};
 pub use reinvocation::Reinvocation;
+pub use report::AdmissionReport;
 
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::TokioExecutor;
 use machinery::meta;
 use rustls::ClientConfig;
@@ -45,12 +46,24 @@ const USER_AGENT: &str = "kube-apiserver-admission";
 pub struct CallError {
     /// The code of the answer, or 503 when there was none.
     pub code: u16,
+    /// No connection came about.
+    pub unreachable: bool,
     text: String,
 }
 
 impl From<String> for CallError {
     fn from(text: String) -> Self {
-        CallError { code: 503, text }
+        CallError {
+            code: 503,
+            unreachable: false,
+            text,
+        }
+    }
+}
+
+impl CallError {
+    fn unreachable(self, unreachable: bool) -> Self {
+        CallError { unreachable, ..self }
     }
 }
 
@@ -125,14 +138,15 @@ impl WebhookClient {
         {
             request = request.header(http::header::AUTHORIZATION, header);
         }
-        let request = request
+        let mut request = request
             .body(Full::new(body))
             .map_err(|error| failed(error.to_string()))?;
+        let connection = capture_connection(&mut request);
         let exchange = async {
             let response = client
                 .request(request)
                 .await
-                .map_err(|error| failed(client::fault_of(&error)))?;
+                .map_err(|error| failed(client::fault_of(&error)).unreachable(error.is_connect()))?;
             let status = response.status();
             let body = read_bounded(response.into_body(), most).await;
             let body = body.map_err(|error| match error {
@@ -142,14 +156,18 @@ impl WebhookClient {
             if !status.is_success() {
                 let code = status.as_u16();
                 let text = refusal(code, &body);
-                return Err(CallError { code, text });
+                return Err(CallError {
+                    code,
+                    ..CallError::from(text)
+                });
             }
             machinery::codec::json::value(&body)
                 .map_err(|error| format!("couldn't get version/kind; json parse error: {error}").into())
         };
-        tokio::time::timeout(patience, exchange)
-            .await
-            .map_err(|_| failed("context deadline exceeded".into()))?
+        tokio::time::timeout(patience, exchange).await.map_err(|_| {
+            let unreachable = connection.connection_metadata().is_none();
+            failed("context deadline exceeded".into()).unreachable(unreachable)
+        })?
     }
 }
 

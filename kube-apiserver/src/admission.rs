@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::deps::Deps;
 
+mod break_glass;
 mod certificates;
 mod chain;
 mod config;

@@ -65,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) event_ttl: Duration,
     /// Whether the status page is served.
     pub(crate) enable_ui: bool,
+    /// Whether webhooks are passed by what brings their backends back.
+    pub(crate) webhook_break_glass: bool,
     pub(crate) allow_privileged: bool,
     pub(crate) kubelet: KubeletOptions,
     pub(crate) controllers: Controllers,
@@ -200,6 +202,7 @@ impl Config {
             node_ports,
             event_ttl: flags.event_ttl,
             enable_ui: flags.enable_ui,
+            webhook_break_glass: flags.webhook_break_glass,
             allow_privileged: flags.allow_privileged,
             kubelet,
             controllers,

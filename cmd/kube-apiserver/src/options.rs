@@ -350,6 +350,9 @@ pub struct Options {
     /// Serves a status page at /ui/ and /debug/status for it; the page shows what its user may read.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub enable_ui: bool,
+    /// Lets the writes that bring a webhook's own backend back go past the webhook while nothing of the backend is up.
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
+    pub webhook_break_glass: bool,
     /// Containers may be privileged. Upstream: false; here PodSecurity decides unless this is false.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub allow_privileged: bool,

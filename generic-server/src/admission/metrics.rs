@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use machinery::limits;
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use super::Operation;
+use super::costs::{Asked, Costs};
 use crate::metrics::{Collect, Histogram, family, sample};
 
 const OPERATIONS: [Operation; 4] = [
@@ -186,7 +188,7 @@ impl Named<Histogram> {
 
 /// How a call of a webhook ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WebhookOutcome {
+pub(crate) enum WebhookOutcome<'a> {
     Allowed,
     /// The webhook refused, with this code.
     Refused(u16),
@@ -194,6 +196,7 @@ pub(crate) enum WebhookOutcome {
     Failed {
         code: u16,
         rejected: bool,
+        why: &'a str,
     },
 }
 
@@ -204,6 +207,8 @@ pub struct DynamicMetrics {
     requests: Named<u64>,
     rejections: Named<u64>,
     failed_open: Named<u64>,
+    broke_glass: Named<u64>,
+    costs: Costs,
     conditions: Named<Histogram>,
     condition_errors: Named<u64>,
     exclusions: Named<u64>,
@@ -234,6 +239,12 @@ impl Default for DynamicMetrics {
                 &["name", "type"],
                 "Writes that went on although an admission webhook failed.",
             ),
+            broke_glass: Named::new(
+                "apiserver_admission_webhook_break_glass_count",
+                &["name", "type"],
+                "Writes that went on although an admission webhook could not be reached, because they may bring it back.",
+            ),
+            costs: Costs::default(),
             conditions: Named::new(
                 "apiserver_admission_match_condition_evaluation_seconds",
                 &["name", "kind", "operation", "type"],
@@ -277,13 +288,25 @@ impl DynamicMetrics {
         name: &str,
         phase: &str,
         operation: Operation,
-        outcome: WebhookOutcome,
+        outcome: WebhookOutcome<'_>,
         took: Duration,
     ) {
+        self.costs
+            .change(Asked::Webhook, phase, name, |cost| match outcome {
+                WebhookOutcome::Allowed => cost.asked(took),
+                WebhookOutcome::Refused(_) => {
+                    cost.asked(took);
+                    cost.refusals += 1;
+                }
+                WebhookOutcome::Failed { why, .. } => {
+                    cost.asked(took);
+                    cost.failed(why);
+                }
+            });
         let (code, rejected, error) = match outcome {
             WebhookOutcome::Allowed => (200, false, None),
             WebhookOutcome::Refused(code) => (code, true, Some("no_error")),
-            WebhookOutcome::Failed { code, rejected } => {
+            WebhookOutcome::Failed { code, rejected, .. } => {
                 (code, rejected, rejected.then_some("calling_webhook_error"))
             }
         };
@@ -306,6 +329,20 @@ impl DynamicMetrics {
     /// Counts a write that goes on although a webhook failed.
     pub(crate) fn failed_open(&self, name: &str, phase: &str) {
         self.failed_open.count(&[name, phase]);
+        self.costs
+            .change(Asked::Webhook, phase, name, |cost| cost.failed_open += 1);
+    }
+
+    /// Counts a write that goes on although a webhook cannot be reached.
+    pub(crate) fn broke_glass(&self, name: &str, phase: &str) {
+        self.broke_glass.count(&[name, phase]);
+        self.costs
+            .change(Asked::Webhook, phase, name, |cost| cost.broke_glass += 1);
+    }
+
+    /// What each webhook and policy has cost.
+    pub fn report(&self) -> Value {
+        self.costs.report()
     }
 
     /// Counts an evaluation of match conditions. `held`: `None` when it failed.
@@ -335,6 +372,14 @@ impl DynamicMetrics {
         action: &str,
         took: Duration,
     ) {
+        self.costs.change(Asked::Policy, "validating", policy, |cost| {
+            cost.asked(took);
+            match message {
+                Some(why) if is_failure(why) => cost.failed(why),
+                Some(_) if action == "deny" => cost.refusals += 1,
+                _ => {}
+            }
+        });
         let error = error_type(message);
         self.validating
             .observe(&[policy, binding, error, action], POLICY_BUCKETS, took);
@@ -342,10 +387,27 @@ impl DynamicMetrics {
 
     /// Counts the mutations of a policy. `message`: that of a failure.
     pub(crate) fn mutation(&self, policy: &str, binding: &str, message: Option<&str>, took: Duration) {
+        self.costs.change(Asked::Policy, "mutating", policy, |cost| {
+            cost.asked(took);
+            if let Some(why) = message {
+                cost.failed(why);
+            }
+        });
         let error = error_type(message);
         self.mutating
             .observe(&[policy, binding, error], POLICY_BUCKETS, took);
     }
+}
+
+/// Whether a message is of an expression that could not be evaluated, rather than of one that does not hold.
+fn is_failure(message: &str) -> bool {
+    [
+        "compilation",
+        "expression '",
+        "validation failed due to running out of",
+    ]
+    .iter()
+    .any(|begin| message.starts_with(begin))
 }
 
 /// What upstream calls a failure with this message.
@@ -369,6 +431,7 @@ impl Collect for DynamicMetrics {
             &self.requests,
             &self.rejections,
             &self.failed_open,
+            &self.broke_glass,
             &self.condition_errors,
             &self.exclusions,
         ] {

@@ -10,7 +10,7 @@ mod notes;
 mod review;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -35,6 +35,8 @@ use crate::registry::cache::Snapshot;
 use crate::registry::{Synced, follow};
 use crate::request::RequestContext;
 use crate::webhook::{Services, WebhookUsers};
+pub use hooks::ServiceName;
+
 use hooks::{Backends, Configuration, Hook, hooks, scope};
 use review::{ReviewRequest, ReviewResponse};
 
@@ -71,9 +73,32 @@ struct Question<'a> {
 
 /// A call that did not come to an answer, or a refusal.
 enum Failure {
-    /// By failure policy: an error, or nothing. With the code of the answer.
-    Call(u16, String),
+    /// By failure policy: an error, or nothing.
+    Call(Missed),
+    /// It could not be reached, and the write may bring it back.
+    BrokeGlass(String),
     Refused(ApiError),
+}
+
+/// Why there is no answer to go by.
+struct Missed {
+    /// The code of the answer.
+    code: u16,
+    why: String,
+    /// No connection came about.
+    unreachable: bool,
+}
+
+/// Decides which writes go on although a webhook cannot be reached that would refuse them for it: those that bring the webhook back.
+#[async_trait::async_trait]
+pub trait BreakGlass: Send + Sync + std::fmt::Debug {
+    /// Whether a write may go on while no connection to this Service comes about.
+    async fn lets_past(
+        &self,
+        service: &ServiceName,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> bool;
 }
 
 /// The admission plugin.
@@ -88,6 +113,8 @@ pub struct Webhooks {
     configurations: Synced<Vec<Arc<Configuration>>>,
     /// Those of files, which come first and see writes of what configures admission, too.
     manifests: ArcSwap<Vec<Arc<Configuration>>>,
+    /// Without it no write goes past a webhook that cannot be reached.
+    break_glass: OnceLock<Arc<dyn BreakGlass>>,
 }
 
 impl Webhooks {
@@ -100,6 +127,11 @@ impl Webhooks {
         metrics: Arc<DynamicMetrics>,
     ) -> Arc<Self> {
         Self::with(phase, directory, authorizer, users, metrics, Compiler::shared())
+    }
+
+    /// Lets some writes go on although a webhook cannot be reached. The first rule stays.
+    pub fn set_break_glass(&self, rule: Arc<dyn BreakGlass>) {
+        self.break_glass.get_or_init(|| rule);
     }
 
     fn with(
@@ -122,6 +154,7 @@ impl Webhooks {
             compiler,
             configurations: Synced::default(),
             manifests: ArcSwap::default(),
+            break_glass: OnceLock::new(),
         })
     }
 
@@ -257,23 +290,53 @@ impl Webhooks {
     ) -> Result<ReviewResponse, Failure> {
         let begun = Instant::now();
         let answer = self.call(hook, question, object).await;
+        let took = begun.elapsed();
+        let attributes = question.view.requested();
+        let answer = match answer {
+            Err(Failure::Call(missed)) if self.lets_past(hook, &missed, attributes, object).await => {
+                self.metrics.broke_glass(&hook.name, self.phase.label());
+                Err(Failure::BrokeGlass(missed.why))
+            }
+            answer => answer,
+        };
         let outcome = match &answer {
             Ok(_) => WebhookOutcome::Allowed,
             Err(Failure::Refused(error)) => WebhookOutcome::Refused(error.code()),
-            Err(Failure::Call(code, _)) => WebhookOutcome::Failed {
-                code: *code,
+            Err(Failure::Call(missed)) => WebhookOutcome::Failed {
+                code: missed.code,
                 rejected: !hook.ignore_failures,
+                why: &missed.why,
+            },
+            Err(Failure::BrokeGlass(why)) => WebhookOutcome::Failed {
+                code: 503,
+                rejected: false,
+                why,
             },
         };
-        let operation = question.view.requested().operation;
         self.metrics.webhook(
             &hook.name,
             self.phase.label(),
-            operation,
+            attributes.operation,
             outcome,
-            begun.elapsed(),
+            took,
         );
         answer
+    }
+
+    /// Whether a write goes on although a webhook that is required cannot be reached.
+    async fn lets_past(
+        &self,
+        hook: &Hook,
+        missed: &Missed,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> bool {
+        match (self.break_glass.get(), &hook.service) {
+            (Some(rule), Some(service)) if missed.unreachable && !hook.ignore_failures => {
+                rule.lets_past(service, attributes, object).await
+            }
+            _ => false,
+        }
     }
 
     async fn call(
@@ -288,17 +351,23 @@ impl Webhooks {
             let text = format!("admission webhook \"{}\" does not support dry run", hook.name);
             return Err(Failure::Refused(ApiError::bad_request(text)));
         }
-        let request = ReviewRequest::new(&hook.versions, &question.view, object)
-            .map_err(|why| Failure::Call(400, why))?;
+        let request =
+            ReviewRequest::new(&hook.versions, &question.view, object).map_err(|why| missed(400, why))?;
         let body = Bytes::from(request.body.to_string());
         let review = hook
             .client
             .post(body, hook.timeout, MAX_ANSWER)
             .await
-            .map_err(|error| Failure::Call(error.code, format!("failed to call webhook: {error}")))?;
+            .map_err(|error| {
+                Failure::Call(Missed {
+                    code: error.code,
+                    why: format!("failed to call webhook: {error}"),
+                    unreachable: error.unreachable,
+                })
+            })?;
         let answer = request
             .read(&review, self.phase == Phase::Mutating)
-            .map_err(|why| Failure::Call(503, format!("received invalid webhook response: {why}")))?;
+            .map_err(|why| missed(503, format!("received invalid webhook response: {why}")))?;
         let context = attributes.authorized.context();
         for (key, value) in &answer.annotations {
             context.annotate(|| (format!("{}/{key}", hook.name), value));
@@ -326,7 +395,16 @@ impl Webhooks {
         };
         match failure {
             Failure::Refused(error) => Err(error),
-            Failure::Call(_, why) if hook.ignore_failures => {
+            Failure::BrokeGlass(why) => {
+                tracing::warn!(
+                    webhook = hook.name,
+                    why,
+                    "a webhook cannot be reached; a write that may bring it back goes on"
+                );
+                call.broke_glass(context, phase);
+                Ok(())
+            }
+            Failure::Call(Missed { why, .. }) if hook.ignore_failures => {
                 tracing::warn!(
                     webhook = hook.name,
                     why,
@@ -336,7 +414,7 @@ impl Webhooks {
                 self.metrics.failed_open(&hook.name, self.phase.label());
                 Ok(())
             }
-            Failure::Call(_, why) => {
+            Failure::Call(Missed { why, .. }) => {
                 tracing::warn!(
                     webhook = hook.name,
                     why,
@@ -381,6 +459,14 @@ impl Webhooks {
         }
         Ok(changed)
     }
+}
+
+fn missed(code: u16, why: String) -> Failure {
+    Failure::Call(Missed {
+        code,
+        why,
+        unreachable: false,
+    })
 }
 
 /// The errors of the expressions of a configuration's `matchConditions`, for its own admission. Compiles in slices.

@@ -8,9 +8,11 @@ use generic_server::dynamic_admission::{policy, webhook};
 use generic_server::metrics::Metrics;
 use generic_server::spawn::Tasks;
 
+use super::break_glass::BackendsFirst;
 use super::manifests::Plugin;
 use super::reserved_names::ReservedNames;
 use super::{PluginConfigs, PluginSelection, TolerationSeconds, admission_plugins, privileged};
+use crate::client::Client;
 use crate::deps::Deps;
 use crate::rbac::{Escalation, Rbac};
 
@@ -36,8 +38,12 @@ pub struct AdmissionOptions<'a> {
     pub allow_privileged: bool,
     /// The roles, where RBAC authorizes: writes of roles and bindings may not give more than their writer has.
     pub rbac: Option<&'a Arc<Rbac>>,
+    /// Writes that bring a webhook's backend back go past it while it cannot be reached (`--webhook-break-glass`).
+    pub break_glass: bool,
     /// Where it is measured.
     pub metrics: &'a Metrics,
+    /// What webhooks and policies cost.
+    pub costs: &'a Arc<DynamicMetrics>,
 }
 
 /// The admission chain. Configuration that users change while the server runs is read by `tasks`; until then it lets no write pass.
@@ -81,7 +87,7 @@ fn configured_plugins(
     const TASK: &str = "admission configuration";
     let (directory, authorizer) = (&deps.directory, &deps.authorizer);
     let (selection, configs) = (options.plugins, options.configs);
-    let metrics = Arc::new(DynamicMetrics::default());
+    let metrics = options.costs;
     options.metrics.register(metrics.clone());
     options.metrics.register(configs.manifest_reloads.clone());
     let mut plugins: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
@@ -112,6 +118,9 @@ fn configured_plugins(
         );
         let own = plugin.clone();
         configs.connect(of_files, move |set| own.set_manifests(set.objects));
+        if options.break_glass {
+            plugin.set_break_glass(Arc::new(BackendsFirst(Client::new(directory.clone()))));
+        }
         if selection.has(plugin.name()) {
             tasks.spawn(TASK, plugin.clone().follow());
         }

@@ -7,6 +7,7 @@ mod admission;
 mod aggregation;
 mod audit;
 mod authorizers;
+mod break_glass;
 mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;

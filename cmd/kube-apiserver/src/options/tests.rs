@@ -689,6 +689,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--service-node-port-range=1-2"],
     &["--event-ttl=2h"],
     &["--enable-ui=false"],
+    &["--webhook-break-glass"],
     &["--allow-privileged=false"],
     &["--kubelet-client-certificate=crt", "--kubelet-client-key=key"],
     &["--kubelet-client-key=key", "--kubelet-client-certificate=crt"],

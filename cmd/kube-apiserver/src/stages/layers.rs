@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aggregator::Aggregator;
+use generic_server::admission::AdmissionReport;
 use generic_server::audit::Auditor;
 use generic_server::chain::{self, Chain, ChainConfig};
 use generic_server::discovery::RootPaths;
@@ -87,6 +88,8 @@ fn endpoints(
     let mut endpoints = Endpoints::default();
     stores.health.install(&mut endpoints);
     endpoints.add("/metrics", stores.metrics.clone());
+    let report = AdmissionReport(stores.admission_costs.clone());
+    endpoints.add(AdmissionReport::PATH, Arc::new(report));
     let version = StaticJson::version().map_err(|_| StartError::Build("the version cannot be written"))?;
     endpoints.add("/version", version.clone());
     if let Engine::Embedded { .. } = stores.config.storage.engine {

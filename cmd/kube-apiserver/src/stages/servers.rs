@@ -65,7 +65,9 @@ impl Servers {
             tolerations: stores.config.tolerations,
             allow_privileged: stores.config.allow_privileged,
             rbac: rbac.as_ref(),
+            break_glass: stores.config.webhook_break_glass,
             metrics: &stores.metrics,
+            costs: &stores.admission_costs,
         };
         let admission = kube_apiserver::admission_chain(&builtin, &options, &stores.tasks);
         let readiness = Readiness::new(&stores.health, admission.clone());

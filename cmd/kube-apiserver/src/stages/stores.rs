@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use generic_server::admission::DynamicMetrics;
 use generic_server::directory::Directory;
 use generic_server::directory::integrity::Integrity;
 use generic_server::directory::monitor::{self, Probe, StoreMetrics};
@@ -43,6 +44,8 @@ pub(super) struct Stores {
     pub(super) advertise: IpAddr,
     /// The configuration of admission plugins.
     pub(super) plugin_configs: PluginConfigs,
+    /// What webhooks and policies cost.
+    pub(super) admission_costs: Arc<DynamicMetrics>,
     pub(super) pki: Arc<Pki>,
     /// The task that keeps its files up to date; `None` when it is in memory.
     pub(super) own_pki: Option<OwnPki>,
@@ -129,6 +132,7 @@ impl Stores {
             listener,
             advertise,
             plugin_configs,
+            admission_costs: Arc::default(),
             pki: Arc::new(pki),
             own_pki,
             storage,

@@ -251,3 +251,47 @@ async fn a_role_for_all_paths_is_not_one_for_backups() {
     assert_eq!(client.get("/backup").await.status, 200);
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn what_brings_a_webhook_back_goes_past_it_by_flag() {
+    for (flags, status) in [(&[][..], 500), (&["--webhook-break-glass"], 201)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut all = vec!["--disable-admission-plugins=ServiceAccount"];
+        all.extend(flags);
+        let (_child, client) = start_on(dir.path(), 0, &all).await;
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
+            "spec": {"clusterIP": "None", "selector": {"app": "hook"}, "ports": [{"port": 443}]}});
+        client
+            .post("/api/v1/namespaces/default/services", &service)
+            .await
+            .expect(201);
+        let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
+        let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "lock"}, "webhooks": [{"name": "hook.example.com", "rules": rules, "sideEffects": "None",
+                "clientConfig": {"service": {"namespace": "default", "name": "hook"}}, "admissionReviewVersions": ["v1"]}]});
+        client
+            .post(
+                "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+                &hooks,
+            )
+            .await
+            .expect(201);
+        let own = |name: &str, app: &str| {
+            let mut pod = pod(name, json!({}));
+            pod["metadata"]["labels"] = json!({"app": app});
+            pod
+        };
+        test_support::eventually("the webhook counts", || async {
+            let other = client
+                .post(&format!("{PODS}?dryRun=All"), &own("other", "other"))
+                .await;
+            (other.status == 500).then_some(())
+        })
+        .await;
+        assert_eq!(
+            client.post(PODS, &own("own", "hook")).await.status,
+            status,
+            "{flags:?}"
+        );
+    }
+}

@@ -28,6 +28,8 @@ pub(super) struct Hook {
     pub(super) reinvoked: bool,
     pub(super) timeout: Duration,
     pub(super) client: WebhookClient,
+    /// Where it is reached by one.
+    pub(super) service: Option<ServiceName>,
 }
 
 impl Hook {
@@ -35,6 +37,8 @@ impl Hook {
         let text = |key: &str| meta::dig_str(hook, &[key]);
         let versions = hook.get("admissionReviewVersions").and_then(Value::as_array);
         let versions = versions.into_iter().flatten().filter_map(Value::as_str);
+        let config = hook.get("clientConfig").unwrap_or(&Value::Null);
+        let service = config.get("service").filter(|service| service.is_object());
         let seconds = hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(10);
         Hook {
             name: text("name").to_string(),
@@ -46,9 +50,22 @@ impl Hook {
             quiet: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
             reinvoked: text("reinvocationPolicy") == "IfNeeded",
             timeout: Duration::from_secs(seconds.clamp(1, 30)),
-            client: backends.client(hook.get("clientConfig").unwrap_or(&Value::Null)),
+            client: backends.client(config),
+            service: service.map(|service| ServiceName {
+                namespace: meta::dig_str(service, &["namespace"]).to_string(),
+                name: meta::dig_str(service, &["name"]).to_string(),
+            }),
         }
     }
+}
+
+/// The Service of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// How webhooks are found, and as whom they are asked.

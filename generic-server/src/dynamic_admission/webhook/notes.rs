@@ -41,6 +41,16 @@ impl Call<'_> {
         });
     }
 
+    /// A webhook cannot be reached, and the write goes on because it may bring it back.
+    pub(super) fn broke_glass(&self, context: &RequestContext, phase: &str) {
+        let prefix = format!("break-glass.{phase}.webhook.admission.k8s.io");
+        context.annotate(|| (self.key(&prefix), self.webhook));
+        context.warn(format!(
+            "admission webhook \"{}\" was not asked: nothing of its service is up, and this write may bring it back",
+            self.webhook
+        ));
+    }
+
     /// A webhook failed, and the write goes on.
     pub(super) fn failed_open(&self, context: &RequestContext, phase: &str) {
         let prefix = format!("failed-open.{phase}.webhook.admission.k8s.io");

@@ -106,7 +106,7 @@ fn objects(document: Value) -> Result<Vec<Value>, String> {
         );
         for (text, name) in [(&kind, "Kind"), (&version, "apiVersion")] {
             if text.is_empty() {
-                return Err(format!("Object '{name}' is missing"));
+                return Err(format!("Object '{name}' is missing in '{object}'"));
             }
         }
         let item = match kind.strip_suffix("List") {
@@ -170,6 +170,12 @@ impl Reading {
             meta::kind(&object).to_string(),
         );
         let (own, binding) = self.plugin.kinds();
+        let group = version.split('/').next();
+        if group != Some(GROUP) || admissionregistration::rules(&kind).is_none() {
+            return Err(format!(
+                "no kind \"{kind}\" is registered for version \"{version}\""
+            ));
+        }
         if kind != own && Some(&*kind) != binding || version != VERSION {
             let short = version.rsplit('/').next().unwrap_or_default();
             return Err(format!("unsupported resource type *{short}.{kind}"));

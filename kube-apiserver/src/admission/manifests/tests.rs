@@ -110,6 +110,7 @@ async fn what_files_cannot_have_is_refused() {
         "FILEunsupported resource type *v1.ValidatingWebhookConfiguration",
     )
     .await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     let mut beta = good.clone();
     beta["apiVersion"] = "admissionregistration.k8s.io/v1beta1".into();
     check(
@@ -118,10 +119,11 @@ async fn what_files_cannot_have_is_refused() {
         "FILEunsupported resource type *v1beta1.ValidatingWebhookConfiguration",
     )
     .await;
+    check(hooks, &[map], "FILEno kind \"ConfigMap\" is registered for version \"v1\"").await;
     let mut odd = good.clone();
     odd["odd"] = 1.into();
     check(hooks, &[odd], "FILEstrict decoding error: unknown field \"odd\"").await;
-    check(hooks, &[json!({"metadata": {}})], "FILEObject 'Kind' is missing").await;
+    check(hooks, &[json!({"metadata": {}})], "FILEObject 'Kind' is missing in '{\"metadata\":{}}'").await;
     let mut invalid = good.clone();
     invalid["webhooks"][0]["sideEffects"] = "Some".into();
     check(hooks, &[invalid],

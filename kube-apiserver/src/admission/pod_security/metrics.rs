@@ -109,7 +109,9 @@ impl Collect for PodSecurityMetrics {
         let counts = self.0.lock();
         let name = "pod_security_errors_total";
         let help = "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted profile being used for evaluation.";
-        family(out, name, "counter", help);
+        if !counts.errors.is_empty() {
+            family(out, name, "counter", help);
+        }
         for ((fatal, write), count) in &counts.errors {
             let fatal = [("fatal", if *fatal { "true" } else { "false" })];
             let labels = [&fatal[..], &labels_of(write)].concat();

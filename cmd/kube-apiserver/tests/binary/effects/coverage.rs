@@ -90,6 +90,11 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "privileged_containers_are_forbidden_by_flag",
     ),
     ("enable-ui", FLAGS, "the_status_page_is_turned_off_by_flag"),
+    (
+        "webhook-break-glass",
+        FLAGS,
+        "what_brings_a_webhook_back_goes_past_it_by_flag",
+    ),
     ("anonymous-auth", USERS, "anonymous_requests_and_audiences"),
     ("api-audiences", USERS, "anonymous_requests_and_audiences"),
     ("audit-log-batch-buffer-size", AUDIT, "the_audit_log_in_batches"),

@@ -1,0 +1,33 @@
+//! `/debug/admission`: what each webhook and policy has cost since the start, for users who may get the path.
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, header};
+use machinery::ApiError;
+
+use super::DynamicMetrics;
+use crate::endpoint::Endpoint;
+use crate::request::{Authorized, Request, Response, full};
+use crate::respond;
+
+/// The endpoint.
+#[derive(Debug)]
+pub struct AdmissionReport(pub Arc<DynamicMetrics>);
+
+impl AdmissionReport {
+    /// Its path.
+    pub const PATH: &str = "/debug/admission";
+}
+
+#[async_trait::async_trait]
+impl Endpoint for AdmissionReport {
+    async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return respond::error(&ApiError::method_not_allowed());
+        }
+        let mut response = Response::new(full(self.0.report().to_string()));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response
+    }
+}
