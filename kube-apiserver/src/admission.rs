@@ -16,6 +16,7 @@ mod certificates;
 mod chain;
 mod config;
 mod constant;
+mod declared_features;
 mod defaults;
 mod event_rate_limit;
 mod external_ips;
@@ -83,6 +84,7 @@ fn built_in(
             cluster: configs.tolerations.clone(),
         }),
         Arc::new(event_rate_limit::EventRateLimit::new(&configs.events)),
+        Arc::new(declared_features::NodeDeclaredFeatureValidator(client.clone())),
         Arc::new(pod_resize::PodResizeValidator(client.clone())),
         Arc::new(scheduling::PodTopologyLabels(client.clone())),
         Arc::new(images::AlwaysPullImages),

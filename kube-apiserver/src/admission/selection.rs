@@ -54,7 +54,7 @@ const PLUGINS: [(&str, Status); 41] = [
     ("DenyServiceExternalIPs", Off),
     ("PodTopologyLabels", On),
     ("PodGroupWorkloadExists", AbsentByDefault),
-    ("NodeDeclaredFeatureValidator", AbsentByDefault),
+    ("NodeDeclaredFeatureValidator", On),
     ("JobValidation", AbsentByDefault),
     ("PodResizeValidator", On),
     ("MutatingAdmissionPolicy", On),

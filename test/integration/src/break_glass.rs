@@ -108,7 +108,7 @@ async fn a_backend_comes_back() {
     // A pod of another kind does not become one of the backend's, nor one of the backend's another.
     let relabel = json!({"metadata": {"labels": {"app": "other"}}});
     client
-        .patch(&format!("{PODS}/own"), "merge", &relabel)
+        .patch(&format!("{PODS}/own"), "merge-patch+json", &relabel)
         .await
         .expect(500);
 
@@ -125,7 +125,7 @@ async fn a_backend_comes_back() {
     // A ready pod holds the webhook up, whatever has become of its endpoints: who deletes those gets nothing past it.
     let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
     let status = format!("{PODS}/own/status");
-    let merge = "merge";
+    let merge = "merge-patch+json";
     client.patch(&status, merge, &ready("True")).await.expect(200);
     client.post(PODS, &pod("second", "hook")).await.expect(500);
     // Only a component says otherwise.

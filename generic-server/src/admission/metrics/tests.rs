@@ -28,6 +28,7 @@ fn outcomes_of_webhooks_have_upstreams_labels() {
         WebhookOutcome::Failed {
             code: 503,
             rejected: false,
+            why: "it is away",
         },
     ];
     for outcome in outcomes {

@@ -106,7 +106,7 @@ async fn what_files_cannot_have_is_refused() {
          static manifests; use clientConfig.url instead").await;
     check(
         Plugin::MutatingWebhooks,
-        &[good.clone()],
+        std::slice::from_ref(&good),
         "FILEunsupported resource type *v1.ValidatingWebhookConfiguration",
     )
     .await;
@@ -119,11 +119,21 @@ async fn what_files_cannot_have_is_refused() {
         "FILEunsupported resource type *v1beta1.ValidatingWebhookConfiguration",
     )
     .await;
-    check(hooks, &[map], "FILEno kind \"ConfigMap\" is registered for version \"v1\"").await;
+    check(
+        hooks,
+        &[map],
+        "FILEno kind \"ConfigMap\" is registered for version \"v1\"",
+    )
+    .await;
     let mut odd = good.clone();
     odd["odd"] = 1.into();
     check(hooks, &[odd], "FILEstrict decoding error: unknown field \"odd\"").await;
-    check(hooks, &[json!({"metadata": {}})], "FILEObject 'Kind' is missing in '{\"metadata\":{}}'").await;
+    check(
+        hooks,
+        &[json!({"metadata": {}})],
+        "FILEObject 'Kind' is missing in '{\"metadata\":{}}'",
+    )
+    .await;
     let mut invalid = good.clone();
     invalid["webhooks"][0]["sideEffects"] = "Some".into();
     check(hooks, &[invalid],

@@ -96,7 +96,7 @@ impl PodSecurityMetrics {
     }
 }
 
-fn labels_of<'w>((operation, resource, subresource): &'w Write) -> [(&'static str, &'w str); 3] {
+fn labels_of((operation, resource, subresource): &Write) -> [(&'static str, &str); 3] {
     [
         ("request_operation", operation),
         ("resource", resource),

@@ -19,7 +19,7 @@ async fn kinds_are_those_that_rules_name() {
     };
     let deployments = rule(&["apps"], &["v1"], &["deployments"]);
     check(&[], &[]);
-    check(&[deployments.clone()], &["apps/v1, Kind=Deployment"]);
+    check(std::slice::from_ref(&deployments), &["apps/v1, Kind=Deployment"]);
     check(
         &[rule(&["apps"], &["v1"], &["Deployment"])],
         &["apps/v1, Kind=Deployment"],
