@@ -112,9 +112,9 @@ async fn configuration_that_was_never_read_lets_nothing_pass() {
         let refused = create(plugin.clone(), "", "configmaps").await.unwrap_err();
         let answer = (refused.code(), refused.message().to_string());
         assert_eq!(answer, not_ready("configmaps"), "{name}");
-        // Objects that configure admission are never blocked by it: a broken configuration must stay removable.
+        // Objects that configure a plugin are never blocked by it: a broken configuration must stay removable.
         let group = "admissionregistration.k8s.io";
-        let resource = "validatingwebhookconfigurations";
+        let resource = "validatingadmissionpolicies";
         assert!(create(plugin, group, resource).await.is_ok(), "{name}");
     }
 }
