@@ -456,35 +456,3 @@ async fn policies_are_checked_against_what_they_match() {
     );
     plane.stop().await;
 }
-
-#[tokio::test]
-async fn a_node_has_to_know_how_pods_are_resized() {
-    let (plane, client) = plane().await;
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
-        "status": {"allocatable": {"cpu": "8", "memory": "8Gi"}}});
-    client.post("/api/v1/nodes", &node).await.expect(201);
-    let resources = |cpu: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": "4"}});
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
-        "spec": {"nodeName": "n", "automountServiceAccountToken": false, "resources": resources("1"),
-            "containers": [{"name": "c", "image": "i"}]}});
-    let pods = "/api/v1/namespaces/default/pods";
-    eventually("the default account is there", || async {
-        (client.post(pods, &pod).await.status == 201).then_some(())
-    })
-    .await;
-    let larger = json!({"spec": {"resources": resources("2")}});
-    let resize = format!("{pods}/p/resize");
-    let patch = "strategic-merge-patch+json";
-    let refused = client.patch(&resize, patch, &larger).await.expect(403);
-    assert_eq!(
-        refused["message"],
-        "pods \"p\" is forbidden: pod update requires features InPlacePodLevelResourcesVerticalScaling which are not available on node \"n\""
-    );
-    let declared = json!({"status": {"declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"]}});
-    client
-        .patch("/api/v1/nodes/n/status", "merge-patch+json", &declared)
-        .await
-        .expect(200);
-    client.patch(&resize, patch, &larger).await.expect(200);
-    plane.stop().await;
-}
