@@ -47,7 +47,7 @@ pub fn admission(data: &[u8]) {
     }
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), data).expect("a file");
-    let read = || PluginConfigs::read(Some(file.path()), &PLUGINS).map(|(_, warnings)| warnings);
+    let read = || PluginConfigs::read(Some(file.path()), &PLUGINS, true).map(|(_, warnings)| warnings);
     assert_eq!(read(), read(), "the same file is read the same");
 }
 

@@ -123,7 +123,6 @@ struct Commit {
     which: usize,
     slot: Slot,
     root: Link,
-    is_healed: bool,
     /// Pages of the data that cannot be followed, as those that a crash tore.
     lost: usize,
     /// Pages of the data that fail their checksums.
@@ -158,6 +157,11 @@ impl Mending<'_> {
                 );
                 continue;
             };
+            if !is_sound {
+                // redb refuses a file for the first byte of the slot that does not count, too.
+                self.header = self.header.healed(which, slot);
+                self.head_is_wrong = true;
+            }
             let Some(root) = slot.data() else {
                 continue;
             };
@@ -171,7 +175,6 @@ impl Mending<'_> {
                 which,
                 slot,
                 root,
-                is_healed: !is_sound,
                 lost,
                 bad,
                 system: walk.bad > bad,
@@ -225,7 +228,7 @@ impl Mending<'_> {
 
     /// Makes this commit the one that redb goes on with. `None` when it is already.
     fn write(&mut self, commit: &Commit) -> Result<Option<Mended>, StorageError> {
-        if commit.bad == 0 && !commit.system && !commit.is_healed && !self.head_is_wrong {
+        if commit.bad == 0 && !commit.system && !self.head_is_wrong {
             return Ok(None);
         }
         let mut walk = self.walk(Effort::Write);
@@ -241,7 +244,7 @@ impl Mending<'_> {
             .map_err(failed)?;
         self.file.sync_data().map_err(failed)?;
         Ok(Some(Mended {
-            head: commit.is_healed || self.head_is_wrong,
+            head: self.head_is_wrong,
             healed,
             kept,
             emptied,

@@ -129,12 +129,17 @@ impl FileHeader {
         }
     }
 
+    /// The same with this slot.
+    pub(super) fn healed(mut self, which: usize, slot: Slot) -> FileHeader {
+        let at = SLOTS[which];
+        self.0[at..at + SLOT].copy_from_slice(&slot.0);
+        self
+    }
+
     /// The bytes of a file of which only the given slot counts, and which is to be repaired.
     pub(super) fn with_slot(&self, which: usize, slot: Slot) -> [u8; HEADER] {
-        let mut bytes = self.0;
+        let FileHeader(mut bytes) = self.healed(which, slot);
         bytes[FLAGS] = RECOVERY_REQUIRED | TWO_PHASES | if which == 1 { SECOND } else { 0 };
-        let at = SLOTS[which];
-        bytes[at..at + SLOT].copy_from_slice(&slot.0);
         bytes
     }
 

@@ -184,7 +184,7 @@ async fn a_damaged_bit_in_the_head_is_put_right() {
         .await;
     let closed = file.after_fault().0;
     for (name, data) in [("crashed", crashed), ("closed", closed)] {
-        for bit in (0..32 * 8).step_by(3) {
+        for bit in (0..320 * 8).step_by(7) {
             let mut damaged = data.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let dir = directory_of(&damaged, Some(newest.0));
