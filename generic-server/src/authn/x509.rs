@@ -17,6 +17,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Version;
 
 use super::{Authenticator, Verdict};
 use crate::crypto::Version1;
@@ -34,26 +35,36 @@ pub struct ClientAuthorities(ArcSwapOption<Anchors>);
 struct Anchors {
     /// Unique per bundle in this process, so that cached verdicts of an older bundle do not count.
     generation: u64,
+    /// Certificates that may issue others.
     authorities: Vec<CertificateDer<'static>>,
-    /// By all of them.
-    verifier: Arc<dyn ClientCertVerifier>,
-    /// When all of them are valid.
+    /// By all of them, if there is one.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Those that stand for themselves alone.
+    pinned: Vec<CertificateDer<'static>>,
+    /// When all of the authorities are valid.
     valid: (i64, i64),
     known: WebPkiSupportedAlgorithms,
 }
 
 impl Anchors {
-    fn new(authorities: Vec<CertificateDer<'static>>) -> Result<Anchors, AuthoritiesError> {
+    fn new(certificates: &[CertificateDer<'static>]) -> Result<Anchors, AuthoritiesError> {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let mut valid = (i64::MIN, i64::MAX);
-        for authority in &authorities {
-            let (from, to) = validity(authority)?;
+        let (mut authorities, mut pinned) = (Vec::new(), Vec::new());
+        for certificate in certificates {
+            if !may_issue(certificate)? {
+                pinned.push(certificate.clone());
+                continue;
+            }
+            let (from, to) = validity(certificate)?;
             valid = (valid.0.max(from), valid.1.min(to));
+            authorities.push(certificate.clone());
         }
         Ok(Anchors {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             verifier: verifier(&authorities)?,
             authorities,
+            pinned,
             valid,
             known: crate::crypto::provider().signature_verification_algorithms,
         })
@@ -63,8 +74,18 @@ impl Anchors {
     fn verify(&self, leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) -> Result<(), String> {
         let now = UnixTime::now();
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        if let Some(pinned) = self.pinned.iter().find(|pinned| *pinned == leaf) {
+            let alone = verifier(std::slice::from_ref(pinned)).map_err(|error| error.to_string())?;
+            return self.verify_by(&[], alone.as_deref(), leaf, intermediates, now);
+        }
         if self.valid.0 <= seconds && seconds <= self.valid.1 {
-            return self.verify_by(&self.authorities, &*self.verifier, leaf, intermediates, now);
+            return self.verify_by(
+                &self.authorities,
+                self.verifier.as_deref(),
+                leaf,
+                intermediates,
+                now,
+            );
         }
         // Trust anchors have no validity for webpki.
         let is_valid = |authority: &&CertificateDer<'static>| {
@@ -75,28 +96,29 @@ impl Anchors {
             return Err("certificate of the authority has expired or is not yet valid".into());
         }
         let verifier = verifier(&valid).map_err(|error| error.to_string())?;
-        self.verify_by(&valid, &*verifier, leaf, intermediates, now)
+        self.verify_by(&valid, verifier.as_deref(), leaf, intermediates, now)
     }
 
     fn verify_by(
         &self,
         authorities: &[CertificateDer<'_>],
-        verifier: &dyn ClientCertVerifier,
+        verifier: Option<&dyn ClientCertVerifier>,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), String> {
-        match Version1::read(leaf) {
-            Some(old) => {
-                let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-                let now = ASN1Time::from_timestamp(seconds).map_err(|error| error.to_string())?;
-                Ok(old.verify(authorities, &self.known, now)?)
-            }
-            None => verifier
-                .verify_client_cert(leaf, intermediates, now)
-                .map(drop)
-                .map_err(|error| error.to_string()),
+        if let Some(old) = Version1::read(leaf) {
+            let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+            let now = ASN1Time::from_timestamp(seconds).map_err(|error| error.to_string())?;
+            return Ok(old.verify(authorities, &self.known, now)?);
         }
+        let Some(verifier) = verifier else {
+            return Err("certificate signed by unknown authority".into());
+        };
+        verifier
+            .verify_client_cert(leaf, intermediates, now)
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -108,18 +130,33 @@ fn validity(certificate: &CertificateDer<'_>) -> Result<(i64, i64), AuthoritiesE
     Ok((validity.not_before.timestamp(), validity.not_after.timestamp()))
 }
 
+/// Whether a certificate of a bundle is that of an authority. webpki would take any; upstream, those of version 1, and those that say so.
+fn may_issue(certificate: &CertificateDer<'_>) -> Result<bool, AuthoritiesError> {
+    let unreadable = |error: &dyn std::fmt::Display| AuthoritiesError(error.to_string());
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|error| unreadable(&error))?;
+    let usage = parsed.key_usage().map_err(|error| unreadable(&error))?;
+    let signs = usage.is_none_or(|usage| usage.value.key_cert_sign());
+    Ok(parsed.version() == X509Version::V1 || (parsed.is_ca() && signs))
+}
+
+/// `None` without authorities.
 fn verifier(
     authorities: &[CertificateDer<'static>],
-) -> Result<Arc<dyn ClientCertVerifier>, AuthoritiesError> {
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, AuthoritiesError> {
+    if authorities.is_empty() {
+        return Ok(None);
+    }
     let mut roots = RootCertStore::empty();
     for authority in authorities {
         roots
             .add(authority.clone())
             .map_err(|error| AuthoritiesError(error.to_string()))?;
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(crate::crypto::provider()))
-        .build()
-        .map_err(|error| AuthoritiesError(error.to_string()))
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(crate::crypto::provider()))
+            .build()
+            .map_err(|error| AuthoritiesError(error.to_string()))?;
+    Ok(Some(verifier))
 }
 
 /// A bundle that cannot be used.
@@ -145,7 +182,7 @@ impl ClientAuthorities {
     pub fn reload(&self, certificates: &[CertificateDer<'static>]) -> Result<(), AuthoritiesError> {
         let anchors = match certificates {
             [] => None,
-            some => Some(Arc::new(Anchors::new(some.to_vec())?)),
+            some => Some(Arc::new(Anchors::new(some)?)),
         };
         self.0.store(anchors);
         Ok(())
@@ -280,5 +317,32 @@ mod tests {
         assert!(verify(&both, &over).is_err());
         let refused = verify(&trusted(&[&over]), &over).unwrap_err();
         assert!(refused.contains("has expired or is not yet valid"), "{refused}");
+    }
+
+    /// A user's certificate in the bundle is that user, and issues none.
+    #[test]
+    fn a_certificate_that_is_no_authority_stands_for_itself() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
+        let jane = params.self_signed(&key).unwrap();
+        let issuer = rcgen::Issuer::new(params, key);
+        let mut others = rcgen::CertificateParams::default();
+        others.distinguished_name.push(rcgen::DnType::CommonName, "admin");
+        let other = others
+            .signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer)
+            .unwrap();
+        let trusted = ClientAuthorities::new(&[jane.der().clone()]).unwrap();
+        let verify = |shown: &rcgen::Certificate| {
+            let shown = vec![shown.der().clone()];
+            let connection = ConnectionInfo::new("127.0.0.1:9".parse().unwrap(), shown);
+            trusted
+                .verify(&connection)
+                .unwrap()
+                .map(|who| who.common_name.clone())
+        };
+        assert_eq!(verify(&jane), Ok("jane".into()));
+        let refused = verify(&other).unwrap_err();
+        assert!(refused.contains("signed by unknown authority"), "{refused}");
     }
 }
