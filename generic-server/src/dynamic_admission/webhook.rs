@@ -333,7 +333,20 @@ impl Webhooks {
     ) -> bool {
         match (self.break_glass.get(), &hook.service) {
             (Some(rule), Some(service)) if missed.unreachable && !hook.ignore_failures => {
-                rule.lets_past(service, attributes, object).await
+                let goes_on = rule.lets_past(service, attributes, object).await;
+                if goes_on {
+                    tracing::warn!(
+                        webhook = hook.name,
+                        why = missed.why,
+                        user = attributes.authorized.user().name,
+                        resource = %attributes.gvr,
+                        subresource = attributes.subresource,
+                        namespace = attributes.namespace,
+                        name = attributes.name,
+                        "a webhook cannot be reached; a write that may bring it back goes on"
+                    );
+                }
+                goes_on
             }
             _ => false,
         }
@@ -395,12 +408,7 @@ impl Webhooks {
         };
         match failure {
             Failure::Refused(error) => Err(error),
-            Failure::BrokeGlass(why) => {
-                tracing::warn!(
-                    webhook = hook.name,
-                    why,
-                    "a webhook cannot be reached; a write that may bring it back goes on"
-                );
+            Failure::BrokeGlass(_) => {
                 call.broke_glass(context, phase);
                 Ok(())
             }

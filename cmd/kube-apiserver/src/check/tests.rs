@@ -31,7 +31,7 @@ async fn store(dir: &Path, values: &[(&str, &[u8])]) {
     store.shutdown().await;
 }
 
-/// Changes one byte of a stored record that contains this text.
+/// Changes two bytes of a stored record that contains this text.
 fn damage(dir: &Path, text: &str) {
     let file = dir.join("redb/store.redb");
     let mut bytes = std::fs::read(&file).expect("the store's file");
@@ -39,6 +39,7 @@ fn damage(dir: &Path, text: &str) {
     for at in 0..bytes.len() - text.len() {
         if bytes[at..].starts_with(text.as_bytes()) {
             bytes[at] ^= 1;
+            bytes[at + 1] ^= 1;
             hits += 1;
         }
     }
