@@ -101,7 +101,7 @@ async fn damage_is_named() {
     assert_eq!(found.len(), 4, "{found:?}");
     for (line, key, what) in [
         (0, "one: ", "fails its checksum"),
-        (1, "redb: ", "corrupted"),
+        (1, "redb: ", "1 pages are read as they are"),
         (2, "binary: ", "its protobuf envelope cannot be read"),
         (3, "torn: ", "its JSON cannot be read"),
     ] {

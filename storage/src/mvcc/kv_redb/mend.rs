@@ -96,8 +96,8 @@ pub(super) fn mend(file: &dyn StorageBackend, acknowledged: u64) -> Result<Optio
     let mut mending = Mending {
         file,
         header,
-        // In a file that was closed, lengths may be damaged that a repair computes anew.
-        head_is_wrong: is_healed || !header.needs_repair(),
+        head_is_wrong: is_healed,
+        was_closed: !header.needs_repair(),
         len: file.len().map_err(failed)?,
         tried: Tried::new(),
     };
@@ -140,6 +140,8 @@ struct Mending<'f> {
     file: &'f dyn StorageBackend,
     header: FileHeader,
     head_is_wrong: bool,
+    /// Lengths may be damaged that a repair computes anew.
+    was_closed: bool,
     len: u64,
     tried: Tried,
 }
@@ -228,7 +230,7 @@ impl Mending<'_> {
 
     /// Makes this commit the one that redb goes on with. `None` when it is already.
     fn write(&mut self, commit: &Commit) -> Result<Option<Mended>, StorageError> {
-        if commit.bad == 0 && !commit.system && !self.head_is_wrong {
+        if commit.bad == 0 && !commit.system && !self.head_is_wrong && !self.was_closed {
             return Ok(None);
         }
         let mut walk = self.walk(Effort::Write);
