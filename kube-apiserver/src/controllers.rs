@@ -46,7 +46,7 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// The names of all controllers, also of those that run only with what they are for.
+/// The names of all controllers, including those that run only with a feature that is off by default.
 pub const CONTROLLERS: [&str; 7] = [
     "namespace-controller",
     "serviceaccount-controller",

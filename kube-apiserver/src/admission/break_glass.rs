@@ -176,7 +176,7 @@ fn need(
     if namespace != &*service.namespace {
         return None;
     }
-    // What is there and what comes of it both have to be of the backend.
+    // The stored object and the new one both have to belong to the backend.
     let both = |about: &dyn Fn(&Value) -> bool| {
         let all: Vec<&Value> = object.into_iter().chain(old).collect();
         !all.is_empty() && all.into_iter().all(about)
@@ -226,7 +226,7 @@ fn need(
     None
 }
 
-/// The word of a node about itself, and of those who watch over nodes.
+/// The need that a write to a Node, CSINode or Lease meets: a node reports on itself, or a component reports on nodes.
 fn of_nodes(attributes: &Attributes<'_>, user: &User) -> Option<Need> {
     let Attributes {
         gvr,

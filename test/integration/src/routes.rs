@@ -204,7 +204,7 @@ async fn every_route_asks_who_and_whether() {
         routes.len(),
         wrong.join("\n")
     );
-    // Those that were refused have reached no handler. The second look at the metrics is one that has.
+    // Refused requests reach no handler. The second read of the metrics is counted itself.
     assert_eq!(handled(&client).await, before + served + 1);
     plane.stop().await;
 }

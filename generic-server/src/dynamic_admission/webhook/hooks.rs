@@ -91,7 +91,7 @@ fn conditional(hook: &Value) -> bool {
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) name: String,
-    /// Of one that is stored.
+    /// Of a stored configuration.
     pub(super) revision: Option<Revision>,
     pub(super) hooks: Vec<Hook>,
     /// Of each webhook.

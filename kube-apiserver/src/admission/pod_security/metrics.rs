@@ -89,7 +89,7 @@ impl PodSecurityMetrics {
         *self.0.lock().exemptions.entry(write_of(attributes)).or_default() += 1;
     }
 
-    /// Something kept the policy from being evaluated as it is; `fatal`: at all.
+    /// A part of the policy could not be evaluated; `fatal`: none of it could.
     pub(super) fn failed(&self, fatal: bool, attributes: &Attributes<'_>) {
         let key = (fatal, write_of(attributes));
         *self.0.lock().errors.entry(key).or_default() += 1;

@@ -59,7 +59,7 @@ pub(crate) fn parse(field: &str) -> Result<CertificateRequest, String> {
     })
 }
 
-/// Checks that whoever made the request has its key.
+/// Checks that the request is signed by its own key.
 fn verified(request: &X509CertificationRequest<'_>) -> Result<(), String> {
     let key = &request.certification_request_info.subject_pki;
     let (signed, by) = (

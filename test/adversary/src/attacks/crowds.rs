@@ -117,7 +117,7 @@ async fn beside(arena: &Arena) -> Result<Outcome, Error> {
         heavy.spawn(async move { while target.send(review.clone()).await.is_ok() {} });
     }
     let object = json!({"metadata": {"generateName": "z"}, "data": {"a": "x".repeat(200_000)}});
-    // They are made elsewhere: the list stays as long as it is.
+    // The objects are created in another namespace, so that the list does not grow.
     let made = arena.path("configmaps");
     let requests = [Shot::get(path.as_str()), Shot::post(made.as_str(), &object)];
     let mut outcome = Outcome::new();
@@ -231,7 +231,7 @@ async fn unread(arena: &Arena) -> Result<Outcome, Error> {
         arena.target.authority(),
         token(arena)?
     );
-    // Those that wait for a seat hold up none that come after them.
+    // Each answer is awaited on its own, because one that waits for a seat would delay the next request.
     let mut answers = JoinSet::new();
     for _ in 0..UNREAD {
         let mut stream = arena.target.tls(&Credential::Anonymous, &["http/1.1"]).await?;
