@@ -19,7 +19,7 @@ use std::fmt;
 
 use redb::StorageBackend;
 
-use super::pages::{FileHeader, HEADER, Link, Slot};
+use super::pages::{FileHeader, HEADER, Root, Slot};
 use super::walk::{Effort, Tried, Walk, failed};
 use crate::StorageError;
 
@@ -122,7 +122,7 @@ pub(super) fn mend(file: &dyn StorageBackend, acknowledged: u64) -> Result<Optio
 struct Commit {
     which: usize,
     slot: Slot,
-    root: Link,
+    root: Root,
     /// Pages of the data that cannot be followed, as those that a crash tore.
     lost: usize,
     /// Pages of the data that fail their checksums.
@@ -235,7 +235,7 @@ impl Mending<'_> {
         }
         let mut walk = self.walk(Effort::Write);
         let sum = match commit.bad {
-            0 => commit.root.sum,
+            0 => commit.root.link.sum,
             _ => walk.tables(commit.root)?,
         };
         let (healed, kept, emptied) = (walk.healed, walk.kept, walk.emptied);

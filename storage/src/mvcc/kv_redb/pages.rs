@@ -74,6 +74,23 @@ impl Link {
     }
 }
 
+/// Where a tree is, and how many pairs it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Root {
+    pub link: Link,
+    /// Unless that cannot be relied on.
+    pub pairs: Option<u64>,
+}
+
+impl Root {
+    fn read(bytes: &[u8], at: usize) -> Option<Root> {
+        Some(Root {
+            link: Link::read(bytes, at, at + 8)?,
+            pairs: Some(u64_at(bytes, at + 24)?),
+        })
+    }
+}
+
 /// The first bytes of the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FileHeader([u8; HEADER]);
@@ -184,13 +201,13 @@ impl Slot {
         u64_at(&self.0, 104).unwrap_or(0)
     }
 
-    pub(super) fn data(&self) -> Option<Link> {
-        (self.0[1] != 0).then(|| Link::read(&self.0, 8, 16)).flatten()
+    pub(super) fn data(&self) -> Option<Root> {
+        (self.0[1] != 0).then(|| Root::read(&self.0, 8)).flatten()
     }
 
     /// The root of the tables that redb keeps for itself: free pages, and pages about to be free.
-    pub(super) fn system(&self) -> Option<Link> {
-        (self.0[2] != 0).then(|| Link::read(&self.0, 40, 48)).flatten()
+    pub(super) fn system(&self) -> Option<Root> {
+        (self.0[2] != 0).then(|| Root::read(&self.0, 40)).flatten()
     }
 
     /// The same commit with another checksum of its data, and without the system's tables, which a repair computes anew.
@@ -348,7 +365,7 @@ impl Leaf {
     /// The table that a value of a tree of tables defines: where the checksum of its root is, that root, and its widths. `Some(None)`
     /// for one without content, `None` when it is not understood.
     #[expect(clippy::option_option, reason = "unreadable and empty are different")]
-    pub(super) fn table(&self, page: &[u8], n: usize) -> Option<Option<(usize, Link, Widths)>> {
+    pub(super) fn table(&self, page: &[u8], n: usize) -> Option<Option<(usize, Root, Widths)>> {
         let at = self.value(page, n)?.start;
         if *page.get(at)? != PLAIN_TABLE {
             return None;
@@ -364,7 +381,7 @@ impl Leaf {
         if *page.get(at + 9)? == 0 {
             return Some(None);
         }
-        Some(Some((at + 18, Link::read(page, at + 10, at + 18)?, widths)))
+        Some(Some((at + 18, Root::read(page, at + 10)?, widths)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use redb::StorageBackend;
 
-use super::pages::{FileHeader, Leaf, Link, Node, PAGE, Widths, empty_leaf, heal};
+use super::pages::{FileHeader, Leaf, Link, Node, PAGE, Root, Widths, empty_leaf, heal};
 use crate::StorageError;
 use crate::mvcc::record;
 
@@ -67,10 +67,25 @@ pub(super) struct Walk<'m> {
     pub healed: usize,
     pub kept: usize,
     pub emptied: usize,
+    /// Those of the tree that it is in, so far.
+    pairs: u64,
     /// The newest revision in a page that is not bad.
     pub newest: u64,
     /// The newest revision in any page.
     pub apparent: u64,
+}
+
+/// Where the keys of a page lie: above the first of these, and not above the second. Nothing bounds the keys of a root.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounds<'k> {
+    above: &'k [u8],
+    up_to: Option<&'k [u8]>,
+}
+
+impl Bounds<'_> {
+    fn hold(self, key: &[u8]) -> bool {
+        (self.above.is_empty() || key > self.above) && self.up_to.is_none_or(|up_to| key <= up_to)
+    }
 }
 
 /// The first key below a page and the last.
@@ -134,36 +149,42 @@ impl<'m> Walk<'m> {
             healed: 0,
             kept: 0,
             emptied: 0,
+            pairs: 0,
             newest: 0,
             apparent: 0,
         }
     }
 
     /// Through a tree of tables and the tables. Gives the checksum that the tree has now.
-    pub(super) fn tables(&mut self, root: Link) -> Result<u128, StorageError> {
+    pub(super) fn tables(&mut self, root: Root) -> Result<u128, StorageError> {
         self.tree(root, Content::Tables)
     }
 
     /// The same for what a start relies on: every page but leaves of values, whose records say themselves whether they are damaged.
-    pub(super) fn tables_without_values(&mut self, root: Link) -> Result<(), StorageError> {
+    pub(super) fn tables_without_values(&mut self, root: Root) -> Result<(), StorageError> {
         self.skips_values = true;
         self.tables(root)?;
         self.skips_values = false;
         Ok(())
     }
 
-    fn tree(&mut self, root: Link, content: Content) -> Result<u128, StorageError> {
-        let walked = self.page(root, content, &[])?;
-        if walked.height.is_none() && self.effort != Effort::Look {
+    fn tree(&mut self, root: Root, content: Content) -> Result<u128, StorageError> {
+        let (around, bad, emptied) = (std::mem::take(&mut self.pairs), self.bad, self.emptied);
+        let walked = self.page(root.link, content, Bounds::default())?;
+        let pairs = std::mem::replace(&mut self.pairs, around);
+        // A page of another time or place has other pairs than were there.
+        let is_other =
+            self.bad > bad && self.emptied == emptied && root.pairs.is_some_and(|known| known != pairs);
+        if self.effort != Effort::Look && (walked.height.is_none() || is_other) {
             return Err(too_wide());
         }
         Ok(walked.sum)
     }
 
-    /// A page whose keys are greater than `above`, and all below it.
-    fn page(&mut self, link: Link, content: Content, above: &[u8]) -> Result<Walked, StorageError> {
+    /// A page whose keys lie within these bounds, and all below it.
+    fn page(&mut self, link: Link, content: Content, bounds: Bounds<'_>) -> Result<Walked, StorageError> {
         let widths = content.widths();
-        let Some(mut page) = self.read(link, widths)? else {
+        let Some(mut page) = self.read(link, widths, bounds)? else {
             return self.lose(link);
         };
         let tables = match (&page.node, content) {
@@ -173,6 +194,9 @@ impl<'m> Walk<'m> {
             },
             _ => Vec::new(),
         };
+        if let Node::Leaf(leaf) = &page.node {
+            self.pairs += leaf.count() as u64;
+        }
         if let (Node::Leaf(leaf), Content::Pairs(_)) = (&page.node, content) {
             let newest = newest(leaf, &page.bytes);
             self.apparent = self.apparent.max(newest);
@@ -184,13 +208,16 @@ impl<'m> Walk<'m> {
         let (height, keys) = match &page.node {
             Node::Branch(links) => {
                 let links = links.clone();
-                let (below, keys) = self.children(&mut page, &links, content, above)?;
+                let (below, keys) = self.children(&mut page, &links, content, bounds)?;
                 (below + 1, keys)
             }
             Node::Leaf(leaf) if page.is_sound => (LEAF_HEIGHT, leaf.keys(&page.bytes)),
             Node::Leaf(_) => (LEAF_HEIGHT, None),
         };
-        for (at, root, content) in tables {
+        for (at, mut root, content) in tables {
+            if !page.is_sound {
+                root.pairs = None;
+            }
             let sum = self.tree(root, content)?;
             page.set_sum(at, sum);
         }
@@ -212,22 +239,23 @@ impl<'m> Walk<'m> {
         page: &mut Page,
         links: &[(usize, Link)],
         content: Content,
-        above: &[u8],
+        bounds: Bounds<'_>,
     ) -> Result<(usize, Option<Keys>), StorageError> {
         let keys = (0..links.len() - 1).map(|n| content.widths().branch_key(&page.bytes, n));
-        let keys: Vec<Vec<u8>> = std::iter::once(above)
+        let keys: Vec<Vec<u8>> = std::iter::once(bounds.above)
             .chain(keys.map(Option::unwrap_or_default))
             .map(<[u8]>::to_vec)
             .collect();
         let mut height = None;
         let mut lost = Vec::new();
         let mut below = Vec::new();
-        for ((at, link), above) in links.iter().zip(&keys) {
+        for (n, ((at, link), above)) in links.iter().zip(&keys).enumerate() {
             let is_leaf = height == Some(LEAF_HEIGHT);
             if self.skips_values && is_leaf && record::is_after_headers(above) {
                 break;
             }
-            let walked = self.page(*link, content, above)?;
+            let up_to = keys.get(n + 1).map_or(bounds.up_to, |key| Some(key));
+            let walked = self.page(*link, content, Bounds { above, up_to })?;
             match walked.height {
                 Some(_) => height = walked.height,
                 None => lost.push((*at, *link, above)),
@@ -269,7 +297,7 @@ impl<'m> Walk<'m> {
     }
 
     /// A page, put right where that can be done. `None` when it cannot be followed.
-    fn read(&mut self, link: Link, widths: Widths) -> Result<Option<Page>, StorageError> {
+    fn read(&mut self, link: Link, widths: Widths, bounds: Bounds<'_>) -> Result<Option<Page>, StorageError> {
         let place = self.header.place(link.page, self.len);
         let place = place
             .filter(|_| self.path.len() < MOST_DEPTH && !self.path.contains(&link.page) && self.left > 0);
@@ -297,6 +325,10 @@ impl<'m> Walk<'m> {
             return Ok(None);
         };
         let is_sound = sum == link.sum;
+        if !is_sound && !belongs(&node, widths, &bytes, bounds) {
+            // As after a write that went elsewhere, or never came.
+            return Ok(None);
+        }
         if !is_sound {
             self.bad += 1;
             self.kept += usize::from(self.effort != Effort::Look);
@@ -349,6 +381,19 @@ impl<'m> Walk<'m> {
     }
 }
 
+/// Whether a damaged page can be the one of its place, rather than another's: all keys of a branch lie where its parent says, and most of
+/// a leaf, of which some may be damaged.
+fn belongs(node: &Node, widths: Widths, page: &[u8], bounds: Bounds<'_>) -> bool {
+    let within = |key: Option<&[u8]>| key.is_some_and(|key| bounds.hold(key));
+    match node {
+        Node::Branch(links) => (0..links.len() - 1).all(|n| within(widths.branch_key(page, n))),
+        Node::Leaf(leaf) => {
+            let strays = (0..leaf.count()).filter(|n| !within(leaf.key(page, *n))).count();
+            strays * 2 <= leaf.count()
+        }
+    }
+}
+
 /// Whether the keys of a branch lie between those of its children, as far as these are known.
 fn leads_there(keys: &[Vec<u8>], below: &[Option<Keys>]) -> bool {
     keys.iter().zip(below.windows(2)).all(|(key, children)| {
@@ -358,7 +403,7 @@ fn leads_there(keys: &[Vec<u8>], below: &[Option<Keys>]) -> bool {
     })
 }
 
-fn tables_of(leaf: &Leaf, page: &[u8]) -> Option<Vec<(usize, Link, Content)>> {
+fn tables_of(leaf: &Leaf, page: &[u8]) -> Option<Vec<(usize, Root, Content)>> {
     let tables = (0..leaf.count()).map(|n| leaf.table(page, n));
     let tables = tables.collect::<Option<Vec<_>>>()?;
     let with_content = tables.into_iter().flatten();

@@ -246,6 +246,54 @@ async fn a_lost_page_takes_the_values_in_it() {
     );
 }
 
+/// A page that another was written over is not taken for the one of its place: its values are lost, by name, and where it said which
+/// objects there are the file is refused, with nothing changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_in_place_of_another_is_known() {
+    let (crashed, state, newest) = crashed().await;
+    let file = FaultyFile::new(crashed.clone(), 0, None);
+    start(RedbKv::on(file.clone(), 1 << 20).unwrap())
+        .unwrap()
+        .shutdown()
+        .await;
+    let closed = file.after_fault().0;
+    let (mut refused, mut named) = (0, 0);
+    for (name, data) in [("crashed", crashed), ("closed", closed)] {
+        let used: Vec<usize> = (0..data.len() / PAGE)
+            .filter(|page| matches!(data[page * PAGE], 1 | 2))
+            .collect();
+        for (n, page) in used.iter().enumerate() {
+            let other = used[(n * 7 + 3) % used.len()];
+            let mut damaged = data.clone();
+            damaged.copy_within(other * PAGE..(other + 1) * PAGE, page * PAGE);
+            let file = FaultyFile::new(damaged.clone(), 0, None);
+            let kv = match RedbKv::on_with(file.clone(), 1 << 20, newest.0) {
+                Ok(kv) => kv,
+                Err(StorageError::Corrupt(_)) => {
+                    assert!(
+                        file.after_fault().0[PAGE..] == damaged[PAGE..],
+                        "{name}: {other} over {page}"
+                    );
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => panic!("{name}: {other} over {page}: {error:?}"),
+            };
+            let s = Subject::in_process(start(kv).unwrap());
+            assert_eq!(
+                s.store.status().await.unwrap().revision,
+                newest,
+                "{other} over {page}"
+            );
+            let bad = unreadable(&*s.store, &state).await;
+            assert!(bad.len() <= 6, "{name}: {other} over {page}: {bad:?}");
+            named += usize::from(!bad.is_empty());
+            s.finish().await;
+        }
+    }
+    assert!(refused > 3 && named > 3, "{refused} refused, {named} named");
+}
+
 /// What leads to most of the store and cannot be put right is refused, and nothing is changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_that_is_too_wide_is_refused() {
