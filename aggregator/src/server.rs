@@ -275,7 +275,8 @@ impl Delegate for Aggregator {
         };
         if let Some((backend, available)) = remote {
             return Handled::Answered(if available {
-                self.proxy.serve(&backend, authorized, request).await
+                // Boxed, so that the requests of this server do not hold its room.
+                Box::pin(self.proxy.serve(&backend, authorized, request)).await
             } else {
                 proxy::unavailable()
             });

@@ -13,6 +13,7 @@ mod watch_socket;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -143,15 +144,21 @@ impl Chain {
         );
 
         // 2. Panic recovery: around everything that could.
-        let rest = AssertUnwindSafe(self.received(request, received, audit_id.clone())).catch_unwind();
-        let mut response = rest.await.unwrap_or_else(|_| {
+        let outcome = {
+            // Pinned here and below: a future of kilobytes is made where it stays.
+            let rest = pin!(self.received(request, received, audit_id.clone()));
+            AssertUnwindSafe(rest).catch_unwind().await
+        };
+        let mut response = outcome.unwrap_or_else(|_| {
             self.config.metrics.panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(request.id = ?audit_id, %method, path = uri.path(), "a request's handler panicked");
             let text = "This request caused apiserver to panic. Look in the logs for details.";
             filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, text)
         });
         // An aggregated server may have said it already.
-        response.headers_mut().entry(audit::AUDIT_ID).or_insert(audit_id);
+        let said = response.headers_mut().entry(audit::AUDIT_ID).or_insert(audit_id);
+        // No two are alike: HPACK keeps it out of its table, where it would push out headers that come again.
+        said.set_sensitive(true);
         if head {
             response = response.map(|_| empty());
         }
@@ -277,8 +284,10 @@ impl Chain {
         let cut = (!long_running::is_download(&facts.info)).then_some(deadline);
         let by_connection = connection.is_some();
         let mut large = None;
-        let rest = self.identified(incoming, &mut large);
-        let answered = tokio::time::timeout_at(deadline.into(), rest).await;
+        let answered = {
+            let rest = pin!(self.identified(incoming, &mut large));
+            tokio::time::timeout_at(deadline.into(), rest).await
+        };
         let Ok(response) = answered else {
             self.config.metrics.timeouts.fetch_add(1, Ordering::Relaxed);
             return deadline::exceeded();
@@ -556,7 +565,10 @@ impl Chain {
         };
         let user = cpu::user_key(&context.user.name);
         // Long computations leave the threads that serve connections.
-        let mut response = cpu::offload(&self.config.cpu, user, times.deadline, handler).await;
+        let mut response = {
+            let handler = pin!(handler);
+            cpu::offload(&self.config.cpu, user, times.deadline, handler).await
+        };
 
         if let Some(socket) = socket {
             response = socket.send(response, &self.sockets, self.config.lifecycle.end_watches());

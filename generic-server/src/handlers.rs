@@ -82,7 +82,7 @@ async fn dispatch(
     let info = authorized.info();
     check_path(resource, authorized, &request)?;
     if !info.subresource.is_empty() {
-        return of_subresource(resource, env, authorized, request).await;
+        return Box::pin(of_subresource(resource, env, authorized, request)).await;
     }
     let verb = info.verb.as_str();
     let reads = matches!(verb, "get" | "list" | "watch");
@@ -105,25 +105,36 @@ async fn dispatch(
         head,
         body: Mutex::new(Some(body)),
     };
+    // What reads do not need is boxed, so that they do not hold its room.
     match (verb, &resource.backend) {
-        ("create", Backend::Virtual(backend)) => subresource::create_virtual(&call, &**backend).await,
+        ("create", Backend::Virtual(backend)) => {
+            Box::pin(subresource::create_virtual(&call, &**backend)).await
+        }
         ("get", Backend::Virtual(backend)) => {
             let negotiated = call.negotiate()?;
             let object = backend.get(authorized, &info.namespace, &info.name).await?;
-            call.answer(&negotiated, object, http::StatusCode::OK).await
+            Box::pin(call.answer(&negotiated, object, http::StatusCode::OK)).await
         }
         ("list", Backend::Virtual(backend)) => {
             let items = backend.list(authorized, &info.namespace).await?;
-            list::of_values(resource, authorized, &call.head, items).await
+            Box::pin(list::of_values(resource, authorized, &call.head, items)).await
         }
         ("get", _) => get::handle(resource, authorized, &call.head).await,
         ("list", _) => list::handle(resource, authorized, &call.head).await,
-        ("watch", _) => watch::handle(resource, authorized, &call.head, env.min_request_timeout).await,
-        ("create", _) => create::handle(&call, &*resource.strategy, "").await,
-        ("update", _) => update::handle(&call, &*resource.strategy, "").await,
-        ("patch", _) => patch::handle(&call, &*resource.strategy, "").await,
-        ("delete", _) => delete::handle(&call).await,
-        ("deletecollection", _) => delete::collection(&call).await,
+        ("watch", _) => {
+            Box::pin(watch::handle(
+                resource,
+                authorized,
+                &call.head,
+                env.min_request_timeout,
+            ))
+            .await
+        }
+        ("create", _) => Box::pin(create::handle(&call, &*resource.strategy, "")).await,
+        ("update", _) => Box::pin(update::handle(&call, &*resource.strategy, "")).await,
+        ("patch", _) => Box::pin(patch::handle(&call, &*resource.strategy, "")).await,
+        ("delete", _) => Box::pin(delete::handle(&call)).await,
+        ("deletecollection", _) => Box::pin(delete::collection(&call)).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }

@@ -92,6 +92,7 @@ impl Integrity {
                 report.records,
                 report.bytes,
                 damaged = report.damaged.len(),
+                engine = report.engine.as_deref(),
                 half_headers = report.half_headers,
                 "the store was read through and is damaged"
             ),

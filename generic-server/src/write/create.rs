@@ -1,7 +1,7 @@
 //! POST, and the creating half of PUT and apply.
 
 use machinery::{ApiError, GroupResource, Reason, meta};
-use rand::Rng;
+use rand::RngExt;
 use serde_json::Value;
 
 use super::{Stored, WriteCall, match_namespace, metadata, sent_version, without_version};

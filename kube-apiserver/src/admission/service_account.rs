@@ -6,7 +6,7 @@ use std::time::Duration;
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use machinery::{GroupVersionResource, meta};
-use rand::Rng;
+use rand::RngExt;
 use serde_json::{Value, json};
 
 use super::{forbidden, is};

@@ -24,6 +24,11 @@ pub(crate) trait Reader {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
     /// Pairs with `from <= key < to`.
     fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), StorageError>;
+
+    /// The pages so far that failed their checksums and were read as they are, where the reader looks at these.
+    fn unsound_pages(&self) -> u64 {
+        0
+    }
 }
 
 /// Runs a call into an engine. Damaged data makes engines panic where they rely on it; here that is an error as any other damage.
@@ -52,6 +57,11 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
     fn chunk_len(&self) -> usize;
 
     fn reader(&self) -> Result<Box<dyn Reader + '_>, StorageError>;
+
+    /// A reader of what is on the disk, past the engine's cache. `None` where there is none.
+    fn disk_reader(&self) -> Result<Option<Box<dyn Reader + '_>>, StorageError> {
+        Ok(None)
+    }
 
     /// Applies all of the batch or nothing. When it returns, the batch survives power loss. After an error nobody
     /// knows which of the two happened.

@@ -4,6 +4,7 @@
 //! ("quick repair"), at the price of a second fsync. So batches of many changes do, which share the price, and one more
 //! commit whenever writes pause; only a crash in the middle of lone writes leaves the walk to the next start.
 
+mod disk;
 mod file;
 mod mend;
 mod overlay;
@@ -12,12 +13,14 @@ mod reserve;
 mod walk;
 
 use std::fmt;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
+use self::disk::DiskReader;
 use self::file::{FilledFile, Frontier};
 use self::mend::Mended;
 use self::overlay::Overlay;
@@ -42,9 +45,16 @@ enum Opening {
 /// Opens the file once more, given the revision that it has to have.
 type Opener = Box<dyn Fn(u64, Opening) -> Result<Opened, StorageError> + Send + Sync>;
 
+/// What is known of a file with a name.
+struct Named {
+    frontier: Frontier,
+    /// The bytes on the disk.
+    disk: File,
+}
+
 struct Opened {
     db: Database,
-    frontier: Option<Frontier>,
+    named: Option<Named>,
     /// What was put right before.
     mended: Option<Mended>,
 }
@@ -52,7 +62,7 @@ struct Opened {
 pub(crate) struct RedbKv {
     /// `None` after it could not be reopened.
     db: Option<Database>,
-    frontier: Option<Frontier>,
+    named: Option<Named>,
     mended: Option<Mended>,
     open: Opener,
     reserve: Option<Box<dyn Reserve>>,
@@ -107,8 +117,11 @@ impl RedbKv {
             let open = || {
                 let opened = FilledFile::open(path, fsync).and_then(|file| {
                     crate::directory::sync_parent(path)?;
-                    let frontier = file.frontier();
-                    Ok((through(file)?, Some(frontier)))
+                    let named = Named {
+                        frontier: file.frontier(),
+                        disk: file.handle()?,
+                    };
+                    Ok((through(file)?, Some(named)))
                 });
                 opened.map_err(|error| match error.kind() {
                     ErrorKind::WouldBlock => {
@@ -181,10 +194,10 @@ impl RedbKv {
     }
 
     fn opened(open: Opener, acknowledged: u64) -> Result<RedbKv, StorageError> {
-        let Opened { db, frontier, mended } = open(acknowledged, Opening::AsIs)?;
+        let Opened { db, named, mended } = open(acknowledged, Opening::AsIs)?;
         Ok(RedbKv {
             db: Some(db),
-            frontier,
+            named,
             mended,
             open,
             reserve: None,
@@ -208,7 +221,7 @@ impl RedbKv {
         })?;
         let opened = (self.open)(acknowledged, opening)?;
         self.db = Some(opened.db);
-        self.frontier = opened.frontier;
+        self.named = opened.named;
         self.mended = opened.mended.or(self.mended);
         Ok(())
     }
@@ -223,19 +236,19 @@ impl RedbKv {
 
 /// Opens a file. When redb gives it up for damage, or would take its newest commit back, the file is mended first.
 fn opened_or_mended<F: redb::StorageBackend>(
-    open: impl Fn() -> Result<(F, Option<Frontier>), StorageError>,
+    open: impl Fn() -> Result<(F, Option<Named>), StorageError>,
     cache_bytes: u64,
     verified_bytes: u64,
     acknowledged: u64,
     opening: Opening,
 ) -> Result<Opened, StorageError> {
-    let (mut file, mut frontier) = open()?;
+    let (mut file, mut named) = open()?;
     if opening == Opening::AsIs && mend::head_is_sound(&file)? && mend::is_sound(&file, verified_bytes)? {
         match database(file, cache_bytes, Repair::KeepNewest) {
             Ok(db) => {
                 return Ok(Opened {
                     db,
-                    frontier,
+                    named,
                     mended: None,
                 });
             }
@@ -247,7 +260,7 @@ fn opened_or_mended<F: redb::StorageBackend>(
             }
             Err(error) => return Err(error),
         }
-        (file, frontier) = open()?;
+        (file, named) = open()?;
     }
     let mended = mend::mend(&file, acknowledged)?;
     if let Some(mended) = mended {
@@ -262,7 +275,7 @@ fn opened_or_mended<F: redb::StorageBackend>(
     }
     Ok(Opened {
         db: database(file, cache_bytes, Repair::TakeBack)?,
-        frontier,
+        named,
         mended,
     })
 }
@@ -366,6 +379,14 @@ impl Kv for RedbKv {
         })
     }
 
+    fn disk_reader(&self) -> Result<Option<Box<dyn Reader + '_>>, StorageError> {
+        let (Some(named), db) = (&self.named, self.db()?) else {
+            return Ok(None);
+        };
+        let reader = guarded("redb", "beginning to read", || DiskReader::of(&named.disk, db))?;
+        Ok(reader.map(|reader| Box::new(reader) as Box<dyn Reader>))
+    }
+
     fn apply(&self, batch: &[Write]) -> Result<(), StorageError> {
         self.write(batch, batch.len() >= QUICK_REPAIR_FROM, "committing")
     }
@@ -379,7 +400,7 @@ impl Kv for RedbKv {
     }
 
     fn reusable_bytes(&self) -> Result<Option<u64>, StorageError> {
-        let Some(frontier) = &self.frontier else {
+        let Some(named) = &self.named else {
             return Ok(None);
         };
         let db = self.db()?;
@@ -392,7 +413,7 @@ impl Kv for RedbKv {
             };
             let used = used().map_err(|error| failed("counting its pages", error))?;
             // Blocks past the frontier are not allocated yet.
-            let filled = *frontier.lock();
+            let filled = *named.frontier.lock();
             Ok(Some(filled.saturating_sub(used)))
         })
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::kv::{Kv, Reader};
 use super::record::{self, Header};
-use super::{Rehearsal, Shared, checked};
+use super::{Rehearsal, Shared, checked, shut_down};
 use crate::directory::Directory;
 use crate::{Damage, OpenOptions, Revision, ScrubReport, StorageError};
 
@@ -92,6 +92,38 @@ impl Scrub {
     }
 }
 
+impl Scrub {
+    /// The same of what is on the disk, past the engine's cache. `None` where that cannot be read, which is in the report then.
+    fn step_on_disk(
+        &mut self,
+        kv: &dyn Kv,
+        report: impl Fn(Damage) -> Arc<Damage>,
+    ) -> Result<Option<Option<u64>>, StorageError> {
+        let found = self.report.damaged.len();
+        let stepped = match kv.disk_reader() {
+            Ok(None) => return Ok(None),
+            Ok(Some(reader)) => {
+                let stepped = self.step(&*reader, report, &mut |_, _| {});
+                if reader.unsound_pages() > 0 {
+                    let what = "pages of the file fail their checksums";
+                    self.report.engine.get_or_insert_with(|| what.into());
+                }
+                stepped
+            }
+            Err(error) => Err(error),
+        };
+        match stepped {
+            Ok(read) => Ok(Some(read)),
+            Err(StorageError::Corrupt(what)) => {
+                self.report.damaged.truncate(found);
+                self.report.engine = Some(what);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl Shared {
     /// One step of a scrub, with the time that reading as much may take.
     pub(super) fn scrub_step(
@@ -100,8 +132,15 @@ impl Shared {
         bytes_per_second: u64,
     ) -> Result<Option<Duration>, StorageError> {
         let began = Instant::now();
-        let read = self
-            .with_reader(|reader| scrub.step(reader, |damage| self.damaged.report(damage), &mut |_, _| {}))?;
+        let read = {
+            let kv = self.kv.read();
+            let kv = kv.as_ref().ok_or_else(shut_down)?;
+            let report = |damage| self.damaged.report(damage);
+            match scrub.step_on_disk(&**kv, report)? {
+                Some(read) => read,
+                None => scrub.step(&*kv.reader()?, report, &mut |_, _| {})?,
+            }
+        };
         Ok(read.map(|bytes| {
             let millis = bytes.saturating_mul(1000) / bytes_per_second.max(1);
             Duration::from_millis(millis).saturating_sub(began.elapsed())

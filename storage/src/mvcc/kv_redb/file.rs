@@ -52,6 +52,11 @@ impl FilledFile {
         })
     }
 
+    /// Another handle of the file, which keeps nothing locked.
+    pub(super) fn handle(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     pub(super) fn frontier(&self) -> Frontier {
         self.frontier.clone()
     }

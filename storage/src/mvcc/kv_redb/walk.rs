@@ -12,7 +12,7 @@ use crate::mvcc::record;
 /// So many pages of a commit are healed; each takes up to a million checksums.
 const HEALED_PAGES: usize = 16;
 /// Deeper than any tree of redb's.
-const MOST_DEPTH: usize = 128;
+pub(super) const MOST_DEPTH: usize = 128;
 const LEAF_HEIGHT: usize = 1;
 
 /// The content of a tree.

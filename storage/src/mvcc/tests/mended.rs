@@ -1,6 +1,7 @@
 //! Damage of a redb file that was not closed: the store opens at the newest state that was acknowledged, and names what it lost.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -562,4 +563,52 @@ async fn the_start_after_damage_was_met_mends_it() {
         store.shutdown().await;
         assert!(dir.path().join("DAMAGED").exists());
     }
+}
+
+/// What a running store has in its cache says nothing of the disk: a scrub beside the traffic reads that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scrub_of_a_running_store_reads_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = Subject::in_process(reopen(EngineKind::Redb, dir.path()).unwrap());
+    for n in 0..KEYS {
+        s.write(&format!("k{n:02}"), value(n)).await;
+    }
+    let report = s.store.scrub(u64::MAX).await.unwrap();
+    assert!(
+        report.is_clean() && report.records == u64::from(KEYS),
+        "{report:?}"
+    );
+
+    let path = dir.path().join("store.redb");
+    let data = std::fs::read(&path).unwrap();
+    let mut damaged = data.clone();
+    damage_value(&mut damaged, 0x80 + 17);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&damaged, 0).unwrap();
+    let report = s.store.scrub(u64::MAX).await.unwrap();
+    let keys: Vec<_> = report
+        .damaged
+        .iter()
+        .map(|damage| damage.key.as_deref())
+        .collect();
+    assert_eq!(keys, [Some("/registry/k17")]);
+    let engine = report.engine.as_deref().unwrap_or_default();
+    assert!(engine.contains("checksums"), "{engine}");
+
+    // A page that leads to others is gone: what the cache has of it is read, and the file is named.
+    let mut damaged = data.clone();
+    let branches = (0..data.len() / PAGE).filter(|page| data[page * PAGE] == 2);
+    for page in branches {
+        damaged[page * PAGE..(page + 1) * PAGE].fill(0);
+    }
+    file.write_all_at(&damaged, 0).unwrap();
+    let report = s.store.scrub(u64::MAX).await.unwrap();
+    assert_eq!(report.records, u64::from(KEYS));
+    let engine = report.engine.unwrap_or_default();
+    assert!(engine.contains("cannot be read"), "{engine}");
+
+    file.write_all_at(&data, 0).unwrap();
+    let report = s.store.scrub(u64::MAX).await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    s.finish().await;
 }

@@ -1,7 +1,7 @@
 use std::io::Read;
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::handlers::fixture::{Fixture, fixture, fixture_with, request};

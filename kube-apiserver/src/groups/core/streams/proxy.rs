@@ -9,7 +9,7 @@ use generic_server::streaming::{Peer, exchange};
 use generic_server::{ApiError, Request, RequestInfo, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use machinery::{GroupResource, go};
-use rand::Rng;
+use rand::RngExt;
 use serde_json::{Value, json};
 
 use super::{NodeStream, Target, passing};
