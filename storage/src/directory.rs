@@ -166,8 +166,10 @@ impl Directory {
         }
     }
 
+    /// Also where the restore was killed before the file that says so had its name.
     fn is_restoring(&self) -> bool {
-        self.join(RESTORING).exists()
+        let note = self.join(RESTORING);
+        note.exists() || with_suffix(&note, NEW).exists()
     }
 
     /// Makes the data: `make` is given the path to make it at, and has closed it when it returns. It is there whole or not at all,

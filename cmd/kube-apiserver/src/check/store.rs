@@ -255,7 +255,7 @@ fn fault(key: &str, value: &[u8]) -> Option<&'static str> {
         let sound = serde_json::from_slice::<Value>(value).is_ok();
         return (!sound).then_some("the value is no object: its JSON cannot be read");
     }
-    // YAML is text.
-    let text = !value.is_empty() && std::str::from_utf8(value).is_ok();
-    (!text).then_some("the value is no object: neither protobuf, JSON nor YAML")
+    let sound =
+        machinery::codec::yaml::decode(value).is_ok_and(|decoded| decoded.value.get("kind").is_some());
+    (!sound).then_some("the value is no object: neither protobuf, JSON nor YAML")
 }

@@ -88,8 +88,9 @@ async fn a_sound_store_is_reported() {
 #[tokio::test]
 async fn damage_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
-    let values: [(&str, &[u8]); 4] = [
+    let values: [(&str, &[u8]); 5] = [
         ("/registry/configmaps/a/one", &map("one", "unmistakable")),
+        ("/registry/configmaps/a/words", b"these are words"),
         ("/registry/configmaps/a/two", &map("two", "other")),
         ("/registry/configmaps/a/torn", b"{\"kind\":\"Config"),
         ("/registry/configmaps/a/binary", b"k8s\0\xff"),
@@ -98,12 +99,13 @@ async fn damage_is_named() {
     damage(dir.path(), "unmistakable");
     let found = faults(check(options(dir.path())).await);
     // One of the object, one of the page that it is in, and those of what are no objects.
-    assert_eq!(found.len(), 4, "{found:?}");
+    assert_eq!(found.len(), 5, "{found:?}");
     for (line, key, what) in [
         (0, "one: ", "fails its checksum"),
         (1, "redb: ", "1 pages are read as they are"),
         (2, "binary: ", "its protobuf envelope cannot be read"),
         (3, "torn: ", "its JSON cannot be read"),
+        (4, "words: ", "neither protobuf, JSON nor YAML"),
     ] {
         assert!(
             found[line].contains(key) && found[line].contains(what),
