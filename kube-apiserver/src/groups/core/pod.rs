@@ -182,6 +182,22 @@ impl Strategy for PodStatus {
     }
 }
 
+/// Puts back the metadata that only a write of the pod itself changes.
+fn reset_metadata(object: &mut Value, old: &Value) {
+    let old = old.dig("metadata");
+    let metadata = object.ensure("metadata");
+    for key in [
+        "deletionTimestamp",
+        "generation",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+    ] {
+        metadata.copy_key(key, old);
+    }
+}
+
 fn generation(object: &mut Value, old: &Value) {
     let changed = !same(object.dig("spec"), old.dig("spec"));
     let next = meta::generation(old) + i64::from(changed);
@@ -197,7 +213,7 @@ pub(crate) fn qos_class(pod: &Value) -> &'static str {
     let spec = pod.dig("spec");
     let own = spec.dig("resources");
     let mut sources: Vec<&Value> = Vec::new();
-    if own.has("limits") || own.has("requests") {
+    if !own.is_null() {
         sources.push(own);
     } else {
         for list in ["containers", "initContainers"] {

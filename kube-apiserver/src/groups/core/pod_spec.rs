@@ -46,7 +46,7 @@ pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, 
     let claims = scheduling::resource_claims(errors, &path.child("resourceClaims"), spec);
     containers::validate(errors, path, spec, &volumes, &claims);
     if spec.has("resources") {
-        pod_resources(errors, &path.child("resources"), spec.dig("resources"), &claims);
+        resources::of_pod(errors, &path.child("resources"), spec, &claims);
     }
     host_network(errors, &path.child("containers"), spec, owner);
     errors.required_one_of(
@@ -377,18 +377,6 @@ fn profiles(errors: &mut Errors, path: &FieldPath<'_>, context: &Value) {
             _ => {}
         }
     }
-}
-
-fn pod_resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
-    for kind in ["limits", "requests"] {
-        let path = path.child(kind);
-        for (name, _) in value.entries(kind) {
-            if !matches!(name, "cpu" | "memory") && !name.starts_with("hugepages-") {
-                errors.unsupported(&path.key(name), name, &["cpu", "hugepages-", "memory"]);
-            }
-        }
-    }
-    resources(errors, path, value, claims);
 }
 
 /// The fields that an operating system excludes.

@@ -14,6 +14,7 @@ pub(crate) fn default_pod(pod: &mut Value) {
             requests_from_limits(container);
         }
     }
+    pod_level_huge_pages(spec);
     pod_level_requests(spec);
     spec.fill("enableServiceLinks", true);
     if spec.flag("hostNetwork") {
@@ -87,6 +88,21 @@ fn requests_from_limits(container: &mut Value) {
     let requests = resources.ensure("requests");
     for (name, amount) in limits {
         requests.fill(&name, amount);
+    }
+}
+
+/// A pod with resources of its own is limited to the huge pages of its containers.
+fn pod_level_huge_pages(spec: &mut Value) {
+    let mut kinds = ["limits", "requests"].into_iter();
+    let own = spec.dig("resources");
+    if kinds.all(|kind| own.entries(kind).next().is_none()) {
+        return;
+    }
+    let mut limits = crate::resources::limits_of_containers(spec);
+    limits.retain(|name, _| name.starts_with("hugepages-") && own.dig("requests").get(name).is_none());
+    for (name, limit) in limits {
+        let own = spec.ensure("resources").ensure("limits");
+        own.fill(&name, limit.to_string());
     }
 }
 

@@ -7,6 +7,7 @@ use crate::errors::Errors;
 use crate::groups::core::resource_names::{overcommit_allowed, quantity_value, resource_name};
 use crate::json::Json;
 use crate::quantity::amount;
+use crate::resources::{amounts, limits_of_containers, requests_of_containers};
 use crate::unique::Seen;
 
 /// The names of a pod's resource claims.
@@ -53,7 +54,7 @@ pub(crate) fn resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value
             resource_name(errors, &at_name, name);
             let Some(quantity) = amount(raw) else { continue };
             quantity_value(errors, &at_name, name, raw);
-            huge |= name.starts_with("hugepages-");
+            huge |= is_huge_page(name);
             compute |= matches!(name, "cpu" | "memory");
             if kind == "limits" {
                 continue;
@@ -113,6 +114,76 @@ pub(crate) fn resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value
             errors.push(error);
         }
     }
+}
+
+/// What a pod as a whole requests and is limited to, beside its containers.
+pub(super) fn of_pod(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, claims: &Claims<'_>) {
+    if spec.text("os.name") == "windows" {
+        return errors.forbidden(path, "may not be set for a windows pod");
+    }
+    let own = spec.dig("resources");
+    if own.has("claims") {
+        errors.forbidden(
+            &path.child("claims"),
+            "claims may not be set for Resources at pod-level",
+        );
+    }
+    for kind in ["limits", "requests"] {
+        let path = path.child(kind);
+        for (name, _) in own.entries(kind) {
+            if !matches!(name, "cpu" | "memory") && !is_huge_page(name) {
+                errors.unsupported(&path.key(name), name, &["cpu", "hugepages-", "memory"]);
+            }
+        }
+    }
+    resources(errors, path, own, claims);
+    consistency(errors, path, spec);
+}
+
+/// No container may ask for more than the pod has, nor may all together.
+fn consistency(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
+    let own = |kind: &str| amounts(spec.dig("resources").dig(kind));
+    let (requests, limits) = (own("requests"), own("limits"));
+    let at = path.child("requests");
+    for (name, sum) in &requests_of_containers(spec) {
+        if let Some(request) = requests.get(name).filter(|request| sum > request) {
+            errors.invalid(
+                &at.key(name),
+                request.to_string(),
+                format!("must be greater than or equal to aggregate container requests of {sum}"),
+            );
+        }
+    }
+    let at = path.child("limits");
+    for (name, sum) in &limits_of_containers(spec) {
+        if let Some(limit) = limits
+            .get(name)
+            .filter(|limit| is_huge_page(name) && sum > limit)
+        {
+            errors.invalid(
+                &at.key(name),
+                limit.to_string(),
+                format!("must be greater than or equal to aggregate container limits of {sum}"),
+            );
+        }
+    }
+    let at = path.child("containers");
+    for (index, container) in spec.list("containers").iter().enumerate() {
+        let at = at.index(index);
+        for (name, limit) in &amounts(container.dig("resources.limits")) {
+            if let Some(most) = limits.get(name).filter(|most| limit > most) {
+                errors.invalid(
+                    &at.key(name).child("limits"),
+                    limit.to_string(),
+                    format!("must be less than or equal to pod limits of {most}"),
+                );
+            }
+        }
+    }
+}
+
+fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-")
 }
 
 #[cfg(test)]
@@ -189,6 +260,43 @@ mod tests {
         pods.create(
             &claims(json!([{"name": "b"}])),
             &[r#"spec.containers[0].resources.claims[0]: Not found: "b": must be one of the names in pod.spec.resourceClaims: a"#],
+        );
+    }
+
+    #[test]
+    fn pods_have_at_least_what_containers_ask_for() {
+        let check = |own: Value, resources: Value, expected: &[&str]| {
+            let container = json!({"name": "c", "image": "i", "resources": resources});
+            let spec = json!({"resources": own, "containers": [container]});
+            crate::groups::check::check_pod(&spec, expected);
+        };
+        let requests = |amount: &str| json!({"requests": {"cpu": amount}});
+        let limits = |amount: &str| json!({"limits": {"memory": amount}});
+        check(requests("1"), requests("1"), &[]);
+        check(
+            requests("1"),
+            requests("2"),
+            &[
+                r#"spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container requests of 2"#,
+            ],
+        );
+        check(
+            json!({"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}),
+            json!({"limits": {"memory": "2Gi"}, "requests": {"memory": "1Gi"}}),
+            &[
+                r#"spec.resources.containers[0][memory].limits: Invalid value: "2Gi": must be less than or equal to pod limits of 1Gi"#,
+            ],
+        );
+        check(limits("1Gi"), limits("1Gi"), &[]);
+        let pages = |amount: &str| json!({"limits": {"cpu": "1", "hugepages-2Mi": amount}});
+        check(pages("4Mi"), pages("2Mi"), &[]);
+        check(
+            json!({"requests": {"cpu": "1"}, "claims": [{"name": "x"}]}),
+            json!({}),
+            &[
+                "spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level",
+                r#"spec.resources.claims[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty"#,
+            ],
         );
     }
 
