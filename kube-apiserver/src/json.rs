@@ -171,7 +171,8 @@ impl HasKey for Value {
     }
 }
 
-/// Whether two values mean the same where empty and absent are one (upstream's `apiequality.Semantic.DeepEqual`).
+/// Whether two values mean the same where an empty list and none are one (upstream's `apiequality.Semantic.DeepEqual`). Decoding leaves out
+/// empty values that mean nothing, so that an empty object or text that is there is another value than none.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
@@ -187,13 +188,20 @@ pub(crate) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Null, an empty list, and an object of nothing else.
+/// Whether a value is what a Go type without pointers is at first: null, empty, or an object of nothing else.
+pub(crate) fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.values().all(is_zero),
+        Value::String(text) => text.is_empty(),
+        _ => empty(value),
+    }
+}
+
+/// Null and an empty list.
 fn empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.values().all(empty),
-        Value::String(text) => text.is_empty(),
         _ => false,
     }
 }
@@ -224,14 +232,21 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn absent_null_and_empty_read_alike() {
+    fn absent_null_and_empty_lists_mean_the_same() {
         let object = json!({"spec": {"a": null, "b": "", "c": [], "n": 3}});
         assert_eq!(object.text("spec.a"), "");
         assert_eq!(object.text("spec.none.deep"), "");
         assert_eq!(object.int("spec.n"), Some(3));
         assert!(!object.has("spec.a") && object.has("spec.b"));
-        assert!(same(&object, &json!({"spec": {"n": 3}})));
-        assert!(!same(&object, &json!({"spec": {"n": 4}})));
+        assert!(same(&object, &json!({"spec": {"b": "", "n": 3}})));
+        for other in [
+            json!({"n": 3}),
+            json!({"b": "", "n": 4}),
+            json!({"b": "", "n": 3, "d": {}}),
+        ] {
+            assert!(!same(&object, &json!({"spec": other})));
+        }
+        assert!(is_zero(&json!({"a": null, "b": {"c": "", "d": []}})) && !is_zero(&object));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Rules {
     /// What the kind's validation looks at in metadata.
     pub(crate) metadata: MetadataRules,
     pub(crate) default: fn(&mut Value),
+    /// Drops fields of features that are off, unless the old object has them. Before all other preparation of creates and updates.
+    pub(crate) drop_disabled: fn(&mut Value, &Value),
     /// After the common part of a create's preparation.
     pub(crate) prepare_create: fn(&WriteContext<'_>, &mut Value),
     /// Before the common part of an update's preparation.
@@ -81,6 +83,7 @@ impl Rules {
         name: subdomain_name,
         metadata: MetadataRules::ALL,
         default: |_| {},
+        drop_disabled: |_, _| {},
         prepare_create: |_, _| {},
         prepare_update: |_, _, _| {},
         expression_faults: None,
@@ -142,6 +145,7 @@ impl fmt::Debug for Kind {
 
 /// The common part of a create: no status, generation one.
 pub(crate) fn prepare_create(rules: &Rules, object: &mut Value) {
+    (rules.drop_disabled)(object, &Value::Null);
     if rules.status && !rules.created_with_status {
         object.put("status", Value::Object(serde_json::Map::new()));
         // The fields that an empty status always has are defaults too.
@@ -232,6 +236,7 @@ impl Strategy for Kind {
     }
 
     fn prepare_for_update(&self, ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
+        (self.rules.drop_disabled)(object, old);
         (self.rules.prepare_update)(ctx, object, old);
         prepare_update(self.rules, object, old);
     }

@@ -161,8 +161,8 @@ impl Config {
         let audit = flags.audit.read(&mut found);
         let plugins = features::plugins(
             &mut found,
-            &flags.enable_admission_plugins,
-            &flags.disable_admission_plugins,
+            (&flags.enable_admission_plugins, &flags.disable_admission_plugins),
+            &flags.feature_gates,
         );
         let service_cidrs = found.take(services::service_cidrs(&flags.service_cluster_ip_range));
         let advertise_address =

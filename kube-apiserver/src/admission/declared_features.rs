@@ -74,6 +74,7 @@ fn needed(old: &Value, pod: &Value) -> Vec<&'static str> {
     needed.map(|(feature, _)| *feature).collect()
 }
 
+/// Whether the pod's own resources change, from or to none, too.
 fn resizes_pod(old: &Value, pod: &Value) -> bool {
     let path = "spec.resources";
     !same(old.dig(path), pod.dig(path))
@@ -106,7 +107,10 @@ mod tests {
         };
         let one = || json!({"requests": {"cpu": "1"}});
         check(&pod(json!({}), json!({}), json!({})), &[]);
-        check(&pod(Value::Null, json!({}), json!({})), &[]);
+        check(
+            &pod(Value::Null, json!({}), json!({})),
+            &["InPlacePodLevelResourcesVerticalScaling"],
+        );
         check(&pod(json!({}), json!({}), one()), &[]);
         check(
             &pod(one(), json!({}), json!({})),

@@ -153,6 +153,12 @@ impl PluginSelection {
         }
     }
 
+    /// Leaves out a plugin whose feature is off, even where it is enabled by name.
+    pub fn leave_out(&mut self, name: &str) {
+        self.enabled.remove(name);
+        self.disabled.insert(name.to_owned());
+    }
+
     /// Those of the plugins that are on, in upstream's order.
     pub fn choose(&self, mut plugins: Vec<Arc<dyn AdmissionPlugin>>) -> Vec<Arc<dyn AdmissionPlugin>> {
         plugins.retain(|plugin| self.has(plugin.name()));

@@ -25,7 +25,7 @@ pub(crate) mod pod;
 pub(crate) mod pod_spec;
 pub(crate) mod pod_template;
 mod replication_controller;
-mod resource_names;
+pub(super) mod resource_names;
 mod resource_quota;
 mod secret;
 pub(crate) mod service;

@@ -28,10 +28,18 @@ pub(crate) struct Features {
 }
 
 /// The admission plugins that are on.
-pub(super) fn plugins(found: &mut Findings, enabled: &[String], disabled: &[String]) -> PluginSelection {
+pub(super) fn plugins(
+    found: &mut Findings,
+    (enabled, disabled): (&[String], &[String]),
+    gates: &[String],
+) -> PluginSelection {
     match PluginSelection::new(enabled, disabled) {
-        Ok((plugins, warnings)) => {
+        Ok((mut plugins, warnings)) => {
             found.warnings.extend(warnings);
+            // What is wrong with the gates is found where the features are read.
+            if !Gates::read(&mut Findings::default(), gates).declared_features() {
+                plugins.leave_out("NodeDeclaredFeatureValidator");
+            }
             plugins
         }
         Err(faults) => {

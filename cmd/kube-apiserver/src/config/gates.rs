@@ -14,8 +14,16 @@ const UNSAFE_DELETION: &str = "AllowUnsafeMalformedObjectDeletion";
 const IDENTITY: &str = "APIServerIdentity";
 /// The feature gate of webhooks and policies in files.
 const ADMISSION_MANIFESTS: &str = "ManifestBasedAdmissionControlConfig";
+/// The feature gate of NodeDeclaredFeatureValidator.
+const DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 4] = [STORAGE_MIGRATION, UNSAFE_DELETION, IDENTITY, ADMISSION_MANIFESTS];
+const EFFECTIVE: [&str; 5] = [
+    STORAGE_MIGRATION,
+    UNSAFE_DELETION,
+    IDENTITY,
+    ADMISSION_MANIFESTS,
+    DECLARED_FEATURES,
+];
 /// The gates that switch all of a stage, as the table writes it.
 const ALL: [(&str, &str); 2] = [("AllAlpha", "ALPHA"), ("AllBeta", "BETA")];
 
@@ -127,6 +135,10 @@ impl<'a> Gates<'a> {
         self.is_on(ADMISSION_MANIFESTS)
     }
 
+    pub(super) fn declared_features(&self) -> bool {
+        self.is_on(DECLARED_FEATURES)
+    }
+
     pub(super) fn unsafe_deletion(&self) -> bool {
         self.is_on(UNSAFE_DELETION)
     }
@@ -205,6 +217,19 @@ mod tests {
             Err("invalid value of WatchList=yes: it is true or false"),
             "",
         );
+    }
+
+    #[test]
+    fn declared_features_of_nodes_are_looked_at_by_default() {
+        let check = |items: &[&str], expected: bool| {
+            let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+            let mut found = Findings::default();
+            let gates = Gates::read(&mut found, &items);
+            assert_eq!(gates.declared_features(), expected, "{items:?}");
+            assert_eq!(found.warnings, Vec::<String>::new(), "{items:?}");
+        };
+        check(&[], true);
+        check(&["NodeDeclaredFeatures=false"], false);
     }
 
     #[test]

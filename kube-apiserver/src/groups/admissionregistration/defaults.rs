@@ -11,7 +11,7 @@ fn selectors(object: &mut Value) {
 
 fn scopes(rules: &mut [Value]) {
     for rule in rules {
-        rule.fill_text("scope", "*");
+        rule.fill("scope", "*");
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::selector_stays;
 use crate::errors::Errors;
+use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template::{
     always_running, default_template, parse, selected, validate_template, workload_warnings,
 };
@@ -18,6 +19,7 @@ use crate::rules::Rules;
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(crate) static RULES: Rules = Rules {
+    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
@@ -90,6 +92,10 @@ fn default(object: &mut Value) {
     if strategy.text("type") == "RollingUpdate" {
         let rolling = strategy.ensure("rollingUpdate");
         rolling.fill("maxUnavailable", 1);
+    }
+    // Upstream keeps both as numbers that are always there.
+    if let Some(rolling) = strategy.dig_mut("rollingUpdate") {
+        rolling.fill("maxUnavailable", 0);
         rolling.fill("maxSurge", 0);
     }
     spec.fill("revisionHistoryLimit", 10);

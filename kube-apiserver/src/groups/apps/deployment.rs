@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::selector_stays;
 use crate::errors::Errors;
+use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template::{
     always_running, default_template, selected, selector, validate_template, workload_warnings,
 };
@@ -14,6 +15,7 @@ use crate::replicas::{counts, int_or_percent, not_above_hundred, not_decremented
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
+    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     status_meta: StatusMeta::KeepLabels,

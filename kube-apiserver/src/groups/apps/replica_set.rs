@@ -7,12 +7,14 @@ use serde_json::Value;
 use super::deployment::replicated_template;
 use super::selector_stays;
 use crate::errors::Errors;
+use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template::{default_template, workload_warnings};
 use crate::json::Json;
 use crate::replicas::replica_counts;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],

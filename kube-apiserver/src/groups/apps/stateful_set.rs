@@ -5,6 +5,7 @@ use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
 use crate::errors::Errors;
+use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template::{
     always_running, default_template, selected, selector, validate_template, workload_warnings,
 };
@@ -18,8 +19,7 @@ pub(crate) static RULES: Rules = Rules {
     status: true,
     generation: &["spec"],
     default,
-    prepare_create: |_, object| drop_disabled(object, &Value::Null),
-    prepare_update: |_, object, old| drop_disabled(object, old),
+    drop_disabled,
     validate: |errors, object| validate(errors, object, true),
     validate_update,
     validate_status: |errors, object, old| {
@@ -41,6 +41,7 @@ pub(crate) static RULES: Rules = Rules {
 
 /// One pod at a time is replaced: what says otherwise goes, unless it was there before.
 fn drop_disabled(object: &mut Value, old: &Value) {
+    drop_disabled_at("spec.template.spec", object, old);
     if !old.has("spec.updateStrategy.rollingUpdate.maxUnavailable")
         && let Some(rolling) = object.dig_mut("spec.updateStrategy.rollingUpdate")
     {
@@ -67,8 +68,8 @@ fn default(object: &mut Value) {
     spec.fill("revisionHistoryLimit", 10);
     default_template(spec.ensure("template"));
     for claim in spec.list_mut("volumeClaimTemplates") {
-        claim.fill("apiVersion", "v1");
-        claim.fill("kind", "PersistentVolumeClaim");
+        claim.put("apiVersion", "v1");
+        claim.put("kind", "PersistentVolumeClaim");
         claim.ensure("metadata");
         (persistent_volume_claim::RULES.default)(claim);
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::conversion::V1;
 use super::defaults::default;
 use crate::errors::Errors;
+use crate::groups::core::resource_names::resource_name;
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::rules::Rules;
@@ -201,6 +202,8 @@ fn validate_source(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, source
         }
     } else if source.text("name").is_empty() {
         errors.required(&path.child("name"), "must specify a resource name");
+    } else if kind == "containerResource" {
+        resource_name(errors, &path.child("name"), source.text("name"));
     }
     if kind == "containerResource" {
         let name = source.text("container");

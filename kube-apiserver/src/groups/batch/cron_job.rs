@@ -6,10 +6,15 @@ use serde_json::Value;
 
 use super::job;
 use crate::errors::Errors;
+use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::json::Json;
 use crate::rules::Rules;
 
+/// The names of the tz database, one a line.
+const TIME_ZONES: &str = include_str!("time_zones.txt");
+
 pub(crate) static RULES: Rules = Rules {
+    drop_disabled: |object, old| drop_disabled_at("spec.jobTemplate.spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
@@ -105,7 +110,6 @@ fn time_zone(errors: &mut Errors, path: &FieldPath<'_>, zone: &str) {
     if zone.is_empty() {
         return errors.invalid(path, zone, "timeZone must be nil or non-empty string");
     }
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '+');
     if zone.eq_ignore_ascii_case("local") {
         return errors.invalid(
             path,
@@ -113,8 +117,7 @@ fn time_zone(errors: &mut Errors, path: &FieldPath<'_>, zone: &str) {
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
     }
-    // The list of zones is the controller's; here only what cannot be a zone is refused.
-    if !zone.chars().all(good) || !zone.starts_with(|c: char| c.is_ascii_uppercase()) {
+    if !TIME_ZONES.lines().any(|known| known == zone) {
         errors.invalid(path, zone, format!("unknown time zone {zone}"));
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::indexes::indexes_in;
 use crate::errors::Errors;
+use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template;
 use crate::groups::core::pod_template::{default_template, parse, validate_template};
 use crate::json::{Json, same};
@@ -15,6 +16,7 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
     status: true,
     generation: &["spec"],
     propagation: DefaultPropagation::Orphan,

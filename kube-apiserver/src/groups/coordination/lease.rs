@@ -19,8 +19,7 @@ pub(crate) static RULES: Rules = Rules {
     default: |object| {
         object.ensure("spec");
     },
-    prepare_create: |_, object| drop_disabled(object, &Value::Null),
-    prepare_update: |_, object, old| drop_disabled(object, old),
+    drop_disabled,
     validate,
     validate_update: |errors, object, _| validate(errors, object),
     ..Rules::PLAIN

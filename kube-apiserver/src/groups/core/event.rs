@@ -6,7 +6,7 @@ use machinery::names::{dns1123_subdomain, qualified_name};
 use serde_json::Value;
 
 use crate::errors::Errors;
-use crate::json::{Json, same};
+use crate::json::{Json, is_zero, same};
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
@@ -166,7 +166,7 @@ fn validate_v1(errors: &mut Errors, event: &Value) {
     if event.int("deprecatedCount").unwrap_or_default() != 0 {
         errors.invalid(&FieldPath::new("count"), "", "needs to be unset");
     }
-    if !same(event.dig("deprecatedSource"), &Value::Null) {
+    if !is_zero(event.dig("deprecatedSource")) {
         errors.invalid(&FieldPath::new("source"), "", "needs to be unset");
     }
 }

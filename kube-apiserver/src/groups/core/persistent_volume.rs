@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::claim_spec::{access_modes, class, positive, volume_mode};
 use super::pod_spec::{csi_driver, no_backsteps, node_selector, volume_source};
 use crate::errors::{Errors, IMMUTABLE};
-use crate::json::{Json, same};
+use crate::json::{Json, is_zero, same};
 use crate::quantity::amount;
 use crate::rules::Rules;
 
@@ -128,7 +128,8 @@ fn one_source(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let mut one = false;
     for key in SOURCES.iter().filter(|key| spec.has(key)) {
         let at = path.child(key);
-        if one {
+        // Upstream counts a flexible volume, but does not look whether there is another.
+        if one && *key != "flexVolume" {
             let at = path.child(if *key == "cephfs" { "cephFS" } else { key });
             errors.forbidden(&at, "may not specify more than 1 volume type");
             continue;
@@ -163,7 +164,7 @@ fn attributes_class(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
 pub(crate) fn validate_inline(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let text = "may not be specified in the context of inline volumes";
     for key in ["claimRef", "capacity"] {
-        if !same(spec.dig(key), &Value::Null) {
+        if !is_zero(spec.dig(key)) {
             errors.forbidden(&path.child(key), text);
         }
     }
@@ -232,7 +233,16 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, key: &str, source: &Value) 
                 }
             }
         }
-        _ => volume_source(errors, path, key, source),
+        _ => {
+            volume_source(errors, path, key, source);
+            // Secrets of persistent volumes are in any namespace.
+            if matches!(key, "storageos" | "cinder") && source.has("secretRef") {
+                let at = path.child("secretRef");
+                for key in ["name", "namespace"] {
+                    errors.need(&at.child(key), source.dig("secretRef").text(key));
+                }
+            }
+        }
     }
 }
 
@@ -271,6 +281,11 @@ fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
     }
     if !same(spec.dig("volumeMode"), before.dig("volumeMode")) {
         errors.invalid_value(&FieldPath::new("volumeMode"), spec.dig("volumeMode"), IMMUTABLE);
+    }
+    let key = "nodeAffinity";
+    if before.has(key) && !same(spec.dig(key), before.dig(key)) {
+        let text = format!("{IMMUTABLE}, except for updating from beta label to GA");
+        errors.invalid_value(&FieldPath::new(key), spec.dig(key), text);
     }
     let key = "volumeAttributesClassName";
     if before.has(key) && !spec.has(key) {

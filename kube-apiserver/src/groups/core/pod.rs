@@ -53,6 +53,7 @@ impl Strategy for Pods {
     }
 
     fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
+        pod_spec::drop_disabled_at("spec", object, &Value::Null);
         meta::set(object, "generation", 1);
         let qos = qos_class(object);
         let mut status = json!({"phase": "Pending", "qosClass": qos});
@@ -99,6 +100,7 @@ impl Strategy for Pods {
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
         object.copy_key("status", old);
+        pod_spec::drop_disabled_at("spec", object, old);
         generation(object, old);
     }
 

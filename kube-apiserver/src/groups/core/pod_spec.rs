@@ -12,6 +12,7 @@ use crate::unique::Seen;
 
 mod containers;
 mod defaults;
+mod disabled;
 mod env;
 mod mounts;
 mod paths;
@@ -22,8 +23,10 @@ mod scheduling;
 mod template_metadata;
 mod volumes;
 mod warnings;
+mod windows;
 
 pub(crate) use defaults::{default_pod, default_spec};
+pub(crate) use disabled::drop_disabled_at;
 pub(crate) use paths::no_backsteps;
 pub(crate) use resources::{Claims, resources};
 pub(crate) use scheduling::{node_selector, taint_effect, tolerations};
@@ -63,6 +66,7 @@ pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, 
         labels_at(errors, &path.child("nodeSelector"), labels);
     }
     security_context(errors, &path.child("securityContext"), spec);
+    windows::host_process(errors, path, spec);
     scheduling::affinity(errors, &path.child("affinity"), spec.dig("affinity"));
     dns_config(errors, &path.child("dnsConfig"), spec);
     scheduling::gates(errors, path, spec);
@@ -112,7 +116,7 @@ pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, 
         resources(errors, &path.child("overhead"), &overhead, &Claims::default());
     }
     if spec.has("os") {
-        operating_system(errors, path, spec);
+        windows::operating_system(errors, path, spec);
     }
     env::file_volumes(errors, path, spec);
 }
@@ -253,6 +257,11 @@ fn dns_config(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
 
 fn security_context(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     let context = spec.dig("securityContext");
+    windows::options(
+        errors,
+        &path.child("windowsOptions"),
+        context.dig("windowsOptions"),
+    );
     for key in ["fsGroup", "runAsUser", "runAsGroup"] {
         if let Some(id) = context.int(key) {
             for text in unix_id(id) {
@@ -375,54 +384,6 @@ fn profiles(errors: &mut Errors, path: &FieldPath<'_>, context: &Value) {
                 "can only be set when AppArmor type is Localhost",
             ),
             _ => {}
-        }
-    }
-}
-
-/// The fields that an operating system excludes.
-fn operating_system(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
-    let os = path.child("os");
-    let name = spec.text("os.name");
-    if name.is_empty() {
-        return errors.required(&os.child("name"), "");
-    }
-    if !errors.one_of(&os, name, &["linux", "windows"]) {
-        return;
-    }
-    let context = path.child("securityContext");
-    let denied = "cannot be set for a windows pod";
-    match name {
-        "linux" => {
-            if spec.has("securityContext.windowsOptions") {
-                errors.forbidden(
-                    &context.child("windowsOptions"),
-                    "windows options cannot be set for a linux pod",
-                );
-            }
-        }
-        _ => {
-            for key in ["hostPID", "hostIPC", "hostUsers"] {
-                if spec.flag(key) || (key == "hostUsers" && spec.has(key)) {
-                    errors.forbidden(&path.child(key), denied);
-                }
-            }
-            for key in [
-                "appArmorProfile",
-                "seLinuxOptions",
-                "seccompProfile",
-                "fsGroup",
-                "fsGroupChangePolicy",
-                "sysctls",
-                "shareProcessNamespace",
-                "runAsUser",
-                "runAsGroup",
-                "supplementalGroups",
-                "supplementalGroupsPolicy",
-            ] {
-                if spec.dig("securityContext").has(key) {
-                    errors.forbidden(&context.child(key), denied);
-                }
-            }
         }
     }
 }

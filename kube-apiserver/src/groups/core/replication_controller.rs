@@ -5,6 +5,7 @@ use machinery::selector::LabelSelector;
 use machinery::{FieldPath, Map};
 use serde_json::Value;
 
+use super::pod_spec::drop_disabled_at;
 use super::pod_template::{always_running, default_template, selected, validate_template, workload_warnings};
 use crate::errors::Errors;
 use crate::json::Json;
@@ -12,6 +13,7 @@ use crate::replicas::replica_counts;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
+    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],

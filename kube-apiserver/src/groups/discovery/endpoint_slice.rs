@@ -22,7 +22,7 @@ pub(crate) static RULES: Rules = Rules {
     default: |object| {
         for port in object.list_mut("ports") {
             port.fill("name", "");
-            port.fill_text("protocol", "TCP");
+            port.fill("protocol", "TCP");
         }
     },
     prepare_create: |_, object| drop_topology(object, &Value::Null),

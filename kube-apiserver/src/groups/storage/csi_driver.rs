@@ -27,8 +27,7 @@ pub(crate) static RULES: Rules = Rules {
             spec.put("volumeLifecycleModes", vec!["Persistent"]);
         }
     },
-    prepare_create: |_, object| drop_disabled(object, &Value::Null),
-    prepare_update: |_, object, old| drop_disabled(object, old),
+    drop_disabled,
     warnings: |object, old| {
         let requests = object.dig("spec.tokenRequests");
         let asked = !object.list("spec.tokenRequests").is_empty();

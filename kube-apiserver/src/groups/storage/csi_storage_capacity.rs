@@ -6,7 +6,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use serde_json::Value;
 
 use crate::errors::{Errors, IMMUTABLE, NEGATIVE};
-use crate::json::{Json, same};
+use crate::json::{Json, is_zero};
 use crate::quantity::amount;
 use crate::rules::Rules;
 
@@ -27,7 +27,7 @@ pub(crate) static RULES: Rules = Rules {
 
 fn validate(errors: &mut Errors, object: &Value) {
     let topology = object.dig("nodeTopology");
-    if !same(topology, &Value::Null) {
+    if !is_zero(topology) {
         let path = FieldPath::new("nodeTopology");
         for error in validate_label_selector(topology, SelectorChecks::default(), &path) {
             errors.push(error);

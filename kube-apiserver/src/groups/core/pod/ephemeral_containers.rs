@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Pods, generation, is_mirror, metadata_and_spec};
 use crate::errors::Errors;
+use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::json::{Json, same};
 use crate::unique::first_by;
 
@@ -35,6 +36,7 @@ impl Strategy for EphemeralContainers {
             false => spec.put("ephemeralContainers", wanted),
         }
         *object = new;
+        drop_disabled_at("spec", object, old);
         generation(object, old);
     }
 

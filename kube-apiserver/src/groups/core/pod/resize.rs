@@ -144,6 +144,9 @@ fn with_cpu_and_memory_of(resources: &Value, before: &Value) -> Value {
         for name in ["cpu", "memory"] {
             list.copy_key(name, before.dig(kind));
         }
+        if list.as_object().is_some_and(serde_json::Map::is_empty) {
+            munged.take_key(kind);
+        }
     }
     munged
 }
@@ -163,7 +166,9 @@ fn own_resources(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, before
             );
         }
     }
-    if !same(&with_cpu_and_memory_of(now, before), before) {
+    let munged = with_cpu_and_memory_of(now, before);
+    let none = before.is_null() && munged.as_object().is_some_and(serde_json::Map::is_empty);
+    if !none && !same(&munged, before) {
         errors.forbidden(path, "only cpu and memory resources are mutable at pod-level");
     }
 }

@@ -10,9 +10,10 @@ use super::pod_context::Pod;
 use super::probes::{lifecycle, probes};
 use super::resources::{Claims, resources};
 use super::volumes::Volumes;
+use super::windows;
 use super::{label, profiles};
 use crate::errors::Errors;
-use crate::json::Json;
+use crate::json::{Json, is_zero};
 use crate::unique::{Seen, texts};
 
 pub(super) fn validate(
@@ -106,6 +107,8 @@ const NOT_EPHEMERAL: &[&str] = &[
     "startupProbe",
     "lifecycle",
     "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
 ];
 
 fn ephemeral(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
@@ -135,7 +138,7 @@ fn ephemeral(errors: &mut Errors, path: &FieldPath<'_>, pod: &Pod<'_>) {
                 errors.forbidden(&path.child(key), "cannot be set for an Ephemeral Container");
             }
         }
-        if !crate::json::same(container.dig("resources"), &Value::Null) {
+        if !is_zero(container.dig("resources")) {
             errors.forbidden(
                 &path.child("resources"),
                 "cannot be set for an Ephemeral Container",
@@ -277,6 +280,11 @@ fn security_context(errors: &mut Errors, path: &FieldPath<'_>, container: &Value
     if context.is_null() {
         return;
     }
+    windows::options(
+        errors,
+        &path.child("windowsOptions"),
+        context.dig("windowsOptions"),
+    );
     for key in ["runAsUser", "runAsGroup"] {
         if let Some(id) = context.int(key) {
             for text in unix_id(id) {

@@ -1,8 +1,10 @@
 //! Requests, limits and claims of containers, and their resize policies.
 
+use machinery::names::qualified_name;
 use machinery::{FieldError, FieldErrorKind, FieldPath, limits};
 use serde_json::Value;
 
+use super::label;
 use crate::errors::Errors;
 use crate::groups::core::resource_names::{overcommit_allowed, quantity_value, resource_name};
 use crate::json::Json;
@@ -92,6 +94,9 @@ pub(crate) fn resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value
             continue;
         }
         let request = claim.text("request");
+        if !request.is_empty() && !seen.has(&(name, "")) {
+            label(errors, &at.child("request"), request);
+        }
         // A claim as a whole collides with each of its requests that comes later.
         if seen.again((name, request)) || seen.has(&(name, "")) && !request.is_empty() {
             let key = match request {
@@ -131,7 +136,8 @@ pub(super) fn of_pod(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, cl
     for kind in ["limits", "requests"] {
         let path = path.child(kind);
         for (name, _) in own.entries(kind) {
-            if !matches!(name, "cpu" | "memory") && !is_huge_page(name) {
+            let known = matches!(name, "cpu" | "memory") || is_huge_page(name);
+            if !known && qualified_name(name).is_empty() {
                 errors.unsupported(&path.key(name), name, &["cpu", "hugepages-", "memory"]);
             }
         }
@@ -156,10 +162,7 @@ fn consistency(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
     }
     let at = path.child("limits");
     for (name, sum) in &limits_of_containers(spec) {
-        if let Some(limit) = limits
-            .get(name)
-            .filter(|limit| is_huge_page(name) && sum > limit)
-        {
+        if let Some(limit) = limits.get(name).filter(|limit| is_huge_page(name) && sum > limit) {
             errors.invalid(
                 &at.key(name),
                 limit.to_string(),

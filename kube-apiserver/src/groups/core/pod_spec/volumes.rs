@@ -186,6 +186,28 @@ pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: 
             errors.need(&path.child("image"), value.text("image"));
         }
         "cephfs" if value.list("monitors").is_empty() => errors.required(&path.child("monitors"), ""),
+        "gcePersistentDisk" | "awsElasticBlockStore" => {
+            let partition = value.int("partition").unwrap_or_default();
+            if !(0..=255).contains(&partition) {
+                errors.invalid(
+                    &path.child("partition"),
+                    partition,
+                    "must be between 1 and 255, inclusive",
+                );
+            }
+        }
+        "iscsi" => iscsi(errors, path, value),
+        "fc" => fibre_channel(errors, path, value),
+        "azureDisk" => azure_disk(errors, path, value),
+        "storageos" => {
+            for key in ["volumeName", "volumeNamespace"] {
+                let name = value.text(key);
+                if !name.is_empty() || key == "volumeName" && errors.need(&path.child(key), name) {
+                    label(errors, &path.child(key), name);
+                }
+            }
+        }
+        "flocker" => flocker(errors, path, value),
         "csi" => {
             csi_driver(errors, &path.child("driver"), value.text("driver"));
             if value.has("nodePublishSecretRef") {
@@ -215,6 +237,133 @@ pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: 
             );
         }
         _ => {}
+    }
+}
+
+/// A logical unit of a target.
+fn unit(errors: &mut Errors, path: &FieldPath<'_>, number: i64) {
+    if !(0..=255).contains(&number) {
+        errors.invalid(path, number, "must be between 0 and 255, inclusive");
+    }
+}
+
+fn iscsi(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
+    errors.need(&path.child("targetPortal"), value.text("targetPortal"));
+    let name = value.text("iqn");
+    if errors.need(&path.child("iqn"), name) && !is_initiator(name) {
+        errors.invalid(&path.child("iqn"), name, INITIATOR);
+    }
+    unit(errors, &path.child("lun"), value.int("lun").unwrap_or_default());
+    let authenticated = ["chapAuthDiscovery", "chapAuthSession"];
+    if authenticated.iter().any(|key| value.flag(key)) && !value.has("secretRef") {
+        errors.required(&path.child("secretRef"), "");
+    }
+    if let Some(name) = value.dig("initiatorName").as_str()
+        && !is_initiator(name)
+    {
+        errors.invalid(&path.child("initiatorname"), name, INITIATOR);
+    }
+}
+
+/// The text for a name of an iSCSI node that is none.
+const INITIATOR: &str = "must be valid format";
+
+/// Whether a text is the name of an iSCSI node, in one of its three forms.
+fn is_initiator(name: &str) -> bool {
+    let of_length = |rest: &str, length: usize| {
+        let mut rest = rest.chars();
+        let separated = rest.next().is_some();
+        let rest = rest.as_str();
+        separated && rest.len() == length && rest.bytes().all(|b| b.is_ascii_alphanumeric())
+    };
+    if let Some(rest) = name.strip_prefix("eui") {
+        return of_length(rest, 16);
+    }
+    if let Some(rest) = name.strip_prefix("naa") {
+        return of_length(rest, 32);
+    }
+    name.strip_prefix("iqn.").is_some_and(is_qualified)
+}
+
+/// What follows `iqn.`: year and month, the authority's name, and a string of it.
+fn is_qualified(rest: &str) -> bool {
+    let Some((date, rest)) = rest.split_at_checked(7) else {
+        return false;
+    };
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let dated = date.as_bytes()[4] == b'-' && digits(&date[..4]) && digits(&date[5..]);
+    let Some((authority, own)) = rest.strip_prefix('.').and_then(|rest| rest.split_once(':')) else {
+        return false;
+    };
+    let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    let free = |c: char| !c.is_ascii_whitespace() && !",;*&$|".contains(c);
+    dated && !authority.is_empty() && authority.bytes().all(named) && !own.is_empty() && own.chars().all(free)
+}
+
+fn fibre_channel(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
+    let at = path.child("targetWWNs");
+    let (targets, identifiers) = (value.list("targetWWNs"), value.list("wwids"));
+    if targets.is_empty() && identifiers.is_empty() {
+        errors.required(&at, "must specify either targetWWNs or wwids, but not both");
+    }
+    if targets.is_empty() {
+        return;
+    }
+    if !identifiers.is_empty() {
+        errors.invalid_value(
+            &at,
+            value.dig("targetWWNs"),
+            "targetWWNs and wwids can not be specified simultaneously",
+        );
+    }
+    match value.int("lun") {
+        None => errors.required(&path.child("lun"), "lun is required if targetWWNs is specified"),
+        Some(number) => unit(errors, &path.child("lun"), number),
+    }
+}
+
+fn azure_disk(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
+    for (key, known) in [
+        ("cachingMode", ["None", "ReadOnly", "ReadWrite"]),
+        ("kind", ["Dedicated", "Managed", "Shared"]),
+    ] {
+        if value.has(key) {
+            errors.one_of(&path.child(key), value.text(key), &known);
+        }
+    }
+    if !value.has("kind") {
+        return;
+    }
+    let (start, form) = match value.text("kind") {
+        "Managed" => (
+            "/subscriptions/",
+            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}",
+        ),
+        _ => (
+            "https://",
+            "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd",
+        ),
+    };
+    let uri = value.text("diskURI");
+    if !uri.starts_with(start) {
+        errors.unsupported(&path.child("diskURI"), uri, &[form]);
+    }
+}
+
+fn flocker(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
+    let (name, id) = (value.text("datasetName"), value.text("datasetUUID"));
+    if name.is_empty() && id.is_empty() {
+        errors.required(path, "one of datasetName and datasetUUID is required");
+    }
+    if !name.is_empty() && !id.is_empty() {
+        errors.invalid(
+            path,
+            "resource",
+            "datasetName and datasetUUID can not be specified simultaneously",
+        );
+    }
+    if name.contains('/') {
+        errors.invalid(&path.child("datasetName"), name, "must not contain '/'");
     }
 }
 
@@ -446,6 +595,69 @@ mod tests {
             ),
         ] {
             check(&volume(source), &[&format!("spec.volumes[0].{error}")]);
+        }
+    }
+
+    #[test]
+    fn sources_have_rules_of_their_own() {
+        for (source, error) in [
+            (
+                json!({"iscsi": {"targetPortal": "p", "iqn": "x", "lun": 256, "chapAuthSession": true}}),
+                &[
+                    r#"iscsi.iqn: Invalid value: "x": must be valid format"#,
+                    "iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive",
+                    "iscsi.secretRef: Required value",
+                ][..],
+            ),
+            (
+                json!({"fc": {}}),
+                &["fc.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"],
+            ),
+            (
+                json!({"fc": {"targetWWNs": ["w"]}}),
+                &["fc.lun: Required value: lun is required if targetWWNs is specified"],
+            ),
+            (
+                json!({"azureDisk": {"diskName": "d", "diskURI": "x", "kind": "Managed"}}),
+                &[
+                    r#"azureDisk.diskURI: Unsupported value: "x": supported values: "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}""#,
+                ],
+            ),
+            (
+                json!({"flocker": {"datasetName": "a", "datasetUUID": "b"}}),
+                &[
+                    r#"flocker: Invalid value: "resource": datasetName and datasetUUID can not be specified simultaneously"#,
+                ],
+            ),
+            (
+                json!({"gcePersistentDisk": {"pdName": "p", "partition": 256}}),
+                &["gcePersistentDisk.partition: Invalid value: 256: must be between 1 and 255, inclusive"],
+            ),
+        ] {
+            let expected: Vec<String> = error
+                .iter()
+                .map(|error| format!("spec.volumes[0].{error}"))
+                .collect();
+            let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+            check(&volume(source), &expected);
+        }
+    }
+
+    #[test]
+    fn names_of_iscsi_nodes() {
+        for (name, expected) in [
+            ("iqn.2001-04.com.example:storage", true),
+            ("iqn.2001-04.com.example", false),
+            ("iqn.2001-04.com.example:", false),
+            ("iqn.201-04.com.example:x", false),
+            ("iqn.2001-04.com.example:a b", false),
+            ("iqn.ééééé.a:b", false),
+            ("eui.02004567A425678D", true),
+            ("eui.02004567A425678", false),
+            ("naa.52004567BA64678D52004567BA64678D", true),
+            ("x", false),
+        ] {
+            assert_eq!(super::is_initiator(name), expected, "{name}");
         }
     }
 
