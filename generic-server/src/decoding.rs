@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use machinery::codec::{self, DecodeError, Decoded, StrictError};
-use machinery::schema::{KindSchema, Node, NodeId, Schema};
+use machinery::schema::{KindSchema, Node, NodeId, Schema, SchemaRef};
 use machinery::{ApiError, custom};
 use serde_json::Value;
 
@@ -27,16 +27,27 @@ impl Decoding {
         }
     }
 
-    /// An object that apply has merged or admission has changed, read back as the kind.
-    pub(crate) fn reread(&self, merged: Value) -> Result<Value, ApiError> {
+    /// An object that admission has changed, read back as the kind.
+    pub(crate) fn reread(&self, changed: Value) -> Result<Value, ApiError> {
+        self.reread_by(changed, codec::typed::decode_builtin)
+    }
+
+    /// An object that apply has merged, read back as the kind.
+    pub(crate) fn reread_merged(&self, merged: Value) -> Result<Value, ApiError> {
+        self.reread_by(merged, codec::typed::decode_merged)
+    }
+
+    fn reread_by(
+        &self,
+        merged: Value,
+        decode: fn(SchemaRef<'_>, Value) -> Result<Decoded, DecodeError>,
+    ) -> Result<Value, ApiError> {
         let mut decoded = Decoded {
             value: merged,
             strict: Vec::new(),
         };
         let done = match self {
-            Decoding::Builtin(schema) => {
-                codec::typed::decode_builtin(schema.root(), decoded.value).map(|reread| reread.value)
-            }
+            Decoding::Builtin(schema) => decode(schema.root(), decoded.value).map(|reread| reread.value),
             Decoding::Custom(schema) => shape(Some(schema), &mut decoded).map(|()| decoded.value),
             Decoding::Unstructured => Ok(decoded.value),
         };

@@ -111,7 +111,7 @@ pub(super) async fn handle(
                 let merged = call
                     .writer(strategy, subresource, &options)
                     .apply(live, &patch.value, force)?;
-                call.resource.decoding.reread(merged)?
+                call.resource.decoding.reread_merged(merged)?
             }
             live => {
                 let live = live.unwrap_or(&Value::Null);

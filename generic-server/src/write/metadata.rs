@@ -74,10 +74,20 @@ pub(super) fn create_errors(call: &WriteCall<'_>, object: &Value) -> Vec<FieldEr
     errors
 }
 
-/// Faults of the metadata of a new object whose kind does not look at it.
+/// Faults of the metadata of a new object whose kind does not look at it, or lets every name be.
 pub(super) fn common_create_errors(call: &WriteCall<'_>, object: &Value) -> Vec<FieldError> {
     if call.strategy.metadata_rules().on_create {
-        return Vec::new();
+        let metadata = FieldPath::new("metadata");
+        let parts = [
+            ("generateName", meta::generate_name(object), true),
+            ("name", meta::name(object), false),
+        ];
+        let faults = parts.into_iter().flat_map(|(key, text, prefix)| {
+            let texts = names::name_is_path_segment(text, prefix).into_iter();
+            let metadata = &metadata;
+            texts.map(move |fault| FieldError::invalid_str(&metadata.child(key), text, fault))
+        });
+        return faults.collect();
     }
     let empty = serde_json::Map::new();
     let metadata = meta::metadata(object).unwrap_or(&empty);

@@ -65,6 +65,8 @@ pub(crate) struct Findings<'s> {
     pub(crate) structs: Vec<&'s str>,
     pub(crate) strict: Vec<StrictError>,
     pub(crate) type_error: Option<DecodeError>,
+    /// Integers that do not fit are cut to their lower 32 bits.
+    cuts_integers: bool,
     /// The memory that [`decode_builtin`] has used; parsers have a budget of their own.
     memory: Memory,
     /// Bytes of paths that were written for strict errors, those that were known already included.
@@ -522,7 +524,27 @@ pub(crate) fn merge_duplicate(schema: Option<SchemaRef<'_>>, first: Value, secon
 /// # Errors
 /// When a value does not fit its field; the text is that of Go's decoder.
 pub fn decode_builtin(schema: SchemaRef<'_>, value: Value) -> Result<Decoded, DecodeError> {
-    let mut findings = Findings::default();
+    decode(schema, value, Findings::default())
+}
+
+/// The same of a value that was merged by apply or a strategic patch: of an integer that does not fit the lower 32 bits are left, as in upstream's
+/// conversion of maps to types.
+///
+/// # Errors
+/// As [`decode_builtin`].
+pub fn decode_merged(schema: SchemaRef<'_>, value: Value) -> Result<Decoded, DecodeError> {
+    let findings = Findings {
+        cuts_integers: true,
+        ..Findings::default()
+    };
+    decode(schema, value, findings)
+}
+
+fn decode<'s>(
+    schema: SchemaRef<'s>,
+    value: Value,
+    mut findings: Findings<'s>,
+) -> Result<Decoded, DecodeError> {
     let value = or_zero(schema, convert(&mut findings, schema, value));
     match findings.type_error {
         Some(error) => Err(error),
@@ -563,12 +585,26 @@ fn convert<'s>(findings: &mut Findings<'s>, schema: SchemaRef<'s>, value: Value)
         }
         Value::Bool(value) => literal(node, Literal::Bool(value)),
         Value::String(text) => literal(node, Literal::String(text)),
+        Value::Number(number) if findings.cuts_integers && is_narrow(node) => {
+            let cut = number.as_i64().map(lower_bits);
+            let text = cut.map_or_else(|| number.to_string(), |cut| cut.to_string());
+            literal(node, Literal::Number(&text))
+        }
         Value::Number(number) => literal(node, Literal::Number(&number.to_string())),
     };
     scalar.unwrap_or_else(|mismatch| {
         findings.mismatch(schema, mismatch);
         Value::Null
     })
+}
+
+fn is_narrow(node: &Node) -> bool {
+    node.ty == Type::Integer && node.format == Some(Format::Int32)
+}
+
+fn lower_bits(number: i64) -> i32 {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
 }
 
 /// A null in a list or map, or alone, is the zero value of its type; no bytes are stored as empty bytes.

@@ -61,7 +61,11 @@ pub(in crate::handlers) fn object_as(
         return Err(ApiError::internal("no schema for the patched kind"));
     };
     let shown = || patched.clone();
-    let mut decoded = codec::typed::decode_builtin(schema.root(), patched.clone())
+    let decode = match patch.is_strategic() {
+        true => codec::typed::decode_merged,
+        false => codec::typed::decode_builtin,
+    };
+    let mut decoded = decode(schema.root(), patched.clone())
         .map_err(|error| patch.invalid(&shown(), &error.to_string()))?;
     // A strategic patch is merged into the type itself, so what it says of the kind means nothing.
     if !patch.is_strategic() {

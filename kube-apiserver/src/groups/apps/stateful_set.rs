@@ -1,5 +1,6 @@
 //! StatefulSet.
 
+use generic_server::registry::strategy::MetadataRules;
 use machinery::names::dns1123_label;
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
     default,

@@ -101,6 +101,13 @@ fn validate(errors: &mut Errors, object: &Value, old: &Value) {
         errors.unsupported(&job_spec.child("manualSelector"), "true", &["nil", "false"]);
     }
     job::validate_spec(errors, &job_spec, body, false);
+    if body.has("selector") {
+        errors.invalid_value(
+            &job_spec.child("selector"),
+            body.dig("selector"),
+            "`selector` will be auto-generated",
+        );
+    }
     for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         errors.non_negative(&path.child(key), spec.int(key));
     }

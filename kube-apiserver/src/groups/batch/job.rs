@@ -145,7 +145,7 @@ fn generate_selector(job: &mut Value) {
 }
 
 fn validate(errors: &mut Errors, job: &Value) {
-    generated_selector(errors, job);
+    generated_selector(errors, job, true);
     validate_spec(errors, &FieldPath::new("spec"), job.dig("spec"), true);
     let completions = job.int("spec.completions").unwrap_or_default();
     if job.text("spec.completionMode") == "Indexed" && completions > 0 {
@@ -160,7 +160,8 @@ fn validate(errors: &mut Errors, job: &Value) {
     }
 }
 
-fn generated_selector(errors: &mut Errors, job: &Value) {
+/// `prefixed`: jobs had the labels with a prefix already when this one was made.
+fn generated_selector(errors: &mut Errors, job: &Value, prefixed: bool) {
     let selector = job.dig("spec.selector");
     if job.flag("spec.manualSelector") || selector.is_null() {
         return;
@@ -174,6 +175,9 @@ fn generated_selector(errors: &mut Errors, job: &Value) {
         ("batch.kubernetes.io/controller-uid", uid),
         ("batch.kubernetes.io/job-name", name),
     ] {
+        if key.contains('/') && !prefixed {
+            continue;
+        }
         expected.insert(key.into(), value.into());
         let labels = job.dig("spec.template.metadata.labels");
         let at = path.child("labels");
@@ -489,6 +493,10 @@ fn success_policy(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
 }
 
 fn validate_update(errors: &mut Errors, job: &Value, old: &Value) {
+    let labels = old.dig("spec.template.metadata.labels");
+    let prefixed = ["controller-uid", "job-name"].map(|key| format!("batch.kubernetes.io/{key}"));
+    let had_prefixed = prefixed.iter().all(|key| labels.get(key).is_some());
+    generated_selector(errors, job, had_prefixed);
     let path = FieldPath::new("spec");
     let (spec, before) = (job.dig("spec"), old.dig("spec"));
     validate_spec(errors, &path, spec, true);

@@ -66,7 +66,7 @@ pub(crate) static RULES: Rules = Rules {
             errors.forbidden(&path.child("certificate"), text);
         }
     },
-    name: machinery::names::name_is_path_segment,
+    name: |_, _| Vec::new(),
     resets: Some(Resets {
         main: &["spec", "status"],
         status: &["spec", "status.conditions"],

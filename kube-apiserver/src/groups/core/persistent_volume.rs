@@ -235,6 +235,13 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, key: &str, source: &Value) 
         }
         _ => {
             volume_source(errors, path, key, source);
+            if let Some(namespace) = source.dig("endpointsNamespace").as_str() {
+                let texts = match namespace {
+                    "" => vec!["if the endpointnamespace is set, it must be a valid namespace name".into()],
+                    name => machinery::names::dns1123_label(name),
+                };
+                errors.text(&path.child("endpointsNamespace"), namespace, texts);
+            }
             // Secrets of persistent volumes are in any namespace.
             if matches!(key, "storageos" | "cinder") && source.has("secretRef") {
                 let at = path.child("secretRef");

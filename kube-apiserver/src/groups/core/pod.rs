@@ -21,6 +21,9 @@ use crate::unique::{Seen, first_by, texts};
 /// The annotation of mirror pods, which show the static pods of a kubelet.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// How upstream prints the path of a pod as a whole.
+const NOWHERE: &str = "[]";
+
 /// Whether a pod mirrors a static one.
 pub(crate) fn is_mirror(pod: &Value) -> bool {
     meta::annotations(pod).is_some_and(|all| all.contains_key(MIRROR))
@@ -55,7 +58,11 @@ impl Strategy for Pods {
     fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
         pod_spec::drop_disabled_at("spec", object, &Value::Null);
         meta::set(object, "generation", 1);
-        let qos = qos_class(object);
+        // Upstream believes a class that the client says.
+        let qos = match object.text("status.qosClass") {
+            "" => qos_class(object).to_owned(),
+            class => class.to_owned(),
+        };
         let mut status = json!({"phase": "Pending", "qosClass": qos});
         if !object.list("spec.schedulingGates").is_empty() {
             status.put(
@@ -286,6 +293,14 @@ fn metadata_and_spec(errors: &mut Errors, pod: &Value) {
     pod_annotations(errors, &metadata.child("annotations"), pod);
     let path = FieldPath::new("spec");
     let spec = pod.dig("spec");
+    if is_mirror(pod) {
+        for _ in spec.list("resourceClaims") {
+            errors.forbidden(
+                &FieldPath::new(NOWHERE),
+                "static pods do not support resource claims",
+            );
+        }
+    }
     pod_spec::validate(
         errors,
         &path,

@@ -22,7 +22,7 @@ pub(crate) static RULES: Rules = Rules {
         spec.fill("storageCapacity", false);
         spec.fill("requiresRepublish", false);
         spec.fill("seLinuxMount", false);
-        spec.fill_text("fsGroupPolicy", "ReadWriteOnceWithFSType");
+        spec.fill("fsGroupPolicy", "ReadWriteOnceWithFSType");
         if spec.list("volumeLifecycleModes").is_empty() {
             spec.put("volumeLifecycleModes", vec!["Persistent"]);
         }

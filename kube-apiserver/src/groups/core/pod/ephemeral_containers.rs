@@ -4,7 +4,7 @@ use generic_server::registry::strategy::{Strategy, WriteContext};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{Pods, generation, is_mirror, metadata_and_spec};
+use super::{NOWHERE, Pods, generation, is_mirror, metadata_and_spec};
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::json::{Json, same};
@@ -45,7 +45,7 @@ impl Strategy for EphemeralContainers {
             metadata_and_spec(errors, pod);
             if is_mirror(old) {
                 errors.forbidden(
-                    &FieldPath::new(""),
+                    &FieldPath::new(NOWHERE),
                     "static pods do not support ephemeral containers",
                 );
                 return;

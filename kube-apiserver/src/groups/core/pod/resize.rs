@@ -4,7 +4,7 @@ use generic_server::registry::strategy::{Strategy, WriteContext};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{Pods, generation, is_mirror, metadata_and_spec, qos_class, reset_metadata};
+use super::{NOWHERE, Pods, generation, is_mirror, metadata_and_spec, qos_class, reset_metadata};
 use crate::errors::Errors;
 use crate::json::{Json, same};
 
@@ -68,7 +68,7 @@ fn keep_resources(object: &mut Value, old: &Value) {
 }
 
 fn resize(errors: &mut Errors, pod: &Value, old: &Value) {
-    let whole = FieldPath::new("");
+    let whole = FieldPath::new(NOWHERE);
     if is_mirror(old) {
         return errors.forbidden(&whole, "static pods cannot be resized");
     }

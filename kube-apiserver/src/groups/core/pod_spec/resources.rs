@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::label;
 use crate::errors::Errors;
-use crate::groups::core::resource_names::{overcommit_allowed, quantity_value, resource_name};
+use crate::groups::core::resource_names::{STANDARD, overcommit_allowed, quantity_value, resource_name};
 use crate::json::Json;
 use crate::quantity::amount;
 use crate::resources::{amounts, limits_of_containers, requests_of_containers};
@@ -45,15 +45,26 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Limits and requests, of a container or a pod.
+/// Limits and requests of a container.
 pub(crate) fn resources(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, claims: &Claims<'_>) {
+    requirements(errors, path, value, claims, resource_name);
+}
+
+/// Limits and requests, whose names `check_name` looks at.
+fn requirements(
+    errors: &mut Errors,
+    path: &FieldPath<'_>,
+    value: &Value,
+    claims: &Claims<'_>,
+    check_name: fn(&mut Errors, &FieldPath<'_>, &str),
+) {
     let (limits, requests) = (path.child("limits"), path.child("requests"));
     let limit_values = value.dig("limits");
     let (mut huge, mut compute) = (false, false);
     for (kind, at) in [("limits", &limits), ("requests", &requests)] {
         for (name, raw) in value.entries(kind) {
             let at_name = at.key(name);
-            resource_name(errors, &at_name, name);
+            check_name(errors, &at_name, name);
             let Some(quantity) = amount(raw) else { continue };
             quantity_value(errors, &at_name, name, raw);
             huge |= is_huge_page(name);
@@ -133,17 +144,21 @@ pub(super) fn of_pod(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, cl
             "claims may not be set for Resources at pod-level",
         );
     }
-    for kind in ["limits", "requests"] {
-        let path = path.child(kind);
-        for (name, _) in own.entries(kind) {
-            let known = matches!(name, "cpu" | "memory") || is_huge_page(name);
-            if !known && qualified_name(name).is_empty() {
-                errors.unsupported(&path.key(name), name, &["cpu", "hugepages-", "memory"]);
-            }
-        }
-    }
-    resources(errors, path, own, claims);
+    requirements(errors, path, own, claims, name_of_pod);
     consistency(errors, path, spec);
+}
+
+/// The name of a resource of pods as a whole.
+fn name_of_pod(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
+    let texts = qualified_name(name);
+    let known = matches!(name, "cpu" | "memory") || is_huge_page(name);
+    if !texts.is_empty() {
+        errors.text(path, name, texts);
+    } else if !name.contains('/') && !STANDARD.contains(&name) && !known {
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+    } else if !known {
+        errors.unsupported(path, name, &["cpu", "hugepages-", "memory"]);
+    }
 }
 
 /// No container may ask for more than the pod has, nor may all together.

@@ -47,7 +47,9 @@ pub(crate) fn template_metadata(errors: &mut Errors, path: &FieldPath<'_>, metad
             Some(value) => value.as_i64() != Some(0) || key == "deletionGracePeriodSeconds",
         };
         if set {
-            errors.forbidden(&path.child(key), "cannot be set");
+            // Upstream makes the name of its field.
+            let shown = if key == "uid" { "uID" } else { key };
+            errors.forbidden(&path.child(shown), "cannot be set");
         }
     }
 }

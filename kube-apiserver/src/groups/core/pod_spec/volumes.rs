@@ -29,24 +29,24 @@ pub(super) const TYPES: &[&str] = &[
     "nfs",
     "iscsi",
     "glusterfs",
+    "flocker",
     "persistentVolumeClaim",
     "rbd",
     "cinder",
     "cephfs",
-    "flocker",
+    "quobyte",
     "downwardAPI",
     "fc",
     "flexVolume",
     "configMap",
     "azureFile",
-    "azureDisk",
-    "storageos",
-    "projected",
     "vsphereVolume",
     "photonPersistentDisk",
     "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
     "scaleIO",
-    "quobyte",
     "csi",
     "ephemeral",
     "image",
@@ -102,7 +102,13 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, volume: &Value, owner: Spec
         }
         let at = path.child(kind);
         if found {
-            errors.forbidden(&at, "may not specify more than 1 volume type");
+            // Two have other names in upstream's paths.
+            let shown = match *kind {
+                "cephfs" => "cephFS",
+                "downwardAPI" => "downwarAPI",
+                kind => kind,
+            };
+            errors.forbidden(&path.child(shown), "may not specify more than 1 volume type");
             continue;
         }
         found = true;
@@ -138,7 +144,6 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("photonPersistentDisk", &["pdID"]),
     ("portworxVolume", &["volumeID"]),
     ("scaleIO", &["gateway", "system", "volumeName"]),
-    ("quobyte", &["registry", "volume"]),
 ];
 
 /// One source of a pod's volume or of a persistent volume.
@@ -208,6 +213,28 @@ pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: 
             }
         }
         "flocker" => flocker(errors, path, value),
+        "quobyte" => {
+            let registry = value.text("registry");
+            let pairs = "must be a host:port pair or multiple pairs separated by commas";
+            if registry.is_empty() {
+                errors.required(&path.child("registry"), pairs);
+            } else if value.text("tenant").len() > 64 {
+                let text = "must be a UUID and may not exceed a length of 64 characters";
+                errors.required(&path.child("tenant"), text);
+            } else {
+                // Both parts of a pair may be empty; an address with colons is in brackets.
+                let is_pair = |pair: &str| {
+                    let host = pair.rsplit_once(':').map(|(host, _)| host);
+                    host.is_some_and(|host| {
+                        !host.contains(':') || host.starts_with('[') && host.ends_with(']')
+                    })
+                };
+                for _ in registry.split(',').filter(|pair| !is_pair(pair)) {
+                    errors.invalid(&path.child("registry"), registry, pairs);
+                }
+            }
+            errors.need(&path.child("volume"), value.text("volume"));
+        }
         "csi" => {
             csi_driver(errors, &path.child("driver"), value.text("driver"));
             if value.has("nodePublishSecretRef") {

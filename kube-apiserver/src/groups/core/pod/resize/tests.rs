@@ -151,11 +151,11 @@ fn some_pods_are_not_resized() {
     }
     check(
         json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}),
-        &[": Forbidden: static pods cannot be resized"],
+        &["[]: Forbidden: static pods cannot be resized"],
     );
     check(
         json!({"os": {"name": "windows"}}),
-        &[": Forbidden: windows pods cannot be resized"],
+        &["[]: Forbidden: windows pods cannot be resized"],
     );
     check(
         json!({"status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}}),
