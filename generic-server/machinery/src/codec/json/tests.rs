@@ -369,3 +369,14 @@ fn every_decoder_nests_as_deep() {
         assert!(!fits(&document(limits::DEPTH + 1)), "{name}");
     }
 }
+
+#[test]
+fn merged_integers_are_cut() {
+    let schema = kind("apps/v1", "StatefulSet");
+    let replicas = |number: i64| serde_json::json!({"spec": {"replicas": number}});
+    for (number, cut) in [(3, 3), (2_147_483_648, -2_147_483_648), (1 << 53, 0), (-1, -1)] {
+        let decoded = typed::decode_merged(schema.root(), replicas(number)).unwrap();
+        assert_eq!(decoded.value["spec"]["replicas"], cut, "{number}");
+    }
+    assert!(typed::decode_builtin(schema.root(), replicas(1 << 53)).is_err());
+}
