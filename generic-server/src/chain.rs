@@ -400,6 +400,9 @@ impl Chain {
             begun.took(Layer::Authentication, took);
             recording = Some(begun);
         }
+        if self.config.serves_cbor {
+            head.extensions.insert(crate::negotiate::ServesCbor);
+        }
         let mut acting = user;
         let notes = acting.notes.take();
         if impersonation::asked(&head.headers) {

@@ -57,7 +57,11 @@ pub fn serve<'a>(
     request: Request,
 ) -> BoxFuture<'a, Response> {
     Box::pin(async move {
-        let accept = crate::negotiate::error_form(request.uri(), request.headers());
+        let cbor = request
+            .extensions()
+            .get::<crate::negotiate::ServesCbor>()
+            .is_some();
+        let accept = crate::negotiate::error_form(request.uri(), request.headers(), cbor);
         let subresource = &authorized.info().subresource;
         let known = subresource.is_empty() || resource.subresource(subresource).is_some();
         let routed = if known {

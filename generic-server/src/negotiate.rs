@@ -30,6 +30,55 @@ const STREAM_TYPES: &[&str] = &[
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 
+/// Both where CBOR is served.
+const BUILTIN_TYPES_WITH_CBOR: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/cbor",
+];
+const STREAM_TYPES_WITH_CBOR: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/cbor",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+    "application/cbor-seq",
+];
+
+/// Marks a request to a server that speaks CBOR (`--feature-gates=CBORServingAndStorage=true`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServesCbor;
+
+/// Whether the answer to a request, and its body, may be CBOR.
+pub(crate) fn serves_cbor(head: &Parts) -> bool {
+    head.extensions.get::<ServesCbor>().is_some()
+}
+
+/// The media types of objects, as 406 and 415 list them.
+pub(crate) fn object_types(head: &Parts) -> &'static [&'static str] {
+    match serves_cbor(head) {
+        true => BUILTIN_TYPES_WITH_CBOR,
+        false => BUILTIN_TYPES,
+    }
+}
+
+/// The media types that events of a watch can be sent in, likewise.
+pub(crate) fn watch_types(head: &Parts) -> &'static [&'static str] {
+    match serves_cbor(head) {
+        true => &[
+            "application/json;stream=watch",
+            "application/vnd.kubernetes.protobuf;stream=watch",
+            "application/cbor-seq",
+        ],
+        false => &[
+            "application/json;stream=watch",
+            "application/vnd.kubernetes.protobuf;stream=watch",
+        ],
+    }
+}
+
 /// How an answer is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Media {
@@ -39,17 +88,20 @@ pub(crate) enum Media {
     Yaml,
     /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
+    /// `application/cbor`, on request alone.
+    Cbor,
 }
 
 impl Media {
     /// In the order in which wildcards choose.
-    const ALL: [Media; 3] = [Media::Json, Media::Yaml, Media::Protobuf];
+    const ALL: [Media; 4] = [Media::Json, Media::Yaml, Media::Protobuf, Media::Cbor];
 
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
             Self::Protobuf => "application/vnd.kubernetes.protobuf",
+            Self::Cbor => "application/cbor",
         }
     }
 
@@ -59,6 +111,7 @@ impl Media {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
             Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            Self::Cbor => "application/cbor-seq",
         }
     }
 
@@ -67,6 +120,7 @@ impl Media {
             Self::Json => "json",
             Self::Yaml => "yaml",
             Self::Protobuf => "vnd.kubernetes.protobuf",
+            Self::Cbor => "cbor",
         }
     }
 }
@@ -173,8 +227,13 @@ pub(crate) fn negotiate_stream(head: &Parts, custom: bool) -> Result<Negotiated,
 
 fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
     let accept = text(&head.headers, header::ACCEPT);
-    if !offer.custom && !accept::produces(accept, if offer.stream { STREAM_TYPES } else { BUILTIN_TYPES }) {
-        let offers = if offer.stream { STREAM_TYPES } else { BUILTIN_TYPES };
+    let cbor = serves_cbor(head);
+    let offers = match (offer.stream, cbor) {
+        (true, true) => STREAM_TYPES_WITH_CBOR,
+        (true, false) => STREAM_TYPES,
+        (false, _) => object_types(head),
+    };
+    if !offer.custom && !accept::produces(accept, offers) {
         let message = format!(
             "406: Not Acceptable\n\nAvailable representations: {}",
             offers.join(", ")
@@ -183,12 +242,13 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
             .with_message(message)
             .with_details(machinery::status::Details::default()));
     }
-    let Some((media, view, pretty)) = choose(accept, |media, view| match view {
-        View::Object => !(offer.custom && media == Media::Protobuf),
-        View::Table(..) => offer.table && media != Media::Protobuf,
-        View::Partial(_) | View::PartialList(_) => true,
+    let Some((media, view, pretty)) = choose(accept, |media, view| match (media, view) {
+        (Media::Cbor, _) if !cbor => false,
+        (_, View::Object) => !(offer.custom && media == Media::Protobuf),
+        (_, View::Table(..)) => offer.table && matches!(media, Media::Json | Media::Yaml),
+        (_, View::Partial(_) | View::PartialList(_)) => true,
     }) else {
-        return Err(ApiError::not_acceptable(BUILTIN_TYPES));
+        return Err(ApiError::not_acceptable(object_types(head)));
     };
     let view = match view {
         View::Table(version, _) => View::Table(version, include_object(&head.uri)?),
@@ -204,8 +264,9 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
 }
 
 /// The form of an error. Without an acceptable media type it is indented JSON, as upstream has it.
-pub(crate) fn error_form(uri: &Uri, headers: &HeaderMap) -> ErrorForm {
-    match choose(text(headers, header::ACCEPT), |_, view| view == View::Object) {
+pub(crate) fn error_form(uri: &Uri, headers: &HeaderMap, cbor: bool) -> ErrorForm {
+    let allowed = |media, view| view == View::Object && (cbor || media != Media::Cbor);
+    match choose(text(headers, header::ACCEPT), allowed) {
         Some((media, _, pretty)) => ErrorForm {
             media,
             pretty: pretty || wants_pretty(uri, headers),
@@ -319,12 +380,13 @@ pub(crate) enum DocumentForm {
     Json,
     Yaml,
     Protobuf,
+    Cbor,
     /// `as=APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
     AggregatedDiscovery,
 }
 
-/// The form of a document; `aggregated` says that the aggregated form is on offer. 406 when nothing fits.
-pub(crate) fn document(headers: &HeaderMap, aggregated: bool) -> Result<DocumentForm, ApiError> {
+/// The form of a document; `aggregated` says that the aggregated form is on offer, and `cbor` that CBOR is. 406 when nothing fits.
+pub(crate) fn document(headers: &HeaderMap, aggregated: bool, cbor: bool) -> Result<DocumentForm, ApiError> {
     let accept = text(headers, header::ACCEPT);
     if aggregated {
         let mut clauses = accept::parse(accept);
@@ -340,7 +402,9 @@ pub(crate) fn document(headers: &HeaderMap, aggregated: bool) -> Result<Document
             return Ok(DocumentForm::AggregatedDiscovery);
         }
     }
-    match choose(accept, |_, view| view == View::Object) {
+    let allowed = |media, view| view == View::Object && (cbor || media != Media::Cbor);
+    match choose(accept, allowed) {
+        Some((Media::Cbor, ..)) => Ok(DocumentForm::Cbor),
         Some((Media::Json, ..)) => Ok(DocumentForm::Json),
         Some((Media::Yaml, ..)) => Ok(DocumentForm::Yaml),
         Some((Media::Protobuf, ..)) => Ok(DocumentForm::Protobuf),

@@ -1,6 +1,7 @@
 //! The only place where an [`ApiError`] becomes a Status on the wire, and where JSON becomes a response: encoded, indented,
 //! compressed.
 
+pub(crate) mod cbor;
 pub(crate) mod gzip;
 pub(crate) mod json;
 pub(crate) mod protobuf;
@@ -76,6 +77,7 @@ pub(crate) fn in_form(head: &Parts, form: DocumentForm, document: &Bytes) -> Res
         DocumentForm::Json | DocumentForm::AggregatedDiscovery => Media::Json,
         DocumentForm::Yaml => Media::Yaml,
         DocumentForm::Protobuf => Media::Protobuf,
+        DocumentForm::Cbor => Media::Cbor,
     };
     let negotiated = Negotiated {
         media,
@@ -125,6 +127,7 @@ pub(crate) fn finish(
             machinery::codec::yaml::to_string(&value).into_bytes()
         }
         Media::Protobuf => protobuf::of_json(&text)?,
+        Media::Cbor => cbor::of_json(&text)?,
     };
     let mut response = ready(negotiated, body, code);
     if let Some(object) = object {

@@ -46,6 +46,8 @@ pub struct ChainConfig {
     pub goaway_chance: f64,
     /// `--strict-transport-security-directives`, joined by `; `.
     pub hsts: Option<HeaderValue>,
+    /// Objects are read and written as CBOR, too (`CBORServingAndStorage`).
+    pub serves_cbor: bool,
     /// `--shutdown-send-retry-after`.
     pub shutdown_send_retry_after: bool,
     /// Configured front-proxy headers (`--requestheader-*`).
@@ -73,6 +75,7 @@ impl ChainConfig {
             request_timeout: Duration::from_secs(60),
             goaway_chance: 0.0,
             hsts: None,
+            serves_cbor: false,
             shutdown_send_retry_after: false,
             front_proxy_headers: FrontProxyHeaders::default(),
         }

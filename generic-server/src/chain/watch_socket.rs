@@ -52,11 +52,12 @@ impl WatchSocket {
             Ok(answer) => answer,
             Err(refusal) => return refusal,
         };
-        let is_json = watch
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .is_some_and(|kind| kind == "application/json");
-        let framing = if is_json { Framing::Lines } else { Framing::Frames };
+        let media = watch.headers().get(header::CONTENT_TYPE);
+        let framing = match media.map(|media| media.as_bytes()) {
+            Some(b"application/json") => Framing::Lines,
+            Some(b"application/cbor-seq") => Framing::Documents,
+            _ => Framing::Frames,
+        };
         let events = long_running::bind(watch, end, ()).into_body();
         tasks.spawn("watch over WebSocket", async move {
             let Some(client) = self.client.ready().await else {

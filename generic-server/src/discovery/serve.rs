@@ -118,12 +118,24 @@ impl Documents {
         if head.method != Method::GET {
             return Some(crate::respond::error(&ApiError::method_not_allowed()));
         }
-        Some(respond(head, &document.json, aggregated))
+        Some(respond(head, &document.json, aggregated, speaks_cbor(head, path)))
     }
 }
 
-fn respond(head: &Parts, document: &Bytes, aggregated: Option<&Aggregated>) -> Response {
-    match negotiate::document(&head.headers, aggregated.is_some()) {
+/// Whether a document is offered as CBOR: upstream offers the resources of a built-in group version so, and neither the roots and groups
+/// nor custom resources.
+fn speaks_cbor(head: &Parts, path: &str) -> bool {
+    negotiate::serves_cbor(head)
+        && match path.strip_prefix("/apis/").and_then(|rest| rest.split_once('/')) {
+            Some((group, _)) => machinery::schema::builtin()
+                .kinds()
+                .any(|(known, ..)| known == group),
+            None => path == "/api/v1",
+        }
+}
+
+fn respond(head: &Parts, document: &Bytes, aggregated: Option<&Aggregated>, cbor: bool) -> Response {
+    match negotiate::document(&head.headers, aggregated.is_some(), cbor) {
         Err(error) => crate::respond::error(&error),
         Ok(DocumentForm::AggregatedDiscovery) => match aggregated {
             Some(aggregated) => aggregated_response(head, aggregated),

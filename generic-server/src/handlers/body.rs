@@ -15,6 +15,7 @@ use super::Call;
 use super::options::{FieldValidation, WriteOptions};
 use crate::cpu;
 use crate::decoding::{Decoding, shape};
+use crate::negotiate;
 use shown::summary;
 
 /// The encodings of bodies.
@@ -23,6 +24,7 @@ enum Encoding {
     Json,
     Yaml,
     Protobuf,
+    Cbor,
 }
 
 /// The whole body. 413 past the limit, as soon as it is passed.
@@ -69,9 +71,14 @@ fn encoding(call: &Call<'_>) -> Result<Encoding, ApiError> {
         "" | "application/json" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
         "application/vnd.kubernetes.protobuf" if builtin => Ok(Encoding::Protobuf),
-        _ => Err(ApiError::unsupported_media_type(crate::negotiate::BUILTIN_TYPES)),
+        CBOR if negotiate::serves_cbor(&call.head) => Ok(Encoding::Cbor),
+        _ => Err(ApiError::unsupported_media_type(negotiate::object_types(
+            &call.head,
+        ))),
     }
 }
+
+const CBOR: &str = "application/cbor";
 
 /// JSON without a schema: the value and its duplicate fields.
 pub(super) fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
@@ -85,6 +92,12 @@ pub(super) fn patch_json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     codec::json::decode_patch(bytes)
         .map(texts)
         .map_err(|error| error.to_string())
+}
+
+/// CBOR of an apply patch. A field that is given twice is an error.
+pub(super) fn cbor(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let value = codec::cbor::decode(bytes).map_err(|error| error.to_string())?;
+    Ok((value, Vec::new()))
 }
 
 /// YAML, the same.
@@ -188,6 +201,14 @@ impl Target<'_> {
         ))
     }
 
+    /// The version and kind that errors name: what an object leaves unsaid is what it should be.
+    fn named(&self, (version, kind): (String, String)) -> (String, String) {
+        match kind.is_empty() {
+            true => (self.api_version.to_owned(), self.kind.to_owned()),
+            false => (version, kind),
+        }
+    }
+
     /// `apiVersion` and `kind` are filled in when absent, else they must match.
     fn check(&self, object: &mut Value, bytes: &[u8]) -> Result<(), ApiError> {
         let (sent_version, sent_kind) = (
@@ -236,13 +257,17 @@ fn decode_typed(
         )));
     };
     let refuse = |error: DecodeError| {
+        if let (Encoding::Cbor, DecodeError::Syntax(_)) = (encoding, &error) {
+            return target.refuse(&no_kind(&error), "", "", bytes);
+        }
         if bytes.is_empty() && encoding == Encoding::Json {
             let error = format!("couldn't get version/kind; json parse error: {error}");
             return target.refuse(&error, "", "", bytes);
         }
         let (version, kind) = match encoding {
             Encoding::Json => codec::json::interpret(bytes).unwrap_or_default(),
-            _ => Default::default(),
+            Encoding::Cbor => target.named(codec::cbor::interpret(bytes).unwrap_or_default()),
+            Encoding::Yaml | Encoding::Protobuf => Default::default(),
         };
         target.refuse(&error.to_string(), &kind, &version, bytes)
     };
@@ -253,6 +278,7 @@ fn decode_typed(
             value,
             strict: Vec::new(),
         }),
+        Encoding::Cbor => cbor_typed(bytes, schema, options.validation),
     };
     let mut decoded = decoded.map_err(refuse)?;
     target.check(&mut decoded.value, bytes)?;
@@ -276,6 +302,41 @@ fn yaml_typed(bytes: &[u8], schema: SchemaRef<'_>) -> Result<Decoded, DecodeErro
         value: decoded.value,
         strict: parsed.strict,
     })
+}
+
+/// CBOR of a built-in type. Upstream's library tells the first unknown field alone, by its place.
+fn cbor_typed(
+    bytes: &[u8],
+    schema: SchemaRef<'_>,
+    validation: FieldValidation,
+) -> Result<Decoded, DecodeError> {
+    codec::cbor::interpret(bytes)?;
+    let value = match codec::cbor::decode_bytes_of(schema, bytes)? {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        value => value,
+    };
+    let mut decoded = codec::typed::decode_builtin(schema, value).map_err(|error| {
+        let text = error.to_string();
+        DecodeError::Type(match text.strip_prefix("json: ") {
+            Some(text) => format!("cbor: {text}"),
+            None if text.starts_with("illegal base64") => {
+                format!("cbor: failed to decode base64 from byte string: {text}")
+            }
+            None => text,
+        })
+    })?;
+    if !decoded.strict.is_empty() && validation != FieldValidation::Ignore {
+        let index = codec::cbor::first_unknown(bytes, schema).unwrap_or_default();
+        decoded.strict = vec![StrictError::Other(format!(
+            "cbor: found unknown field at map element index {index}"
+        ))];
+    }
+    Ok(decoded)
+}
+
+/// The text about bytes that do not say which kind they are of.
+fn no_kind(error: &DecodeError) -> String {
+    format!("unable to determine group/version/kind: {error}")
 }
 
 /// Warns of a strict fault; those of YAML are several in one text.
@@ -323,8 +384,11 @@ fn custom(
     let decoded = match encoding {
         Encoding::Json => codec::json::decode(bytes),
         Encoding::Yaml => codec::yaml::decode(bytes),
+        Encoding::Cbor => return custom_cbor(call, bytes, schema, target),
         Encoding::Protobuf => {
-            return Err(ApiError::unsupported_media_type(crate::negotiate::BUILTIN_TYPES));
+            return Err(ApiError::unsupported_media_type(negotiate::object_types(
+                &call.head,
+            )));
         }
     };
     let mut decoded = decoded.map_err(|error| target.refuse(&error.to_string(), "", "", bytes))?;
@@ -349,6 +413,44 @@ fn custom(
     report(call, options.validation, &decoded.strict, |text| {
         target.refuse(text, target.kind, target.api_version, bytes)
     })?;
+    Ok(decoded.value)
+}
+
+/// CBOR of a custom kind. As upstream has it, field validation does not apply: fields that the schema does not have are dropped.
+fn custom_cbor(
+    call: &Call<'_>,
+    bytes: &[u8],
+    schema: Option<&KindSchema>,
+    target: &Target<'_>,
+) -> Result<Value, ApiError> {
+    let unrecognized = |error: String| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {error} ({})",
+            target.kind,
+            summary(bytes)
+        ))
+    };
+    let (version, kind) = codec::cbor::interpret(bytes).map_err(|error| unrecognized(no_kind(&error)))?;
+    let value = codec::cbor::decode(bytes).map_err(|error| match error {
+        DecodeError::Syntax(_) => unrecognized(no_kind(&error)),
+        DecodeError::Type(text) => target.refuse(&text, &kind, &version, bytes),
+    })?;
+    if kind.is_empty() {
+        return Err(unrecognized("Object 'Kind' is missing".to_owned()));
+    }
+    if version.is_empty() {
+        return Err(target.refuse("Object 'apiVersion' is missing", &kind, &version, bytes));
+    }
+    if version == target.api_version && kind != target.kind {
+        return Err(other_kind(call, &value, target.kind));
+    }
+    let mut decoded = Decoded {
+        value,
+        strict: Vec::new(),
+    };
+    target.check(&mut decoded.value, bytes)?;
+    shape(schema, &mut decoded)
+        .map_err(|error| target.refuse(&error.to_string(), target.kind, target.api_version, bytes))?;
     Ok(decoded.value)
 }
 
@@ -403,7 +505,18 @@ pub(super) async fn delete_options(call: &Call<'_>) -> Result<Option<Value>, Api
                 strict: Vec::new(),
             })
         }
-        _ => return Err(ApiError::unsupported_media_type(crate::negotiate::BUILTIN_TYPES)),
+        CBOR if negotiate::serves_cbor(&call.head) => {
+            // Unknown fields are passed over, as they are in JSON.
+            cbor_typed(&bytes, schema.root(), FieldValidation::Ignore).map_err(|error| match error {
+                DecodeError::Syntax(_) => DecodeError::Type(no_kind(&error)),
+                other => other,
+            })
+        }
+        _ => {
+            return Err(ApiError::unsupported_media_type(negotiate::object_types(
+                &call.head,
+            )));
+        }
     };
     let object = decoded
         .map_err(|error| match error {
@@ -415,9 +528,14 @@ pub(super) async fn delete_options(call: &Call<'_>) -> Result<Option<Value>, Api
         .value;
     let kind = meta::kind(&object);
     if !kind.is_empty() && kind != "DeleteOptions" {
+        let version = match meta::api_version(&object) {
+            "" => "meta.k8s.io/v1",
+            version => version,
+        };
         return Err(ApiError::bad_request(format!(
-            "no kind {} is registered for version \"meta.k8s.io/v1\" in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
-            go::quote(kind)
+            "no kind {} is registered for version {} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            go::quote(kind),
+            go::quote(version)
         )));
     }
     Ok(Some(object))

@@ -1,5 +1,6 @@
 //! LIST: a concatenation of what is cached, written piece by piece in every form.
 
+mod cbor;
 mod compressed;
 mod protobuf;
 mod rows;
@@ -139,6 +140,10 @@ async fn write(
         }
         Media::Yaml => {
             let list = text::Yaml::new(resource, view, metadata, rows)?;
+            stream::respond(negotiated, list, true).await
+        }
+        Media::Cbor => {
+            let list = cbor::Cbor::new(resource, view, metadata, rows).await?;
             stream::respond(negotiated, list, true).await
         }
         Media::Protobuf => {

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use super::options::{FieldValidation, WriteOptions};
 use super::{Call, body, output, update};
 use crate::cpu;
+use crate::negotiate;
 use crate::registry::strategy::Strategy;
 use crate::request::Response;
 use crate::resource::Decoding;
@@ -28,8 +29,12 @@ pub(super) enum PatchType {
     Merge,
     Strategic,
     Apply,
+    /// An apply patch in CBOR.
+    ApplyCbor,
 }
 
+/// The media type of apply patches in CBOR, where that is served.
+const APPLY_CBOR: &str = "application/apply-patch+cbor";
 const BUILTIN_TYPES: &[(&str, PatchType)] = &[
     ("application/json-patch+json", PatchType::Json),
     ("application/merge-patch+json", PatchType::Merge),
@@ -56,10 +61,14 @@ impl PatchType {
             Decoding::Builtin(_) => BUILTIN_TYPES,
             Decoding::Custom(_) | Decoding::Unstructured => CUSTOM_TYPES,
         };
-        let found = types
+        let serves_cbor = negotiate::serves_cbor(&call.head);
+        let mut found = types
             .iter()
             .find(|(name, _)| *name == sent)
             .map(|(_, kind)| *kind);
+        if serves_cbor && sent == APPLY_CBOR {
+            found = Some(PatchType::ApplyCbor);
+        }
         found.ok_or_else(|| match call.resource.decoding {
             // Upstream's router refuses these before the handler sees them, in words of its own.
             Decoding::Builtin(_) => {
@@ -67,13 +76,15 @@ impl PatchType {
                     .with_details(machinery::status::Details::default())
             }
             Decoding::Custom(_) | Decoding::Unstructured => {
-                ApiError::unsupported_media_type(&types.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+                let known = types.iter().map(|(name, _)| *name);
+                let known: Vec<_> = known.chain(serves_cbor.then_some(APPLY_CBOR)).collect();
+                ApiError::unsupported_media_type(&known)
             }
         })
     }
 
     pub(super) fn is_apply(self) -> bool {
-        self == PatchType::Apply
+        matches!(self, PatchType::Apply | PatchType::ApplyCbor)
     }
 }
 
@@ -164,7 +175,7 @@ impl Patch {
         options: &WriteOptions,
     ) -> Result<Self, ApiError> {
         let json = match (&call.resource.decoding, kind) {
-            (_, PatchType::Apply) => Ok(Default::default()),
+            (_, PatchType::Apply | PatchType::ApplyCbor) => Ok(Default::default()),
             (Decoding::Builtin(_), PatchType::Json | PatchType::Merge) => body::patch_json(&bytes),
             _ => body::json(&bytes),
         };
@@ -172,6 +183,15 @@ impl Patch {
             PatchType::Apply => body::yaml(&bytes)
                 .map_err(|error| format!("error converting YAML to JSON: {error}"))
                 .and_then(object_or_nothing)
+                .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?,
+            PatchType::ApplyCbor => body::cbor(&bytes)
+                .and_then(|(value, strict)| match value {
+                    Value::Object(_) | Value::Null => Ok((value, strict)),
+                    other => Err(format!(
+                        "cbor: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                        cbor_type(&other)
+                    )),
+                })
                 .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?,
             _ => json.map_err(|error| match (kind, options.validation) {
                 (PatchType::Strategic, _) | (_, FieldValidation::Ignore) => ApiError::bad_request(error),
@@ -264,6 +284,17 @@ fn object_or_nothing((value, strict): (Value, Vec<String>)) -> Result<(Value, Ve
     Err(format!(
         "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
     ))
+}
+
+/// The library's word for the type of a value that is no map.
+fn cbor_type(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "byte string",
+        Value::Number(number) if number.is_u64() => "positive integer",
+        Value::Number(number) if number.is_i64() => "negative integer",
+        _ => "primitives",
+    }
 }
 
 /// Members of JSON patch operations that mean nothing.

@@ -19,7 +19,7 @@ use machinery::ApiError;
 use tokio::time::Instant;
 
 use super::options::parse_list;
-use crate::negotiate::{Media, negotiate_stream};
+use crate::negotiate::{Media, negotiate_stream, watch_types};
 use crate::registry::View;
 use crate::registry::cache::{Entry, Feed};
 use crate::registry::list::{ListOptions, Selection, parse_version};
@@ -55,10 +55,7 @@ pub(crate) async fn handle(
     let info = authorized.info();
     let options = parse_list(head.uri.query(), resource, info, true)?;
     if negotiated.media == Media::Yaml {
-        return Err(ApiError::not_acceptable(&[
-            "application/json;stream=watch",
-            "application/vnd.kubernetes.protobuf;stream=watch",
-        ]));
+        return Err(ApiError::not_acceptable(watch_types(head)));
     }
     let selection = options.selection(&store, &info.namespace);
     // The cache is there, or the failure is a plain one; a later failure is an event of the stream, as upstream has it.

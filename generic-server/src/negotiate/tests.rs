@@ -144,7 +144,7 @@ fn gzip_is_a_token_of_its_own() {
 
 #[test]
 fn aggregated_discovery_is_asked_for_by_name() {
-    let form = |accept: &str| document(&parts("/apis", &[("accept", accept)]).headers, true);
+    let form = |accept: &str| document(&parts("/apis", &[("accept", accept)]).headers, true, false);
     let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     assert_eq!(
         form(&format!("{v2},application/json")),

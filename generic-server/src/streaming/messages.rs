@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
-use machinery::limits;
+use machinery::{codec, limits};
 use tokio::time::timeout;
 
 use super::peer::Connection;
@@ -23,6 +23,8 @@ pub enum Framing {
     Lines,
     /// Each frame is a message of bytes, without the four bytes before it that say how long it is. A piece of the body is whole frames.
     Frames,
+    /// Each document of CBOR is a message of bytes. A piece of the body is whole documents.
+    Documents,
 }
 
 impl Framing {
@@ -39,6 +41,7 @@ impl Framing {
                 let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
                 return rest.split_at(length.min(rest.len()));
             }
+            Framing::Documents => codec::cbor::item_length(piece).unwrap_or(piece.len()),
         };
         piece.split_at(end.min(piece.len()))
     }
@@ -49,7 +52,7 @@ pub async fn messages(client: impl Connection, mut body: Body, framing: Framing)
     let (from, to) = tokio::io::split(client);
     let (mut reader, writer) = (Reader::new(from, End::Client), Writer::new(to, End::Server));
     let send = async |message: &[u8]| match framing {
-        Framing::Bytes | Framing::Frames => writer.message(&[message]).await,
+        Framing::Bytes | Framing::Frames | Framing::Documents => writer.message(&[message]).await,
         Framing::Base64 => writer.text(&BASE64_STANDARD.encode(message)).await,
         Framing::Lines => writer.text(&String::from_utf8_lossy(message)).await,
     };
@@ -131,6 +134,8 @@ mod tests {
         check(Framing::Lines, b"{1}\n{2}\n", true, &[b"{1}\n", b"{2}\n"]).await;
         check(Framing::Lines, b"{1}\n{", true, &[b"{1}\n", b"{"]).await;
         check(Framing::Frames, b"\0\0\0\x02ab\0\0\0\x01c", false, &[b"ab", b"c"]).await;
+        check(Framing::Documents, b"\xa0\x41a", false, &[b"\xa0", b"\x41a"]).await;
+        check(Framing::Documents, b"\xa0\xa1", false, &[b"\xa0", b"\xa1"]).await;
         // A frame that says more than there is is what there is.
         check(Framing::Frames, b"\xff\xff\xff\xffab", false, &[b"ab"]).await;
         check(Framing::Frames, b"\0\0", false, &[b""]).await;

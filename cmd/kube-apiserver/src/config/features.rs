@@ -23,6 +23,8 @@ pub(crate) struct Features {
     pub(crate) admission_manifests: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
     pub(crate) unsafe_deletion: bool,
+    /// Objects are read and written as CBOR, too.
+    pub(crate) cbor: bool,
     /// The server has a lease that says that it is there (KEP-1965).
     pub(crate) identity: bool,
 }
@@ -74,6 +76,7 @@ impl Features {
             storage_migration: is_served(apis, STORAGE_MIGRATION_API) && gates.storage_migration(),
             lease_candidates: is_served(apis, LEASE_CANDIDATE_API),
             admission_manifests: gates.admission_manifests(),
+            cbor: gates.cbor(),
             unsafe_deletion: gates.unsafe_deletion(),
             identity: gates.identity(in_memory),
         }

@@ -16,13 +16,16 @@ const IDENTITY: &str = "APIServerIdentity";
 const ADMISSION_MANIFESTS: &str = "ManifestBasedAdmissionControlConfig";
 /// The feature gate of NodeDeclaredFeatureValidator.
 const DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
+/// The feature gate of CBOR.
+const CBOR: &str = "CBORServingAndStorage";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 5] = [
+const EFFECTIVE: [&str; 6] = [
     STORAGE_MIGRATION,
     UNSAFE_DELETION,
     IDENTITY,
     ADMISSION_MANIFESTS,
     DECLARED_FEATURES,
+    CBOR,
 ];
 /// The gates that switch all of a stage, as the table writes it.
 const ALL: [(&str, &str); 2] = [("AllAlpha", "ALPHA"), ("AllBeta", "BETA")];
@@ -139,6 +142,10 @@ impl<'a> Gates<'a> {
         self.is_on(DECLARED_FEATURES)
     }
 
+    pub(super) fn cbor(&self) -> bool {
+        self.is_on(CBOR)
+    }
+
     pub(super) fn unsafe_deletion(&self) -> bool {
         self.is_on(UNSAFE_DELETION)
     }
@@ -188,12 +195,12 @@ mod tests {
         check(
             &["AllAlpha=true"],
             Ok([false, true, true]),
-            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig alone",
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig, CBORServingAndStorage alone",
         );
         check(
             &["AllAlpha=true", "AllowUnsafeMalformedObjectDeletion=false"],
             Ok(default),
-            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig alone",
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig, CBORServingAndStorage alone",
         );
         check(
             &["APIResponseCompression=false"],

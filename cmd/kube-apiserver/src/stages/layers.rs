@@ -58,6 +58,7 @@ pub(super) fn chain(
     config.goaway_chance = requests.goaway_chance;
     config.hsts = requests.hsts.clone();
     config.cors = std::mem::take(&mut requests.cors);
+    config.serves_cbor = stores.config.features.cbor;
     config.shutdown_send_retry_after = requests.shutdown_send_retry_after;
     config.front_proxy_headers = stores.config.access.front_proxy.clone().into();
     Ok(chain::build(config))

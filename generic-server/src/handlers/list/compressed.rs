@@ -55,7 +55,7 @@ pub(super) async fn respond(
             Items::Protobuf(Messages::new(resource, view)?),
             codec::protobuf::LIST_END,
         ),
-        Media::Yaml => return Ok(None),
+        Media::Yaml | Media::Cbor => return Ok(None),
     };
     let mut blocks = Blocks::new(resource, store.forms(), negotiated, items, entries.clone());
     if !blocks.exceed(GZIP_ABOVE.saturating_sub(end.len()))? {
@@ -69,7 +69,7 @@ pub(super) async fn respond(
             let list_kind = protobuf::list_kind(resource, view)?;
             protobuf::begin(blocks.messages()?, list_kind, metadata, announced)?
         }
-        Media::Json | Media::Yaml => blocks.head().to_vec(),
+        Media::Json | Media::Yaml | Media::Cbor => blocks.head().to_vec(),
     };
     let mut out = Vec::with_capacity(JOIN);
     let mut member = Member::begin(&mut out);

@@ -58,7 +58,7 @@ impl Form {
         });
         let messages = match negotiated.media {
             Media::Protobuf => Messages::new(&resource, view).ok(),
-            Media::Json | Media::Yaml => None,
+            Media::Json | Media::Yaml | Media::Cbor => None,
         };
         Form {
             head: served::typed_head(&resource),
@@ -122,7 +122,7 @@ impl Form {
         of: &Subject,
         headers: bool,
     ) -> Result<(), ApiError> {
-        if self.media == Media::Protobuf {
+        if self.media != Media::Json {
             let mut object = Vec::new();
             self.write_object(&mut object, of, headers)?;
             return self.frame(out, kind.as_str(), &object);
@@ -174,12 +174,14 @@ impl Form {
 
     /// An event of an object that is there as JSON, in the form's encoding.
     fn frame(&self, out: &mut Vec<u8>, kind: &str, object: &[u8]) -> Result<(), ApiError> {
-        if self.media == Media::Protobuf {
-            encode_frame(out, kind, &crate::respond::protobuf::of_json(object)?);
-        } else {
-            open(out, kind);
-            out.extend_from_slice(object);
-            close(out);
+        match self.media {
+            Media::Protobuf => encode_frame(out, kind, &crate::respond::protobuf::of_json(object)?),
+            Media::Cbor => crate::respond::cbor::event(out, kind, object)?,
+            Media::Json | Media::Yaml => {
+                open(out, kind);
+                out.extend_from_slice(object);
+                close(out);
+            }
         }
         Ok(())
     }
@@ -236,7 +238,7 @@ impl Form {
 
     /// Whether objects are parsed or encoded for their events, rather than copied.
     pub(super) fn encodes(&self) -> bool {
-        self.media == Media::Protobuf
+        matches!(self.media, Media::Protobuf | Media::Cbor)
             || matches!(self.view, View::Table(..))
             || !served::plain(&self.resource)
     }
