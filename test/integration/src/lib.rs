@@ -8,6 +8,7 @@ mod aggregation;
 mod audit;
 mod authorizers;
 mod break_glass;
+mod cbor;
 mod custom_bounds;
 mod custom_conversion;
 mod custom_migration;
