@@ -14,6 +14,7 @@ use machinery::time::GoDuration;
 
 use crate::net::Cidr;
 use crate::nodes::Nodes;
+use crate::served::ServedApis;
 
 /// A token that was made for a service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +126,8 @@ pub struct Deps {
     pub service_cidrs: Vec<Cidr>,
     /// `--service-node-port-range`.
     pub node_ports: RangeInclusive<u16>,
+    /// The versions and resources that are served. Stores of the others are there for the server itself.
+    pub served: ServedApis,
     /// The StorageVersionMigration API is served and its controller runs.
     pub storage_migration: bool,
     /// `coordination.k8s.io/v1beta1` is served.

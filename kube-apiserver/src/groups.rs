@@ -143,6 +143,15 @@ pub fn priority(group: &str, version: &str) -> Option<(i32, i32)> {
     ))
 }
 
+/// Whether a version can be served.
+pub fn has_version(group: &str, version: &str) -> bool {
+    let found = GROUPS.iter().find(|known| known.name == group);
+    found.is_some_and(|known| match known.make {
+        Make::Beta { .. } => version == "v1beta1",
+        Make::V1(_) | Make::Versions(_) => known.versions.iter().any(|(name, _)| *name == version),
+    })
+}
+
 fn autoscaling_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
     let v2 = autoscaling::v2(&Builder::new(deps, "autoscaling", "v2"));
     let v1 = autoscaling::v1(&Builder::new(deps, "autoscaling", "v1"), &v2);
@@ -197,6 +206,9 @@ pub fn groups(deps: &Deps) -> Vec<GroupSpec> {
     }
     register_versions(deps, &specs);
     specs
+        .into_iter()
+        .filter_map(|group| deps.served.of(group))
+        .collect()
 }
 
 /// Registers the versions of what is served under several.

@@ -24,6 +24,7 @@ pub mod rbac;
 mod replicas;
 mod resources;
 mod rules;
+mod served;
 mod table;
 pub mod tokens;
 mod tolerations;
@@ -40,7 +41,8 @@ pub use bootstrap::{
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_identity, keep_token_tracking, keep_trust};
 pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer, TokenLifetimes};
 pub use groups::core::service_alloc::keep_node_ports;
-pub use groups::{groups, priority};
+pub use groups::{groups, has_version, priority};
 pub use net::{Cidr, special_ip};
 pub use nodes::{KubeletOptions, Nodes};
+pub use served::ServedApis;
 pub use tokens::jwt::{JwtSource, OidcOptions};

@@ -2,6 +2,7 @@
 //! unread option does not compile, and an unread field of [`Config`] is a warning, which the gate refuses. All faults that can be
 //! found without opening anything are collected there, each with its flag.
 
+mod apis;
 mod audit;
 mod authorization;
 mod features;

@@ -289,7 +289,7 @@ pub struct Options {
     #[command(flatten)]
     pub authorization: AuthorizationFlags,
 
-    /// APIs that are off by default: storagemigration.k8s.io/v1beta1=true, api/beta=true, api/all=true.
+    /// API versions and resources to turn on or off: apps/v1=false, batch/v1/jobs=false, v1=true, api/beta=true, api/all=true.
     #[arg(long, value_delimiter = ',', help_heading = APIS, value_name = "LIST")]
     pub runtime_config: Vec<String>,
 

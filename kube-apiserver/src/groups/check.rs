@@ -55,6 +55,11 @@ pub(crate) fn deps() -> Deps {
         token_issuer: Arc::new(Nobody),
         service_cidrs: vec!["10.0.0.0/24".parse().unwrap()],
         node_ports: 30_000..=32_767,
+        served: {
+            let mut all = crate::ServedApis::default();
+            all.set("api/all", true);
+            all
+        },
         storage_migration: true,
         lease_candidates: true,
         event_ttl: Duration::from_secs(3_600),

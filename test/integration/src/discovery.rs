@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use test_support::plane;
+use test_support::{plane, plane_with};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -165,4 +165,57 @@ async fn documents_agree_and_have_etags() {
         assert!(listed.contains(&path), "{path}: {listed:?}");
     }
     plane.stop().await;
+}
+
+#[tokio::test]
+async fn versions_and_resources_are_turned_off() {
+    let (_plane, client) = plane_with(|builder| {
+        builder.with(|options| {
+            options.runtime_config = ["apps/v1=false", "batch/v1/cronjobs=false", "autoscaling/v1=false"]
+                .map(String::from)
+                .into();
+        })
+    })
+    .await;
+    for path in [
+        "/apis/apps",
+        "/apis/apps/v1",
+        "/apis/apps/v1/namespaces/default/deployments",
+        "/apis/batch/v1/namespaces/default/cronjobs",
+        "/apis/autoscaling/v1",
+        "/openapi/v3/apis/apps/v1",
+    ] {
+        client.get(path).await.expect(404);
+    }
+    client
+        .get("/apis/batch/v1/namespaces/default/jobs")
+        .await
+        .expect(200);
+    client
+        .get("/apis/autoscaling/v2/horizontalpodautoscalers")
+        .await
+        .expect(200);
+    let groups = client.get("/apis").await.expect(200).to_string();
+    assert!(!groups.contains("\"apps\""), "{groups}");
+    let resources = client.get("/apis/batch/v1").await.expect(200).to_string();
+    assert!(
+        resources.contains("\"jobs\"") && !resources.contains("\"cronjobs\""),
+        "{resources}"
+    );
+    let services = client
+        .get("/apis/apiregistration.k8s.io/v1/apiservices")
+        .await
+        .expect(200);
+    let services = services.to_string();
+    assert!(
+        services.contains("\"v1.batch\"") && !services.contains("\"v1.apps\""),
+        "{services}"
+    );
+    let documents = client.get("/openapi/v2").await.expect(200);
+    let paths = documents["paths"].as_object().expect("paths");
+    assert!(
+        paths
+            .keys()
+            .all(|path| !path.contains("/apis/apps") && !path.contains("cronjobs"))
+    );
 }

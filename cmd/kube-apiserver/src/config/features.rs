@@ -1,20 +1,23 @@
 //! Options that turn parts of the server on and off: feature gates, API versions, controllers, admission plugins.
 
-use std::collections::BTreeSet;
-
-use kube_apiserver::PluginSelection;
+use kube_apiserver::{PluginSelection, ServedApis};
 
 use super::Findings;
+use super::apis;
 use super::gates::{self, Gates};
 
 /// The API of storage version migrations, which has a switch beside its feature gate.
 const STORAGE_MIGRATION_API: &str = "storagemigration.k8s.io/v1beta1";
+const STORAGE_MIGRATIONS: (&str, &str, &str) =
+    ("storagemigration.k8s.io", "v1beta1", "storageversionmigrations");
 /// The API of lease candidates, beta and so off by default.
-const LEASE_CANDIDATE_API: &str = "coordination.k8s.io/v1beta1";
+const LEASE_CANDIDATES: (&str, &str, &str) = ("coordination.k8s.io", "v1beta1", "leasecandidates");
 
 /// The optional features that are on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Features {
+    /// The versions and resources that are served.
+    pub(crate) apis: ServedApis,
     /// StorageVersionMigrations are served: their feature gate and their API version are both on.
     pub(crate) storage_migration: bool,
     /// LeaseCandidates are served.
@@ -51,30 +54,14 @@ pub(super) fn plugins(
     }
 }
 
-/// The last value of a key in a list of `key=bool`; a key alone is true.
-fn setting(list: &[String], key: &str) -> Option<Result<bool, String>> {
-    let mut values = list.iter().filter_map(|item| match item.split_once('=') {
-        Some((name, value)) => (name == key).then_some(value),
-        None => (item == key).then_some("true"),
-    });
-    let value = values.next_back()?;
-    Some(
-        gates::parse_bool(value)
-            .ok_or_else(|| format!("invalid value of {key}={value}: it is true or false")),
-    )
-}
-
-fn key(item: &str) -> &str {
-    item.split_once('=').map_or(item, |(key, _)| key)
-}
-
 impl Features {
     pub(super) fn read(found: &mut Findings, gates: &[String], apis: &[String], in_memory: bool) -> Self {
         let gates = Gates::read(found, gates);
-        runtime_config(found, apis);
+        let apis = apis::read(found, apis);
         Features {
-            storage_migration: is_served(apis, STORAGE_MIGRATION_API) && gates.storage_migration(),
-            lease_candidates: is_served(apis, LEASE_CANDIDATE_API),
+            storage_migration: is_served(&apis, STORAGE_MIGRATIONS) && gates.storage_migration(),
+            lease_candidates: is_served(&apis, LEASE_CANDIDATES),
+            apis,
             admission_manifests: gates.admission_manifests(),
             cbor: gates.cbor(),
             unsafe_deletion: gates.unsafe_deletion(),
@@ -83,74 +70,27 @@ impl Features {
     }
 }
 
-/// Whether a key of `key=bool` is on.
-fn is_on(list: &[String], key: &str) -> bool {
-    matches!(setting(list, key), Some(Ok(true)))
-}
-
-/// Whether a beta version is served. The more special key decides.
-fn is_served(apis: &[String], api: &str) -> bool {
-    let keys = [api, "api/beta", "api/all"];
-    let value = keys.into_iter().find_map(|key| setting(apis, key)?.ok());
-    value.unwrap_or_default()
-}
-
 /// Warnings of storage version migrations with one of their two switches alone: the feature gate, or their version by name.
-pub(super) fn lone_migration_switch(gates: &[String], apis: &[String]) -> Option<String> {
+pub(super) fn lone_migration_switch(gates: &[String], list: &[String]) -> Option<String> {
     let gate = format!("--feature-gates={}=true", gates::STORAGE_MIGRATION);
     let api = format!("--runtime-config={STORAGE_MIGRATION_API}=true");
     let (gate_is_on, is_served) = (
         Gates::read(&mut Findings::default(), gates).storage_migration(),
-        is_served(apis, STORAGE_MIGRATION_API),
+        is_served(&apis::read(&mut Findings::default(), list), STORAGE_MIGRATIONS),
     );
+    // `api/beta` and `api/all` turn on others, too.
+    let is_named = list.iter().any(|item| item.starts_with(STORAGE_MIGRATION_API));
     let (lone, other) = match (gate_is_on, is_served) {
         (true, false) => (gate, api),
-        // `api/beta` and `api/all` turn on others, too.
-        (false, true) if is_on(apis, STORAGE_MIGRATION_API) => (api, gate),
+        (false, true) if is_named => (api, gate),
         _ => return None,
     };
     Some(format!("{lone} has no effect without {other}"))
 }
 
-/// Checks `--runtime-config`. Built-in groups are known, whether or not they can be turned off.
-fn runtime_config(found: &mut Findings, apis: &[String]) {
-    let groups: BTreeSet<&str> = machinery::schema::builtin()
-        .kinds()
-        .map(|(group, ..)| group)
-        .collect();
-    let keys: BTreeSet<&str> = apis.iter().map(|item| key(item)).collect();
-    let all_off = matches!(setting(apis, "api/all"), Some(Ok(false)));
-    if all_off && keys.len() == 1 {
-        return found.fault("--runtime-config: invalid runtime-config with only api/all=false");
-    }
-    let mut unknown = BTreeSet::new();
-    for item in apis {
-        if let Some(Err(why)) = setting(apis, key(item)) {
-            found.fault(format!("--runtime-config: {why}"));
-        }
-        match key(item) {
-            "api/all" if all_off => {}
-            STORAGE_MIGRATION_API | LEASE_CANDIDATE_API | "api/all" | "api/beta" => continue,
-            "api/ga" | "api/alpha" | "api/legacy" | "v1" => {}
-            other => match other.split_once('/') {
-                Some((group, _)) if groups.contains(group) => {}
-                _ => {
-                    unknown.insert(other);
-                    continue;
-                }
-            },
-        }
-        found.warn(format!(
-            "--runtime-config: `{item}` has no effect: only {STORAGE_MIGRATION_API} and {LEASE_CANDIDATE_API} can be turned on and off"
-        ));
-    }
-    if !unknown.is_empty() {
-        let unknown: Vec<&str> = unknown.into_iter().collect();
-        found.fault(format!(
-            "--runtime-config: unknown api groups {}: name them as group/version=true, or remove them",
-            unknown.join(",")
-        ));
-    }
+/// Whether a version is served, or a resource of it.
+fn is_served(apis: &ServedApis, (group, version, resource): (&str, &str, &str)) -> bool {
+    apis.version(group, version) || apis.resource(group, version, resource)
 }
 
 /// Which controllers run in the process.

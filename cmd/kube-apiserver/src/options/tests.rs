@@ -375,12 +375,8 @@ fn flags_without_effect_are_named() {
         "--watch-cache-sizes has no effect: watch caches grow and shrink with their content",
     );
     warns(
-        "--runtime-config=apps/v1=false",
-        "--runtime-config: `apps/v1=false` has no effect: only storagemigration.k8s.io/v1beta1 and coordination.k8s.io/v1beta1 can be turned on and off",
-    );
-    warns(
-        "--runtime-config=api/all=false,coordination.k8s.io/v1beta1=true",
-        "--runtime-config: `api/all=false` has no effect: only storagemigration.k8s.io/v1beta1 and coordination.k8s.io/v1beta1 can be turned on and off",
+        "--runtime-config=apps/v1beta1=true",
+        "--runtime-config: `apps/v1beta1=true` has no effect: apps/v1beta1 is not served here",
     );
     warns(
         "--advertise-address=127.0.0.1",

@@ -122,6 +122,7 @@ fn builtin(stores: &Stores, access: &Access, nodes: Arc<Nodes>) -> kube_apiserve
         service_cidrs: config.service_cidrs.clone(),
         node_ports: config.node_ports.clone(),
         event_ttl: config.event_ttl,
+        served: config.features.apis.clone(),
         storage_migration: config.features.storage_migration,
         lease_candidates: config.features.lease_candidates,
         advertise: (stores.advertise, stores.listener.address().port()),
