@@ -3,8 +3,11 @@
 //! Checks are cheap questions about state that others keep; nothing is probed while a request waits. Start-up work takes a
 //! [`Hook`] and finishes it, so that readiness names the unfinished work.
 
+mod slis;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use http::{HeaderValue, StatusCode, header};
 use machinery::go::quote;
@@ -40,6 +43,8 @@ pub struct Health {
     checks: RwLock<Vec<Check>>,
     notes: RwLock<Vec<Note>>,
     lifecycle: Lifecycle,
+    slis: slis::Slis,
+    started: SystemTime,
 }
 
 /// Lines of verbose documents beside the checks.
@@ -74,6 +79,8 @@ impl Health {
             checks: RwLock::default(),
             notes: RwLock::default(),
             lifecycle,
+            slis: slis::Slis::default(),
+            started: SystemTime::now(),
         };
         health.add("ping", Part::Everywhere, || Ok(()));
         health.add("log", Part::Everywhere, || Ok(()));
@@ -116,7 +123,7 @@ impl Health {
         hook
     }
 
-    /// Serves the three documents.
+    /// Serves the three documents, and how often each check has passed and failed in them.
     pub fn install(self: &Arc<Self>, endpoints: &mut Endpoints) {
         for name in ["livez", "readyz", "healthz"] {
             let document = Document {
@@ -125,6 +132,7 @@ impl Health {
             };
             endpoints.add_below(&format!("/{name}"), Arc::new(document));
         }
+        endpoints.add("/metrics/slis", Arc::new(slis::Document(self.clone())));
     }
 
     /// Whether everything that readiness asks for holds.
@@ -190,7 +198,9 @@ impl Document {
                 out.push_str(&format!("[+]{check} excluded: ok\n"));
                 return;
             }
-            match outcome() {
+            let outcome = outcome();
+            self.health.slis.observe(check, name, outcome.is_ok());
+            match outcome {
                 Ok(()) => out.push_str(&format!("[+]{check} ok\n")),
                 Err(why) => {
                     tracing::info!(check.name = check, error = why, "{name} check failed");

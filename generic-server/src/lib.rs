@@ -44,6 +44,7 @@ pub mod serve;
 pub mod server;
 pub mod spawn;
 pub mod startup;
+pub mod statusz;
 pub mod streaming;
 pub mod webhook;
 pub mod write;

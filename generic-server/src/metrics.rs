@@ -532,8 +532,8 @@ fn push_label(text: &mut String, name: &str, value: &str) {
     text.push('"');
 }
 
-/// The operating system's figures of the process; on other systems than Linux only the start time.
-fn process(out: &mut String, started: std::time::SystemTime) {
+/// When the process started.
+pub(crate) fn process_start(out: &mut String, started: std::time::SystemTime) {
     let since = started
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default()
@@ -545,6 +545,11 @@ fn process(out: &mut String, started: std::time::SystemTime) {
         "Start time since the epoch in seconds.",
     );
     sample(out, "process_start_time_seconds", &[], since);
+}
+
+/// The operating system's figures of the process; on other systems than Linux only the start time.
+fn process(out: &mut String, started: std::time::SystemTime) {
+    process_start(out, started);
     if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
         for (key, name, help) in [
             (

@@ -6,6 +6,7 @@
 mod accept;
 #[cfg(test)]
 mod tests;
+mod zpage;
 
 use http::request::Parts;
 use http::{HeaderMap, Uri, header};
@@ -14,6 +15,8 @@ use machinery::ApiError;
 use crate::request::audit::RecordsObjects;
 use crate::request_info::query_value;
 use accept::Clause;
+
+pub(crate) use zpage::{Page, page};
 
 /// The media types of built-in kinds, as 406 and 415 list it. Custom kinds refuse protobuf, yet upstream's message names it.
 pub(crate) const BUILTIN_TYPES: &[&str] = &[

@@ -89,6 +89,18 @@ pub(crate) fn in_form(head: &Parts, form: DocumentForm, document: &Bytes) -> Res
     self::document(&negotiated, document)
 }
 
+/// Answers compact JSON of an object in an encoding.
+pub(crate) fn object(head: &Parts, media: Media, text: Vec<u8>) -> Result<Response, ApiError> {
+    let negotiated = Negotiated {
+        media,
+        view: View::Object,
+        pretty: wants_pretty(&head.uri, &head.headers),
+        gzip: false,
+        recorded: false,
+    };
+    finish(&negotiated, text, StatusCode::OK)
+}
+
 /// A body that is ready, compressed when it is large and the client takes that. The caller sets the content type.
 pub(crate) fn maybe_gzip(headers: &HeaderMap, body: Bytes) -> Response {
     bytes(body, takes_gzip(headers))

@@ -48,6 +48,7 @@ pub mod signals;
 mod stages;
 mod ui;
 mod users;
+mod verbosity;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

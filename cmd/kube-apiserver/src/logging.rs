@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
@@ -41,6 +42,24 @@ pub(crate) fn filter(v: &str) -> Result<EnvFilter, String> {
     }
 }
 
+type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+/// Changes the filter of the process's own subscriber.
+static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
+
+/// Whether the log is the server's own, so that its verbosity can be changed.
+pub(crate) fn is_adjustable() -> bool {
+    SET_FILTER.get().is_some()
+}
+
+/// Sets the verbosity that `-v` with this number has, from now on.
+///
+/// # Errors
+/// When the log is not the server's own.
+pub(crate) fn set_verbosity(v: u8) -> Result<(), String> {
+    let set = SET_FILTER.get().ok_or("the log is not the server's own")?;
+    set(filter(&v.to_string())?)
+}
+
 /// Installs a subscriber with the filter of `-v` and this format. Only a process does this: a library user has its own.
 ///
 /// # Errors
@@ -51,11 +70,32 @@ pub fn init(v: &str, format: LogFormat) -> Result<(), String> {
         .with_writer(|| Lines(io::stderr()))
         // It would say so with `eprintln!`, which panics when the stream is closed.
         .log_internal_errors(false);
-    let done = match format {
-        LogFormat::Json => builder.json().try_init(),
-        LogFormat::Text => builder.with_ansi(false).try_init(),
+    let (done, set): (_, SetFilter) = match format {
+        LogFormat::Json => {
+            let builder = builder.json().with_filter_reloading();
+            let handle = builder.reload_handle();
+            (
+                builder.try_init(),
+                Box::new(move |filter| reloaded(handle.reload(filter))),
+            )
+        }
+        LogFormat::Text => {
+            let builder = builder.with_ansi(false).with_filter_reloading();
+            let handle = builder.reload_handle();
+            (
+                builder.try_init(),
+                Box::new(move |filter| reloaded(handle.reload(filter))),
+            )
+        }
     };
-    done.map_err(|error| format!("cannot start logging: {error}"))
+    done.map_err(|error| format!("cannot start logging: {error}"))?;
+    // The first subscriber of a process is its only one.
+    let _ = SET_FILTER.set(set);
+    Ok(())
+}
+
+fn reloaded(done: Result<(), tracing_subscriber::reload::Error>) -> Result<(), String> {
+    done.map_err(|error| format!("the verbosity cannot be changed: {error}"))
 }
 
 /// Writes each event as one line. Names, paths and errors come from clients and other servers: a line break in them would begin a line that

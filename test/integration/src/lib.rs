@@ -33,3 +33,4 @@ mod sockets;
 mod subresources;
 mod ui;
 mod writing;
+mod zpages;

@@ -26,6 +26,8 @@ pub(crate) struct Features {
     pub(crate) admission_manifests: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
     pub(crate) unsafe_deletion: bool,
+    /// `/statusz` is served.
+    pub(crate) statusz: bool,
     /// Objects are read and written as CBOR, too.
     pub(crate) cbor: bool,
     /// The server has a lease that says that it is there (KEP-1965).
@@ -63,6 +65,7 @@ impl Features {
             lease_candidates: is_served(&apis, LEASE_CANDIDATES),
             apis,
             admission_manifests: gates.admission_manifests(),
+            statusz: gates.statusz(),
             cbor: gates.cbor(),
             unsafe_deletion: gates.unsafe_deletion(),
             identity: gates.identity(in_memory),

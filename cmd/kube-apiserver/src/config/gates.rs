@@ -18,14 +18,17 @@ const ADMISSION_MANIFESTS: &str = "ManifestBasedAdmissionControlConfig";
 const DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
 /// The feature gate of CBOR.
 const CBOR: &str = "CBORServingAndStorage";
+/// The feature gate of `/statusz`.
+const STATUSZ: &str = "ComponentStatusz";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 6] = [
+const EFFECTIVE: [&str; 7] = [
     STORAGE_MIGRATION,
     UNSAFE_DELETION,
     IDENTITY,
     ADMISSION_MANIFESTS,
     DECLARED_FEATURES,
     CBOR,
+    STATUSZ,
 ];
 /// The gates that switch all of a stage, as the table writes it.
 const ALL: [(&str, &str); 2] = [("AllAlpha", "ALPHA"), ("AllBeta", "BETA")];
@@ -140,6 +143,10 @@ impl<'a> Gates<'a> {
 
     pub(super) fn declared_features(&self) -> bool {
         self.is_on(DECLARED_FEATURES)
+    }
+
+    pub(super) fn statusz(&self) -> bool {
+        self.is_on(STATUSZ)
     }
 
     pub(super) fn cbor(&self) -> bool {

@@ -10,6 +10,7 @@ use generic_server::discovery::RootPaths;
 use generic_server::endpoint::{Endpoints, StaticJson};
 use generic_server::filters::max_in_flight::MaxInFlight;
 use generic_server::flowcontrol::FlowControl;
+use generic_server::statusz::Statusz;
 use kube_apiserver::Access;
 
 use super::keys;
@@ -17,7 +18,9 @@ use super::stores::Stores;
 use crate::StartError;
 use crate::backup::{self, Backups};
 use crate::config::Engine;
+use crate::logging;
 use crate::ui;
+use crate::verbosity::Verbosity;
 
 /// The chain in front of the aggregator.
 pub(super) fn chain(
@@ -115,6 +118,9 @@ fn endpoints(
             .spawn("time of readiness", status.clone().note_readiness());
         ui::install(&mut endpoints, status);
     }
+    if stores.config.features.statusz {
+        endpoints.add(Statusz::PATH, Arc::new(Statusz::new(&endpoints.paths())));
+    }
     let index = Arc::new(RootPaths {
         others: endpoints.paths(),
         groups: aggregator.discovery(),
@@ -123,6 +129,9 @@ fn endpoints(
         endpoints.add(path, index.clone());
     }
     // Served, but not listed in the index.
+    if logging::is_adjustable() {
+        endpoints.add(Verbosity::PATH, Arc::new(Verbosity));
+    }
     endpoints.add("/version/", version);
     for (path, endpoint) in access.debugging() {
         endpoints.add(path, endpoint);

@@ -295,3 +295,29 @@ async fn what_brings_a_webhook_back_goes_past_it_by_flag() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_verbosity_is_changed_at_run_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_child, client) = start_on(dir.path(), 0, &["-v", "0"]).await;
+    let put = async |level: &str| {
+        let answer = client
+            .raw("PUT", "/debug/flags/v", "text/plain", level.to_owned())
+            .await;
+        (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    let said = |code: u16, text: &str| (code, text.to_owned());
+    assert_eq!(
+        put("3").await,
+        said(200, "successfully set klog.logging.verbosity to 3")
+    );
+    assert_eq!(
+        put("x").await,
+        said(400, "strconv.ParseUint: parsing \"x\": invalid syntax")
+    );
+    client.get("/debug/flags/v").await.expect(406);
+    assert_eq!(
+        put("0").await,
+        said(200, "successfully set klog.logging.verbosity to 0")
+    );
+}
