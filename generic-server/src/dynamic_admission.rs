@@ -3,6 +3,7 @@
 //! Each is an [`crate::admission::AdmissionPlugin`] that follows its configuration; until that has been read once, it lets no write
 //! pass.
 
+mod checks;
 mod compiling;
 mod expression;
 mod matching;

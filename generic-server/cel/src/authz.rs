@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-use crate::types::Type;
+use crate::{error::EvalError, types::Type};
 
-/// Answers authorization checks. Evaluation is synchronous: hosts whose authorizer is not must answer from what they asked
-/// before, or block.
+/// Answers authorization checks. Evaluation is synchronous: a host whose authorizer is not fails a check that it has no answer to,
+/// asks, and has the expression evaluated again.
 pub trait Authorizer: fmt::Debug + Sync {
     /// Decides one check.
-    fn check(&self, check: &AuthzCheck) -> Decision;
+    fn check(&self, check: &AuthzCheck) -> Result<Decision, EvalError>;
 }
 
 /// An authorization check that an expression makes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct AuthzCheck {
     pub verb: String,
     /// Namespace and name of the service account asked about, instead of the request's user.
@@ -20,7 +20,7 @@ pub struct AuthzCheck {
     pub target: AuthzTarget,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AuthzTarget {
     /// A non-resource path.
     Path(String),
@@ -34,7 +34,7 @@ impl Default for AuthzTarget {
 }
 
 /// A resource asked about; empty strings where nothing was said.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct AuthzResource {
     pub group: String,
     pub resource: String,

@@ -39,6 +39,7 @@ pub use env::{
 pub use error::{CompileErrors, EvalError};
 pub use opaque::{Opaque, Semver};
 pub use parser::is_identifier;
+pub use price::AUTHZ_CHECK;
 pub use types::{
     DeclKind, DeclType, Field, FieldDecl, ListType, MAX_REQUEST_BYTES, ObjectType, Type, escape_field,
 };

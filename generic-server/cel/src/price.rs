@@ -12,7 +12,7 @@ pub(crate) const MAP: u64 = 30;
 pub(crate) const STRUCT: u64 = 40;
 pub(crate) const STRING_FACTOR: f64 = 0.1;
 pub(crate) const REGEX_FACTOR: f64 = 0.25;
-pub(crate) const AUTHZ_CHECK: u64 = 350_000;
+pub const AUTHZ_CHECK: u64 = 350_000;
 
 /// How a call is priced.
 #[derive(Debug, Clone, Copy, PartialEq)]

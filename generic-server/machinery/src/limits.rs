@@ -247,6 +247,10 @@ pub const ACCESS_EXPRESSION_BYTES: usize = 4 * 1024;
 /// Such evaluations at once. Upstream has no bound. Past it: the others wait, for ten seconds at most, and fail then.
 pub const ACCESS_EXPRESSIONS: usize = 4;
 
+/// Different authorization checks that the expressions of admission make about one write. Upstream bounds those of one policy, by
+/// their cost. Past it: the check is an error of its expression.
+pub const CHECKS_PER_WRITE: usize = 1024;
+
 /// Requests that one webhook of authorization, or the main server by an extension server, is asked about at once. Upstream has no bound. Past it:
 /// the others wait.
 pub const ACCESS_REVIEWS: usize = 128;

@@ -5,19 +5,15 @@
 
 use std::sync::LazyLock;
 
-use futures_util::FutureExt;
-use kube_cel::{
-    AuthzCheck, AuthzResource, AuthzTarget, Bindings, DeclType, Env, EnvBuilder, FieldDecl, Library,
-    ListType, Program, Type, Val,
-};
+use kube_cel::{Bindings, DeclType, Env, EnvBuilder, FieldDecl, Library, ListType, Program, Type, Val};
 use machinery::go;
-use machinery::{FieldError, FieldPath, GroupVersionResource};
+use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
+use super::checks::RequestAuthorizer;
 use super::matching;
 use crate::admission::Attributes;
-use crate::authz::{self, Authorizer, Decision};
-use crate::request::User;
+use crate::cpu;
 
 /// No expression is looked at any more: the budget is spent.
 pub(super) const OUT_OF_BUDGET: &str =
@@ -197,31 +193,62 @@ impl Expression {
     }
 
     /// Evaluates out of a budget. The outer error ends all evaluation: the budget is spent.
-    pub(super) fn eval<'a>(
+    ///
+    /// Where an authorizer has to be waited for, all checks that the evaluation came upon are asked at once, and it is done again: what
+    /// it came upon first is then known.
+    pub(super) async fn eval<'a>(
         &self,
         bindings: &Bindings<'a>,
-        lazy: Option<&dyn Metered>,
+        hosts: Hosts<'_>,
         budget: &mut u64,
     ) -> Result<Result<Val<'a>, String>, String> {
         let program = match &self.program {
             Ok(program) => program,
             Err(why) => return Ok(Err(format!("compilation error: {why}"))),
         };
-        let (result, cost) = program.eval_counted(bindings);
-        let cost = cost.saturating_add(lazy.map_or(0, Metered::take));
-        let Some(left) = budget.checked_sub(cost) else {
-            *budget = 0;
-            return Err(OUT_OF_BUDGET.into());
-        };
-        *budget = left;
-        Ok(result.map_err(|error| format!("expression '{}' resulted in error: {error}", self.source)))
+        for _ in 0..MOST_ROUNDS {
+            let (result, cost) = program.eval_counted(bindings);
+            if hosts.authorizer.is_asked() {
+                drop(result);
+                if let Some(lazy) = hosts.lazy {
+                    lazy.forget();
+                }
+                hosts.authorizer.wait().await;
+                cpu::slice().await;
+                continue;
+            }
+            let cost = cost.saturating_add(hosts.lazy.map_or(0, Metered::take));
+            let Some(left) = budget.checked_sub(cost) else {
+                break;
+            };
+            *budget = left;
+            return Ok(
+                result.map_err(|error| format!("expression '{}' resulted in error: {error}", self.source))
+            );
+        }
+        *budget = 0;
+        Err(OUT_OF_BUDGET.into())
     }
 }
 
+/// How often one expression is evaluated while answers are waited for. Each time there is an answer that the one before lacked, and
+/// no budget pays for so many checks.
+const MOST_ROUNDS: u64 = kube_cel::RUNTIME_BUDGET / kube_cel::AUTHZ_CHECK + 2;
+
+/// What an evaluation calls upon.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hosts<'h> {
+    pub(super) lazy: Option<&'h dyn Metered>,
+    pub(super) authorizer: &'h RequestAuthorizer<'h>,
+}
+
 /// Something that evaluates on demand and records its cost.
-pub(super) trait Metered {
+pub(super) trait Metered: std::fmt::Debug + Sync {
     /// The cost since the last call.
     fn take(&self) -> u64;
+
+    /// Takes back the cost since the last call of `take`: the evaluation does not count.
+    fn forget(&self);
 }
 
 /// The result types that an expression may have.
@@ -273,14 +300,14 @@ pub(super) struct Input<'a> {
     pub(super) request: &'a Value,
     pub(super) namespace: Option<&'a Value>,
     pub(super) params: Option<&'a Value>,
-    pub(super) authorizer: Option<&'a RequestAuthorizer<'a>>,
+    pub(super) authorizer: &'a RequestAuthorizer<'a>,
 }
 
 impl<'a> Input<'a> {
     pub(super) fn bindings(&self) -> Bindings<'a> {
         let dynamic = |value: Option<&'a Value>| value.map_or(Val::Null, Val::dynamic);
         let typed = |value: &'a Value, decl: &'static DeclType| Val::json(value, decl).unwrap_or(Val::Null);
-        let mut bindings = Bindings::new()
+        Bindings::new()
             .with("object", dynamic(self.object))
             .with("oldObject", dynamic(self.old))
             .with("params", dynamic(self.params))
@@ -288,15 +315,12 @@ impl<'a> Input<'a> {
             .with(
                 "namespaceObject",
                 self.namespace.map_or(Val::Null, |value| typed(value, &NAMESPACE)),
-            );
-        if let Some(authorizer) = self.authorizer {
-            bindings.set("authorizer", Val::authorizer(authorizer));
-            bindings.set(
+            )
+            .with("authorizer", Val::authorizer(self.authorizer))
+            .with(
                 "authorizer.requestResource",
-                Val::resource_check(authorizer, authorizer.request_resource()),
-            );
-        }
-        bindings
+                Val::resource_check(self.authorizer, self.authorizer.request_resource()),
+            )
     }
 }
 
@@ -341,101 +365,6 @@ pub(super) fn request_value(attributes: &Attributes<'_>, requested: &Attributes<
         request["options"] = options.clone();
     }
     request
-}
-
-/// Answers what expressions ask of the authorizer, on behalf of the request's user.
-#[derive(Debug)]
-pub(super) struct RequestAuthorizer<'a> {
-    pub(super) authorizer: &'a dyn Authorizer,
-    pub(super) user: &'a User,
-    pub(super) gvr: &'a GroupVersionResource,
-    pub(super) subresource: &'a str,
-    pub(super) namespace: &'a str,
-    pub(super) name: &'a str,
-}
-
-impl<'a> RequestAuthorizer<'a> {
-    /// For the user of a request.
-    pub(super) fn of(attributes: &Attributes<'a>, authorizer: &'a dyn Authorizer) -> Self {
-        RequestAuthorizer {
-            authorizer,
-            user: attributes.authorized.user(),
-            gvr: attributes.gvr,
-            subresource: attributes.subresource,
-            namespace: matching::namespace_of(attributes),
-            name: attributes.name,
-        }
-    }
-
-    fn request_resource(&self) -> AuthzResource {
-        AuthzResource {
-            group: self.gvr.group.to_string(),
-            resource: self.gvr.resource.to_string(),
-            subresource: self.subresource.into(),
-            namespace: self.namespace.into(),
-            name: self.name.into(),
-            ..AuthzResource::default()
-        }
-    }
-}
-
-impl kube_cel::Authorizer for RequestAuthorizer<'_> {
-    fn check(&self, check: &AuthzCheck) -> kube_cel::Decision {
-        let account = check.service_account.as_ref().map(|(namespace, name)| User {
-            name: format!("system:serviceaccount:{namespace}:{name}"),
-            groups: vec![
-                "system:serviceaccounts".into(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".into(),
-            ],
-            ..User::default()
-        });
-        let mut attributes = authz::Attributes {
-            user: account.as_ref().unwrap_or(self.user),
-            verb: &check.verb,
-            is_resource: false,
-            group: "",
-            version: "",
-            resource: "",
-            subresource: "",
-            namespace: "",
-            name: "",
-            path: "",
-            field_selector: "",
-            label_selector: "",
-        };
-        match &check.target {
-            AuthzTarget::Path(path) => attributes.path = path,
-            AuthzTarget::Resource(resource) => {
-                attributes.is_resource = true;
-                attributes.group = &resource.group;
-                attributes.version = "*";
-                attributes.resource = &resource.resource;
-                attributes.subresource = &resource.subresource;
-                attributes.namespace = &resource.namespace;
-                attributes.name = &resource.name;
-                attributes.field_selector = &resource.field_selector;
-                attributes.label_selector = &resource.label_selector;
-            }
-        }
-        // Authorizers in the process answer at once. One that has to ask elsewhere cannot be waited for here: that is an error,
-        // and nothing is allowed.
-        let (allowed, reason, error) = match self.authorizer.authorize(&attributes).now_or_never() {
-            Some(Decision::Allow(reason)) => (true, reason, None),
-            Some(Decision::Deny(reason) | Decision::NoOpinion(reason)) => (false, reason, None),
-            Some(Decision::Failed(failure)) => (false, failure.reason, Some(failure.error)),
-            None => (
-                false,
-                String::new(),
-                Some("the authorizer cannot answer inside an expression".to_string()),
-            ),
-        };
-        kube_cel::Decision {
-            allowed,
-            reason,
-            error,
-        }
-    }
 }
 
 /// `matchConditions`.
@@ -499,11 +428,11 @@ impl Conditions {
     }
 
     /// Evaluates all of them.
-    pub(super) fn matches(&self, bindings: &Bindings<'_>, lazy: Option<&dyn Metered>) -> Matched {
+    pub(super) async fn matches(&self, bindings: &Bindings<'_>, hosts: Hosts<'_>) -> Matched {
         let mut budget = kube_cel::MATCH_CONDITIONS_BUDGET;
         let mut errors = Vec::new();
         for condition in &self.0 {
-            match condition.eval(bindings, lazy, &mut budget) {
+            match condition.eval(bindings, hosts, &mut budget).await {
                 Err(spent) => return Matched::Failed(spent),
                 Ok(Err(why)) => errors.push(why),
                 Ok(Ok(value)) if value.as_bool() == Some(false) => return Matched::No,

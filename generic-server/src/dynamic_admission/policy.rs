@@ -21,8 +21,9 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Revision;
 
+use super::checks::RequestAuthorizer;
 use super::compiling::{Compiler, Origin};
-use super::expression::{Input, Matched, RequestAuthorizer, request_value};
+use super::expression::{Hosts, Input, Matched, request_value};
 use super::matching::{Matcher, Namespaces, exempt_from_policies, namespace_of, without_policies};
 use super::view::View;
 use super::{configuration, shown_name};
@@ -34,7 +35,6 @@ use crate::registry::{Entry, Synced, follow};
 
 use compile::{Body, Policy, Rules};
 use params::ParamRef;
-use variables::Lazy;
 
 pub use compile::faults;
 
@@ -269,19 +269,19 @@ impl Policies {
     }
 
     /// Whether the match conditions of a policy hold.
-    fn conditions_of(
+    async fn conditions_of(
         &self,
         policy: &Policy,
         rules: &Rules,
         bindings: &kube_cel::Bindings<'_>,
-        lazy: &Lazy<'_>,
+        hosts: Hosts<'_>,
         operation: Operation,
     ) -> Matched {
         if rules.conditions.is_empty() {
             return Matched::Yes;
         }
         let begun = Instant::now();
-        let matched = rules.conditions.matches(bindings, Some(lazy));
+        let matched = rules.conditions.matches(bindings, hosts).await;
         let (held, took) = (matched.held(), begun.elapsed());
         let labels = self.phase.condition_labels();
         self.metrics

@@ -20,9 +20,10 @@ use machinery::patch::PatchError;
 use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionResource};
 use serde_json::Value;
 
+use super::checks::RequestAuthorizer;
 use super::compiling::{Compiler, Origin};
 use super::configuration;
-use super::expression::{Conditions, Input, Matched, RequestAuthorizer, request_value};
+use super::expression::{Conditions, Hosts, Input, Matched, request_value};
 use super::matching::{Namespaces, exempt};
 use super::view::View;
 use crate::admission::{
@@ -252,17 +253,22 @@ impl Webhooks {
             return Ok(true);
         };
         let request = request_value(attributes, requested);
-        let authorizer = RequestAuthorizer::of(requested, &*self.authorizer);
+        let authorizer = RequestAuthorizer::of(requested, &self.authorizer);
         let input = Input {
             object,
             old: attributes.old,
             request: &request,
             namespace: None,
             params: None,
-            authorizer: Some(&authorizer),
+            authorizer: &authorizer,
         };
         let begun = Instant::now();
-        let matched = conditions.matches(&input.bindings(), None);
+        let hosts = Hosts {
+            lazy: None,
+            authorizer: &authorizer,
+        };
+        let bindings = input.bindings();
+        let matched = conditions.matches(&bindings, hosts).await;
         let labels = ConditionLabels {
             kind: "webhook",
             phase: self.phase.label(),

@@ -1,5 +1,7 @@
 //! The authorizers that flags and `--authorization-config` name: policies, webhooks, match conditions.
 
+mod expressions;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -14,13 +14,13 @@ struct Recorder {
 }
 
 impl Authorizer for Recorder {
-    fn check(&self, check: &AuthzCheck) -> Decision {
+    fn check(&self, check: &AuthzCheck) -> Result<Decision, EvalError> {
         self.asked.lock().push(check.clone());
-        Decision {
+        Ok(Decision {
             allowed: check.verb == "get",
             reason: "because".to_string(),
             error: None,
-        }
+        })
     }
 }
 

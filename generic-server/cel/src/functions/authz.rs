@@ -17,13 +17,13 @@ fn at<'a>(authz: &AuthzVal<'a>, step: Step) -> Val<'a> {
     }))
 }
 
-fn check<'a>(authz: &AuthzVal<'a>, target: AuthzTarget, verb: &str) -> Val<'a> {
+fn check<'a>(authz: &AuthzVal<'a>, target: AuthzTarget, verb: &str) -> Ret<'a> {
     let check = AuthzCheck {
         verb: verb.to_string(),
         service_account: authz.service_account.clone(),
         target,
     };
-    at(authz, Step::Decision(authz.host.check(&check)))
+    Ok(at(authz, Step::Decision(authz.host.check(&check)?)))
 }
 
 pub(super) fn implementation(name: &str) -> Option<Function> {
@@ -66,9 +66,9 @@ fn step<'a>(name: &str, args: &[Val<'a>]) -> Ret<'a> {
             resource: word,
             ..AuthzResource::default()
         }),
-        (Step::Path(path), "check") => return Ok(check(authz, AuthzTarget::Path(path.clone()), text)),
+        (Step::Path(path), "check") => return check(authz, AuthzTarget::Path(path.clone()), text),
         (Step::Resource(resource), "check") => {
-            return Ok(check(authz, AuthzTarget::Resource(resource.clone()), text));
+            return check(authz, AuthzTarget::Resource(resource.clone()), text);
         }
         (Step::Resource(resource), _) => {
             let mut resource = resource.clone();

@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
-use kube_cel::{Bindings, List, Val};
+use kube_cel::{List, Val};
 use machinery::{ApiError, Cause, Reason};
 use serde_json::{Map, Value};
 
 use super::compile::Mutation;
 use super::variables::Lazy;
 use super::{
-    AdmissionPlugin, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer,
-    Rules, View,
+    AdmissionPlugin, Attributes, Binding, Body, Hosts, Input, Namespaces, Policies, Policy,
+    RequestAuthorizer, Rules, View,
 };
 use super::{configuration, namespace_of, params, request_value, shown_name};
 use crate::admission::ObjectKind;
@@ -52,6 +52,7 @@ impl Policies {
         if let Some(rounds) = rounds {
             rounds.enter(self.name(), object.as_deref());
         }
+        let authorizer = RequestAuthorizer::of(attributes, &self.authorizer);
         let mut faults: Vec<Fault<'_>> = Vec::new();
         let mut called = false;
         for one in lists.iter().flat_map(|list| list.iter()) {
@@ -120,6 +121,7 @@ impl Policies {
                         view: &view,
                         namespace: namespace.as_ref(),
                         params: params.as_ref(),
+                        authorizer: &authorizer,
                     };
                     let mut own = match view.converted(object.as_deref()).await {
                         Ok(own) => own,
@@ -128,7 +130,10 @@ impl Policies {
                             continue;
                         }
                     };
-                    match invocation.wanted(policy, own.as_ref().or(object.as_deref())) {
+                    match invocation
+                        .wanted(policy, own.as_ref().or(object.as_deref()))
+                        .await
+                    {
                         Matched::Yes => {}
                         Matched::No => continue,
                         Matched::Failed(why) => {
@@ -147,7 +152,7 @@ impl Policies {
                         let Some(object) = own.as_mut().or(object.as_deref_mut()) else {
                             break;
                         };
-                        match invocation.apply(mutation, object) {
+                        match invocation.apply(mutation, object).await {
                             Ok(new) => {
                                 changed |= new != *object;
                                 *object = new;
@@ -226,49 +231,75 @@ struct Invocation<'s> {
     view: &'s View<'s>,
     namespace: Option<&'s Value>,
     params: Option<&'s Value>,
+    authorizer: &'s RequestAuthorizer<'s>,
 }
 
 impl Invocation<'_> {
-    fn with<T>(&self, object: Option<&Value>, look: impl FnOnce(&Bindings<'_>, &Lazy<'_>) -> T) -> T {
-        let (attributes, requested) = (self.view.attributes(), self.view.requested());
-        let request = request_value(&attributes, requested);
-        let authorizer = RequestAuthorizer::of(requested, &*self.policies.authorizer);
-        let input = Input {
+    fn input<'i>(&'i self, object: Option<&'i Value>, request: &'i Value) -> Input<'i> {
+        Input {
             object,
-            old: attributes.old,
-            request: &request,
+            old: self.view.attributes().old,
+            request,
             namespace: self.namespace,
             params: self.params,
-            authorizer: Some(&authorizer),
-        };
-        let lazy = Lazy::new(&self.rules.variables, input.bindings());
-        look(&lazy.bindings(), &lazy)
+            authorizer: self.authorizer,
+        }
     }
 
-    fn wanted(&self, policy: &Policy, object: Option<&Value>) -> Matched {
+    fn request(&self) -> Value {
+        request_value(&self.view.attributes(), self.view.requested())
+    }
+
+    fn hosts<'i>(&'i self, lazy: &'i Lazy<'_>) -> Hosts<'i> {
+        Hosts {
+            lazy: Some(lazy),
+            authorizer: self.authorizer,
+        }
+    }
+
+    async fn wanted(&self, policy: &Policy, object: Option<&Value>) -> Matched {
+        let request = self.request();
+        let lazy = Lazy::new(&self.rules.variables, self.input(object, &request).bindings());
+        let (bindings, hosts) = (lazy.bindings(), self.hosts(&lazy));
         let operation = self.view.requested().operation;
-        self.with(object, |bindings, lazy| {
-            let policies = self.policies;
-            policies.conditions_of(policy, self.rules, bindings, lazy, operation)
-        })
+        self.policies
+            .conditions_of(policy, self.rules, &bindings, hosts, operation)
+            .await
+    }
+
+    /// The result of an expression, as JSON.
+    async fn evaluate(
+        &self,
+        expression: &Expression,
+        object: &Value,
+        read: fn(&Val<'_>) -> Result<Value, String>,
+    ) -> Result<Value, Stop> {
+        let request = self.request();
+        let lazy = Lazy::new(
+            &self.rules.variables,
+            self.input(Some(object), &request).bindings(),
+        );
+        let (bindings, hosts) = (lazy.bindings(), self.hosts(&lazy));
+        let mut budget = kube_cel::RUNTIME_BUDGET;
+        let value = expression.eval(&bindings, hosts, &mut budget).await??;
+        Ok(read(&value)?)
     }
 
     /// The object as a mutation leaves it.
-    fn apply(&self, mutation: &Mutation, object: &Value) -> Result<Value, Stop> {
+    async fn apply(&self, mutation: &Mutation, object: &Value) -> Result<Value, Stop> {
         let new = match mutation {
-            Mutation::Apply(expression) => self.overlay(expression, object)?,
-            Mutation::Patch(expression) => self.patch(expression, object)?,
+            Mutation::Apply(expression) => self.overlay(expression, object).await?,
+            Mutation::Patch(expression) => self.patch(expression, object).await?,
         };
         self.view.attributes().reread(new).map_err(Stop::Status)
     }
 
-    fn overlay(&self, expression: &Expression, object: &Value) -> Result<Value, Stop> {
-        let mut config = self.with(Some(object), |bindings, lazy| {
-            let mut budget = kube_cel::RUNTIME_BUDGET;
-            let value = expression.eval(bindings, Some(lazy), &mut budget)??;
-            placed(&value)?;
+    async fn overlay(&self, expression: &Expression, object: &Value) -> Result<Value, Stop> {
+        let read: fn(&Val<'_>) -> _ = |value| {
+            placed(value)?;
             value.to_json().map_err(|error| error.to_string())
-        })?;
+        };
+        let mut config = self.evaluate(expression, object, read).await?;
         for key in ["apiVersion", "kind"] {
             if let (Some(text), Some(fields)) = (object.get(key), config.as_object_mut()) {
                 fields.insert(key.into(), text.clone());
@@ -286,15 +317,8 @@ impl Invocation<'_> {
             .map_err(|why| Stop::Fault(format!("error applying patch: {why}")))
     }
 
-    fn patch(&self, expression: &Expression, object: &Value) -> Result<Value, Stop> {
-        let patch = self.with(Some(object), |bindings, lazy| {
-            let mut budget = kube_cel::RUNTIME_BUDGET;
-            let value = expression.eval(bindings, Some(lazy), &mut budget)??;
-            let Val::List(list) = &value else {
-                return Err("type mismatch: JSONPatchType.expression should evaluate to array".to_string());
-            };
-            operations(list)
-        })?;
+    async fn patch(&self, expression: &Expression, object: &Value) -> Result<Value, Stop> {
+        let patch = self.evaluate(expression, object, operations_of).await?;
         if patch.as_array().is_some_and(Vec::is_empty) {
             return Ok(object.clone());
         }
@@ -312,6 +336,13 @@ fn placed(value: &Val<'_>) -> Result<(), String> {
     match faults.is_empty() {
         true => Ok(()),
         false => Err(format!("type mismatch: {}", faults.join("\n"))),
+    }
+}
+
+fn operations_of(value: &Val<'_>) -> Result<Value, String> {
+    match value {
+        Val::List(list) => operations(list),
+        _ => Err("type mismatch: JSONPatchType.expression should evaluate to array".to_string()),
     }
 }
 

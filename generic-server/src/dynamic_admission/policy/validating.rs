@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::variables::Lazy;
 use super::{
-    Action, Attributes, Binding, Body, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules, View,
-    namespace_of,
+    Action, Attributes, Binding, Body, Hosts, Input, Namespaces, Policies, Policy, RequestAuthorizer, Rules,
+    View, namespace_of,
 };
 use super::{configuration, params, request_value, shown_name};
 use crate::dynamic_admission::expression::{Expression, Matched};
@@ -86,6 +86,7 @@ struct Invocation<'s> {
     object: Option<&'s Value>,
     namespace: Option<&'s Value>,
     params: Option<&'s Value>,
+    authorizer: &'s RequestAuthorizer<'s>,
 }
 
 /// The findings of one evaluation of a policy.
@@ -126,6 +127,7 @@ impl Policies {
         crate::cpu::pause(crate::cpu::Lane::Bodies).await;
         let namespaces = Namespaces(self.directory.clone());
         let context = attributes.authorized.context();
+        let authorizer = RequestAuthorizer::of(attributes, &self.authorizer);
         let mut denials: Vec<Denial<'_>> = Vec::new();
         for one in lists.iter().flat_map(|list| list.iter()) {
             let policy = &*one.policy;
@@ -187,8 +189,9 @@ impl Policies {
                         object: own.as_ref().or(object),
                         namespace: namespace.as_ref(),
                         params: params.as_ref(),
+                        authorizer: &authorizer,
                     };
-                    let findings = self.evaluate(policy, &rules, &invocation);
+                    let findings = self.evaluate(policy, &rules, &invocation).await;
                     for took in findings.held {
                         self.metrics
                             .validation(&policy.name, &binding.name, None, "allow", took);
@@ -270,7 +273,7 @@ impl Policies {
         }
     }
 
-    fn evaluate(&self, policy: &Policy, rules: &Rules, invocation: &Invocation<'_>) -> Findings {
+    async fn evaluate(&self, policy: &Policy, rules: &Rules, invocation: &Invocation<'_>) -> Findings {
         let Body::Validations {
             validations,
             annotations,
@@ -280,18 +283,22 @@ impl Policies {
         };
         let (attributes, requested) = (invocation.view.attributes(), invocation.view.requested());
         let request = request_value(&attributes, requested);
-        let authorizer = RequestAuthorizer::of(requested, &*self.authorizer);
         let input = Input {
             object: invocation.object,
             old: attributes.old,
             request: &request,
             namespace: invocation.namespace,
             params: invocation.params,
-            authorizer: Some(&authorizer),
+            authorizer: invocation.authorizer,
         };
         let lazy = Lazy::new(&rules.variables, input.bindings());
         let bindings = lazy.bindings();
-        match self.conditions_of(policy, rules, &bindings, &lazy, attributes.operation) {
+        let hosts = Hosts {
+            lazy: Some(&lazy),
+            authorizer: invocation.authorizer,
+        };
+        let conditions = self.conditions_of(policy, rules, &bindings, hosts, attributes.operation);
+        match conditions.await {
             Matched::Yes => {}
             Matched::No => return Findings::default(),
             Matched::Failed(why) => return Findings::error(policy, why, Duration::ZERO),
@@ -300,7 +307,8 @@ impl Policies {
         let mut results = Vec::with_capacity(validations.len());
         for validation in validations {
             let begun = Instant::now();
-            match validation.expression.eval(&bindings, Some(&lazy), &mut budget) {
+            let result = validation.expression.eval(&bindings, hosts, &mut budget);
+            match result.await {
                 Ok(result) => results.push((result, begun.elapsed())),
                 Err(spent) => return Findings::error(policy, spent, begun.elapsed()),
             }
@@ -317,10 +325,13 @@ impl Policies {
                 Err(_) => {}
                 Ok(value) if value.as_bool() == Some(true) => findings.held.push(took),
                 Ok(_) => {
-                    let said = validation.message_expression.as_ref().and_then(|expression| {
-                        let said = expression.eval(&bindings, Some(&lazy), &mut budget);
-                        message(said.ok()?.ok()?)
-                    });
+                    let said = match &validation.message_expression {
+                        Some(expression) => {
+                            let said = expression.eval(&bindings, hosts, &mut budget).await;
+                            said.ok().and_then(Result::ok).and_then(message)
+                        }
+                        None => None,
+                    };
                     let fallback = || match validation.message.as_str() {
                         "" => format!("failed expression: {}", validation.expression.source.trim()),
                         message => message.to_string(),
@@ -336,7 +347,7 @@ impl Policies {
         }
         let mut budget = kube_cel::RUNTIME_BUDGET;
         for (key, expression) in annotations {
-            match annotation(expression, &bindings, &lazy, &mut budget) {
+            match annotation(expression, &bindings, hosts, &mut budget).await {
                 Ok(Some(value)) => findings.annotations.push((key.clone(), value)),
                 Ok(None) => {}
                 Err(_) if policy.ignore_failures => {}
@@ -369,13 +380,13 @@ fn message(value: Val<'_>) -> Option<String> {
     fit.then(|| text.to_string())
 }
 
-fn annotation(
+async fn annotation(
     expression: &Expression,
     bindings: &kube_cel::Bindings<'_>,
-    lazy: &Lazy<'_>,
+    hosts: Hosts<'_>,
     budget: &mut u64,
 ) -> Result<Option<String>, String> {
-    let value = expression.eval(bindings, Some(lazy), budget)??;
+    let value = expression.eval(bindings, hosts, budget).await??;
     let text = value.as_str().map(str::trim).filter(|text| !text.is_empty());
     Ok(text.map(|text| {
         let mut end = text.len().min(MOST_ANNOTATION);

@@ -94,14 +94,25 @@ fn decl_of(ty: &Type) -> DeclType {
     }
 }
 
+/// The value of a variable that was computed, with the cost of that.
+#[derive(Debug)]
+struct Known {
+    value: Value,
+    price: u64,
+    /// The turn in whose cost the price is; 0 while it is in none.
+    charged: AtomicU32,
+}
+
 /// The variables of one write.
 #[derive(Debug)]
 pub(super) struct Lazy<'a> {
     variables: &'a Variables,
     base: Bindings<'a>,
     /// Scalars that were computed; values that borrow from the object are cheap to look up again.
-    known: Vec<OnceLock<Value>>,
+    known: Vec<OnceLock<Known>>,
     cost: AtomicU64,
+    /// How often the cost was taken, and one.
+    turn: AtomicU32,
     depth: AtomicU32,
 }
 
@@ -112,6 +123,7 @@ impl<'a> Lazy<'a> {
             base,
             known: variables.list.iter().map(|_| OnceLock::new()).collect(),
             cost: AtomicU64::new(0),
+            turn: AtomicU32::new(1),
             depth: AtomicU32::new(0),
         }
     }
@@ -150,15 +162,27 @@ impl LazyObject for Lazy<'_> {
     fn get(&self, field: &str) -> Option<Result<Val<'_>, EvalError>> {
         let index = self.variables.position(field)?;
         if let Some(known) = self.known[index].get() {
-            return Some(Ok(Val::dynamic(known)));
+            let turn = self.turn.load(Ordering::Relaxed);
+            let unpaid = known
+                .charged
+                .compare_exchange(0, turn, Ordering::Relaxed, Ordering::Relaxed);
+            if unpaid.is_ok() {
+                self.cost.fetch_add(known.price, Ordering::Relaxed);
+            }
+            return Some(Ok(Val::dynamic(&known.value)));
         }
+        let before = self.cost.load(Ordering::Relaxed);
         let result = self.evaluate(&self.variables.list[index]);
         if let Ok(value) = &result
             && matches!(value, Val::Null | Val::Bool(_) | Val::Int(_) | Val::String(_))
             && let Ok(json) = value.to_json()
         {
             // Another thread may have been first, with the same value.
-            let _ = self.known[index].set(json);
+            let _ = self.known[index].set(Known {
+                value: json,
+                price: self.cost.load(Ordering::Relaxed).saturating_sub(before),
+                charged: AtomicU32::new(self.turn.load(Ordering::Relaxed)),
+            });
         }
         Some(result)
     }
@@ -170,6 +194,18 @@ impl LazyObject for Lazy<'_> {
 
 impl Metered for Lazy<'_> {
     fn take(&self) -> u64 {
+        self.turn.fetch_add(1, Ordering::Relaxed);
         self.cost.swap(0, Ordering::Relaxed)
+    }
+
+    fn forget(&self) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        for known in self.known.iter().filter_map(OnceLock::get) {
+            // A price that is in an earlier turn stays there.
+            let _ = known
+                .charged
+                .compare_exchange(turn, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        self.cost.store(0, Ordering::Relaxed);
     }
 }
