@@ -1,7 +1,9 @@
 //! Roles and bindings, arranged for deciding. Persistent maps: a change costs its own size, not the index's.
 
+mod bindings;
 mod explain;
 mod matched;
+mod roles;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,8 +17,10 @@ use serde_json::Value;
 use super::ALLOWED;
 use super::role::Role;
 use super::rule::PolicyRule;
+use bindings::{Binding, Bindings, Held, RoleRef, Subject};
 pub(super) use explain::shown;
 pub(super) use matched::Matched;
+use roles::Roles;
 
 /// The kinds that RBAC is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,50 +70,22 @@ impl<'a> Change<'a> {
     }
 }
 
-/// A binding with its subjects as user names and groups.
-#[derive(Debug)]
-struct Binding {
-    /// `name` or, in a namespace, `name/namespace`: as upstream prints it.
-    printed: String,
-    /// Empty for one of the cluster.
-    namespace: String,
-    role_kind: String,
-    role: Arc<str>,
-    subjects: Vec<Subject>,
-}
-
-#[derive(Debug)]
-struct Subject {
-    group: bool,
-    /// The user name or the group.
-    matches: Arc<str>,
-    /// As upstream prints it: `ServiceAccount "name/namespace"`.
-    printed: String,
-}
-
 /// Sees a binding, the subject that matched, and the role; `Some` ends the search.
 type BindingVisitor<'l, 'i, T> =
     dyn FnMut(&'i Binding, &'i Subject, Result<&'i Role, Missing<'i>>) -> Option<T> + 'l;
 
-/// subject -> binding name -> (binding, subject index)
-type BySubject = imbl::HashMap<Arc<str>, imbl::OrdMap<Arc<str>, (Arc<Binding>, usize)>>;
-
-/// The bindings of one namespace, or of the cluster.
-#[derive(Debug, Clone, Default)]
-struct Bindings {
-    by_name: imbl::OrdMap<Arc<str>, Arc<Binding>>,
-    by_user: BySubject,
-    by_group: BySubject,
-}
-
 /// All roles and bindings at one moment. Cloning is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
-    cluster_roles: imbl::HashMap<Arc<str>, Arc<Role>>,
-    /// By namespace and name.
-    roles: imbl::HashMap<Arc<str>, imbl::HashMap<Arc<str>, Arc<Role>>>,
+    cluster_roles: Roles,
+    /// By namespace.
+    roles: imbl::HashMap<Arc<str>, Roles>,
     cluster_bindings: Bindings,
     bindings: imbl::HashMap<Arc<str>, Bindings>,
+    /// How many bindings name a role.
+    named: imbl::HashMap<RoleRef, usize>,
+    /// Those of them that are not there: a refusal says so.
+    missing: imbl::OrdSet<RoleRef>,
 }
 
 /// A role that a binding names and that is not there.
@@ -161,10 +137,17 @@ impl Index {
     pub(super) fn clear(&mut self, kind: Kind) {
         match kind {
             Kind::Role => self.roles.clear(),
-            Kind::ClusterRole => self.cluster_roles.clear(),
+            Kind::ClusterRole => self.cluster_roles = Roles::default(),
             Kind::RoleBinding => self.bindings.clear(),
             Kind::ClusterRoleBinding => self.cluster_bindings = Bindings::default(),
         }
+        let all = std::iter::once(&self.cluster_bindings).chain(self.bindings.values());
+        let mut named: imbl::HashMap<RoleRef, usize> = imbl::HashMap::new();
+        for binding in all.flat_map(Bindings::iter) {
+            *named.entry(binding.refers_to()).or_default() += 1;
+        }
+        let missing = named.keys().filter(|role| !self.has(role)).cloned().collect();
+        (self.named, self.missing) = (named, missing);
     }
 
     pub(super) fn apply(&mut self, change: &Change<'_>) {
@@ -172,36 +155,63 @@ impl Index {
         let namespace: Arc<str> = change.namespace.into();
         let role = || change.object.map(|object| Arc::new(Role::read(object)));
         match change.kind {
-            Kind::ClusterRole => match role() {
-                Some(role) => drop(self.cluster_roles.insert(name, role)),
-                None => drop(self.cluster_roles.remove(&name)),
-            },
+            Kind::ClusterRole => {
+                self.cluster_roles.put(&name, role());
+                self.note(RoleRef::of("ClusterRole", &namespace, &name), |count| count);
+            }
             Kind::Role => {
                 let mut roles = self.roles.get(&namespace).cloned().unwrap_or_default();
-                match role() {
-                    Some(role) => drop(roles.insert(name, role)),
-                    None => drop(roles.remove(&name)),
-                }
+                roles.put(&name, role());
                 if roles.is_empty() {
                     self.roles.remove(&namespace);
                 } else {
-                    self.roles.insert(namespace, roles);
+                    self.roles.insert(namespace.clone(), roles);
                 }
+                self.note(RoleRef::of("Role", &namespace, &name), |count| count);
             }
-            Kind::ClusterRoleBinding => self
-                .cluster_bindings
-                .put(name, change.object.map(|o| Binding::read(o, ""))),
-            Kind::RoleBinding => {
-                let binding = change.object.map(|o| Binding::read(o, change.namespace));
-                let mut all = self.bindings.get(&namespace).cloned().unwrap_or_default();
-                all.put(name, binding);
-                if all.by_name.is_empty() {
-                    self.bindings.remove(&namespace);
+            Kind::ClusterRoleBinding | Kind::RoleBinding => {
+                let of_cluster = change.kind == Kind::ClusterRoleBinding;
+                let scope = if of_cluster { "" } else { change.namespace };
+                let new = change.object.map(|o| Arc::new(Binding::read(o, scope)));
+                let refers_to = new.as_deref().map(Binding::refers_to);
+                let old = if of_cluster {
+                    self.cluster_bindings.put(name, new)
                 } else {
-                    self.bindings.insert(namespace, all);
+                    let mut all = self.bindings.get(&namespace).cloned().unwrap_or_default();
+                    let old = all.put(name, new);
+                    if all.is_empty() {
+                        self.bindings.remove(&namespace);
+                    } else {
+                        self.bindings.insert(namespace, all);
+                    }
+                    old
+                };
+                if let Some(role) = refers_to {
+                    self.note(role, |count| count.saturating_add(1));
+                }
+                if let Some(role) = old.as_deref().map(Binding::refers_to) {
+                    self.note(role, |count| count.saturating_sub(1));
                 }
             }
         }
+    }
+
+    /// Notes how many bindings name a role, and whether it is missed.
+    fn note(&mut self, role: RoleRef, count: impl FnOnce(usize) -> usize) {
+        let named = count(self.named.get(&role).copied().unwrap_or_default());
+        let missing = named > 0 && !self.has(&role);
+        match named {
+            0 => drop(self.named.remove(&role)),
+            named => drop(self.named.insert(role.clone(), named)),
+        }
+        match missing {
+            true => drop(self.missing.insert(role)),
+            false => drop(self.missing.remove(&role)),
+        }
+    }
+
+    fn has(&self, role: &RoleRef) -> bool {
+        self.resolve(&role.kind, &role.name, &role.namespace).is_ok()
     }
 
     /// Decides by the first rule that allows. Denials name the roles that are missing.
@@ -210,6 +220,7 @@ impl Index {
         let found = self.visit(
             attributes.user,
             attributes.namespace,
+            Some(attributes),
             &mut |binding, subject, outcome| {
                 match outcome {
                     Ok(role) if role.allows(attributes) => {
@@ -234,7 +245,7 @@ impl Index {
         let mut rules = Vec::new();
         let mut errors = Vec::new();
         let mut roles: HashSet<*const Role> = HashSet::new();
-        self.visit::<()>(user, namespace, &mut |_, _, outcome| {
+        self.visit::<()>(user, namespace, None, &mut |_, _, outcome| {
             match outcome {
                 Ok(role) if !roles.insert(std::ptr::from_ref(role)) => {}
                 Ok(role) => rules.extend(role.rules()),
@@ -257,26 +268,23 @@ impl Index {
         namespace: &str,
     ) -> Result<&'a Role, Missing<'n>> {
         match kind {
-            "ClusterRole" => self
-                .cluster_roles
-                .get(role)
-                .map(Arc::as_ref)
-                .ok_or(Missing::ClusterRole(role)),
+            "ClusterRole" => self.cluster_roles.get(role).ok_or(Missing::ClusterRole(role)),
             "Role" => self
                 .roles
                 .get(namespace)
                 .and_then(|roles| roles.get(role))
-                .map(Arc::as_ref)
                 .ok_or(Missing::Role(role)),
             other => Err(Missing::Kind(other)),
         }
     }
 
-    /// Shows every binding of a user with its role, those of the cluster first, until `look` has found something.
+    /// Shows the bindings of a user with their roles, those of the cluster first, until `look` has found something. With `about`, those may
+    /// be left out whose role is there and allows nothing of that request.
     fn visit<'i, T>(
         &'i self,
         user: &User,
         namespace: &str,
+        about: Option<&Attributes<'_>>,
         look: &mut BindingVisitor<'_, 'i, T>,
     ) -> Option<T> {
         let local = if namespace.is_empty() {
@@ -286,123 +294,55 @@ impl Index {
         };
         for (bindings, namespace) in [(Some(&self.cluster_bindings), ""), (local, namespace)] {
             let Some(bindings) = bindings else { continue };
-            let by_user = bindings.by_user.get(user.name.as_str());
-            let by_group = user
-                .groups
-                .iter()
-                .filter_map(|group| bindings.by_group.get(group.as_str()));
-            for (binding, subject) in by_user.into_iter().chain(by_group).flat_map(imbl::OrdMap::values) {
-                let Some(subject) = binding.subjects.get(*subject) else {
-                    continue;
+            for held in bindings.of(user) {
+                let some = about.and_then(|about| self.relevant(held, namespace, about));
+                let mut show = |binding: &'i Binding, subject: usize| {
+                    let subject = binding.subjects.get(subject)?;
+                    let outcome = self.resolve(&binding.role_kind, &binding.role, namespace);
+                    look(binding, subject, outcome)
                 };
-                let outcome = self.resolve(&binding.role_kind, &binding.role, namespace);
-                if let Some(result) = look(binding, subject, outcome) {
-                    return Some(result);
+                let found = match some {
+                    Some(some) => some.into_iter().find_map(|(binding, at)| show(binding, at)),
+                    None => held.iter().find_map(|(binding, at)| show(binding, at)),
+                };
+                if found.is_some() {
+                    return found;
                 }
             }
         }
         None
     }
-}
 
-impl Binding {
-    fn read(object: &Value, namespace: &str) -> Self {
-        let name = meta::name(object);
-        let subjects = object.get("subjects").and_then(Value::as_array);
-        let subjects = subjects
-            .into_iter()
-            .flatten()
-            .filter_map(|subject| Subject::read(subject, namespace));
-        Binding {
-            printed: if namespace.is_empty() {
-                name.to_string()
-            } else {
-                format!("{name}/{namespace}")
-            },
-            namespace: namespace.into(),
-            role_kind: meta::dig_str(object, &["roleRef", "kind"]).into(),
-            role: meta::dig_str(object, &["roleRef", "name"]).into(),
-            subjects: subjects.collect(),
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self.namespace.is_empty() {
-            true => "ClusterRoleBinding",
-            false => "RoleBinding",
-        }
-    }
-
-    fn describe(&self, subject: &Subject) -> String {
-        let kind = self.kind();
-        let quote = machinery::go::quote;
-        let (binding, role) = (quote(&self.printed), quote(&self.role));
-        format!(
-            "{kind} {binding} of {} {role} to {}",
-            self.role_kind, subject.printed
-        )
-    }
-}
-
-impl Subject {
-    /// `None` for unknown kinds of subjects, and for a service account without a namespace in a cluster-wide binding.
-    fn read(subject: &Value, namespace: &str) -> Option<Self> {
-        let kind = meta::dig_str(subject, &["kind"]);
-        let name = meta::dig_str(subject, &["name"]);
-        let quote = machinery::go::quote;
-        let (group, matches, printed) = match kind {
-            "User" => (false, name.to_string(), quote(name)),
-            "Group" => (true, name.to_string(), quote(name)),
-            "ServiceAccount" => {
-                let own = meta::dig_str(subject, &["namespace"]);
-                let namespace = if own.is_empty() { namespace } else { own };
-                if namespace.is_empty() {
-                    return None;
-                }
-                let user = format!("system:serviceaccount:{namespace}:{name}");
-                (false, user, quote(&format!("{name}/{namespace}")))
-            }
-            _ => return None,
-        };
-        Some(Subject {
-            group,
-            matches: matches.into(),
-            printed: format!("{kind} {printed}"),
-        })
-    }
-}
-
-impl Bindings {
-    fn put(&mut self, name: Arc<str>, binding: Option<Binding>) {
-        if let Some(old) = self.by_name.remove(&name) {
-            for subject in &old.subjects {
-                let map = if subject.group {
-                    &mut self.by_group
-                } else {
-                    &mut self.by_user
-                };
-                if let Some(list) = map.get_mut(&subject.matches) {
-                    list.remove(&name);
-                    if list.is_empty() {
-                        map.remove(&subject.matches);
-                    }
-                }
+    /// The bindings of a subject with many whose roles are missing or name what a request is about, in the order of their names; `None` where looking
+    /// at all of them is as quick.
+    fn relevant<'i>(
+        &'i self,
+        held: &'i Held,
+        namespace: &str,
+        about: &Attributes<'_>,
+    ) -> Option<Vec<(&'i Binding, usize)>> {
+        let by_role = held.by_role()?;
+        let local = self.roles.get(namespace).filter(|_| !namespace.is_empty());
+        let mut room = held.len();
+        let mut names: Vec<&'i Arc<str>> = Vec::new();
+        for (kind, roles) in [("ClusterRole", Some(&self.cluster_roles)), ("Role", local)] {
+            let Some(roles) = roles else { continue };
+            for role in roles.about(about, &mut room)? {
+                names.extend(by_role.bindings(kind, role));
             }
         }
-        let Some(binding) = binding.map(Arc::new) else {
-            return;
-        };
-        for (index, subject) in binding.subjects.iter().enumerate() {
-            let map = if subject.group {
-                &mut self.by_group
-            } else {
-                &mut self.by_user
-            };
-            let list = map.entry(subject.matches.clone()).or_default();
-            // A subject that is named twice is found in its first place.
-            list.entry(name.clone())
-                .or_insert_with(|| (binding.clone(), index));
+        room = room.checked_sub(self.missing.len())?;
+        for role in &self.missing {
+            names.extend(by_role.bindings(&role.kind, &role.name));
         }
-        self.by_name.insert(name, binding);
+        if names.len() > room {
+            return None;
+        }
+        names.sort_unstable();
+        names.dedup();
+        Some(names.into_iter().filter_map(|name| held.get(name)).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

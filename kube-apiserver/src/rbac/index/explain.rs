@@ -4,7 +4,7 @@ use generic_server::authz::Attributes;
 use serde_json::{Value, json};
 
 use super::super::rule::PolicyRule;
-use super::{Index, Role};
+use super::{Index, Roles};
 
 /// Rules and roles that are named; of more the nearest, or the first.
 const NAMED: usize = 10;
@@ -22,6 +22,7 @@ impl Index {
         let allowed = self.visit(
             attributes.user,
             attributes.namespace,
+            None,
             &mut |binding, subject, outcome| {
                 bindings += 1;
                 let role = match outcome {
@@ -68,13 +69,17 @@ impl Index {
 
     /// The roles that would allow a request to whom they are bound, by their names.
     fn roles_that_allow(&self, attributes: &Attributes<'_>) -> Vec<String> {
-        let local = self.roles.get(attributes.namespace).into_iter().flatten();
+        let local = self
+            .roles
+            .get(attributes.namespace)
+            .into_iter()
+            .flat_map(Roles::iter);
         let cluster = self.cluster_roles.iter().map(|role| ("ClusterRole", role));
         let mut names: Vec<String> = local
             .map(|role| ("Role", role))
             .chain(cluster)
             .take(SEARCHED)
-            .filter(|(_, (_, role))| Role::allows(role, attributes))
+            .filter(|(_, (_, role))| role.allows(attributes))
             .map(|(kind, (name, _))| format!("{kind} {name}"))
             .collect();
         names.sort_unstable();

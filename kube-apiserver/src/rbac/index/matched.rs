@@ -26,11 +26,12 @@ impl Index {
         self.visit(
             attributes.user,
             attributes.namespace,
+            Some(attributes),
             &mut |binding, subject, outcome| {
                 let role = outcome.ok()?;
                 let position = role.allowing(attributes)?;
-                let role_key = match binding.role_kind.as_str() {
-                    "Role" => ("Role", binding.namespace.as_str(), &*binding.role),
+                let role_key = match &*binding.role_kind {
+                    "Role" => ("Role", &*binding.namespace, &*binding.role),
                     _ => ("ClusterRole", "", &*binding.role),
                 };
                 Some(Matched {
