@@ -40,6 +40,7 @@ mod scheduling;
 mod selection;
 mod service_account;
 mod toleration_restriction;
+mod trust_bundles;
 mod volume_resize;
 
 pub use chain::{AdmissionOptions, admission_chain};
@@ -113,6 +114,7 @@ fn built_in(
         Arc::new(defaults::RuntimeClass(client.clone())),
         Arc::new(certificates::CertificateApproval(deps.authorizer.clone())),
         Arc::new(certificates::CertificateSigning(deps.authorizer.clone())),
+        Arc::new(trust_bundles::ClusterTrustBundleAttest(deps.authorizer.clone())),
         Arc::new(certificates::CertificateSubjectRestriction),
         Arc::new(defaults::DefaultIngressClass(client.clone())),
         // It counts what is really going to be stored.

@@ -47,6 +47,8 @@ pub struct Facts {
     pub authorities: watch::Receiver<ClusterAuthorities>,
     /// Common names of front proxies; empty for any.
     pub front_proxy_names: Vec<String>,
+    /// Roles of the cluster are about ClusterTrustBundles.
+    pub trust_bundles: bool,
 }
 
 /// The authorities that are published to extension servers.
@@ -130,7 +132,7 @@ async fn write_missing(facts: &Facts) -> Result<(), ApiError> {
         wanted("", "namespaces", object, Existing::Keep)
     });
     let mut all: Vec<Wanted> = namespaces.into();
-    all.extend(rbac::wanted());
+    all.extend(rbac::wanted(facts.trust_bundles));
     all.extend(priority_classes());
     all.extend(flow_control::objects());
     all.extend(kubernetes_service(facts));

@@ -105,6 +105,17 @@ pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
     async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError>;
 }
 
+/// Whether ClusterTrustBundles are there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TrustBundles {
+    /// Their feature gate is on: roles of the cluster are about them.
+    pub gate: bool,
+    /// v1beta1 is served.
+    pub beta: bool,
+    /// v1alpha1 is served.
+    pub alpha: bool,
+}
+
 /// The dependencies of the built-in groups.
 #[derive(Debug, Clone)]
 pub struct Deps {
@@ -132,6 +143,8 @@ pub struct Deps {
     pub storage_migration: bool,
     /// `coordination.k8s.io/v1beta1` is served.
     pub lease_candidates: bool,
+    /// ClusterTrustBundles.
+    pub trust_bundles: TrustBundles,
     /// `--event-ttl`.
     pub event_ttl: Duration,
     /// `--bind-address`/`--advertise-address`: where the `kubernetes` service leads, and the port.

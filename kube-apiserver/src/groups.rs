@@ -96,7 +96,12 @@ const GROUPS: [Group; 20] = [
         make: Make::Versions(autoscaling_versions),
     },
     group("batch", 17_400, batch::v1),
-    group("certificates.k8s.io", 17_300, certificates::v1),
+    Group {
+        name: "certificates.k8s.io",
+        priority: 17_300,
+        versions: &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)],
+        make: Make::Versions(certificate_versions),
+    },
     group("networking.k8s.io", 17_200, networking::v1),
     group("policy", 17_100, policy::v1),
     group("rbac.authorization.k8s.io", 17_000, rbac::v1),
@@ -156,6 +161,28 @@ fn autoscaling_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
     let v2 = autoscaling::v2(&Builder::new(deps, "autoscaling", "v2"));
     let v1 = autoscaling::v1(&Builder::new(deps, "autoscaling", "v1"), &v2);
     vec![("v2", v2), ("v1", v1)]
+}
+
+/// The other versions have a kind of their own, and are off by default.
+fn certificate_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
+    let builder = |version| Builder::new(deps, "certificates.k8s.io", version);
+    let mut versions = vec![("v1", certificates::v1(&builder("v1")))];
+    let on = deps.trust_bundles;
+    if on.beta || on.alpha {
+        let beta = certificates::v1beta1(&builder("v1beta1"));
+        let alpha = certificates::v1alpha1(&builder("v1alpha1"), &beta);
+        match on.beta {
+            true => versions.push(("v1beta1", beta)),
+            // What is stored is looked up in this version, served or not.
+            false => beta
+                .into_iter()
+                .for_each(|stored| deps.directory.register(stored)),
+        }
+        if on.alpha {
+            versions.push(("v1alpha1", alpha));
+        }
+    }
+    versions
 }
 
 /// The beta version has kinds of its own, and is off by default.
@@ -249,6 +276,8 @@ mod tests {
         check("", "v1", Some((18_000, 1)));
         check("apps", "v1", Some((17_800, 15)));
         check("autoscaling", "v2", Some((17_500, 30)));
+        check("certificates.k8s.io", "v1", Some((17_300, 15)));
+        check("certificates.k8s.io", "v1alpha1", Some((17_300, 1)));
         check("autoscaling", "v1", Some((17_500, 15)));
         check("coordination.k8s.io", "v1", Some((16_500, 15)));
         check("coordination.k8s.io", "v1beta1", Some((16_500, 13)));

@@ -63,6 +63,12 @@ impl ServedApis {
         named.copied().unwrap_or_else(|| self.version(group, version))
     }
 
+    /// Whether a resource or its version is turned on by name.
+    pub fn names(&self, group: &str, version: &str, resource: &str) -> bool {
+        let keys = [format!("{group}/{version}"), format!("{group}/{version}/{resource}")];
+        keys.iter().any(|key| self.named.get(key) == Some(&true))
+    }
+
     /// What is left of a group. `None` when nothing is.
     pub(crate) fn of(&self, mut group: GroupSpec) -> Option<GroupSpec> {
         for (version, resources) in &mut group.versions {

@@ -157,7 +157,7 @@ impl Config {
             flags.encryption_provider_config,
             flags.encryption_provider_config_automatic_reload,
         );
-        let access = flags.access.read(&mut found, flags.proxy_client.is_some());
+        let mut access = flags.access.read(&mut found, flags.proxy_client.is_some());
         let tls = flags.tls.read(&mut found);
         let audit = flags.audit.read(&mut found);
         let plugins = features::plugins(
@@ -173,6 +173,7 @@ impl Config {
             0..=0
         });
         let features = Features::read(&mut found, &flags.feature_gates, &flags.runtime_config, in_memory);
+        access.authorization.trust_bundles = features.trust_bundles.gate;
         let controllers_are_given = !flags.controllers.is_empty();
         let controllers = Controllers::read(&mut found, flags.controllers, flags.enable_garbage_collector);
         let keeps_endpoints = services::keeps_endpoints(&mut found, &flags.endpoint_reconciler_type);

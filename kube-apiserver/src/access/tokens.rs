@@ -97,8 +97,10 @@ pub(super) fn build(
     let objects: Arc<dyn TokenObjects> = Arc::new(Objects(directory.clone()));
     let mut all: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
     if let Some(file) = &options.token_auth_file {
-        let file = TokenFile::read(file, audiences.clone())
-            .map_err(|error| AccessError::Option(format!("--token-auth-file: {error}")))?;
+        let file = TokenFile::read(file, audiences.clone()).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            AccessError::Option(format!("--token-auth-file: {error}{}", cause.unwrap_or_default()))
+        })?;
         all.push(Arc::new(file));
     }
     all.push(Arc::new(options.issued_tokens.authenticator(audiences.clone())));

@@ -13,11 +13,16 @@ use super::{forbidden, is};
 use crate::groups::certificates::request;
 use crate::json::{Json, same};
 
-const GROUP: &str = "certificates.k8s.io";
+pub(super) const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
 
 /// Whether the user may do a verb with a signer, by its name or its domain.
-async fn may(authorizer: &dyn Authorizer, attributes: &Attributes<'_>, verb: &str, signer: &str) -> bool {
+pub(super) async fn may(
+    authorizer: &dyn Authorizer,
+    attributes: &Attributes<'_>,
+    verb: &str,
+    signer: &str,
+) -> bool {
     let domain = signer.split_once('/').map_or(signer, |(domain, _)| domain);
     let wildcard = format!("{domain}/*");
     for name in [signer, wildcard.as_str()] {

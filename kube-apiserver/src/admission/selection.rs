@@ -48,7 +48,7 @@ const PLUGINS: [(&str, Status); 41] = [
     ("RuntimeClass", On),
     ("CertificateApproval", On),
     ("CertificateSigning", On),
-    ("ClusterTrustBundleAttest", AbsentByDefault),
+    ("ClusterTrustBundleAttest", On),
     ("CertificateSubjectRestriction", On),
     ("DefaultIngressClass", On),
     ("DenyServiceExternalIPs", Off),

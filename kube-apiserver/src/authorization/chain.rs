@@ -2,7 +2,7 @@
 //! everything before them. The file is read again while the server runs.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ impl AuthorizerChain {
                 (configs, flag)
             }
         };
-        let parts = Parts::new(&configs, options.policy_file.as_deref())?;
+        let parts = Parts::new(&configs, options)?;
         let chain = AuthorizerChain {
             privileged: Privileged::default(),
             parts,
@@ -275,7 +275,7 @@ fn of_flags(
 }
 
 impl Parts {
-    fn new(configs: &[AuthorizerConfig], policy_file: Option<&Path>) -> Result<Self, String> {
+    fn new(configs: &[AuthorizerConfig], options: &AuthorizationOptions) -> Result<Self, String> {
         let mut parts = Parts::default();
         for config in configs {
             let AuthorizerConfig::Mode(mode) = config else {
@@ -284,7 +284,7 @@ impl Parts {
             parts.required.insert(config.kind());
             match mode {
                 AuthorizationMode::Abac => {
-                    let Some(file) = policy_file else {
+                    let Some(file) = &options.policy_file else {
                         return Err(
                             "authorization-mode ABAC's authorization policy file not passed".to_string()
                         );
@@ -293,7 +293,7 @@ impl Parts {
                         .map_err(|why| format!("--authorization-policy-file: {why}"))?;
                     parts.policies = Some(Arc::new(policies));
                 }
-                AuthorizationMode::Node => parts.nodes = Some(NodeAuthorizer::new()),
+                AuthorizationMode::Node => parts.nodes = Some(NodeAuthorizer::new(options.trust_bundles)),
                 AuthorizationMode::Rbac => parts.rbac = Some(Rbac::new()),
                 AuthorizationMode::AlwaysAllow
                 | AuthorizationMode::AlwaysDeny
@@ -459,6 +459,8 @@ impl Collect for AuthorizerChain {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use generic_server::delegated::AccessReviewVersion;
 
     use super::*;
@@ -467,6 +469,7 @@ mod tests {
         AuthorizationOptions {
             source: AuthorizationSource::File(file.into()),
             policy_file: None,
+            trust_bundles: false,
         }
     }
 
@@ -559,6 +562,7 @@ mod tests {
         );
         let policies = AuthorizationOptions {
             policy_file: Some("/nowhere".into()),
+            trust_bundles: false,
             ..options(&file)
         };
         check(policies, "--authorization-policy-file: open /nowhere: ");
@@ -573,6 +577,7 @@ mod tests {
                 }),
             },
             policy_file: None,
+            trust_bundles: false,
         };
         check(
             webhook,

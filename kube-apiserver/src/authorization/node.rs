@@ -44,11 +44,11 @@ pub struct NodeAuthorizer {
 type Refusal = String;
 
 impl NodeAuthorizer {
-    /// An authorizer with an empty index, which [`follow`] fills.
-    pub fn new() -> Arc<Self> {
+    /// An authorizer with an empty index, which [`follow`] fills. `trust_bundles`: nodes may read ClusterTrustBundles.
+    pub fn new(trust_bundles: bool) -> Arc<Self> {
         Arc::new(NodeAuthorizer {
             graph: Graph::default(),
-            rules: bootstrap::node_rules(),
+            rules: bootstrap::node_rules(trust_bundles),
         })
     }
 

@@ -29,6 +29,8 @@ pub struct AuthorizationOptions {
     pub source: AuthorizationSource,
     /// The policies of ABAC.
     pub policy_file: Option<PathBuf>,
+    /// Nodes may read ClusterTrustBundles.
+    pub trust_bundles: bool,
 }
 
 /// What names the authorizers.

@@ -10,18 +10,40 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// Every role and binding.
-pub(super) fn wanted() -> Vec<Wanted> {
+pub(super) fn wanted(trust_bundles: bool) -> Vec<Wanted> {
     let mut out: Vec<Wanted> = Vec::new();
-    for line in include_str!("rbac.txt").lines() {
+    read(include_str!("rbac.txt"), &mut out);
+    if trust_bundles {
+        read(include_str!("rbac_trust_bundles.txt"), &mut out);
+    }
+    out
+}
+
+fn read(table: &str, out: &mut Vec<Wanted>) {
+    let mut more: Option<usize> = None;
+    for line in table.lines() {
         if line.starts_with('#') || line.is_empty() {
             continue;
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
-            ["role", name, notes @ ..] => out.push(role(name, notes)),
+            ["role", name, notes @ ..] => {
+                out.push(role(name, notes));
+                more = None;
+            }
+            ["more", name] => {
+                let is_it = |wanted: &Wanted| {
+                    machinery::meta::name(&wanted.object) == *name && wanted.object.get("rules").is_some()
+                };
+                more = out.iter().position(is_it);
+            }
             ["bind", name, reference, subjects @ ..] => out.push(binding(name, reference, subjects)),
             rule => {
-                let Some(last) = out.last_mut() else { continue };
+                let last = match more {
+                    Some(at) => out.get_mut(at),
+                    None => out.last_mut(),
+                };
+                let Some(last) = last else { continue };
                 if let (Some(rule), Some(rules)) = (
                     parse_rule(rule),
                     last.object.get_mut("rules").and_then(Value::as_array_mut),
@@ -31,12 +53,11 @@ pub(super) fn wanted() -> Vec<Wanted> {
             }
         }
     }
-    out
 }
 
 /// The rules of `system:node`, which the Node authorizer applies to every node.
-pub(crate) fn node_rules() -> Vec<PolicyRule> {
-    let roles = wanted().into_iter();
+pub(crate) fn node_rules(trust_bundles: bool) -> Vec<PolicyRule> {
+    let roles = wanted(trust_bundles).into_iter();
     let node = roles
         .map(|wanted| wanted.object)
         .find(|role| machinery::meta::name(role) == "system:node" && role.get("rules").is_some());
@@ -185,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_table_is_whole() {
-        let all = wanted();
+        let all = wanted(false);
         let count = |kind: &str| all.iter().filter(|w| w.object["kind"] == kind).count();
         assert_eq!((count("ClusterRole"), count("ClusterRoleBinding")), (70, 51));
         assert_eq!((count("Role"), count("RoleBinding")), (7, 7));
@@ -200,8 +221,34 @@ mod tests {
     }
 
     #[test]
+    fn trust_bundles_have_roles_while_they_are_on() {
+        let (off, on) = (wanted(false), wanted(true));
+        assert_eq!(on.len(), off.len() + 4);
+        let names = |all: &[Wanted]| -> Vec<String> {
+            let about = all
+                .iter()
+                .filter(|w| w.object.to_string().contains("clustertrustbundle"));
+            about
+                .map(|w| machinery::meta::name(&w.object).to_string())
+                .collect()
+        };
+        assert!(names(&off).is_empty());
+        let publisher = "system:controller:kube-apiserver-serving-clustertrustbundle-publisher";
+        let expected = [
+            "system:node",
+            "system:cluster-trust-bundle-discovery",
+            publisher,
+            publisher,
+        ];
+        assert_eq!(names(&on), expected);
+        let rules = on.iter().find(|w| machinery::meta::name(&w.object) == publisher);
+        assert_eq!(rules.unwrap().object["rules"].as_array().map(Vec::len), Some(3));
+        assert_eq!(node_rules(true).len(), node_rules(false).len() + 1);
+    }
+
+    #[test]
     fn missing_rules_are_added_and_extra_ones_stay() {
-        let all = wanted();
+        let all = wanted(false);
         let view = all
             .iter()
             .find(|w| w.object["metadata"]["name"] == "system:basic-user")

@@ -9,8 +9,10 @@ use crate::table;
 
 mod approval;
 mod certificate_signing_request;
+mod cluster_trust_bundle;
 mod pem;
 pub(crate) mod request;
+mod signer;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![
@@ -21,4 +23,25 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .view("approval", approval::Approval)
             .rules(&certificate_signing_request::RULES),
     ]
+}
+
+/// Off unless the feature gate and the runtime configuration turn it on, as upstream has it.
+pub(crate) fn v1beta1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
+    let bundles = b
+        .kind("clustertrustbundles", "ClusterTrustBundle")
+        .cluster()
+        .table(&table::CLUSTER_TRUST_BUNDLE);
+    vec![bundles.rules(&cluster_trust_bundle::RULES)]
+}
+
+/// The same, stored as v1beta1.
+pub(crate) fn v1alpha1(b: &Builder<'_>, v1beta1: &[Arc<ServedResource>]) -> Vec<Arc<ServedResource>> {
+    let bundles = v1beta1.first().map(|stored| {
+        b.kind("clustertrustbundles", "ClusterTrustBundle")
+            .cluster()
+            .table(&table::CLUSTER_TRUST_BUNDLE)
+            .stored_as(stored, cluster_trust_bundle::V1Alpha1)
+            .rules(&cluster_trust_bundle::RULES)
+    });
+    bundles.into_iter().collect()
 }

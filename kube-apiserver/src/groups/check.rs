@@ -17,7 +17,7 @@ use generic_server::{ApiError, Authorized};
 use machinery::{codec, meta};
 use serde_json::{Value, json};
 
-use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer};
+use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer, TrustBundles};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::nodes::{KubeletOptions, Nodes};
@@ -62,6 +62,11 @@ pub(crate) fn deps() -> Deps {
         },
         storage_migration: true,
         lease_candidates: true,
+        trust_bundles: TrustBundles {
+            gate: true,
+            beta: true,
+            alpha: true,
+        },
         event_ttl: Duration::from_secs(3_600),
         advertise: ([127, 0, 0, 1].into(), 443),
         nodes: Arc::new(Nodes::new(KubeletOptions::default(), Tasks::new()).unwrap()),

@@ -31,6 +31,7 @@ mod routes;
 mod signer;
 mod sockets;
 mod subresources;
+mod trust_bundles;
 mod ui;
 mod writing;
 mod zpages;

@@ -33,6 +33,7 @@ impl AuthorizationFlags {
             return AuthorizationOptions {
                 source: AuthorizationSource::File(file),
                 policy_file,
+                trust_bundles: false,
             };
         }
         if modes.is_empty() {
@@ -78,6 +79,7 @@ impl AuthorizationFlags {
                 webhook,
             },
             policy_file,
+            trust_bundles: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Options that turn parts of the server on and off: feature gates, API versions, controllers, admission plugins.
 
-use kube_apiserver::{PluginSelection, ServedApis};
+use kube_apiserver::{PluginSelection, ServedApis, TrustBundles};
 
 use super::Findings;
 use super::apis;
@@ -13,6 +13,10 @@ const STORAGE_MIGRATIONS: (&str, &str, &str) =
 /// The API of lease candidates, beta and so off by default.
 const LEASE_CANDIDATES: (&str, &str, &str) = ("coordination.k8s.io", "v1beta1", "leasecandidates");
 
+/// ClusterTrustBundles, beta and alpha, which have a switch beside their feature gate.
+const TRUST_BUNDLES_BETA: (&str, &str, &str) = ("certificates.k8s.io", "v1beta1", "clustertrustbundles");
+const TRUST_BUNDLES_ALPHA: (&str, &str, &str) = ("certificates.k8s.io", "v1alpha1", "clustertrustbundles");
+
 /// The optional features that are on.
 #[derive(Debug, Clone)]
 pub(crate) struct Features {
@@ -22,6 +26,8 @@ pub(crate) struct Features {
     pub(crate) storage_migration: bool,
     /// LeaseCandidates are served.
     pub(crate) lease_candidates: bool,
+    /// ClusterTrustBundles.
+    pub(crate) trust_bundles: TrustBundles,
     /// Webhooks and policies may be in files.
     pub(crate) admission_manifests: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
@@ -63,6 +69,7 @@ impl Features {
         Features {
             storage_migration: is_served(&apis, STORAGE_MIGRATIONS) && gates.storage_migration(),
             lease_candidates: is_served(&apis, LEASE_CANDIDATES),
+            trust_bundles: trust_bundles(found, &apis, gates.trust_bundles()),
             apis,
             admission_manifests: gates.admission_manifests(),
             statusz: gates.statusz(),
@@ -70,6 +77,27 @@ impl Features {
             unsafe_deletion: gates.unsafe_deletion(),
             identity: gates.identity(in_memory),
         }
+    }
+}
+
+/// ClusterTrustBundles are served where both of their switches are on. Upstream warns of a version without the gate.
+fn trust_bundles(found: &mut Findings, apis: &ServedApis, gate: bool) -> TrustBundles {
+    let (beta, alpha) = (
+        is_served(apis, TRUST_BUNDLES_BETA),
+        is_served(apis, TRUST_BUNDLES_ALPHA),
+    );
+    let is_named = [TRUST_BUNDLES_BETA, TRUST_BUNDLES_ALPHA]
+        .iter()
+        .any(|(group, version, resource)| apis.names(group, version, resource));
+    if !gate && is_named {
+        found.warn(
+            "ClusterTrustBundle storage is disabled because the ClusterTrustBundle feature gate is disabled",
+        );
+    }
+    TrustBundles {
+        gate,
+        beta: beta && gate,
+        alpha: alpha && gate,
     }
 }
 
@@ -161,6 +189,51 @@ mod tests {
             (lease_candidates, storage_migration),
             "{apis:?}"
         );
+    }
+
+    #[test]
+    fn trust_bundles_have_two_switches() {
+        let on = &["ClusterTrustBundle=true"][..];
+        for (apis, gates, expected, warns) in [
+            (&[][..], on, [true, false, false], false),
+            (
+                &["certificates.k8s.io/v1beta1=true"],
+                on,
+                [true, true, false],
+                false,
+            ),
+            (
+                &["certificates.k8s.io/v1alpha1=true"],
+                on,
+                [true, false, true],
+                false,
+            ),
+            (&["api/all=true"], on, [true, true, true], false),
+            (
+                &["api/alpha=true", "certificates.k8s.io/v1alpha1=false"],
+                on,
+                [true, false, false],
+                false,
+            ),
+            (
+                &["certificates.k8s.io/v1beta1=true"],
+                &[],
+                [false, false, false],
+                true,
+            ),
+            (&["api/beta=true"], &["AllBeta=true"], [true, true, false], false),
+        ] {
+            let list = |texts: &[&str]| -> Vec<String> { texts.iter().map(ToString::to_string).collect() };
+            let mut found = Findings::default();
+            let read = Features::read(&mut found, &list(gates), &list(apis), false).trust_bundles;
+            assert_eq!([read.gate, read.beta, read.alpha], expected, "{apis:?} {gates:?}");
+            let text = "ClusterTrustBundle storage is disabled because the ClusterTrustBundle feature gate is disabled";
+            assert_eq!(
+                found.warnings.iter().any(|warning| warning == text),
+                warns,
+                "{apis:?}"
+            );
+        }
     }
 
     #[test]

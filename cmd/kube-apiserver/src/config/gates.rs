@@ -20,8 +20,10 @@ const DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
 const CBOR: &str = "CBORServingAndStorage";
 /// The feature gate of `/statusz`.
 const STATUSZ: &str = "ComponentStatusz";
+/// The feature gate of ClusterTrustBundles.
+const TRUST_BUNDLES: &str = "ClusterTrustBundle";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 7] = [
+const EFFECTIVE: [&str; 8] = [
     STORAGE_MIGRATION,
     UNSAFE_DELETION,
     IDENTITY,
@@ -29,6 +31,7 @@ const EFFECTIVE: [&str; 7] = [
     DECLARED_FEATURES,
     CBOR,
     STATUSZ,
+    TRUST_BUNDLES,
 ];
 /// The gates that switch all of a stage, as the table writes it.
 const ALL: [(&str, &str); 2] = [("AllAlpha", "ALPHA"), ("AllBeta", "BETA")];
@@ -151,6 +154,10 @@ impl<'a> Gates<'a> {
 
     pub(super) fn cbor(&self) -> bool {
         self.is_on(CBOR)
+    }
+
+    pub(super) fn trust_bundles(&self) -> bool {
+        self.is_on(TRUST_BUNDLES)
     }
 
     pub(super) fn unsafe_deletion(&self) -> bool {

@@ -258,21 +258,8 @@ fn validate(errors: &mut Errors, object: &Value) {
             signer,
             "the legacy signerName is not allowed via this API version",
         );
-    } else if signer.is_empty() {
-        errors.required(&at, "");
     } else {
-        let good = signer.split_once('/').is_some_and(|(domain, rest)| {
-            domain.contains('.')
-                && machinery::names::dns1123_subdomain(domain).is_empty()
-                && machinery::names::dns1123_subdomain(rest).is_empty()
-        });
-        if !good {
-            errors.invalid(
-                &at,
-                signer,
-                "must be a fully qualified domain and path of the form 'example.com/signer-name'",
-            );
-        }
+        super::signer::validate(errors, &at, signer);
     }
     if let Some(seconds) = spec.int("expirationSeconds").filter(|seconds| *seconds < 600) {
         errors.invalid(

@@ -157,6 +157,12 @@ printer!(
 );
 
 printer!(
+    CLUSTER_TRUST_BUNDLE,
+    "Name|string|name|0;SignerName|string||0",
+    |o, _| vec![name(o), or(o.text("spec.signerName"), "<none>").into()]
+);
+
+printer!(
     LEASE_CANDIDATE,
     "Name|string|name|0;LeaseName|string||0;BinaryVersion|string||0;EmulationVersion|string||0;Age|string||0",
     |o, ages| vec![
