@@ -40,6 +40,7 @@ pub(crate) fn v1alpha1(b: &Builder<'_>, v1beta1: &[Arc<ServedResource>]) -> Vec<
         b.kind("clustertrustbundles", "ClusterTrustBundle")
             .cluster()
             .table(&table::CLUSTER_TRUST_BUNDLE)
+            .deprecated("certificates.k8s.io/v1alpha1 ClusterTrustBundle is deprecated in v1.34+, unavailable in v1.37+")
             .stored_as(stored, cluster_trust_bundle::V1Alpha1)
             .rules(&cluster_trust_bundle::RULES)
     });

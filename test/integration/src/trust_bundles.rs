@@ -72,7 +72,14 @@ async fn bundles_of_a_signer_are_attested() {
         "clustertrustbundles.certificates.k8s.io \"example.com:ca:one\" is forbidden: user not permitted to attest for signerName \"example.com/ca\""
     );
     admin.post(&bindings, &binding("attester")).await.expect(201);
-    alice.post(ALPHA, &signed).await.expect(201);
+    let made = alice.post(ALPHA, &signed).await;
+    assert_eq!(
+        (made.status, made.headers["warning"].to_str().expect("text")),
+        (
+            201,
+            "299 - \"certificates.k8s.io/v1alpha1 ClusterTrustBundle is deprecated in v1.34+, unavailable in v1.37+\""
+        )
+    );
     let other = bundle("v1beta1", "example.org:ca:one", "example.org/ca", &pem);
     alice.post(BETA, &other).await.expect(403);
     let invalid = alice
