@@ -43,3 +43,44 @@ fn labels(errors: &mut Errors, path: &FieldPath<'_>, part: &str, check: fn(&str)
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::check::check_errors;
+
+    #[track_caller]
+    fn check(name: &str, expected: &[&str]) {
+        let path = FieldPath::new("signerName");
+        check_errors(|errors| validate(errors, &path, name), expected);
+    }
+
+    #[test]
+    fn signers_have_a_domain_and_a_path() {
+        let form = |name: &str| {
+            format!(
+                "signerName: Invalid value: {name:?}: must be a fully qualified domain and path of the form 'example.com/signer-name'"
+            )
+        };
+        check("example.com/a", &[]);
+        check("example.com/a.b", &[]);
+        check("", &["signerName: Required value"]);
+        for name in ["a", "example.com/a/b"] {
+            check(name, &[&form(name)]);
+        }
+        let flat = "signerName: Invalid value: \"example\": should be a domain with at least two segments separated by dots";
+        check("example/a", &[flat]);
+        let longest = format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(61));
+        check(&format!("{longest}/a"), &[]);
+        check(
+            &format!("{longest}a/a"),
+            &["signerName: Too long: may not be more than 253 bytes"],
+        );
+        let rest = format!("{0}.{1}", "b".repeat(253), "b".repeat(63));
+        check(&format!("{longest}/{rest}"), &[]);
+        check(
+            &format!("{longest}/{rest}.b"),
+            &["signerName: Too long: may not be more than 571 bytes"],
+        );
+    }
+}
