@@ -65,7 +65,10 @@ impl ServedApis {
 
     /// Whether a resource or its version is turned on by name.
     pub fn names(&self, group: &str, version: &str, resource: &str) -> bool {
-        let keys = [format!("{group}/{version}"), format!("{group}/{version}/{resource}")];
+        let keys = [
+            format!("{group}/{version}"),
+            format!("{group}/{version}/{resource}"),
+        ];
         keys.iter().any(|key| self.named.get(key) == Some(&true))
     }
 
