@@ -157,7 +157,7 @@ impl Chain {
         });
         // An aggregated server may have said it already.
         let said = response.headers_mut().entry(audit::AUDIT_ID).or_insert(audit_id);
-        // No two are alike: HPACK keeps it out of its table, where it would push out headers that come again.
+        // Each id is different. HPACK must not index it, because it would evict headers that come again.
         said.set_sensitive(true);
         if head {
             response = response.map(|_| empty());

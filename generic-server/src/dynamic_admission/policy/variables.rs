@@ -201,7 +201,7 @@ impl Metered for Lazy<'_> {
     fn forget(&self) {
         let turn = self.turn.load(Ordering::Relaxed);
         for known in self.known.iter().filter_map(OnceLock::get) {
-            // A price that is in an earlier turn stays there.
+            // A price that was charged in an earlier turn is not taken back.
             let _ = known
                 .charged
                 .compare_exchange(turn, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -48,7 +48,7 @@ fn validate_names(errors: &mut Errors, object: &Value) {
     let (path, signer_name) = (FieldPath::new("metadata"), object.text("spec.signerName"));
     let generated = object.text("metadata.generateName");
     if !generated.is_empty() {
-        // What follows the dash at its end is not known yet.
+        // A generated name ends in a dash, and its suffix is not known yet.
         let completed = match generated.strip_suffix('-') {
             Some(rest) if generated.len() > 1 => format!("{rest}a"),
             _ => generated.to_string(),

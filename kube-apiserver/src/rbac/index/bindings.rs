@@ -7,6 +7,8 @@ use generic_server::User;
 use machinery::meta;
 use serde_json::Value;
 
+use crate::tokens::service_account::user_name;
+
 /// How many bindings a subject has before they are also found by their roles. Below, looking at all of them is as quick.
 const MANY: usize = 32;
 
@@ -248,8 +250,11 @@ impl Subject {
                 if namespace.is_empty() {
                     return None;
                 }
-                let user = format!("system:serviceaccount:{namespace}:{name}");
-                (false, user, quote(&format!("{name}/{namespace}")))
+                (
+                    false,
+                    user_name(namespace, name),
+                    quote(&format!("{name}/{namespace}")),
+                )
             }
             _ => return None,
         };

@@ -28,7 +28,7 @@ pub(super) struct DiskReader<'f> {
 impl<'f> DiskReader<'f> {
     /// Of the newest commit. `None` when the table cannot be found in the file as it is, or redb writes its header all the time.
     pub(super) fn of(file: &'f File, db: &Database) -> Result<Option<Self>, StorageError> {
-        // First: what a later commit frees is not used again before this is dropped.
+        // The reader is opened before the header is read, so that pages which later commits free are not reused while it lives.
         let pin = db
             .begin_read()
             .map_err(|error| super::failed("beginning to read", error))?;

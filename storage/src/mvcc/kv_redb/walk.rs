@@ -326,7 +326,7 @@ impl<'m> Walk<'m> {
         };
         let is_sound = sum == link.sum;
         if !is_sound && !belongs(&node, widths, &bytes, bounds) {
-            // As after a write that went elsewhere, or never came.
+            // A misdirected or a lost write leaves such a page.
             return Ok(None);
         }
         if !is_sound {
