@@ -168,8 +168,8 @@ impl Call<'_> {
         own.clone_from(&self.head.headers);
         headers::set_identity(own, self.authorized.user())?;
         own.append(headers::VIA, self.proxy.instance.clone());
-        if let Ok(id) = HeaderValue::from_str(&self.authorized.context().audit_id) {
-            own.insert(AUDIT_ID, id);
+        if let Some(id) = &self.authorized.context().audit_id {
+            own.insert(AUDIT_ID, id.clone());
         }
         Ok(request)
     }

@@ -286,7 +286,7 @@ impl ApiExtensions {
             && only.served
             && *only.name == *info.version
             && info.subresource.is_empty()
-            && matches!(info.verb.as_str(), "get" | "list" | "watch")
+            && matches!(&*info.verb, "get" | "list" | "watch")
             && definition.serving.slots.iter().all(|slot| slot.peek().is_none())
         {
             let store = self.store_of(definition);
@@ -317,7 +317,7 @@ impl ApiExtensions {
     fn fits(scope: Scope, info: &RequestInfo) -> bool {
         match scope {
             Scope::Cluster => info.namespace.is_empty(),
-            Scope::Namespaced => !info.namespace.is_empty() || matches!(info.verb.as_str(), "list" | "watch"),
+            Scope::Namespaced => !info.namespace.is_empty() || matches!(&*info.verb, "list" | "watch"),
         }
     }
 }
@@ -350,7 +350,7 @@ impl Delegate for ApiExtensions {
                 let error = ApiError::not_found(&name, &info.name);
                 return Handled::Answered(respond::error(&error));
             }
-            if !matches!(info.verb.as_str(), "get" | "update" | "patch") {
+            if !matches!(&*info.verb, "get" | "update" | "patch") {
                 let error = ApiError::method_not_supported(&name, &info.verb);
                 return Handled::Answered(respond::error(&error));
             }

@@ -206,7 +206,7 @@ async fn an_empty_resource_is_read_without_its_schema() {
         let index = world.server.index();
         index.find("example.com", "foos").cloned().expect("defined")
     };
-    let serving = async |verb: &str| {
+    let serving = async |verb: &'static str| {
         let info = generic_server::RequestInfo {
             verb: verb.into(),
             group: "example.com".into(),

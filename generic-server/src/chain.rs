@@ -156,7 +156,7 @@ impl Chain {
             filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, text)
         });
         // An aggregated server may have said it already.
-        let said = response.headers_mut().entry(audit::AUDIT_ID).or_insert(audit_id);
+        let said = response.headers_mut().entry(&audit::AUDIT_ID).or_insert(audit_id);
         // Each id is different. HPACK must not index it, because it would evict headers that come again.
         said.set_sensitive(true);
         if head {
@@ -433,7 +433,7 @@ impl Chain {
         let info = std::mem::take(&mut facts.info);
         let (times, long_running) = (facts.times, facts.long_running);
         let context = self
-            .context(acting, head, info, &facts.audit_id, connection.as_deref())
+            .context(acting, head, info, &facts.audit_id)
             .with_audit(capture);
         if let Some(notes) = &notes {
             context.note(notes);
@@ -658,18 +658,9 @@ impl Chain {
         *max_in_flight::too_many_requests()
     }
 
-    fn context(
-        &self,
-        user: User,
-        head: &Parts,
-        info: RequestInfo,
-        audit_id: &HeaderValue,
-        connection: Option<&ConnectionInfo>,
-    ) -> RequestContext {
+    fn context(&self, user: User, head: &Parts, info: RequestInfo, audit_id: &HeaderValue) -> RequestContext {
         let agent = shown_agent(head.headers.get(header::USER_AGENT));
-        let source = connection.map(|c| c.peer.ip().to_string()).unwrap_or_default();
-        let audit_id = String::from_utf8_lossy(audit_id.as_bytes()).into_owned();
-        RequestContext::new(info, user, audit_id, agent, source)
+        RequestContext::new(info, user, agent).with_audit_id(audit_id.clone())
     }
 
     /// Health, metrics and the server's own calls are served to the end.

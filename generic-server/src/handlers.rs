@@ -88,7 +88,7 @@ async fn dispatch(
     if !info.subresource.is_empty() {
         return Box::pin(of_subresource(resource, env, authorized, request)).await;
     }
-    let verb = info.verb.as_str();
+    let verb = &*info.verb;
     let reads = matches!(verb, "get" | "list" | "watch");
     if !resource.verbs.contains(&verb) || (reads && request.method() != http::Method::GET) {
         return Err(ApiError::method_not_allowed());
@@ -176,7 +176,7 @@ fn check_path(resource: &ServedResource, authorized: &Authorized, request: &Requ
     if everywhere && named {
         return Err(ApiError::no_such_path());
     }
-    let fits = match info.verb.as_str() {
+    let fits = match &*info.verb {
         "list" | "watch" => true,
         "create" => !everywhere && (!named || !info.subresource.is_empty()),
         "deletecollection" => !everywhere,
@@ -215,7 +215,7 @@ async fn of_subresource(
         head,
         body: Mutex::new(Some(body)),
     };
-    match (info.verb.as_str(), found) {
+    match (&*info.verb, found) {
         ("get", Subresource::View(_)) => get::handle(resource, authorized, &call.head).await,
         ("update", Subresource::View(strategy)) => {
             update::handle(&call, &**strategy, &info.subresource).await

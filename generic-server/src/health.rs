@@ -303,13 +303,7 @@ mod tests {
             path: request.uri().path().into(),
             ..crate::RequestInfo::default()
         };
-        let context = crate::RequestContext::new(
-            info,
-            crate::User::system(),
-            String::new(),
-            String::new(),
-            String::new(),
-        );
+        let context = crate::RequestContext::new(info, crate::User::system(), String::new());
         let response = document.serve(&Authorized::new(Arc::new(context)), request).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -11,11 +11,13 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+// Hashes that a client brings together lengthen a look-up by `MAX_SERIES` at most, so that the cheaper hash will do.
+use foldhash::quality::RandomState;
 use parking_lot::RwLock;
 
 pub(crate) use connections::Closed;
@@ -40,7 +42,7 @@ pub trait Collect: Send + Sync + std::fmt::Debug {
 /// All metrics of a server.
 #[derive(Debug)]
 pub struct Metrics {
-    requests: RwLock<HashMap<u64, Vec<Arc<Series>>>>,
+    requests: RwLock<AllSeries>,
     hasher: RandomState,
     started: std::time::SystemTime,
     collectors: RwLock<Vec<Arc<dyn Collect>>>,
@@ -96,6 +98,9 @@ pub(crate) enum AuthorizationResult {
     NoOpinion,
     Error,
 }
+
+/// The series by the hash of their labels.
+type AllSeries = HashMap<u64, Vec<Arc<Series>>, RandomState>;
 
 /// The labels of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -219,7 +224,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Metrics {
             requests: RwLock::default(),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             started: std::time::SystemTime::now(),
             collectors: RwLock::default(),
             connections: Arc::default(),
@@ -472,7 +477,7 @@ fn values<'a>(labels: &Labels<'a>) -> [&'a str; 8] {
     ]
 }
 
-fn find(all: &HashMap<u64, Vec<Arc<Series>>>, key: u64, labels: &Labels<'_>) -> Option<Arc<Series>> {
+fn find(all: &AllSeries, key: u64, labels: &Labels<'_>) -> Option<Arc<Series>> {
     let wanted = values(labels);
     let same = |series: &&Arc<Series>| series.labels.iter().zip(wanted).all(|(a, b)| **a == *b);
     all.get(&key)?.iter().find(same).cloned()

@@ -236,7 +236,9 @@ fn of(head: &Parts, offer: Offer) -> Result<Negotiated, ApiError> {
         (true, false) => STREAM_TYPES,
         (false, _) => object_types(head),
     };
-    if !offer.custom && !accept::produces(accept, offers) {
+    // What most clients ask for is on offer everywhere.
+    let common = accept == "application/json";
+    if !offer.custom && !common && !accept::produces(accept, offers) {
         let message = format!(
             "406: Not Acceptable\n\nAvailable representations: {}",
             offers.join(", ")
@@ -283,7 +285,8 @@ pub(crate) fn error_form(uri: &Uri, headers: &HeaderMap, cbor: bool) -> ErrorFor
 
 /// The first media type that the client likes best and `allowed` lets it have, with the view and whether it asked for indentation.
 fn choose(accept: &str, allowed: impl Fn(Media, View) -> bool) -> Option<(Media, View, bool)> {
-    if accept.is_empty() {
+    let common = matches!(accept, "" | "application/json");
+    if common && allowed(Media::Json, View::Object) {
         return Some((Media::Json, View::Object, false));
     }
     for clause in accept::parse(accept) {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::HeaderValue;
 use http_body_util::{BodyExt, Empty, Full, combinators::UnsyncBoxBody};
 use machinery::limits;
 use parking_lot::Mutex;
@@ -125,12 +126,10 @@ pub struct RequestContext {
     pub info: RequestInfo,
     /// The user (after impersonation).
     pub user: User,
-    /// `Audit-Id` of this request.
-    pub audit_id: String,
+    /// `Audit-Id` of this request; none of the server's own.
+    pub audit_id: Option<HeaderValue>,
     /// The `User-Agent`.
     pub user_agent: String,
-    /// The client's address, as `ip`.
-    pub source: String,
     /// When the request arrived.
     pub received: Instant,
     warnings: Mutex<Vec<String>>,
@@ -153,17 +152,24 @@ pub enum Routed {
 
 impl RequestContext {
     /// A context that keeps no audit annotations; the chain makes one per request.
-    pub fn new(info: RequestInfo, user: User, audit_id: String, user_agent: String, source: String) -> Self {
+    pub fn new(info: RequestInfo, user: User, user_agent: String) -> Self {
         RequestContext {
             info,
             user,
-            audit_id,
+            audit_id: None,
             user_agent,
-            source,
             received: Instant::now(),
             warnings: Mutex::default(),
             audit: None,
             routed: AtomicU8::new(Routed::Nothing as u8),
+        }
+    }
+
+    /// The same, for the request with this id.
+    pub(crate) fn with_audit_id(self, id: HeaderValue) -> Self {
+        RequestContext {
+            audit_id: Some(id),
+            ..self
         }
     }
 
@@ -255,9 +261,7 @@ impl Authorized {
         Authorized(Arc::new(RequestContext::new(
             RequestInfo::default(),
             User::system(),
-            String::new(),
             agent,
-            "127.0.0.1".into(),
         )))
     }
 
@@ -273,9 +277,7 @@ impl Authorized {
         Ok(Authorized(Arc::new(RequestContext::new(
             crate::request_info::resolve(method, uri)?,
             User::system(),
-            String::new(),
             agent,
-            "127.0.0.1".into(),
         ))))
     }
 
@@ -303,11 +305,10 @@ mod tests {
     fn annotations_are_formatted_for_an_audit_alone() {
         #[track_caller]
         fn check(audited: bool, expected: &[(&str, &str)]) {
-            let none = String::new;
             let info = RequestInfo::default();
             let capture = audited.then(Arc::default);
-            let context = RequestContext::new(info, User::default(), none(), none(), none())
-                .with_audit(capture.clone());
+            let context =
+                RequestContext::new(info, User::default(), String::new()).with_audit(capture.clone());
             let mut formatted = 0;
             for value in ["first", "second"] {
                 context.annotate(|| {
@@ -330,9 +331,7 @@ mod tests {
     fn warnings_are_few_and_different() {
         #[track_caller]
         fn check(texts: impl Iterator<Item = usize>, expected: usize) {
-            let none = String::new;
-            let context =
-                RequestContext::new(RequestInfo::default(), User::default(), none(), none(), none());
+            let context = RequestContext::new(RequestInfo::default(), User::default(), String::new());
             texts.for_each(|text| context.warn(text.to_string()));
             assert_eq!(context.take_warnings().len(), expected);
         }

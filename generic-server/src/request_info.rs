@@ -5,6 +5,8 @@
 
 mod query;
 
+use std::borrow::Cow;
+
 use http::Method;
 use machinery::selector::{FieldSelector, LabelSelector};
 use percent_encoding::percent_decode_str;
@@ -19,9 +21,9 @@ pub struct RequestInfo {
     /// The whole path, percent-decoded, as authorization uses it. The raw one is in the request's URI.
     pub path: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`; for other paths the lower-case method.
-    pub verb: String,
+    pub verb: Cow<'static, str>,
     /// `api` or `apis`.
-    pub api_prefix: String,
+    pub api_prefix: &'static str,
     /// The API group, empty for core.
     pub group: String,
     /// The version.
@@ -41,6 +43,9 @@ pub struct RequestInfo {
     /// The raw label selector of the same.
     pub label_selector: String,
 }
+
+/// The segments of most paths, with room for a subresource: `apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE`.
+const SEGMENTS: usize = 8;
 
 /// Why no information could be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,18 +71,36 @@ pub fn resolve(method: &Method, uri: &http::Uri) -> Result<RequestInfo, InfoErro
     if query::is_too_long(query) {
         return Err(InfoError::QueryPairs);
     }
-    let mut info = RequestInfo {
-        verb: plain_verb(method),
-        ..RequestInfo::default()
-    };
+    let mut info = RequestInfo::default();
     let outcome = fill(&mut info, method, &path, query);
+    if !info.is_resource {
+        info.verb = plain_verb(method);
+    }
     info.path = path;
     outcome.map_err(|()| InfoError::Incomplete(uri.to_string()))?;
     Ok(info)
 }
 
-fn plain_verb(method: &Method) -> String {
-    method.as_str().to_ascii_lowercase()
+fn plain_verb(method: &Method) -> Cow<'static, str> {
+    match *method {
+        Method::GET => "get".into(),
+        Method::POST => "post".into(),
+        _ => method.as_str().to_ascii_lowercase().into(),
+    }
+}
+
+/// The segments of a path without slashes at its ends. Paths are short, so that a plain loop finds the slashes soonest.
+fn segments(path: &str) -> Vec<&str> {
+    let mut found = Vec::with_capacity(SEGMENTS);
+    let mut from = 0;
+    for (at, byte) in path.bytes().enumerate() {
+        if byte == b'/' {
+            found.push(&path[from..at]);
+            from = at + 1;
+        }
+    }
+    found.push(&path[from..]);
+    found
 }
 
 fn decode_path(path: &str) -> Result<String, InfoError> {
@@ -95,12 +118,12 @@ fn fill(info: &mut RequestInfo, method: &Method, path: &str, query: &str) -> Res
     if trimmed.is_empty() {
         return Ok(());
     }
-    let all: Vec<&str> = trimmed.split('/').collect();
+    let all = segments(trimmed);
     let mut parts = all.as_slice();
     if parts.len() < 3 || (parts[0] != "api" && parts[0] != "apis") {
         return Ok(());
     }
-    info.api_prefix = parts[0].into();
+    info.api_prefix = if parts[0] == "api" { "api" } else { "apis" };
     parts = &parts[1..];
     if info.api_prefix == "apis" {
         if parts.len() < 3 {
@@ -118,7 +141,7 @@ fn fill(info: &mut RequestInfo, method: &Method, path: &str, query: &str) -> Res
         if parts.len() < 2 {
             return Err(());
         }
-        info.verb = parts[0].into();
+        info.verb = if parts[0] == "proxy" { "proxy" } else { "watch" }.into();
         parts = &parts[1..];
     } else {
         info.verb = match *method {
@@ -211,7 +234,7 @@ mod tests {
         let parts = info.parts.join("/");
         let got = [
             &*info.verb,
-            &info.api_prefix,
+            info.api_prefix,
             &info.group,
             &info.version,
             &info.namespace,

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::HeaderMap;
+use http::header::AsHeaderName;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 
 use super::x509::ClientAuthorities;
 use super::{Authenticator, Verdict};
@@ -68,7 +69,26 @@ impl From<RequestHeaderOptions> for FrontProxyHeaders {
 #[derive(Debug)]
 pub struct RequestHeader {
     authorities: Arc<ClientAuthorities>,
-    options: ArcSwap<RequestHeaderOptions>,
+    loaded: ArcSwap<Loaded>,
+}
+
+/// The options as requests are read by them: most have none of these headers, which is seen by the names of the first.
+#[derive(Debug)]
+struct Loaded {
+    options: RequestHeaderOptions,
+    username_headers: Vec<HeaderName>,
+}
+
+impl From<RequestHeaderOptions> for Loaded {
+    fn from(options: RequestHeaderOptions) -> Self {
+        let names = options.username_headers.iter();
+        // No request carries a header by another name.
+        let username_headers = names.filter_map(|name| name.parse().ok()).collect();
+        Loaded {
+            options,
+            username_headers,
+        }
+    }
 }
 
 impl RequestHeader {
@@ -76,13 +96,13 @@ impl RequestHeader {
     pub fn new(authorities: Arc<ClientAuthorities>, options: RequestHeaderOptions) -> Self {
         RequestHeader {
             authorities,
-            options: ArcSwap::from_pointee(options),
+            loaded: ArcSwap::from_pointee(options.into()),
         }
     }
 
     /// Names and headers from now on.
     pub fn reload(&self, options: RequestHeaderOptions) {
-        self.options.store(Arc::new(options));
+        self.loaded.store(Arc::new(options.into()));
     }
 }
 
@@ -92,9 +112,10 @@ impl Authenticator for RequestHeader {
         let Some(connection) = head.extensions.get::<Arc<ConnectionInfo>>() else {
             return Verdict::NotRequested;
         };
-        let options = self.options.load();
+        let loaded = self.loaded.load();
+        let options = &loaded.options;
         // An ordinary client's certificate is of another authority: looked at only when the headers are there.
-        let Some(name) = first(&head.headers, &options.username_headers) else {
+        let Some(name) = first(&head.headers, &loaded.username_headers) else {
             return Verdict::NotRequested;
         };
         match self.authorities.verify(connection) {
@@ -123,9 +144,9 @@ fn text(value: &http::HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes()).into_owned()
 }
 
-fn first(headers: &HeaderMap, names: &[String]) -> Option<String> {
+fn first(headers: &HeaderMap, names: impl IntoIterator<Item: AsHeaderName>) -> Option<String> {
     names
-        .iter()
+        .into_iter()
         .filter_map(|name| headers.get(name))
         .map(text)
         .find(|value| !value.is_empty())

@@ -284,9 +284,8 @@ async fn one_too_many() {
         name: "jane".into(),
         ..User::default()
     };
-    let none = String::new;
     let asked = Asked {
-        context: &Arc::new(RequestContext::new(info, jane, none(), none(), none())),
+        context: &Arc::new(RequestContext::new(info, jane, String::new())),
         query: "",
         long_running: false,
         probe: false,

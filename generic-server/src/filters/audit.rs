@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use machinery::limits;
@@ -16,7 +16,7 @@ use crate::request::audit::{Capture, Layer, Level, RecordsObjects, ResponseObjec
 use crate::request::{Body, Request, Response, User, Wrapped};
 
 /// The header that carries a request's id.
-pub(crate) const AUDIT_ID: &str = "audit-id";
+pub(crate) static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The events of one request. The last is recorded with the answer, or when this is dropped: in a panic, or at the deadline.
 pub(crate) struct Recording {
@@ -182,7 +182,7 @@ fn is_id(text: &[u8]) -> bool {
 /// The client's id for the request as it is, or a new one. It goes into answers, logs and other servers' requests, so one that
 /// is long or not visible ASCII is not taken.
 pub(crate) fn id_of(request: &Request) -> HeaderValue {
-    match request.headers().get(AUDIT_ID) {
+    match request.headers().get(&AUDIT_ID) {
         Some(given) if is_id(given.as_bytes()) => given.clone(),
         _ => {
             let id = uuid::Uuid::new_v4();

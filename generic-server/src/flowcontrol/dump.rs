@@ -282,7 +282,7 @@ fn request(
         };
         row.extend([
             user.name.clone(),
-            info.verb.clone(),
+            info.verb.to_string(),
             info.path.clone(),
             info.namespace.clone(),
             info.name.clone(),

@@ -101,7 +101,7 @@ mod tests {
         let begin = Instant::now();
         let mixture = Mixture::new(begin);
         let after = |seconds| begin + Duration::from_secs(seconds);
-        let info = |verb: &str| RequestInfo {
+        let info = |verb: &'static str| RequestInfo {
             verb: verb.into(),
             ..RequestInfo::default()
         };

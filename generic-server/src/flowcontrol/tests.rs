@@ -72,8 +72,7 @@ fn context(user: &str, groups: &[&str], method: &http::Method, path: &str) -> Ar
         groups: groups.iter().map(ToString::to_string).collect(),
         ..User::default()
     };
-    let none = String::new;
-    Arc::new(RequestContext::new(info, user, none(), none(), none()))
+    Arc::new(RequestContext::new(info, user, String::new()))
 }
 
 /// A get of a pod by a user.

@@ -169,7 +169,7 @@ pub(crate) fn request(what: &str, query: &str, headers: &[(&str, &str)]) -> (Aut
         name: name.into(),
         ..RequestInfo::default()
     };
-    let context = RequestContext::new(info, User::default(), String::new(), String::new(), String::new());
+    let context = RequestContext::new(info, User::default(), String::new());
     let mut head = http::Request::builder().uri(format!("/x?{query}"));
     for (key, value) in headers {
         head = head.header(*key, *value);

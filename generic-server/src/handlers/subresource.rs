@@ -235,7 +235,7 @@ pub(super) async fn connect(
     request: Request,
 ) -> Result<Response, ApiError> {
     let info = authorized.info();
-    let verb = info.verb.as_str();
+    let verb = &*info.verb;
     if verb == "watch" {
         // Under `/watch/` the verb is that, whatever the method.
         return Err(ApiError::no_such_path());

@@ -30,11 +30,21 @@ impl<'a> Clause<'a> {
 
 /// The alternatives, best first.
 pub(super) fn parse(header: &str) -> impl Iterator<Item = Clause<'_>> {
+    let parts = header.split(',').take(ACCEPT_CLAUSES);
+    let mut read = parts.filter_map(|part| clause(part.trim_matches(' ')));
+    // Without wildcards and qualities the order is the client's, and the first is most often taken: the others stay unread.
+    let ordered = !header.bytes().any(|byte| matches!(byte, b'*' | b'q'));
+    let mut ranked = match ordered {
+        true => Vec::new(),
+        false => rank(&mut read),
+    }
+    .into_iter();
+    std::iter::from_fn(move || if ordered { read.next() } else { ranked.next() })
+}
+
+fn rank<'a>(read: impl Iterator<Item = Clause<'a>>) -> Vec<Clause<'a>> {
     let mut clauses: Vec<Clause<'_>> = Vec::new();
-    for part in header.split(',').take(ACCEPT_CLAUSES) {
-        let Some(clause) = clause(part.trim_matches(' ')) else {
-            continue;
-        };
+    for clause in read {
         // Insertion, as upstream's sort does for so few: its order is not transitive, so the way matters.
         let mut at = clauses.len();
         while at > 0 && clause.before(&clauses[at - 1]) {
@@ -42,7 +52,7 @@ pub(super) fn parse(header: &str) -> impl Iterator<Item = Clause<'_>> {
         }
         clauses.insert(at, clause);
     }
-    clauses.into_iter()
+    clauses
 }
 
 fn clause(part: &str) -> Option<Clause<'_>> {

@@ -28,9 +28,9 @@ impl StoreConfig {
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         let prefix = &self.prefix;
         if self.namespaced {
-            format!("{prefix}/{namespace}/{name}")
+            [prefix, "/", namespace, "/", name].concat()
         } else {
-            format!("{prefix}/{name}")
+            [prefix, "/", name].concat()
         }
     }
 }

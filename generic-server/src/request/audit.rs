@@ -270,7 +270,7 @@ impl Capture {
                 audit_id: String::from_utf8_lossy(arrival.audit_id.as_bytes()).into_owned(),
                 // Without the authority that HTTP/2 puts before it.
                 uri: uri.path_and_query().map_or("", |uri| uri.as_str()).to_string(),
-                verb: info.verb.clone(),
+                verb: info.verb.to_string(),
                 user: arrival.user.cloned().unwrap_or_default(),
                 sources: sources(&arrival.head.headers, arrival.peer),
                 agent: shown_agent(arrival.head.headers.get(http::header::USER_AGENT)),

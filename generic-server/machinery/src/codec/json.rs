@@ -543,42 +543,38 @@ impl<'a, 's> Parser<'a, 's> {
     /// A string, without its quotes; borrowed when nothing is escaped in it.
     fn string(&mut self) -> Result<Cow<'a, str>, DecodeError> {
         self.at += 1;
-        let start = self.at;
-        loop {
-            match self.bytes.get(self.at) {
-                None => return self.fail(""),
-                Some(b'"') => {
-                    let text = String::from_utf8_lossy(&self.bytes[start..self.at]);
-                    self.at += 1;
-                    return Ok(text);
-                }
-                Some(b'\\') => break,
-                Some(0..=0x1f) => return self.fail("in string literal"),
-                Some(_) => self.at += 1,
-            }
+        let text = self.plain();
+        if self.bytes.get(self.at) == Some(&b'"') {
+            self.at += 1;
+            return Ok(text);
         }
-        let mut out = String::from_utf8_lossy(&self.bytes[start..self.at]).into_owned();
+        let mut out = text.into_owned();
         loop {
-            let plain = self.at;
-            while let Some(byte) = self.bytes.get(self.at) {
-                match byte {
-                    b'"' | b'\\' => break,
-                    0..=0x1f => return self.fail("in string literal"),
-                    _ => self.at += 1,
-                }
-            }
-            out.push_str(&String::from_utf8_lossy(&self.bytes[plain..self.at]));
             match self.bytes.get(self.at) {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(Cow::Owned(out));
                 }
-                Some(_) => {
+                Some(b'\\') => {
                     self.at += 1;
                     self.escape(&mut out)?;
                 }
+                Some(_) => return self.fail("in string literal"),
                 None => return self.fail(""),
             }
+            out.push_str(&self.plain());
+        }
+    }
+
+    /// The text up to the next quote, escape or control character, or to the end.
+    fn plain(&mut self) -> Cow<'a, str> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let (text, _) = rest.split_at(plain_bytes(rest));
+        self.at += text.len();
+        // The check for valid text is many times faster than the search for what to replace.
+        match std::str::from_utf8(text) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(text),
         }
     }
 
@@ -631,6 +627,29 @@ impl<'a, 's> Parser<'a, 's> {
         }
         Ok(out)
     }
+}
+
+/// How many bytes come before the first quote, backslash or control character. Eight at a time: values of strings are most of a body.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    // The high bit of each byte that is below `limit`. Bytes behind the first such may be marked wrongly, by its borrow.
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGHS;
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+        let found = below(word, 0x20) | equal(b'"') | equal(b'\\');
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let ends = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+    bytes[at..]
+        .iter()
+        .position(ends)
+        .map_or(bytes.len(), |found| at + found)
 }
 
 #[cfg(test)]

@@ -380,3 +380,28 @@ fn merged_integers_are_cut() {
     }
     assert!(typed::decode_builtin(schema.root(), replicas(1 << 53)).is_err());
 }
+
+#[test]
+fn strings_end_where_they_end() {
+    for length in 0..40 {
+        for (mark, text) in [
+            ('"', "\\\""),
+            ('\\', "\\\\"),
+            ('\n', "\\n"),
+            ('\u{7f}', "\u{7f}"),
+            ('ä', "ä"),
+            ('!', "!"),
+        ] {
+            let (before, after) = ("[".repeat(length), "]".repeat(40 - length));
+            let decoded = decode(format!("\"{before}{text}{after}\"").as_bytes()).unwrap();
+            assert_eq!(decoded.value, format!("{before}{mark}{after}"));
+        }
+        for bad in ["\n", "\0", "\u{1f}", "\t"] {
+            let document = format!("\"{}{bad}\"", "a".repeat(length));
+            assert!(decode(document.as_bytes()).is_err(), "{document:?}");
+            assert!(decode(format!("\"\\u0041{}{bad}\"", "a".repeat(length)).as_bytes()).is_err());
+        }
+        let open = format!("\"{}", "a".repeat(length));
+        assert!(decode(open.as_bytes()).is_err(), "{open}");
+    }
+}
