@@ -30,6 +30,7 @@ mod node_restriction;
 mod node_selector;
 mod nodes;
 mod owners;
+mod pod_groups;
 mod pod_resize;
 mod pod_security;
 mod priority;
@@ -55,7 +56,12 @@ fn admission_plugins(
     tolerations: TolerationSeconds,
 ) -> Vec<Arc<dyn AdmissionPlugin>> {
     let client = Client::new(deps.directory.clone());
-    let mut plugins = built_in(deps, configs, tolerations, client);
+    let mut plugins = built_in(deps, configs, tolerations, client.clone());
+    if deps.features.workloads {
+        plugins.push(Arc::new(pod_groups::PodGroupProtection));
+        plugins.push(Arc::new(pod_groups::PodGroupWorkloadExists(client.clone())));
+        plugins.push(Arc::new(pod_groups::JobValidation(client)));
+    }
     // It cannot be on without its configuration.
     if let Some(policy) = &configs.images {
         plugins.push(Arc::new(image_policy::ImagePolicyWebhook::new(policy.clone())));

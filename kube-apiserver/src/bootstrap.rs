@@ -25,6 +25,7 @@ pub use flow_control::keep_flow_control;
 pub use masters::{Masters, keep_endpoints};
 pub(crate) use rbac::node_rules;
 
+use crate::deps::KindFeatures;
 use crate::net::Cidr;
 
 /// The status of writes that the store has no room for.
@@ -47,8 +48,8 @@ pub struct Facts {
     pub authorities: watch::Receiver<ClusterAuthorities>,
     /// Common names of front proxies; empty for any.
     pub front_proxy_names: Vec<String>,
-    /// Roles of the cluster are about ClusterTrustBundles.
-    pub trust_bundles: bool,
+    /// The features of kinds that the roles of the cluster are about.
+    pub features: KindFeatures,
 }
 
 /// The authorities that are published to extension servers.
@@ -132,7 +133,7 @@ async fn write_missing(facts: &Facts) -> Result<(), ApiError> {
         wanted("", "namespaces", object, Existing::Keep)
     });
     let mut all: Vec<Wanted> = namespaces.into();
-    all.extend(rbac::wanted(facts.trust_bundles));
+    all.extend(rbac::wanted(facts.features));
     all.extend(priority_classes());
     all.extend(flow_control::objects());
     all.extend(kubernetes_service(facts));

@@ -105,15 +105,24 @@ pub trait TokenIssuer: Send + Sync + std::fmt::Debug {
     async fn issue(&self, claims: &TokenClaims) -> Result<IssuedToken, ApiError>;
 }
 
-/// Whether ClusterTrustBundles are there.
+/// Which of upstream's features of built-in kinds are on that are off by default, each by the feature gate of its name. What they turn on is stores and
+/// fields of other kinds, roles of the cluster and admission; whether a version is served is said by [`Deps::served`] besides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TrustBundles {
-    /// Their feature gate is on: roles of the cluster are about them.
-    pub gate: bool,
-    /// v1beta1 is served.
-    pub beta: bool,
-    /// v1alpha1 is served.
-    pub alpha: bool,
+pub struct KindFeatures {
+    /// `GenericWorkload`: Workloads, PodGroups and the `schedulingGroup` of pods.
+    pub workloads: bool,
+    /// `ClusterTrustBundle`.
+    pub trust_bundles: bool,
+    /// `ClusterTrustBundleProjection`: projected volumes of them.
+    pub trust_bundle_projection: bool,
+    /// `PodCertificateRequest`, with projected volumes of certificates.
+    pub pod_certificates: bool,
+    /// `DRADeviceTaintRules`.
+    pub device_taint_rules: bool,
+    /// `DRAResourcePoolStatus`: ResourcePoolStatusRequests.
+    pub pool_status: bool,
+    /// `StorageVersionAPI`.
+    pub storage_versions: bool,
 }
 
 /// The dependencies of the built-in groups.
@@ -143,8 +152,8 @@ pub struct Deps {
     pub storage_migration: bool,
     /// `coordination.k8s.io/v1beta1` is served.
     pub lease_candidates: bool,
-    /// ClusterTrustBundles.
-    pub trust_bundles: TrustBundles,
+    /// The features of kinds that are on.
+    pub features: KindFeatures,
     /// `--event-ttl`.
     pub event_ttl: Duration,
     /// `--bind-address`/`--advertise-address`: where the `kubernetes` service leads, and the port.

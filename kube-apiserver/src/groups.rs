@@ -107,7 +107,12 @@ const GROUPS: [Group; 20] = [
     group("rbac.authorization.k8s.io", 17_000, rbac::v1),
     group("storage.k8s.io", 16_800, storage::v1),
     group("admissionregistration.k8s.io", 16_700, admissionregistration::v1),
-    group("scheduling.k8s.io", 16_600, scheduling::v1),
+    Group {
+        name: "scheduling.k8s.io",
+        priority: 16_600,
+        versions: &[("v1", 15), ("v1alpha2", 2)],
+        make: Make::Versions(scheduling_versions),
+    },
     Group {
         name: "coordination.k8s.io",
         priority: 16_500,
@@ -167,20 +172,19 @@ fn autoscaling_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
 fn certificate_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
     let builder = |version| Builder::new(deps, "certificates.k8s.io", version);
     let mut versions = vec![("v1", certificates::v1(&builder("v1")))];
-    let on = deps.trust_bundles;
-    if on.beta || on.alpha {
-        let beta = certificates::v1beta1(&builder("v1beta1"));
-        let alpha = certificates::v1alpha1(&builder("v1alpha1"), &beta);
-        match on.beta {
-            true => versions.push(("v1beta1", beta)),
-            // What is stored is looked up in this version, served or not.
-            false => beta
-                .into_iter()
-                .for_each(|stored| deps.directory.register(stored)),
-        }
-        if on.alpha {
-            versions.push(("v1alpha1", alpha));
-        }
+    let beta = certificates::v1beta1(&builder("v1beta1"));
+    let alpha = certificates::v1alpha1(&builder("v1alpha1"), &beta);
+    versions.push(("v1beta1", beta));
+    versions.push(("v1alpha1", alpha));
+    versions
+}
+
+/// The alpha version has kinds of its own, and is off by default.
+fn scheduling_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
+    let builder = |version| Builder::new(deps, "scheduling.k8s.io", version);
+    let mut versions = vec![("v1", scheduling::v1(&builder("v1")))];
+    if deps.features.workloads {
+        versions.push(("v1alpha2", scheduling::v1alpha2(&builder("v1alpha2"))));
     }
     versions
 }
@@ -278,6 +282,8 @@ mod tests {
         check("autoscaling", "v2", Some((17_500, 30)));
         check("certificates.k8s.io", "v1", Some((17_300, 15)));
         check("certificates.k8s.io", "v1alpha1", Some((17_300, 1)));
+        check("scheduling.k8s.io", "v1", Some((16_600, 15)));
+        check("scheduling.k8s.io", "v1alpha2", Some((16_600, 2)));
         check("autoscaling", "v1", Some((17_500, 15)));
         check("coordination.k8s.io", "v1", Some((16_500, 15)));
         check("coordination.k8s.io", "v1beta1", Some((16_500, 13)));

@@ -163,7 +163,8 @@ impl KindBuilder<'_> {
 
     /// A stored resource by rules, with its `status` where the rules have one.
     pub(crate) fn rules(self, rules: &'static Rules) -> Arc<ServedResource> {
-        self.with_status(rules).stored(Kind::new(rules))
+        let kind = Kind::with_features(rules, self.builder.deps.features);
+        self.with_status(rules).stored(kind)
     }
 
     /// Adds the `status` subresource of rules that have one.

@@ -39,7 +39,7 @@ pub use bootstrap::{
     ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints, keep_flow_control,
 };
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_identity, keep_token_tracking, keep_trust};
-pub use deps::{Deps, IssuedToken, TokenClaims, TokenIssuer, TokenLifetimes, TrustBundles};
+pub use deps::{Deps, IssuedToken, KindFeatures, TokenClaims, TokenIssuer, TokenLifetimes};
 pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::{groups, has_version, priority};
 pub use net::{Cidr, special_ip};

@@ -11,6 +11,7 @@ use generic_server::registry::strategy::{
 use machinery::{FieldError, meta};
 use serde_json::Value;
 
+use crate::deps::KindFeatures;
 use crate::errors::Errors;
 use crate::json::{Json, same};
 
@@ -32,7 +33,7 @@ pub(crate) struct Rules {
     pub(crate) metadata: MetadataRules,
     pub(crate) default: fn(&mut Value),
     /// Drops fields of features that are off, unless the old object has them. Before all other preparation of creates and updates.
-    pub(crate) drop_disabled: fn(&mut Value, &Value),
+    pub(crate) drop_disabled: fn(KindFeatures, &mut Value, &Value),
     /// After the common part of a create's preparation.
     pub(crate) prepare_create: fn(&WriteContext<'_>, &mut Value),
     /// Before the common part of an update's preparation.
@@ -83,7 +84,7 @@ impl Rules {
         name: subdomain_name,
         metadata: MetadataRules::ALL,
         default: |_| {},
-        drop_disabled: |_, _| {},
+        drop_disabled: |_, _, _| {},
         prepare_create: |_, _| {},
         prepare_update: |_, _, _| {},
         expression_faults: None,
@@ -121,18 +122,31 @@ impl fmt::Debug for Rules {
 /// The strategy of a resource whose rules are data; with hooks for those that allocate.
 pub(crate) struct Kind {
     rules: &'static Rules,
+    features: KindFeatures,
     hooks: Option<Box<dyn WriteHooks>>,
 }
 
 impl Kind {
     pub(crate) fn new(rules: &'static Rules) -> Self {
-        Kind { rules, hooks: None }
+        Kind {
+            rules,
+            features: KindFeatures::default(),
+            hooks: None,
+        }
+    }
+
+    /// With the features that are on, for rules that drop fields of those that are off.
+    pub(crate) fn with_features(rules: &'static Rules, features: KindFeatures) -> Self {
+        Kind {
+            features,
+            ..Kind::new(rules)
+        }
     }
 
     pub(crate) fn with_hooks(rules: &'static Rules, hooks: impl WriteHooks + 'static) -> Self {
         Kind {
-            rules,
             hooks: Some(Box::new(hooks)),
+            ..Kind::new(rules)
         }
     }
 }
@@ -145,7 +159,6 @@ impl fmt::Debug for Kind {
 
 /// The common part of a create: no status, generation one.
 pub(crate) fn prepare_create(rules: &Rules, object: &mut Value) {
-    (rules.drop_disabled)(object, &Value::Null);
     if rules.status && !rules.created_with_status {
         object.put("status", Value::Object(serde_json::Map::new()));
         // The fields that an empty status always has are defaults too.
@@ -217,6 +230,7 @@ impl Strategy for Kind {
     }
 
     fn prepare_for_create(&self, ctx: &WriteContext<'_>, object: &mut Value) {
+        (self.rules.drop_disabled)(self.features, object, &Value::Null);
         prepare_create(self.rules, object);
         (self.rules.prepare_create)(ctx, object);
     }
@@ -236,7 +250,7 @@ impl Strategy for Kind {
     }
 
     fn prepare_for_update(&self, ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
-        (self.rules.drop_disabled)(object, old);
+        (self.rules.drop_disabled)(self.features, object, old);
         (self.rules.prepare_update)(ctx, object, old);
         prepare_update(self.rules, object, old);
     }

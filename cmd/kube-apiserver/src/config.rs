@@ -173,7 +173,7 @@ impl Config {
             0..=0
         });
         let features = Features::read(&mut found, &flags.feature_gates, &flags.runtime_config, in_memory);
-        access.authorization.trust_bundles = features.trust_bundles.gate;
+        access.authorization.features = features.kinds;
         let controllers_are_given = !flags.controllers.is_empty();
         let controllers = Controllers::read(&mut found, flags.controllers, flags.enable_garbage_collector);
         let keeps_endpoints = services::keeps_endpoints(&mut found, &flags.endpoint_reconciler_type);

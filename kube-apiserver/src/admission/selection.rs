@@ -1,5 +1,4 @@
-//! Which admission plugins there are, in which order they run, and which of them are on: upstream's list, with what of it exists
-//! here. Mirrors `pkg/kubeapiserver/options/plugins.go`.
+//! Which admission plugins there are, in which order they run, and which of them are on: upstream's list. Mirrors `pkg/kubeapiserver/options/plugins.go`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use generic_server::admission::AdmissionPlugin;
 use machinery::go::Quoted;
 
-use Status::{AbsentByDefault, Off, On};
+use Status::{Off, On};
 
 /// Where a plugin of upstream's stands here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +15,6 @@ enum Status {
     On,
     /// Off unless it is enabled.
     Off,
-    /// Does not exist here; on upstream, mostly for features that are off.
-    AbsentByDefault,
 }
 
 /// All plugins in upstream's order.
@@ -42,7 +39,7 @@ const PLUGINS: [(&str, Status); 41] = [
     ("ExtendedResourceToleration", Off),
     ("DefaultStorageClass", On),
     ("StorageObjectInUseProtection", On),
-    ("PodGroupProtection", AbsentByDefault),
+    ("PodGroupProtection", On),
     ("OwnerReferencesPermissionEnforcement", Off),
     ("PersistentVolumeClaimResize", On),
     ("RuntimeClass", On),
@@ -53,9 +50,9 @@ const PLUGINS: [(&str, Status); 41] = [
     ("DefaultIngressClass", On),
     ("DenyServiceExternalIPs", Off),
     ("PodTopologyLabels", On),
-    ("PodGroupWorkloadExists", AbsentByDefault),
+    ("PodGroupWorkloadExists", On),
     ("NodeDeclaredFeatureValidator", On),
-    ("JobValidation", AbsentByDefault),
+    ("JobValidation", On),
     ("PodResizeValidator", On),
     ("MutatingAdmissionPolicy", On),
     ("MutatingAdmissionWebhook", On),
@@ -81,8 +78,7 @@ pub struct PluginSelection {
 }
 
 impl PluginSelection {
-    /// The default plugins without `disable`. Gives warnings, too: of plugins in `enable` that upstream has on anyway and that do
-    /// not exist here.
+    /// The default plugins without `disable`. Gives warnings, too: of deprecated plugins in `enable`.
     ///
     /// # Errors
     /// Unknown plugins and plugins in both lists in upstream's words.
@@ -103,10 +99,6 @@ impl PluginSelection {
                         ));
                     }
                 }
-                Some(AbsentByDefault) => warnings.push(format!(
-                    "--enable-admission-plugins: plugin {} does not exist in this server and has no effect",
-                    Quoted(name)
-                )),
             }
         }
         for name in disable {
@@ -203,13 +195,6 @@ mod tests {
             &["LimitRanger", "NamespaceLifecycle"],
             &["AlwaysPullImages", "ServiceAccount"],
             Ok(&[]),
-        );
-        check(
-            &["JobValidation"],
-            &[],
-            Ok(&[
-                "--enable-admission-plugins: plugin \"JobValidation\" does not exist in this server and has no effect",
-            ]),
         );
         check(
             &["ImagePolicyWebhook", "Bogus", "Priority"],

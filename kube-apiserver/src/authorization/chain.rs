@@ -293,7 +293,7 @@ impl Parts {
                         .map_err(|why| format!("--authorization-policy-file: {why}"))?;
                     parts.policies = Some(Arc::new(policies));
                 }
-                AuthorizationMode::Node => parts.nodes = Some(NodeAuthorizer::new(options.trust_bundles)),
+                AuthorizationMode::Node => parts.nodes = Some(NodeAuthorizer::new(options.features)),
                 AuthorizationMode::Rbac => parts.rbac = Some(Rbac::new()),
                 AuthorizationMode::AlwaysAllow
                 | AuthorizationMode::AlwaysDeny
@@ -464,12 +464,13 @@ mod tests {
     use generic_server::delegated::AccessReviewVersion;
 
     use super::*;
+    use crate::deps::KindFeatures;
 
     fn options(file: &Path) -> AuthorizationOptions {
         AuthorizationOptions {
             source: AuthorizationSource::File(file.into()),
             policy_file: None,
-            trust_bundles: false,
+            features: KindFeatures::default(),
         }
     }
 
@@ -562,7 +563,7 @@ mod tests {
         );
         let policies = AuthorizationOptions {
             policy_file: Some("/nowhere".into()),
-            trust_bundles: false,
+            features: KindFeatures::default(),
             ..options(&file)
         };
         check(policies, "--authorization-policy-file: open /nowhere: ");
@@ -577,7 +578,7 @@ mod tests {
                 }),
             },
             policy_file: None,
-            trust_bundles: false,
+            features: KindFeatures::default(),
         };
         check(
             webhook,

@@ -11,6 +11,7 @@ use machinery::go::Quoted;
 use machinery::selector::FieldSelector;
 
 use crate::bootstrap;
+use crate::deps::KindFeatures;
 use crate::rbac::PolicyRule;
 
 mod follow;
@@ -44,11 +45,11 @@ pub struct NodeAuthorizer {
 type Refusal = String;
 
 impl NodeAuthorizer {
-    /// An authorizer with an empty index, which [`follow`] fills. `trust_bundles`: nodes may read ClusterTrustBundles.
-    pub fn new(trust_bundles: bool) -> Arc<Self> {
+    /// An authorizer with an empty index, which [`follow`] fills. The rules of nodes are those of the features that are on.
+    pub fn new(features: KindFeatures) -> Arc<Self> {
         Arc::new(NodeAuthorizer {
             graph: Graph::default(),
-            rules: bootstrap::node_rules(trust_bundles),
+            rules: bootstrap::node_rules(features),
         })
     }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use generic_server::delegated::AccessReviewVersion;
 
+use crate::deps::KindFeatures;
+
 /// An authorizer that the options can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthorizationMode {
@@ -29,8 +31,8 @@ pub struct AuthorizationOptions {
     pub source: AuthorizationSource,
     /// The policies of ABAC.
     pub policy_file: Option<PathBuf>,
-    /// Nodes may read ClusterTrustBundles.
-    pub trust_bundles: bool,
+    /// The features of kinds that the rules of nodes are about.
+    pub features: KindFeatures,
 }
 
 /// What names the authorizers.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::deps::KindFeatures;
 use crate::rbac::PolicyRule;
 
 use super::{Existing, Wanted, wanted as want};
@@ -10,11 +11,20 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// Every role and binding.
-pub(super) fn wanted(trust_bundles: bool) -> Vec<Wanted> {
+pub(super) fn wanted(features: KindFeatures) -> Vec<Wanted> {
     let mut out: Vec<Wanted> = Vec::new();
     read(include_str!("rbac.txt"), &mut out);
-    if trust_bundles {
-        read(include_str!("rbac_trust_bundles.txt"), &mut out);
+    for (is_on, table) in [
+        (features.workloads, include_str!("rbac/workloads.txt")),
+        (features.trust_bundles, include_str!("rbac/trust_bundles.txt")),
+        (features.pod_certificates, include_str!("rbac/pod_certificates.txt")),
+        (features.device_taint_rules, include_str!("rbac/device_taint_rules.txt")),
+        (features.pool_status, include_str!("rbac/pool_status.txt")),
+        (features.storage_versions, include_str!("rbac/storage_versions.txt")),
+    ] {
+        if is_on {
+            read(table, &mut out);
+        }
     }
     out
 }
@@ -56,8 +66,8 @@ fn read(table: &str, out: &mut Vec<Wanted>) {
 }
 
 /// The rules of `system:node`, which the Node authorizer applies to every node.
-pub(crate) fn node_rules(trust_bundles: bool) -> Vec<PolicyRule> {
-    let roles = wanted(trust_bundles).into_iter();
+pub(crate) fn node_rules(features: KindFeatures) -> Vec<PolicyRule> {
+    let roles = wanted(features).into_iter();
     let node = roles
         .map(|wanted| wanted.object)
         .find(|role| machinery::meta::name(role) == "system:node" && role.get("rules").is_some());
@@ -206,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_table_is_whole() {
-        let all = wanted(false);
+        let all = wanted(KindFeatures::default());
         let count = |kind: &str| all.iter().filter(|w| w.object["kind"] == kind).count();
         assert_eq!((count("ClusterRole"), count("ClusterRoleBinding")), (70, 51));
         assert_eq!((count("Role"), count("RoleBinding")), (7, 7));
@@ -221,34 +231,79 @@ mod tests {
     }
 
     #[test]
-    fn trust_bundles_have_roles_while_they_are_on() {
-        let (off, on) = (wanted(false), wanted(true));
-        assert_eq!(on.len(), off.len() + 4);
-        let names = |all: &[Wanted]| -> Vec<String> {
-            let about = all
-                .iter()
-                .filter(|w| w.object.to_string().contains("clustertrustbundle"));
-            about
-                .map(|w| machinery::meta::name(&w.object).to_string())
-                .collect()
-        };
-        assert!(names(&off).is_empty());
+    fn features_have_roles_while_they_are_on() {
+        #[track_caller]
+        fn check(features: KindFeatures, word: &str, expected: &[&str], node_rules: usize) {
+            let off = KindFeatures::default();
+            let names = |features: KindFeatures| -> Vec<String> {
+                let all = wanted(features).into_iter();
+                let about = all.filter(|w| w.object.to_string().contains(word));
+                about
+                    .map(|w| machinery::meta::name(&w.object).to_string())
+                    .collect()
+            };
+            assert!(names(off).is_empty(), "{word}");
+            assert_eq!(names(features), expected);
+            let more = super::node_rules(features).len() - super::node_rules(off).len();
+            assert_eq!(more, node_rules, "{word}");
+        }
+        let off = KindFeatures::default();
         let publisher = "system:controller:kube-apiserver-serving-clustertrustbundle-publisher";
-        let expected = [
-            "system:node",
-            "system:cluster-trust-bundle-discovery",
-            publisher,
-            publisher,
-        ];
-        assert_eq!(names(&on), expected);
-        let rules = on.iter().find(|w| machinery::meta::name(&w.object) == publisher);
-        assert_eq!(rules.unwrap().object["rules"].as_array().map(Vec::len), Some(3));
-        assert_eq!(node_rules(true).len(), node_rules(false).len() + 1);
+        let discovery = "system:cluster-trust-bundle-discovery";
+        check(
+            KindFeatures { trust_bundles: true, ..off },
+            "clustertrustbundle",
+            &["system:node", discovery, publisher, publisher],
+            1,
+        );
+        let protection = "system:controller:podgroup-protection-controller";
+        check(
+            KindFeatures { workloads: true, ..off },
+            "podgroup",
+            &[
+                "system:aggregate-to-edit",
+                "system:aggregate-to-view",
+                "system:kube-scheduler",
+                protection,
+                protection,
+            ],
+            0,
+        );
+        let cleaner = "system:controller:podcertificaterequestcleaner";
+        check(
+            KindFeatures { pod_certificates: true, ..off },
+            "podcertificaterequest",
+            &["system:node", cleaner, cleaner],
+            1,
+        );
+        check(
+            KindFeatures { device_taint_rules: true, ..off },
+            "devicetaintrules",
+            &[
+                "system:controller:device-taint-eviction-controller",
+                "system:kube-scheduler",
+            ],
+            0,
+        );
+        let pools = "system:controller:resourcepoolstatusrequest-controller";
+        check(
+            KindFeatures { pool_status: true, ..off },
+            "resourcepoolstatusrequest",
+            &[pools, pools],
+            0,
+        );
+        let versions = "system:controller:storage-version-garbage-collector";
+        check(
+            KindFeatures { storage_versions: true, ..off },
+            "storage-version-g",
+            &[versions, versions],
+            0,
+        );
     }
 
     #[test]
     fn missing_rules_are_added_and_extra_ones_stay() {
-        let all = wanted(false);
+        let all = wanted(KindFeatures::default());
         let view = all
             .iter()
             .find(|w| w.object["metadata"]["name"] == "system:basic-user")

@@ -27,16 +27,21 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
 
 /// Off unless the feature gate and the runtime configuration turn it on, as upstream has it.
 pub(crate) fn v1beta1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
-    let bundles = b
-        .kind("clustertrustbundles", "ClusterTrustBundle")
-        .cluster()
-        .table(&table::CLUSTER_TRUST_BUNDLE);
-    vec![bundles.rules(&cluster_trust_bundle::RULES)]
+    let on = b.deps.features;
+    let bundles = on.trust_bundles.then(|| {
+        b.kind("clustertrustbundles", "ClusterTrustBundle")
+            .cluster()
+            .table(&table::CLUSTER_TRUST_BUNDLE)
+            .rules(&cluster_trust_bundle::RULES)
+    });
+    bundles.into_iter().collect()
 }
 
 /// The same, stored as v1beta1.
 pub(crate) fn v1alpha1(b: &Builder<'_>, v1beta1: &[Arc<ServedResource>]) -> Vec<Arc<ServedResource>> {
-    let bundles = v1beta1.first().map(|stored| {
+    let mut stored = v1beta1.iter();
+    let bundles = stored.find(|one| &*one.gvr.resource == "clustertrustbundles");
+    let bundles = bundles.map(|stored| {
         b.kind("clustertrustbundles", "ClusterTrustBundle")
             .cluster()
             .table(&table::CLUSTER_TRUST_BUNDLE)

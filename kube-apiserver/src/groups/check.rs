@@ -17,7 +17,7 @@ use generic_server::{ApiError, Authorized};
 use machinery::{codec, meta};
 use serde_json::{Value, json};
 
-use crate::deps::{Deps, IssuedToken, TokenClaims, TokenIssuer, TrustBundles};
+use crate::deps::{Deps, IssuedToken, KindFeatures, TokenClaims, TokenIssuer};
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::nodes::{KubeletOptions, Nodes};
@@ -62,10 +62,14 @@ pub(crate) fn deps() -> Deps {
         },
         storage_migration: true,
         lease_candidates: true,
-        trust_bundles: TrustBundles {
-            gate: true,
-            beta: true,
-            alpha: true,
+        features: KindFeatures {
+            workloads: true,
+            trust_bundles: true,
+            trust_bundle_projection: true,
+            pod_certificates: true,
+            device_taint_rules: true,
+            pool_status: true,
+            storage_versions: true,
         },
         event_ttl: Duration::from_secs(3_600),
         advertise: ([127, 0, 0, 1].into(), 443),

@@ -111,7 +111,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .view("status", pod::PodStatus)
             .view(
                 "ephemeralcontainers",
-                pod::ephemeral_containers::EphemeralContainers,
+                pod::ephemeral_containers::EphemeralContainers(b.deps.features),
             )
             .view("resize", pod::resize::Resize)
             .create("binding", pod::binding::Binding(client.clone()))
@@ -121,7 +121,7 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .sub("attach", to_node(Stream::Run("PodAttachOptions")))
             .sub("portforward", to_node(Stream::Forward))
             .sub("proxy", to_node(Stream::Proxy("PodProxyOptions")))
-            .stored(pod::Pods),
+            .stored(pod::Pods(b.deps.features)),
         b.kind("podtemplates", "PodTemplate")
             .table(&table::POD_TEMPLATE)
             .rules(&pod_template::RULES),

@@ -32,6 +32,7 @@ mod signer;
 mod sockets;
 mod subresources;
 mod trust_bundles;
+mod workloads;
 mod ui;
 mod writing;
 mod zpages;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use kube_apiserver::{AuthorizationOptions, AuthorizationSource, AuthorizationWebhookOptions};
+use kube_apiserver::{AuthorizationOptions, AuthorizationSource, AuthorizationWebhookOptions, KindFeatures};
 use machinery::go;
 
 use super::Findings;
@@ -33,7 +33,7 @@ impl AuthorizationFlags {
             return AuthorizationOptions {
                 source: AuthorizationSource::File(file),
                 policy_file,
-                trust_bundles: false,
+                features: KindFeatures::default(),
             };
         }
         if modes.is_empty() {
@@ -79,7 +79,7 @@ impl AuthorizationFlags {
                 webhook,
             },
             policy_file,
-            trust_bundles: false,
+            features: KindFeatures::default(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Options that turn parts of the server on and off: feature gates, API versions, controllers, admission plugins.
 
-use kube_apiserver::{PluginSelection, ServedApis, TrustBundles};
+use kube_apiserver::{KindFeatures, PluginSelection, ServedApis};
 
 use super::Findings;
 use super::apis;
@@ -13,9 +13,38 @@ const STORAGE_MIGRATIONS: (&str, &str, &str) =
 /// The API of lease candidates, beta and so off by default.
 const LEASE_CANDIDATES: (&str, &str, &str) = ("coordination.k8s.io", "v1beta1", "leasecandidates");
 
-/// ClusterTrustBundles, beta and alpha, which have a switch beside their feature gate.
-const TRUST_BUNDLES_BETA: (&str, &str, &str) = ("certificates.k8s.io", "v1beta1", "clustertrustbundles");
-const TRUST_BUNDLES_ALPHA: (&str, &str, &str) = ("certificates.k8s.io", "v1alpha1", "clustertrustbundles");
+/// A kind that has a feature gate beside the switches of its versions.
+struct Gated {
+    /// What upstream calls it in its warnings.
+    name: &'static str,
+    gate: &'static str,
+    is_on: fn(&KindFeatures) -> bool,
+    served: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const GATED: [Gated; 3] = [
+    Gated {
+        name: "ClusterTrustBundle",
+        gate: "ClusterTrustBundle",
+        is_on: |kinds| kinds.trust_bundles,
+        served: &[
+            ("certificates.k8s.io", "v1beta1", "clustertrustbundles"),
+            ("certificates.k8s.io", "v1alpha1", "clustertrustbundles"),
+        ],
+    },
+    Gated {
+        name: "Workload",
+        gate: "GenericWorkload",
+        is_on: |kinds| kinds.workloads,
+        served: &[("scheduling.k8s.io", "v1alpha2", "workloads")],
+    },
+    Gated {
+        name: "PodGroup",
+        gate: "GenericWorkload",
+        is_on: |kinds| kinds.workloads,
+        served: &[("scheduling.k8s.io", "v1alpha2", "podgroups")],
+    },
+];
 
 /// The optional features that are on.
 #[derive(Debug, Clone)]
@@ -26,8 +55,8 @@ pub(crate) struct Features {
     pub(crate) storage_migration: bool,
     /// LeaseCandidates are served.
     pub(crate) lease_candidates: bool,
-    /// ClusterTrustBundles.
-    pub(crate) trust_bundles: TrustBundles,
+    /// Kinds with a feature gate, and fields about them.
+    pub(crate) kinds: KindFeatures,
     /// Webhooks and policies may be in files.
     pub(crate) admission_manifests: bool,
     /// Objects that cannot be read may be deleted (KEP-3926).
@@ -50,8 +79,19 @@ pub(super) fn plugins(
         Ok((mut plugins, warnings)) => {
             found.warnings.extend(warnings);
             // What is wrong with the gates is found where the features are read.
-            if !Gates::read(&mut Findings::default(), gates).declared_features() {
+            let gates = Gates::read(&mut Findings::default(), gates);
+            if !gates.declared_features() {
                 plugins.leave_out("NodeDeclaredFeatureValidator");
+            }
+            if !gates.kinds().workloads {
+                for name in ["PodGroupProtection", "PodGroupWorkloadExists", "JobValidation"] {
+                    plugins.leave_out(name);
+                    if enabled.iter().any(|one| one == name) {
+                        found.warn(format!(
+                            "--enable-admission-plugins: plugin \"{name}\" has no effect without --feature-gates=GenericWorkload=true"
+                        ));
+                    }
+                }
             }
             plugins
         }
@@ -69,7 +109,7 @@ impl Features {
         Features {
             storage_migration: is_served(&apis, STORAGE_MIGRATIONS) && gates.storage_migration(),
             lease_candidates: is_served(&apis, LEASE_CANDIDATES),
-            trust_bundles: trust_bundles(found, &apis, gates.trust_bundles()),
+            kinds: kinds(found, &apis, gates.kinds()),
             apis,
             admission_manifests: gates.admission_manifests(),
             statusz: gates.statusz(),
@@ -80,25 +120,18 @@ impl Features {
     }
 }
 
-/// ClusterTrustBundles are served where both of their switches are on. Upstream warns of a version without the gate.
-fn trust_bundles(found: &mut Findings, apis: &ServedApis, gate: bool) -> TrustBundles {
-    let (beta, alpha) = (
-        is_served(apis, TRUST_BUNDLES_BETA),
-        is_served(apis, TRUST_BUNDLES_ALPHA),
-    );
-    let is_named = [TRUST_BUNDLES_BETA, TRUST_BUNDLES_ALPHA]
-        .iter()
-        .any(|(group, version, resource)| apis.names(group, version, resource));
-    if !gate && is_named {
-        found.warn(
-            "ClusterTrustBundle storage is disabled because the ClusterTrustBundle feature gate is disabled",
-        );
+/// Kinds are served where both of their switches are on. As upstream, versions that are named without the gate are warned of.
+fn kinds(found: &mut Findings, apis: &ServedApis, kinds: KindFeatures) -> KindFeatures {
+    for kind in GATED.iter().filter(|kind| !(kind.is_on)(&kinds)) {
+        let mut served = kind.served.iter();
+        if served.any(|(group, version, resource)| apis.names(group, version, resource)) {
+            let (name, gate) = (kind.name, kind.gate);
+            found.warn(format!(
+                "{name} storage is disabled because the {gate} feature gate is disabled"
+            ));
+        }
     }
-    TrustBundles {
-        gate,
-        beta: beta && gate,
-        alpha: alpha && gate,
-    }
+    kinds
 }
 
 /// Warnings of storage version migrations with one of their two switches alone: the feature gate, or their version by name.
@@ -192,48 +225,36 @@ mod tests {
     }
 
     #[test]
-    fn trust_bundles_have_two_switches() {
-        let on = &["ClusterTrustBundle=true"][..];
-        for (apis, gates, expected, warns) in [
-            (&[][..], on, [true, false, false], false),
-            (
-                &["certificates.k8s.io/v1beta1=true"],
-                on,
-                [true, true, false],
-                false,
-            ),
-            (
-                &["certificates.k8s.io/v1alpha1=true"],
-                on,
-                [true, false, true],
-                false,
-            ),
-            (&["api/all=true"], on, [true, true, true], false),
-            (
-                &["api/alpha=true", "certificates.k8s.io/v1alpha1=false"],
-                on,
-                [true, false, false],
-                false,
-            ),
-            (
-                &["certificates.k8s.io/v1beta1=true"],
-                &[],
-                [false, false, false],
-                true,
-            ),
-            (&["api/beta=true"], &["AllBeta=true"], [true, true, false], false),
-        ] {
+    fn kinds_have_two_switches() {
+        #[track_caller]
+        fn check(apis: &[&str], gates: &[&str], is_on: fn(&KindFeatures) -> bool, warned: &[&str]) {
             let list = |texts: &[&str]| -> Vec<String> { texts.iter().map(ToString::to_string).collect() };
             let mut found = Findings::default();
-            let read = Features::read(&mut found, &list(gates), &list(apis), false).trust_bundles;
-            assert_eq!([read.gate, read.beta, read.alpha], expected, "{apis:?} {gates:?}");
-            let text = "ClusterTrustBundle storage is disabled because the ClusterTrustBundle feature gate is disabled";
-            assert_eq!(
-                found.warnings.iter().any(|warning| warning == text),
-                warns,
-                "{apis:?}"
-            );
+            let features = Features::read(&mut found, &list(gates), &list(apis), false);
+            assert_eq!(is_on(&features.kinds), warned.is_empty(), "{apis:?} {gates:?}");
+            let disabled = |name: &&str| {
+                let (name, gate) = name.split_once(' ').expect("a kind and its gate");
+                format!("{name} storage is disabled because the {gate} feature gate is disabled")
+            };
+            let expected: Vec<String> = warned.iter().map(disabled).collect();
+            assert_eq!(found.warnings, expected, "{apis:?}");
         }
+        for version in ["certificates.k8s.io/v1beta1", "certificates.k8s.io/v1alpha1"] {
+            let item = format!("{version}/clustertrustbundles=true");
+            let gates = ["ClusterTrustBundle=true"];
+            check(&[&item], &gates, |kinds| kinds.trust_bundles, &[]);
+            let warned = ["ClusterTrustBundle ClusterTrustBundle"];
+            check(&[&item], &[], |kinds| kinds.trust_bundles, &warned);
+        }
+        let workloads = "scheduling.k8s.io/v1alpha2=true";
+        check(
+            &[workloads],
+            &["GenericWorkload=true"],
+            |kinds| kinds.workloads,
+            &[],
+        );
+        let warned = ["Workload GenericWorkload", "PodGroup GenericWorkload"];
+        check(&[workloads], &[], |kinds| kinds.workloads, &warned);
     }
 
     #[test]

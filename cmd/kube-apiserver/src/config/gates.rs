@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use kube_apiserver::KindFeatures;
+
 use super::Findings;
 
 /// Upstream's gates, one a line.
@@ -20,10 +22,16 @@ const DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
 const CBOR: &str = "CBORServingAndStorage";
 /// The feature gate of `/statusz`.
 const STATUSZ: &str = "ComponentStatusz";
-/// The feature gate of ClusterTrustBundles.
+/// The feature gates of kinds, and of fields that are about them.
+const WORKLOADS: &str = "GenericWorkload";
 const TRUST_BUNDLES: &str = "ClusterTrustBundle";
+const TRUST_BUNDLE_PROJECTION: &str = "ClusterTrustBundleProjection";
+const POD_CERTIFICATES: &str = "PodCertificateRequest";
+const DEVICE_TAINT_RULES: &str = "DRADeviceTaintRules";
+const POOL_STATUS: &str = "DRAResourcePoolStatus";
+const STORAGE_VERSIONS: &str = "StorageVersionAPI";
 /// The gates that switch something here.
-const EFFECTIVE: [&str; 8] = [
+const EFFECTIVE: [&str; 14] = [
     STORAGE_MIGRATION,
     UNSAFE_DELETION,
     IDENTITY,
@@ -32,6 +40,12 @@ const EFFECTIVE: [&str; 8] = [
     CBOR,
     STATUSZ,
     TRUST_BUNDLES,
+    WORKLOADS,
+    TRUST_BUNDLE_PROJECTION,
+    POD_CERTIFICATES,
+    DEVICE_TAINT_RULES,
+    POOL_STATUS,
+    STORAGE_VERSIONS,
 ];
 /// The gates that switch all of a stage, as the table writes it.
 const ALL: [(&str, &str); 2] = [("AllAlpha", "ALPHA"), ("AllBeta", "BETA")];
@@ -156,8 +170,17 @@ impl<'a> Gates<'a> {
         self.is_on(CBOR)
     }
 
-    pub(super) fn trust_bundles(&self) -> bool {
-        self.is_on(TRUST_BUNDLES)
+    /// The features of kinds that are on.
+    pub(super) fn kinds(&self) -> KindFeatures {
+        KindFeatures {
+            workloads: self.is_on(WORKLOADS),
+            trust_bundles: self.is_on(TRUST_BUNDLES),
+            trust_bundle_projection: self.is_on(TRUST_BUNDLE_PROJECTION),
+            pod_certificates: self.is_on(POD_CERTIFICATES),
+            device_taint_rules: self.is_on(DEVICE_TAINT_RULES),
+            pool_status: self.is_on(POOL_STATUS),
+            storage_versions: self.is_on(STORAGE_VERSIONS),
+        }
     }
 
     pub(super) fn unsafe_deletion(&self) -> bool {
@@ -209,12 +232,12 @@ mod tests {
         check(
             &["AllAlpha=true"],
             Ok([false, true, true]),
-            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig, CBORServingAndStorage alone",
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig, CBORServingAndStorage, GenericWorkload, DRAResourcePoolStatus, StorageVersionAPI alone",
         );
         check(
             &["AllAlpha=true", "AllowUnsafeMalformedObjectDeletion=false"],
             Ok(default),
-            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig, CBORServingAndStorage alone",
+            "AllAlpha=true has an effect on AllowUnsafeMalformedObjectDeletion, ManifestBasedAdmissionControlConfig, CBORServingAndStorage, GenericWorkload, DRAResourcePoolStatus, StorageVersionAPI alone",
         );
         check(
             &["APIResponseCompression=false"],

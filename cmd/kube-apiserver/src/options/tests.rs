@@ -384,7 +384,7 @@ fn flags_without_effect_are_named() {
     );
     warns(
         "--enable-admission-plugins=JobValidation",
-        "--enable-admission-plugins: plugin \"JobValidation\" does not exist in this server and has no effect",
+        "--enable-admission-plugins: plugin \"JobValidation\" has no effect without --feature-gates=GenericWorkload=true",
     );
     warns(
         "--requestheader-group-headers=X-G",

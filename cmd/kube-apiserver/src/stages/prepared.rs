@@ -213,6 +213,6 @@ fn facts(servers: &Servers) -> Facts {
         service_cidrs: builtin.service_cidrs.clone(),
         authorities: servers.access.cluster_authorities.clone(),
         front_proxy_names: stores.config.access.front_proxy.allowed_names.clone(),
-        trust_bundles: builtin.trust_bundles.gate,
+        features: builtin.features,
     }
 }

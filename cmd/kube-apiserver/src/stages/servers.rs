@@ -125,7 +125,7 @@ fn builtin(stores: &Stores, access: &Access, nodes: Arc<Nodes>) -> kube_apiserve
         served: config.features.apis.clone(),
         storage_migration: config.features.storage_migration,
         lease_candidates: config.features.lease_candidates,
-        trust_bundles: config.features.trust_bundles,
+        features: config.features.kinds,
         advertise: (stores.advertise, stores.listener.address().port()),
         nodes,
     }

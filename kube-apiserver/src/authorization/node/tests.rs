@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::NodeAuthorizer;
 use super::graph::{Kind, key};
+use crate::deps::KindFeatures;
 
 fn node(name: &str) -> User {
     User {
@@ -100,7 +101,7 @@ fn reaches(authorizer: &NodeAuthorizer, request: &str) {
 }
 
 fn populated() -> Arc<NodeAuthorizer> {
-    let authorizer = NodeAuthorizer::new(false);
+    let authorizer = NodeAuthorizer::new(KindFeatures::default());
     put(&authorizer, Kind::Pod, &pod("p", "n1"));
     put(
         &authorizer,
@@ -195,7 +196,7 @@ fn relations_end_with_the_last_pod() {
 
 #[test]
 fn a_mirror_pod_gives_its_node_nothing_but_itself() {
-    let authorizer = NodeAuthorizer::new(false);
+    let authorizer = NodeAuthorizer::new(KindFeatures::default());
     let mut mirror = pod("m", "n1");
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     put(&authorizer, Kind::Pod, &mirror);
@@ -207,7 +208,7 @@ fn a_mirror_pod_gives_its_node_nothing_but_itself() {
 
 #[test]
 fn a_pod_that_is_bound_relates_once_it_is() {
-    let authorizer = NodeAuthorizer::new(false);
+    let authorizer = NodeAuthorizer::new(KindFeatures::default());
     put(&authorizer, Kind::Pod, &pod("p", ""));
     assert!(authorizer.graph.is_empty());
     put(&authorizer, Kind::Pod, &pod("p", "n1"));

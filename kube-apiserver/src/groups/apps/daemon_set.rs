@@ -19,7 +19,7 @@ use crate::rules::Rules;
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(crate) static RULES: Rules = Rules {
-    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
+    drop_disabled: |features, object, old| drop_disabled_at(features, "spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],

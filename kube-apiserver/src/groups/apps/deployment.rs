@@ -15,7 +15,7 @@ use crate::replicas::{counts, int_or_percent, not_above_hundred, not_decremented
 use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
-    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
+    drop_disabled: |features, object, old| drop_disabled_at(features, "spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     status_meta: StatusMeta::KeepLabels,

@@ -5,6 +5,7 @@ use machinery::names::dns1123_label;
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
+use crate::deps::KindFeatures;
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::groups::core::pod_template::{
@@ -42,8 +43,8 @@ pub(crate) static RULES: Rules = Rules {
 };
 
 /// One pod at a time is replaced: what says otherwise goes, unless it was there before.
-fn drop_disabled(object: &mut Value, old: &Value) {
-    drop_disabled_at("spec.template.spec", object, old);
+fn drop_disabled(features: KindFeatures, object: &mut Value, old: &Value) {
+    drop_disabled_at(features, "spec.template.spec", object, old);
     if !old.has("spec.updateStrategy.rollingUpdate.maxUnavailable")
         && let Some(rolling) = object.dig_mut("spec.updateStrategy.rollingUpdate")
     {

@@ -16,7 +16,7 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
-    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
+    drop_disabled: |features, object, old| drop_disabled_at(features, "spec.template.spec", object, old),
     status: true,
     generation: &["spec"],
     propagation: DefaultPropagation::Orphan,

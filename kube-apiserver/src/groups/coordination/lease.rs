@@ -5,6 +5,7 @@ use machinery::FieldPath;
 use machinery::names::qualified_name;
 use serde_json::Value;
 
+use crate::deps::KindFeatures;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::rules::Rules;
@@ -26,7 +27,7 @@ pub(crate) static RULES: Rules = Rules {
 };
 
 /// Coordinated leader election is off: what it is about goes, unless it was there before.
-fn drop_disabled(object: &mut Value, old: &Value) {
+fn drop_disabled(_: KindFeatures, object: &mut Value, old: &Value) {
     for key in ["strategy", "preferredHolder"] {
         if !old.dig("spec").has(key) {
             object.ensure("spec").take_key(key);

@@ -13,6 +13,7 @@ use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
 use super::pod_spec::{self, SpecOwner};
+use crate::deps::KindFeatures;
 use crate::errors::{Errors, IMMUTABLE};
 use crate::json::{Json, same};
 use crate::resources::amounts;
@@ -31,7 +32,13 @@ pub(crate) fn is_mirror(pod: &Value) -> bool {
 
 /// Pods themselves.
 #[derive(Debug)]
-pub(crate) struct Pods;
+pub(crate) struct Pods(pub(crate) KindFeatures);
+
+/// The defaults of a pod, by whatever endpoint it is written.
+fn fill_in(pod: &mut Value) {
+    pod_spec::default_pod(pod);
+    align_addresses(pod.ensure("status"));
+}
 
 /// Makes `podIP` the first of `podIPs`; where they differ, the single field is believed.
 fn align_addresses(status: &mut Value) {
@@ -51,12 +58,11 @@ pub(crate) struct PodStatus;
 
 impl Strategy for Pods {
     fn default(&self, object: &mut Value) {
-        pod_spec::default_pod(object);
-        align_addresses(object.ensure("status"));
+        fill_in(object);
     }
 
     fn prepare_for_create(&self, _ctx: &WriteContext<'_>, object: &mut Value) {
-        pod_spec::drop_disabled_at("spec", object, &Value::Null);
+        pod_spec::drop_disabled_at(self.0, "spec", object, &Value::Null);
         meta::set(object, "generation", 1);
         // Upstream believes a class that the client says.
         let qos = match object.text("status.qosClass") {
@@ -107,7 +113,7 @@ impl Strategy for Pods {
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
         object.copy_key("status", old);
-        pod_spec::drop_disabled_at("spec", object, old);
+        pod_spec::drop_disabled_at(self.0, "spec", object, old);
         generation(object, old);
     }
 
@@ -165,7 +171,7 @@ impl Strategy for Pods {
 
 impl Strategy for PodStatus {
     fn default(&self, object: &mut Value) {
-        Pods.default(object);
+        fill_in(object);
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
@@ -608,7 +614,7 @@ mod tests {
 
     fn errors_of(spec: Value) -> Vec<String> {
         let mut pod = json!({"metadata": {"name": "p"}, "spec": spec});
-        Pods.default(&mut pod);
+        fill_in(&mut pod);
         Errors::collect(|errors| metadata_and_spec(errors, &pod))
             .iter()
             .map(ToString::to_string)
@@ -681,7 +687,7 @@ mod tests {
     fn pods_barely_change() {
         let mut old =
             json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        Pods.default(&mut old);
+        fill_in(&mut old);
         let check = |key: &str, value: Value, expected: usize| {
             let mut new = old.clone();
             new.ensure("spec").put(key, value);

@@ -13,7 +13,7 @@ use crate::json::Json;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
-    drop_disabled: |object, old| pod_spec::drop_disabled_at("template.spec", object, old),
+    drop_disabled: |features, object, old| pod_spec::drop_disabled_at(features, "template.spec", object, old),
     metadata: MetadataRules::CREATE,
     generation: &["template"],
     returns_deleted: true,

@@ -13,7 +13,7 @@ use crate::replicas::replica_counts;
 use crate::rules::Rules;
 
 pub(crate) static RULES: Rules = Rules {
-    drop_disabled: |object, old| drop_disabled_at("spec.template.spec", object, old),
+    drop_disabled: |features, object, old| drop_disabled_at(features, "spec.template.spec", object, old),
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],

@@ -19,7 +19,7 @@ pub(crate) static RULES: Rules = Rules {
     generation: &["spec"],
     returns_deleted: true,
     default,
-    drop_disabled: |object, _| drop_disabled(object),
+    drop_disabled: |_, object, _| drop_disabled(object),
     validate: |errors, object| validate(errors, object, &Value::Null),
     validate_update: |errors, object, old| {
         validate(errors, object, old);

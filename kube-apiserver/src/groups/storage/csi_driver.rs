@@ -4,6 +4,7 @@ use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use serde_json::Value;
 
+use crate::deps::KindFeatures;
 use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::rules::Rules;
@@ -58,7 +59,7 @@ const TOKEN_SECONDS: (i64, i64) = (600, 1 << 32);
 const IN_SECRETS_UNSET: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
 
 /// Scheduling does not look at drivers that are missing.
-fn drop_disabled(object: &mut Value, old: &Value) {
+fn drop_disabled(_: KindFeatures, object: &mut Value, old: &Value) {
     if !old.has("spec.preventPodSchedulingIfMissing") {
         object.ensure("spec").take_key("preventPodSchedulingIfMissing");
     }

@@ -163,6 +163,33 @@ printer!(
 );
 
 printer!(
+    POD_GROUP,
+    "Name|string|name|0;Policy|string||0;Workload|string||0;Status|string||0;Age|string||0",
+    |o, ages| vec![
+        name(o),
+        match o.has("spec.schedulingPolicy.gang") {
+            true => "Gang".into(),
+            false => "Basic".into(),
+        },
+        or(o.text("spec.podGroupTemplateRef.workload.workloadName"), "<none>").into(),
+        group_state(o).into(),
+        age(o, ages)
+    ]
+);
+
+/// The state of a PodGroup: a disruption comes before what the scheduler says.
+fn group_state(group: &Value) -> &str {
+    let conditions = group.list("status.conditions");
+    let last = |kind: &str| conditions.iter().rev().find(|c| c.text("type") == kind);
+    match (last("DisruptionTarget"), last("PodGroupScheduled")) {
+        (Some(disruption), _) => disruption.text("reason"),
+        (None, Some(scheduled)) if scheduled.text("status") == "True" => "Scheduled",
+        (None, Some(_)) => "Unschedulable",
+        (None, None) => "Pending",
+    }
+}
+
+printer!(
     LEASE_CANDIDATE,
     "Name|string|name|0;LeaseName|string||0;BinaryVersion|string||0;EmulationVersion|string||0;Age|string||0",
     |o, ages| vec![

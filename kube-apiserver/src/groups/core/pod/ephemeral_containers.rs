@@ -4,7 +4,8 @@ use generic_server::registry::strategy::{Strategy, WriteContext};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{NOWHERE, Pods, generation, is_mirror, metadata_and_spec};
+use super::{NOWHERE, fill_in, generation, is_mirror, metadata_and_spec};
+use crate::deps::KindFeatures;
 use crate::errors::Errors;
 use crate::groups::core::pod_spec::drop_disabled_at;
 use crate::json::{Json, same};
@@ -12,11 +13,11 @@ use crate::unique::first_by;
 
 /// The strategy of the subresource.
 #[derive(Debug)]
-pub(crate) struct EphemeralContainers;
+pub(crate) struct EphemeralContainers(pub(crate) KindFeatures);
 
 impl Strategy for EphemeralContainers {
     fn default(&self, object: &mut Value) {
-        Pods.default(object);
+        fill_in(object);
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
@@ -36,7 +37,7 @@ impl Strategy for EphemeralContainers {
             false => spec.put("ephemeralContainers", wanted),
         }
         *object = new;
-        drop_disabled_at("spec", object, old);
+        drop_disabled_at(self.0, "spec", object, old);
         generation(object, old);
     }
 

@@ -4,7 +4,7 @@ use generic_server::registry::strategy::{Strategy, WriteContext};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{NOWHERE, Pods, generation, is_mirror, metadata_and_spec, qos_class, reset_metadata};
+use super::{NOWHERE, fill_in, generation, is_mirror, metadata_and_spec, qos_class, reset_metadata};
 use crate::errors::Errors;
 use crate::json::{Json, same};
 
@@ -19,7 +19,7 @@ pub(crate) struct Resize;
 
 impl Strategy for Resize {
     fn default(&self, object: &mut Value) {
-        Pods.default(object);
+        fill_in(object);
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {

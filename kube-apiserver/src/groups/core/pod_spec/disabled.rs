@@ -2,15 +2,16 @@
 
 use serde_json::Value;
 
+use crate::deps::KindFeatures;
 use crate::json::Json;
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Drops them of the specification at a path of an object.
-pub(crate) fn drop_disabled_at(path: &str, object: &mut Value, old: &Value) {
+pub(crate) fn drop_disabled_at(features: KindFeatures, path: &str, object: &mut Value, old: &Value) {
     let Some(spec) = object.dig_mut(path) else { return };
     let old = old.dig(path);
-    if !old.has("schedulingGroup") {
+    if !features.workloads && !old.has("schedulingGroup") {
         spec.take_key("schedulingGroup");
     }
     if !has_stop_signals(old) {
@@ -18,8 +19,11 @@ pub(crate) fn drop_disabled_at(path: &str, object: &mut Value, old: &Value) {
             spec.list_mut(list).iter_mut().for_each(drop_stop_signal);
         }
     }
-    for source in ["clusterTrustBundle", "podCertificate"] {
-        if has_projected(old, source) {
+    for (source, is_on) in [
+        ("clusterTrustBundle", features.trust_bundle_projection),
+        ("podCertificate", features.pod_certificates),
+    ] {
+        if is_on || has_projected(old, source) {
             continue;
         }
         for volume in spec.list_mut("volumes") {
@@ -57,14 +61,19 @@ fn has_projected(spec: &Value, source: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
-    use super::drop_disabled_at;
+    use super::*;
 
     #[track_caller]
     fn check(spec: Value, old: Value, expected: Value) {
+        check_with(KindFeatures::default(), spec, old, expected);
+    }
+
+    #[track_caller]
+    fn check_with(features: KindFeatures, spec: Value, old: Value, expected: Value) {
         let mut object = json!({"spec": spec});
-        drop_disabled_at("spec", &mut object, &json!({"spec": old}));
+        drop_disabled_at(features, "spec", &mut object, &json!({"spec": old}));
         assert_eq!(object["spec"], expected);
     }
 
@@ -89,5 +98,29 @@ mod tests {
             sources(json!([{"podCertificate": {}}])),
             sources(json!([{}, {"podCertificate": {}}, {"secret": {}}])),
         );
+    }
+
+    #[test]
+    fn fields_of_features_that_are_on_stay() {
+        let sources = |sources: Value| {
+            json!({"schedulingGroup": {"podGroupName": "g"}, "volumes": [{"name": "v", "projected": {"sources": sources}}]})
+        };
+        let spec = sources(json!([{"clusterTrustBundle": {}}, {"podCertificate": {}}]));
+        let on = KindFeatures {
+            workloads: true,
+            trust_bundle_projection: true,
+            ..KindFeatures::default()
+        };
+        check_with(
+            on,
+            spec.clone(),
+            json!({}),
+            sources(json!([{"clusterTrustBundle": {}}, {}])),
+        );
+        let on = KindFeatures {
+            pod_certificates: true,
+            ..on
+        };
+        check_with(on, spec.clone(), json!({}), spec);
     }
 }

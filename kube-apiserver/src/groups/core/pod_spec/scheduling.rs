@@ -12,6 +12,15 @@ use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::Seen;
 
+/// A `schedulingGroup`: it names a PodGroup.
+pub(super) fn group(errors: &mut Errors, path: &FieldPath<'_>, group: &Value) {
+    let (path, name) = (path.child("podGroupName"), group.text("podGroupName"));
+    match group.has("podGroupName") {
+        true => errors.text(&path, name, dns1123_subdomain(name)),
+        false => errors.invalid(&path, Value::Null, "must specify one of: `podGroupName`"),
+    }
+}
+
 /// Checks the pod's resource claims and gives their names.
 pub(super) fn resource_claims<'a>(errors: &mut Errors, path: &FieldPath<'_>, spec: &'a Value) -> Claims<'a> {
     let mut claims = Claims::default();
