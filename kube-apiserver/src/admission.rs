@@ -106,6 +106,7 @@ fn built_in(
         Arc::new(node_restriction::NodeRestriction {
             client: client.clone(),
             authorizer: deps.authorizer.clone(),
+            pod_certificates: deps.features.pod_certificates,
         }),
         Arc::new(nodes::TaintNodesByCondition),
         Arc::new(pod_security::PodSecurity::new(

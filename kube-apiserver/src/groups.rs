@@ -22,6 +22,7 @@ pub(crate) mod core;
 mod discovery;
 mod events;
 pub(crate) mod flowcontrol;
+mod internal;
 mod networking;
 mod node;
 mod policy;
@@ -75,7 +76,7 @@ const fn group(name: &'static str, priority: i32, make: fn(&Builder<'_>) -> Reso
 }
 
 /// In the order of discovery. A new group is one line here.
-const GROUPS: [Group; 20] = [
+const GROUPS: [Group; 21] = [
     Group {
         versions: &[("v1", 1)],
         ..group("", 18_000, core::v1)
@@ -122,12 +123,20 @@ const GROUPS: [Group; 20] = [
     group("node.k8s.io", 16_300, node::v1),
     group("discovery.k8s.io", 16_200, discovery::v1),
     Group {
-        versions: &[("v1", 21)],
-        ..group("resource.k8s.io", 16_200, resource::v1)
+        name: "resource.k8s.io",
+        priority: 16_200,
+        versions: &[("v1", 21), ("v1beta2", 15), ("v1alpha3", 1)],
+        make: Make::Versions(resource_versions),
     },
     Group {
         versions: &[("v1", 21)],
         ..group("flowcontrol.apiserver.k8s.io", 16_100, flowcontrol::v1)
+    },
+    Group {
+        name: "internal.apiserver.k8s.io",
+        priority: 16_000,
+        versions: &[("v1alpha1", OTHER_VERSION)],
+        make: Make::Versions(internal_versions),
     },
     Group {
         name: "storagemigration.k8s.io",
@@ -187,6 +196,30 @@ fn scheduling_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
         versions.push(("v1alpha2", scheduling::v1alpha2(&builder("v1alpha2"))));
     }
     versions
+}
+
+/// The other versions have kinds of their own, and are off by default.
+fn resource_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
+    let name = "resource.k8s.io";
+    let builder = |version| Builder::new(deps, name, version);
+    let mut versions = vec![("v1", resource::v1(&builder("v1")))];
+    let rules = ["v1beta2", "v1alpha3"].map(|version| (version, "devicetaintrules"));
+    let mut kinds = rules.into_iter().chain([("v1alpha3", "resourcepoolstatusrequests")]);
+    if kinds.any(|(version, resource)| deps.served.resource(name, version, resource)) {
+        let alpha = resource::v1alpha3(&builder("v1alpha3"));
+        versions.push(("v1beta2", resource::v1beta2(&builder("v1beta2"), &alpha)));
+        versions.push(("v1alpha3", alpha));
+    }
+    versions
+}
+
+/// StorageVersions, which are off by default.
+fn internal_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
+    let (name, version) = ("internal.apiserver.k8s.io", "v1alpha1");
+    match deps.served.resource(name, version, "storageversions") {
+        true => vec![(version, internal::v1alpha1(&Builder::new(deps, name, version)))],
+        false => Vec::new(),
+    }
 }
 
 /// The beta version has kinds of its own, and is off by default.
@@ -289,6 +322,9 @@ mod tests {
         check("coordination.k8s.io", "v1beta1", Some((16_500, 13)));
         check("resource.k8s.io", "v1", Some((16_200, 21)));
         check("flowcontrol.apiserver.k8s.io", "v1", Some((16_100, 21)));
+        check("resource.k8s.io", "v1beta2", Some((16_200, 15)));
+        check("resource.k8s.io", "v1alpha3", Some((16_200, 1)));
+        check("internal.apiserver.k8s.io", "v1alpha1", Some((16_000, 9)));
         check("storagemigration.k8s.io", "v1beta1", Some((15_800, 9)));
         check("example.com", "v1", None);
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
 use generic_server::authz::{Attributes as Question, Authorizer, Decision};
-use machinery::GroupVersionResource;
+use machinery::go::Quoted;
+use machinery::{FieldError, FieldPath, GroupVersionResource, meta};
 use serde_json::Value;
 
 use super::{forbidden, is};
@@ -98,6 +99,45 @@ impl AdmissionPlugin for CertificateSigning {
         }
         let why = format!("user not permitted to sign requests with signerName \"{signer}\"");
         Err(forbidden(attributes, None, why))
+    }
+}
+
+/// Who changes the status of a PodCertificateRequest has to have the verb `sign` for its signer. Upstream checks this where it validates objects; it is
+/// no plugin there, and cannot be turned off here either.
+#[derive(Debug)]
+pub(super) struct PodCertificateSigning(pub(super) Arc<dyn Authorizer>);
+
+#[async_trait::async_trait]
+impl AdmissionPlugin for PodCertificateSigning {
+    fn name(&self) -> &'static str {
+        "PodCertificateSigning"
+    }
+
+    fn handles(&self, operation: Operation, gvr: &GroupVersionResource, subresource: &str) -> bool {
+        operation == Operation::Update && subresource == "status" && is(gvr, GROUP, "podcertificaterequests")
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
+        let (Some(object), Some(old)) = (object, attributes.old) else {
+            return Ok(());
+        };
+        let signer = old.text("spec.signerName");
+        let unchanged = same(object.dig("status"), old.dig("status"));
+        if unchanged || may(&*self.0, attributes, "sign", signer).await {
+            return Ok(());
+        }
+        let spec = FieldPath::new("spec");
+        let text = format!(
+            "User {} is not permitted to \"sign\" for signer {}",
+            Quoted(&attributes.authorized.user().name),
+            Quoted(signer)
+        );
+        let error = FieldError::forbidden(&spec.child("signerName"), text);
+        Err(ApiError::invalid(
+            &attributes.gvk.group_kind(),
+            meta::name(old),
+            &[error],
+        ))
     }
 }
 

@@ -9,6 +9,7 @@ use generic_server::metrics::Metrics;
 use generic_server::spawn::Tasks;
 
 use super::break_glass::BackendsFirst;
+use super::certificates;
 use super::manifests::Plugin;
 use super::reserved_names::ReservedNames;
 use super::{PluginConfigs, PluginSelection, TolerationSeconds, admission_plugins, privileged};
@@ -58,6 +59,10 @@ pub fn admission_chain(deps: &Deps, options: &AdmissionOptions<'_>, tasks: &Task
     let mut always: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(reserved)];
     if !options.allow_privileged {
         always.push(Arc::new(privileged::Privileged));
+    }
+    if deps.features.pod_certificates {
+        let authorizer = deps.authorizer.clone();
+        always.push(Arc::new(certificates::PodCertificateSigning(authorizer)));
     }
     if let Some(rbac) = options.rbac {
         always.push(Arc::new(Escalation {

@@ -20,6 +20,7 @@ use crate::json::{Json, same};
 
 mod labels;
 mod mirror;
+mod pod_certificates;
 mod tokens;
 
 #[cfg(test)]
@@ -48,6 +49,8 @@ const CLAIM_STATUS: [&str; 4] = [
 pub(super) struct NodeRestriction {
     pub(super) client: Client,
     pub(super) authorizer: Arc<dyn Authorizer>,
+    /// PodCertificateRequests are on.
+    pub(super) pod_certificates: bool,
 }
 
 #[async_trait::async_trait]
@@ -109,6 +112,9 @@ impl AdmissionPlugin for NodeRestriction {
                 write.own_name("can only access CSINode with the same name as the requesting node")
             }
             (("resource.k8s.io", _), _) => write.resource_slice(),
+            (("certificates.k8s.io", "podcertificaterequests"), _) if self.pod_certificates => {
+                self.pod_certificate(&write).await
+            }
             (("certificates.k8s.io", "podcertificaterequests"), _) => {
                 write.refuse("PodCertificateRequest feature gate is disabled")
             }

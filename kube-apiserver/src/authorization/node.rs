@@ -39,6 +39,8 @@ pub struct NodeAuthorizer {
     graph: Graph,
     /// The permissions of every node: the rules of the bootstrap role `system:node`.
     rules: Vec<PolicyRule>,
+    /// PodCertificateRequests are on.
+    pod_certificates: bool,
 }
 
 /// The text of a refusal.
@@ -50,6 +52,7 @@ impl NodeAuthorizer {
         Arc::new(NodeAuthorizer {
             graph: Graph::default(),
             rules: bootstrap::node_rules(features),
+            pod_certificates: features.pod_certificates,
         })
     }
 
@@ -71,7 +74,9 @@ impl NodeAuthorizer {
             ("resource.k8s.io", "resourceslices") => self.resource_slice(node, a),
             ("", "nodes") => own_node(node, a),
             ("", "pods") => self.pod(node, a),
-            // Behind a feature gate that is off.
+            ("certificates.k8s.io", "podcertificaterequests") if self.pod_certificates => {
+                self.pod_certificate(node, a)
+            }
             ("certificates.k8s.io", "podcertificaterequests") => refuse(""),
             _ => self.by_rules(a),
         }
@@ -147,6 +152,20 @@ impl NodeAuthorizer {
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, \
                  deletecollection",
             ),
+        }
+    }
+
+    fn pod_certificate(&self, node: &str, a: &Attributes<'_>) -> Result<(), Refusal> {
+        if !a.subresource.is_empty() {
+            return refuse("nodes may not access the status subresource of PodCertificateRequests");
+        }
+        match a.verb {
+            // NodeRestriction looks at what is created.
+            "create" => Ok(()),
+            "get" => self.related(node, Kind::PodCertificateRequest, a),
+            "list" | "watch" if selects(a, "spec.nodeName", node) => Ok(()),
+            "list" | "watch" => refuse("can only list/watch podcertificaterequests with nodeName field selector"),
+            verb => refuse(&format!("nodes may not {verb} podcertificaterequests")),
         }
     }
 

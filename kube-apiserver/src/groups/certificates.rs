@@ -9,10 +9,12 @@ use crate::table;
 
 mod approval;
 mod certificate_signing_request;
-mod cluster_trust_bundle;
+pub(crate) mod cluster_trust_bundle;
 mod pem;
+pub(crate) mod pod_certificate_request;
+mod public_key;
 pub(crate) mod request;
-mod signer;
+pub(crate) mod signer;
 
 pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
     vec![
@@ -34,7 +36,12 @@ pub(crate) fn v1beta1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .table(&table::CLUSTER_TRUST_BUNDLE)
             .rules(&cluster_trust_bundle::RULES)
     });
-    bundles.into_iter().collect()
+    let requests = on.pod_certificates.then(|| {
+        b.kind("podcertificaterequests", "PodCertificateRequest")
+            .table(&table::POD_CERTIFICATE_REQUEST)
+            .rules(&pod_certificate_request::RULES)
+    });
+    bundles.into_iter().chain(requests).collect()
 }
 
 /// The same, stored as v1beta1.

@@ -10,10 +10,12 @@ use crate::table;
 mod claim_status;
 mod device;
 mod device_class;
+mod device_taint_rule;
 mod request_policy;
 mod requests;
 mod resource_claim;
 mod resource_claim_template;
+mod resource_pool_status_request;
 mod resource_slice;
 mod selectors;
 
@@ -34,4 +36,30 @@ pub(crate) fn v1(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
             .table(&table::RESOURCE_SLICE)
             .rules(&resource_slice::RULES),
     ]
+}
+
+/// Off unless the runtime configuration turns it on, as upstream has it.
+pub(crate) fn v1alpha3(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
+    vec![
+        b.kind("devicetaintrules", "DeviceTaintRule")
+            .cluster()
+            .table(&table::DEVICE_TAINT_RULE)
+            .rules(&device_taint_rule::RULES),
+        b.kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest")
+            .cluster()
+            .table(&table::RESOURCE_POOL_STATUS_REQUEST)
+            .rules(&resource_pool_status_request::RULES),
+    ]
+}
+
+/// Rules for taints, stored as v1alpha3.
+pub(crate) fn v1beta2(b: &Builder<'_>, v1alpha3: &[Arc<ServedResource>]) -> Vec<Arc<ServedResource>> {
+    let rules = v1alpha3.first().map(|stored| {
+        b.kind("devicetaintrules", "DeviceTaintRule")
+            .cluster()
+            .table(&table::DEVICE_TAINT_RULE)
+            .stored_as(stored, device_taint_rule::V1Beta2)
+            .rules(&device_taint_rule::RULES)
+    });
+    rules.into_iter().collect()
 }

@@ -51,6 +51,18 @@ fn ratio(object: &Value, have: &str, want: &str) -> Value {
     .into()
 }
 
+/// Labels and the like, as `KEY=VALUE` joined by commas.
+fn pairs(map: &Value) -> Value {
+    let all = map.as_object().into_iter().flatten();
+    let all: Vec<String> = all
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    match all.is_empty() {
+        true => "<none>".into(),
+        false => all.join(",").into(),
+    }
+}
+
 /// Names and images of a template's containers.
 fn containers(template: &Value) -> (Value, Value) {
     let list = template.list("spec.containers");

@@ -5,6 +5,7 @@
 mod access;
 mod admission;
 mod aggregation;
+mod alpha_kinds;
 mod audit;
 mod authorizers;
 mod break_glass;
@@ -26,6 +27,7 @@ mod linearizable;
 mod manifests;
 mod nodes;
 mod objects;
+mod pod_certificates;
 mod resource_versions;
 mod routes;
 mod signer;

@@ -39,6 +39,8 @@ const REGISTERED: [(&str, &[&str]); 26] = [
     ("storage.k8s.io", &["v1", "v1beta1", "v1alpha1"]),
     ("storagemigration.k8s.io", &["v1beta1"]),
 ];
+/// A version of which one resource is served here, and that resource.
+const PARTIAL: (&str, &str) = ("resource.k8s.io/v1beta2", "devicetaintrules");
 /// The keys about all versions of a stage.
 const STAGES: [&str; 4] = ["api/all", "api/ga", "api/beta", "api/alpha"];
 /// The groups of the other two servers, which are always served.
@@ -124,6 +126,10 @@ pub(super) fn read(found: &mut Findings, list: &[String]) -> ServedApis {
             ));
         } else {
             apis.set(key, is_on);
+            let (of, only) = PARTIAL;
+            if is_on && shown == of && resource != Some(only) {
+                unserved.push(format!("`{key}={value}` has an effect on {only} alone"));
+            }
         }
     }
     if !unknown.is_empty() {
@@ -200,6 +206,11 @@ mod tests {
             "--runtime-config: `apiextensions.k8s.io/v1=false` has no effect: apiextensions.k8s.io/v1 is always served"
         );
         assert_eq!(warned("apps/v1beta1=false"), "");
+        assert_eq!(
+            warned("resource.k8s.io/v1beta2=true"),
+            "--runtime-config: `resource.k8s.io/v1beta2=true` has an effect on devicetaintrules alone"
+        );
+        assert_eq!(warned("resource.k8s.io/v1beta2/devicetaintrules=true"), "");
         assert_eq!(warned("apps/v1=false"), "");
     }
 

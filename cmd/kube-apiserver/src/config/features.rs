@@ -22,7 +22,7 @@ struct Gated {
     served: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const GATED: [Gated; 3] = [
+const GATED: [Gated; 4] = [
     Gated {
         name: "ClusterTrustBundle",
         gate: "ClusterTrustBundle",
@@ -31,6 +31,12 @@ const GATED: [Gated; 3] = [
             ("certificates.k8s.io", "v1beta1", "clustertrustbundles"),
             ("certificates.k8s.io", "v1alpha1", "clustertrustbundles"),
         ],
+    },
+    Gated {
+        name: "PodCertificateRequest",
+        gate: "PodCertificateRequest",
+        is_on: |kinds| kinds.pod_certificates,
+        served: &[("certificates.k8s.io", "v1beta1", "podcertificaterequests")],
     },
     Gated {
         name: "Workload",
@@ -246,6 +252,11 @@ mod tests {
             let warned = ["ClusterTrustBundle ClusterTrustBundle"];
             check(&[&item], &[], |kinds| kinds.trust_bundles, &warned);
         }
+        let requests = "certificates.k8s.io/v1beta1/podcertificaterequests=true";
+        let gates = ["PodCertificateRequest=true"];
+        check(&[requests], &gates, |kinds| kinds.pod_certificates, &[]);
+        let warned = ["PodCertificateRequest PodCertificateRequest"];
+        check(&[requests], &[], |kinds| kinds.pod_certificates, &warned);
         let workloads = "scheduling.k8s.io/v1alpha2=true";
         check(
             &[workloads],

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::{NameFn, label_value, name_is_dns_label, qualified_name};
+use super::{NameFn, domain_prefixed_key, label_value, name_is_dns_label, qualified_name};
 use crate::field::{are_enough, clip};
 use crate::go;
 use crate::{FieldError, FieldPath, limits, steps};
@@ -223,6 +223,22 @@ pub fn validate_annotations(annotations: &Map<String, Value>, path: &FieldPath<'
         };
         for message in messages {
             errors.push(FieldError::invalid_str(path, key, message));
+        }
+    }
+    if size > ANNOTATIONS_MAX_BYTES {
+        errors.push(FieldError::too_long(path, ANNOTATIONS_MAX_BYTES));
+    }
+    errors
+}
+
+/// Checks annotations that users give to others: each key (in any case) is below a domain, and their total size.
+pub fn validate_user_annotations(annotations: &Map<String, Value>, path: &FieldPath<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut size = 0;
+    for (key, value) in annotations {
+        size += key.len() + value.as_str().map_or(0, str::len);
+        if !are_enough(&errors) {
+            errors.extend(domain_prefixed_key(path, &key.to_lowercase()));
         }
     }
     if size > ANNOTATIONS_MAX_BYTES {

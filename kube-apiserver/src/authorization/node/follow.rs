@@ -23,6 +23,13 @@ const FOLLOWED: [(&str, &str, Kind); 4] = [
     ("resource.k8s.io", "resourceslices", Kind::ResourceSlice),
 ];
 
+/// What is followed besides while its feature is on.
+const POD_CERTIFICATES: (&str, &str, Kind) = (
+    "certificates.k8s.io",
+    "podcertificaterequests",
+    Kind::PodCertificateRequest,
+);
+
 /// Reads what there is, and gives a task per kind that keeps the authorizer in step with it from there on. May be called again
 /// when it fails.
 ///
@@ -33,7 +40,8 @@ pub async fn follow(
     directory: &Directory,
 ) -> Result<Vec<impl Future<Output = ()> + Send + use<>>, ApiError> {
     let mut tasks = Vec::new();
-    for (group, resource, kind) in FOLLOWED {
+    let more = authorizer.pod_certificates.then_some(POD_CERTIFICATES);
+    for (group, resource, kind) in FOLLOWED.into_iter().chain(more) {
         let registered = directory
             .get(&GroupResource::new(group, resource))
             .ok_or_else(ApiError::no_such_path)?;

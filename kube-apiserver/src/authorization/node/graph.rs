@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     ResourceClaim,
     ResourceSlice,
     VolumeAttachment,
+    PodCertificateRequest,
 }
 
 /// `namespace/name`; names and namespaces hold no slash.
@@ -115,7 +116,10 @@ impl Graph {
         let own = key(namespace, name);
         let index = self.0.read();
         match kind {
-            Kind::Pod | Kind::ResourceSlice | Kind::VolumeAttachment => index
+            Kind::Pod
+            | Kind::ResourceSlice
+            | Kind::VolumeAttachment
+            | Kind::PodCertificateRequest => index
                 .bound
                 .get(&kind)
                 .and_then(|of_kind| of_kind.get(&own))

@@ -317,6 +317,43 @@ fn refusals_are_in_upstreams_words() {
 }
 
 #[test]
+fn nodes_see_their_requests_for_certificates_of_pods() {
+    let authorizer = NodeAuthorizer::new(KindFeatures {
+        pod_certificates: true,
+        ..KindFeatures::default()
+    });
+    let request = json!({"metadata": {"name": "r", "namespace": "a"}, "spec": {"nodeName": "n1"}});
+    put(&authorizer, Kind::PodCertificateRequest, &request);
+    let resource = "certificates.k8s.io/podcertificaterequests";
+    for allowed in ["create", "get", "list a/ ?spec.nodeName=n1", "watch a/ ?spec.nodeName=n1"] {
+        let (verb, rest) = allowed.split_once(' ').unwrap_or((allowed, "a/r"));
+        check(&authorizer, "n1", &format!("{verb} {resource} {rest}"), Ok(()));
+    }
+    for (verb, rest, why) in [
+        (
+            "list",
+            "a/",
+            "can only list/watch podcertificaterequests with nodeName field selector",
+        ),
+        (
+            "get",
+            "a/q",
+            "no relationship found between node 'n1' and this object",
+        ),
+        ("delete", "a/r", "nodes may not delete podcertificaterequests"),
+    ] {
+        let request = format!("{verb} {resource} {rest}");
+        check(&authorizer, "n1", &request, Err(why));
+    }
+    let status = format!("update {resource}/status a/r");
+    let why = "nodes may not access the status subresource of PodCertificateRequests";
+    check(&authorizer, "n1", &status, Err(why));
+    let other = format!("get {resource} a/r");
+    let why = "no relationship found between node 'n2' and this object";
+    check(&authorizer, "n2", &other, Err(why));
+}
+
+#[test]
 fn permissions_of_every_node() {
     let authorizer = populated();
     for request in [

@@ -65,7 +65,7 @@ fn validate_names(errors: &mut Errors, object: &Value) {
 }
 
 /// What is wrong with a name of a bundle of this signer.
-fn name(name: &str, signer: &str) -> Vec<String> {
+pub(crate) fn name(name: &str, signer: &str) -> Vec<String> {
     if signer.is_empty() {
         return match name.contains(':') {
             true => vec!["ClusterTrustBundle without signer name must not have \":\" in its name".into()],

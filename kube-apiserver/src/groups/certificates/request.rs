@@ -60,7 +60,7 @@ pub(crate) fn parse(field: &str) -> Result<CertificateRequest, String> {
 }
 
 /// Checks that the request is signed by its own key.
-fn verified(request: &X509CertificationRequest<'_>) -> Result<(), String> {
+pub(super) fn verified(request: &X509CertificationRequest<'_>) -> Result<(), String> {
     let key = &request.certification_request_info.subject_pki;
     let (signed, by) = (
         request.certification_request_info.raw,

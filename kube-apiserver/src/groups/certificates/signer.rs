@@ -11,7 +11,7 @@ const DOMAIN_MAX: usize = 253;
 const NAME_MAX: usize = DOMAIN_MAX + 1 + 253 + 63 + 1;
 
 /// Checks a name of the form `example.com/signer-name`.
-pub(super) fn validate(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
+pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
     if !errors.need(path, name) {
         return;
     }

@@ -18,6 +18,7 @@ mod mounts;
 mod paths;
 mod pod_context;
 mod probes;
+mod projections;
 mod resources;
 mod scheduling;
 mod template_metadata;

@@ -173,13 +173,13 @@ pub(super) fn toleration(errors: &mut Errors, path: &FieldPath<'_>, toleration: 
     }
 }
 
-/// A taint of a device.
-pub(super) fn taint(errors: &mut Errors, path: &FieldPath<'_>, taint: &Value) {
+/// A taint of a device, and its effect where that is new.
+pub(super) fn taint(errors: &mut Errors, path: &FieldPath<'_>, taint: &Value, effect_is_new: bool) {
     label_name(errors, &path.child("key"), taint.text("key"));
     let value = taint.text("value");
     errors.text(&path.child("value"), value, label_value(value));
     let at = path.child("effect");
-    if errors.need(&at, taint.text("effect")) {
+    if effect_is_new && errors.need(&at, taint.text("effect")) {
         effect(errors, &at, taint.text("effect"));
     }
 }
@@ -279,7 +279,7 @@ mod tests {
         );
         check(json!({"key": "k"}), &["t.operator: Required value"]);
         check_errors(
-            |errors| taint(errors, &FieldPath::new("t"), &json!({"key": "k"})),
+            |errors| taint(errors, &FieldPath::new("t"), &json!({"key": "k"}), true),
             &["t.effect: Required value"],
         );
     }

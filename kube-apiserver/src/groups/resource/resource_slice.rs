@@ -224,7 +224,7 @@ fn taints(errors: &mut Errors, path: &FieldPath<'_>, device: &Value, before: &Ha
         return;
     }
     for (index, item) in list.iter().enumerate() {
-        taint(errors, &path.index(index), item);
+        taint(errors, &path.index(index), item, true);
     }
 }
 

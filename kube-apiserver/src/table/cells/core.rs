@@ -163,6 +163,49 @@ printer!(
 );
 
 printer!(
+    POD_CERTIFICATE_REQUEST,
+    "Name|string|name|0;PodName|string||0;ServiceAccountName|string||0;NodeName|string||0;SignerName|string||0;State|string||0;UnverifiedUserAnnotations|string||0",
+    |o, _| {
+        let states = ["Issued", "Denied", "Failed"];
+        let conditions = o.list("status.conditions").iter().map(|c| c.text("type"));
+        let state = conditions.filter(|kind| states.contains(kind)).last();
+        vec![
+            name(o),
+            o.text("spec.podName").into(),
+            o.text("spec.serviceAccountName").into(),
+            o.text("spec.nodeName").into(),
+            o.text("spec.signerName").into(),
+            state.unwrap_or("Pending").into(),
+            pairs(o.dig("spec.unverifiedUserAnnotations")),
+        ]
+    }
+);
+
+printer!(
+    STORAGE_VERSION,
+    "Name|string|name|0;CommonEncodingVersion|string||0;StorageVersions|string||0;Age|string||0",
+    |o, ages| {
+        let servers = o.list("status.storageVersions");
+        let first = servers.iter().take(3);
+        let shown: Vec<String> = first
+            .map(|s| format!("{}={}", s.text("apiServerID"), s.text("encodingVersion")))
+            .collect();
+        let mut shown = shown.join(",");
+        match servers.len().saturating_sub(3) {
+            0 if shown.is_empty() => shown.push_str("<unset>"),
+            0 => {}
+            more => shown.push_str(&format!(" + {more} more...")),
+        }
+        vec![
+            name(o),
+            or(o.text("status.commonEncodingVersion"), "<unset>").into(),
+            shown.into(),
+            age(o, ages),
+        ]
+    }
+);
+
+printer!(
     POD_GROUP,
     "Name|string|name|0;Policy|string||0;Workload|string||0;Status|string||0;Age|string||0",
     |o, ages| vec![

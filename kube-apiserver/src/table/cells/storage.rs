@@ -174,6 +174,66 @@ printer!(
     ]
 );
 
+printer!(
+    DEVICE_TAINT_RULE,
+    "Name|string|name|0;Key|string||0;Value|string||0;Effect|string||0;TimeAdded|string||0;Age|string||0",
+    |o, ages| vec![
+        name(o),
+        o.text("spec.taint.key").into(),
+        o.text("spec.taint.value").into(),
+        o.text("spec.taint.effect").into(),
+        match o.text("spec.taint.timeAdded") {
+            "" => "".into(),
+            time => since(ages, time).into(),
+        },
+        age(o, ages)
+    ]
+);
+
+printer!(
+    RESOURCE_POOL_STATUS_REQUEST,
+    "Name|string|name|0;Driver|string||0;Total|string||0;Available|string||0;Allocated|string||0;Unavailable|string||0;Errors|string||0;Pools|integer||0;Status|string||0;Completed|string||0",
+    pool_status
+);
+
+fn pool_status(o: &Value, ages: &Ages) -> Vec<Value> {
+    let mut conditions = o.list("status.conditions").iter();
+    let last = conditions.find(|c| matches!(c.text("type"), "Complete" | "Failed") && c.text("status") == "True");
+    let state = last.map_or("Pending", |condition| condition.text("type"));
+    let (pools, count) = (o.list("status.pools"), o.int("status.poolCount").unwrap_or_default());
+    let sum = |key: &str| -> Value {
+        if !o.has("status") || state == "Failed" {
+            return "-".into();
+        }
+        let numbers = pools.iter().filter_map(|pool| pool.int(key));
+        numbers.fold(0, i64::saturating_add).to_string().into()
+    };
+    let errors = match sum("totalDevices") == "-" {
+        true => "-".to_owned(),
+        false => pools.iter().filter(|pool| pool.has("validationError")).count().to_string(),
+    };
+    let shown = pools.len();
+    let is_cut = state == "Complete" && i64::try_from(shown).is_ok_and(|shown| count > shown);
+    vec![
+        name(o),
+        o.text("spec.driver").into(),
+        sum("totalDevices"),
+        sum("availableDevices"),
+        sum("allocatedDevices"),
+        sum("unavailableDevices"),
+        errors.into(),
+        count.into(),
+        match is_cut {
+            true => format!("Complete ({shown}/{count} pools)").into(),
+            false => state.into(),
+        },
+        match last.filter(|_| state == "Complete") {
+            Some(condition) => since(ages, condition.text("lastTransitionTime")).into(),
+            None => "<none>".into(),
+        },
+    ]
+}
+
 fn access_modes(object: &Value, path: &str) -> String {
     let modes = [
         ("ReadWriteOnce", "RWO"),

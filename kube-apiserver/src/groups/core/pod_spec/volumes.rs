@@ -7,6 +7,7 @@ use machinery::names::dns1123_subdomain;
 use serde_json::Value;
 
 use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
+use super::projections;
 use super::paths::{local_non_reserved_path, no_backsteps};
 use super::{SpecOwner, label, template_metadata};
 use crate::errors::Errors;
@@ -522,8 +523,18 @@ fn projected(errors: &mut Errors, path: &FieldPath<'_>, value: &Value) {
                 local_non_reserved_path(errors, &path.child("path"), file);
             }
         }
-        for kind in ["clusterTrustBundle", "podCertificate"] {
-            count += i32::from(source.has(kind));
+        if source.has("clusterTrustBundle") {
+            count += 1;
+            let at = at.child("clusterTrustBundle");
+            let file = projections::trust_bundle(errors, &at, source.dig("clusterTrustBundle"));
+            take(errors, path, &mut taken, file, file);
+        }
+        if source.has("podCertificate") {
+            count += 1;
+            let at = at.child("podCertificate");
+            for file in projections::pod_certificate(errors, &at, source.dig("podCertificate")) {
+                take(errors, path, &mut taken, file, file);
+            }
         }
         if count > 1 {
             errors.forbidden(&at, "may not specify more than 1 volume type per source");
