@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use test_support::{Client, plane_with};
 
 async fn cells(admin: &Client, path: &str) -> Vec<Value> {
-    let table = admin.header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = admin.clone().header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = table.get(path).await.expect(200);
     table["rows"][0]["cells"].as_array().expect("cells").clone()
 }

@@ -151,7 +151,7 @@ async fn nodes_ask_for_certificates_of_their_pods() {
             bob.put(&status, &denied).await.expect(200);
         }
     }
-    let table = admin.header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = admin.clone().header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = table.get(&path).await.expect(200);
     assert_eq!(
         table["rows"][0]["cells"],

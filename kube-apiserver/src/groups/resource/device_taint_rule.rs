@@ -110,11 +110,10 @@ mod tests {
             &[],
         );
         check(
-            json!({"deviceSelector": {"driver": "", "pool": "", "device": ""}}),
+            json!({"deviceSelector": {"driver": "", "pool": ""}}),
             &[
                 "spec.deviceSelector.driver: Required value",
                 "spec.deviceSelector.pool: Required value",
-                "spec.deviceSelector.device: Required value",
             ],
         );
         check(

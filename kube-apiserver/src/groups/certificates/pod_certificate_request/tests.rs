@@ -24,10 +24,7 @@ fn key_of(algorithm: &'static SignatureAlgorithm) -> KeyPair {
 fn asking(over: &Value) -> Value {
     let spec = json!({"signerName": "example.com/s", "podName": "p", "podUID": "1", "serviceAccountName": "a",
         "serviceAccountUID": "2", "nodeName": "n", "nodeUID": "3"});
-    with_spec(
-        json!({"metadata": {"name": "r", "namespace": "d"}, "spec": spec}),
-        over,
-    )
+    with_spec(json!({"spec": spec}), over)
 }
 
 #[track_caller]
