@@ -8,6 +8,8 @@ use super::Findings;
 
 /// Upstream's gates, one a line.
 const TABLE: &str = include_str!("feature_gates.txt");
+/// The gates that are not on without others.
+const DEPENDENCIES: &str = include_str!("feature_gate_dependencies.txt");
 /// The feature gate of storage version migrations.
 pub(super) const STORAGE_MIGRATION: &str = "StorageVersionMigrator";
 /// The feature gate of deleting objects that cannot be read.
@@ -104,6 +106,7 @@ impl<'a> Gates<'a> {
         for (name, value) in &gates.0 {
             gates.check(found, name, *value);
         }
+        gates.check_dependencies(found);
         gates
     }
 
@@ -138,6 +141,23 @@ impl<'a> Gates<'a> {
                 "--feature-gates: {name}={value} has an effect on {} alone",
                 switched.join(", ")
             )),
+        }
+    }
+
+    /// A gate that is on has those that it depends on, whether it is on by default or by name.
+    fn check_dependencies(&self, found: &mut Findings) {
+        for line in DEPENDENCIES.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split(' ');
+            let Some(name) = words.next().filter(|name| self.is_on(name)) else {
+                continue;
+            };
+            let missing: Vec<&str> = words.filter(|needed| !self.is_on(needed)).collect();
+            if !missing.is_empty() {
+                found.fault(format!(
+                    "--feature-gates: {name} is enabled, but depends on features that are disabled: [{}]",
+                    missing.join(" ")
+                ));
+            }
         }
     }
 
@@ -222,8 +242,27 @@ mod tests {
         let default = [false, false, true];
         check(&[], Ok(default), "");
         check(&["WatchList=true"], Ok(default), "");
+        check(
+            &["ClusterTrustBundleProjection=true"],
+            Err("ClusterTrustBundleProjection is enabled, but depends on features that are disabled: [ClusterTrustBundle]"),
+            "",
+        );
+        check(
+            &["GenericWorkload=true", "ClusterTrustBundle=true", "ClusterTrustBundleProjection=true"],
+            Ok(default),
+            "",
+        );
         check(&["StorageVersionMigrator=true"], Ok([true, false, true]), "");
-        check(&["APIServerIdentity=false"], Ok([false, false, false]), "");
+        check(
+            &["APIServerIdentity=false"],
+            Err("UnknownVersionInteroperabilityProxy is enabled, but depends on features that are disabled: [APIServerIdentity]"),
+            "",
+        );
+        check(
+            &["APIServerIdentity=false", "UnknownVersionInteroperabilityProxy=false"],
+            Ok([false, false, false]),
+            "UnknownVersionInteroperabilityProxy=false has no effect",
+        );
         check(
             &["APIServerIdentity=false", "APIServerIdentity=T"],
             Ok(default),
