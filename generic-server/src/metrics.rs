@@ -5,6 +5,7 @@
 
 mod connections;
 mod histogram;
+mod peak;
 mod reloads;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,8 @@ pub(crate) use connections::Closed;
 pub use connections::ConnectionMetrics;
 pub use histogram::{DEFAULT_BUCKETS, Histogram};
 pub use reloads::{Reloads, content_hash, server_hash};
+
+use peak::Peak;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
 const BUCKETS: [f64; 23] = [
@@ -54,7 +57,7 @@ pub struct Metrics {
     pub timeouts: AtomicU64,
     /// Requests refused for too many in flight.
     pub rejected: AtomicU64,
-    in_flight: [AtomicI64; 2],
+    in_flight: [Peak; 2],
     authentications: [Histogram; 3],
     authorizations: [Histogram; 4],
     /// Authenticated requests by [`USERS`].
@@ -187,7 +190,7 @@ impl Counted {
 
 /// Counts a request in flight until dropped.
 #[derive(Debug)]
-pub(crate) struct InFlight<'a>(&'a AtomicI64);
+pub(crate) struct InFlight<'a>(&'a Peak);
 
 /// A request in flight whose answer outlasts the chain's work on it.
 pub(crate) struct Unfinished(Arc<Metrics>, InFlightKind);
@@ -210,13 +213,13 @@ impl InFlightKind {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.0.in_flight[self.1 as usize].fetch_sub(1, Ordering::Relaxed);
+        self.0.in_flight[self.1 as usize].leaves();
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.leaves();
     }
 }
 
@@ -265,13 +268,13 @@ impl Metrics {
 
     pub(crate) fn in_flight(&self, kind: InFlightKind) -> InFlight<'_> {
         let gauge = &self.in_flight[kind as usize];
-        gauge.fetch_add(1, Ordering::Relaxed);
+        gauge.enters();
         InFlight(gauge)
     }
 
     /// The same until the answer is taken.
     pub(crate) fn unfinished(self: &Arc<Self>, kind: InFlightKind) -> Unfinished {
-        self.in_flight[kind as usize].fetch_add(1, Ordering::Relaxed);
+        self.in_flight[kind as usize].enters();
         Unfinished(self.clone(), kind)
     }
 
@@ -319,7 +322,7 @@ impl Metrics {
             &mut out,
             "apiserver_current_inflight_requests",
             "gauge",
-            "Number of requests being served, by kind.",
+            "Highest number of requests being served since it was read before, by kind.",
         );
         for (kind, value) in ["readOnly", "mutating"].into_iter().zip(&self.in_flight) {
             let labels = [("request_kind", kind)];
@@ -327,7 +330,7 @@ impl Metrics {
                 &mut out,
                 "apiserver_current_inflight_requests",
                 &labels,
-                value.load(Ordering::Relaxed),
+                value.highest(),
             );
         }
         outcomes(

@@ -36,6 +36,19 @@ pub fn error(error: &ApiError) -> Response {
     )
 }
 
+/// What an endpoint outside the API answers: JSON as it is, or the error.
+pub fn plain(answer: Result<Value, ApiError>) -> Response {
+    match answer {
+        Ok(answer) => {
+            let mut response = Response::new(full(answer.to_string()));
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            response
+        }
+        Err(error) => self::error(&error),
+    }
+}
+
 /// The error in the form that the client takes.
 pub(crate) fn negotiated(error: &ApiError, form: ErrorForm) -> Response {
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

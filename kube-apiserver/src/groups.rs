@@ -204,7 +204,9 @@ fn resource_versions(deps: &Deps, _: &[GroupSpec]) -> Versions {
     let builder = |version| Builder::new(deps, name, version);
     let mut versions = vec![("v1", resource::v1(&builder("v1")))];
     let rules = ["v1beta2", "v1alpha3"].map(|version| (version, "devicetaintrules"));
-    let mut kinds = rules.into_iter().chain([("v1alpha3", "resourcepoolstatusrequests")]);
+    let mut kinds = rules
+        .into_iter()
+        .chain([("v1alpha3", "resourcepoolstatusrequests")]);
     if kinds.any(|(version, resource)| deps.served.resource(name, version, resource)) {
         let alpha = resource::v1alpha3(&builder("v1alpha3"));
         versions.push(("v1beta2", resource::v1beta2(&builder("v1beta2"), &alpha)));

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, header};
+use http::Method;
 use machinery::ApiError;
 
 use super::DynamicMetrics;
 use crate::endpoint::Endpoint;
-use crate::request::{Authorized, Request, Response, full};
+use crate::request::{Authorized, Request, Response};
 use crate::respond;
 
 /// The endpoint.
@@ -25,9 +25,6 @@ impl Endpoint for AdmissionReport {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return respond::error(&ApiError::method_not_allowed());
         }
-        let mut response = Response::new(full(self.0.report().to_string()));
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
-        response
+        respond::plain(Ok(self.0.report()))
     }
 }

@@ -5,44 +5,37 @@
 //! webhooks are asked one after the other, in the order of their configurations' names; validating ones at once. Mirrors
 //! upstream's `admission/plugin/webhook`.
 
+mod call;
 mod hooks;
 mod notes;
+mod question;
 mod review;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use futures_util::future::join_all;
-use machinery::patch::PatchError;
-use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionResource};
+use machinery::{ApiError, GroupResource, GroupVersionResource};
 use serde_json::Value;
 
-use super::checks::RequestAuthorizer;
 use super::compiling::{Compiler, Origin};
 use super::configuration;
-use super::expression::{Conditions, Hosts, Input, Matched, request_value};
 use super::matching::{Namespaces, exempt};
-use super::view::View;
-use crate::admission::{
-    AdmissionPlugin, Attributes, ConditionLabels, DynamicMetrics, Operation, Reinvocation, WebhookOutcome,
-};
+use crate::admission::{AdmissionPlugin, Attributes, DynamicMetrics, Operation, Reinvocation};
 use crate::authz::Authorizer;
-use crate::cpu;
 use crate::directory::Directory;
 use crate::registry::cache::Snapshot;
 use crate::registry::{Synced, follow};
-use crate::request::RequestContext;
 use crate::webhook::{Services, WebhookUsers};
+pub use call::BreakGlass;
 pub use hooks::ServiceName;
+pub use question::condition_faults;
 
-use hooks::{Backends, Configuration, Hook, hooks, scope};
-use review::{ReviewRequest, ReviewResponse};
+use hooks::{Backends, Configuration, Hook, hooks};
+use review::ReviewResponse;
 
-/// The largest answer, in bytes: a patch of the largest object has room.
-const MAX_ANSWER: usize = 8 << 20;
 const GROUP: &str = "admissionregistration.k8s.io";
 
 /// Which of the two kinds.
@@ -62,44 +55,6 @@ impl Phase {
             Phase::Validating => "validating",
         }
     }
-}
-
-/// A write as a webhook is asked about it.
-#[derive(Debug)]
-struct Question<'a> {
-    view: View<'a>,
-    /// The object, where it is in another version than the request's.
-    own: Option<Value>,
-}
-
-/// A call that did not come to an answer, or a refusal.
-enum Failure {
-    /// By failure policy: an error, or nothing.
-    Call(Missed),
-    /// It could not be reached, and the write may bring it back.
-    BrokeGlass(String),
-    Refused(ApiError),
-}
-
-/// Why there is no answer to go by.
-struct Missed {
-    /// The code of the answer.
-    code: u16,
-    why: String,
-    /// No connection came about.
-    unreachable: bool,
-}
-
-/// Decides which writes go on although a webhook cannot be reached that would refuse them for it: those that bring the webhook back.
-#[async_trait::async_trait]
-pub trait BreakGlass: Send + Sync + std::fmt::Debug {
-    /// Whether a write may go on while no connection to this Service comes about.
-    async fn lets_past(
-        &self,
-        service: &ServiceName,
-        attributes: &Attributes<'_>,
-        object: Option<&Value>,
-    ) -> bool;
 }
 
 /// The admission plugin.
@@ -214,296 +169,6 @@ impl Webhooks {
         };
         Ok([self.manifests.load_full(), stored])
     }
-
-    /// The question about a write for a webhook that is to be asked about it.
-    async fn applies<'a>(
-        &self,
-        configuration: &Configuration,
-        hook: &Hook,
-        requested: &'a Attributes<'a>,
-        object: Option<&Value>,
-        namespaces: &Namespaces,
-    ) -> Result<Option<Question<'a>>, ApiError> {
-        let Some(target) = hook.matcher.matches(requested, object, namespaces).await? else {
-            return Ok(None);
-        };
-        let internal = |error: ApiError| ApiError::internal(error.message());
-        let view = View::new(target, requested).await.map_err(internal)?;
-        let own = view.converted(object).await.map_err(internal)?;
-        let question = Question { view, own };
-        let wanted = self.wants(configuration, hook, &question, object).await?;
-        Ok(wanted.then_some(question))
-    }
-
-    /// Whether the conditions of a webhook hold.
-    async fn wants(
-        &self,
-        configuration: &Configuration,
-        hook: &Hook,
-        question: &Question<'_>,
-        object: Option<&Value>,
-    ) -> Result<bool, ApiError> {
-        let Some(index) = hook.conditions else {
-            return Ok(true);
-        };
-        let (attributes, requested) = (&question.view.attributes(), question.view.requested());
-        let object = question.own.as_ref().or(object);
-        let all = super::configuration(&configuration.conditions, attributes, object).await?;
-        let Some(conditions) = all.get(index) else {
-            return Ok(true);
-        };
-        let request = request_value(attributes, requested);
-        let authorizer = RequestAuthorizer::of(requested, &self.authorizer);
-        let input = Input {
-            object,
-            old: attributes.old,
-            request: &request,
-            namespace: None,
-            params: None,
-            authorizer: &authorizer,
-        };
-        let begun = Instant::now();
-        let hosts = Hosts {
-            lazy: None,
-            authorizer: &authorizer,
-        };
-        let bindings = input.bindings();
-        let matched = conditions.matches(&bindings, hosts).await;
-        let labels = ConditionLabels {
-            kind: "webhook",
-            phase: self.phase.label(),
-        };
-        let (held, took) = (matched.held(), begun.elapsed());
-        self.metrics
-            .conditions(&hook.name, labels, attributes.operation, held, took);
-        match matched {
-            Matched::Yes => Ok(true),
-            Matched::No => Ok(false),
-            Matched::Failed(_) if hook.ignore_failures => Ok(false),
-            Matched::Failed(why) => Err(ApiError::forbidden(
-                &attributes.gvr.group_resource(),
-                attributes.name,
-                why,
-            )),
-        }
-    }
-
-    async fn ask(
-        &self,
-        hook: &Hook,
-        question: &Question<'_>,
-        object: Option<&Value>,
-    ) -> Result<ReviewResponse, Failure> {
-        let begun = Instant::now();
-        let answer = self.call(hook, question, object).await;
-        let took = begun.elapsed();
-        let attributes = question.view.requested();
-        let answer = match answer {
-            Err(Failure::Call(missed)) if self.lets_past(hook, &missed, attributes, object).await => {
-                self.metrics.broke_glass(&hook.name, self.phase.label());
-                Err(Failure::BrokeGlass(missed.why))
-            }
-            answer => answer,
-        };
-        let outcome = match &answer {
-            Ok(_) => WebhookOutcome::Allowed,
-            Err(Failure::Refused(error)) => WebhookOutcome::Refused(error.code()),
-            Err(Failure::Call(missed)) => WebhookOutcome::Failed {
-                code: missed.code,
-                rejected: !hook.ignore_failures,
-                why: &missed.why,
-            },
-            Err(Failure::BrokeGlass(why)) => WebhookOutcome::Failed {
-                code: 503,
-                rejected: false,
-                why,
-            },
-        };
-        self.metrics.webhook(
-            &hook.name,
-            self.phase.label(),
-            attributes.operation,
-            outcome,
-            took,
-        );
-        answer
-    }
-
-    /// Whether a write goes on although a webhook that is required cannot be reached.
-    async fn lets_past(
-        &self,
-        hook: &Hook,
-        missed: &Missed,
-        attributes: &Attributes<'_>,
-        object: Option<&Value>,
-    ) -> bool {
-        match (self.break_glass.get(), &hook.service) {
-            (Some(rule), Some(service)) if missed.unreachable && !hook.ignore_failures => {
-                let goes_on = rule.lets_past(service, attributes, object).await;
-                if goes_on {
-                    tracing::warn!(
-                        webhook = hook.name,
-                        why = missed.why,
-                        user = attributes.authorized.user().name,
-                        resource = %attributes.gvr,
-                        subresource = attributes.subresource,
-                        namespace = attributes.namespace,
-                        name = attributes.name,
-                        "a webhook cannot be reached; a write that may bring it back goes on"
-                    );
-                }
-                goes_on
-            }
-            _ => false,
-        }
-    }
-
-    async fn call(
-        &self,
-        hook: &Hook,
-        question: &Question<'_>,
-        object: Option<&Value>,
-    ) -> Result<ReviewResponse, Failure> {
-        let attributes = question.view.requested();
-        let object = question.own.as_ref().or(object);
-        if attributes.dry_run && !hook.quiet {
-            let text = format!("admission webhook \"{}\" does not support dry run", hook.name);
-            return Err(Failure::Refused(ApiError::bad_request(text)));
-        }
-        let request =
-            ReviewRequest::new(&hook.versions, &question.view, object).map_err(|why| missed(400, why))?;
-        let body = Bytes::from(request.body.to_string());
-        let review = hook
-            .client
-            .post(body, hook.timeout, MAX_ANSWER)
-            .await
-            .map_err(|error| {
-                Failure::Call(Missed {
-                    code: error.code,
-                    why: format!("failed to call webhook: {error}"),
-                    unreachable: error.unreachable,
-                })
-            })?;
-        let answer = request
-            .read(&review, self.phase == Phase::Mutating)
-            .map_err(|why| missed(503, format!("received invalid webhook response: {why}")))?;
-        let context = attributes.authorized.context();
-        for (key, value) in &answer.annotations {
-            context.annotate(|| (format!("{}/{key}", hook.name), value));
-        }
-        for warning in &answer.warnings {
-            context.warn(warning.clone());
-        }
-        match answer.allowed {
-            true => Ok(answer),
-            false => Err(Failure::Refused(review::refusal(&hook.name, answer.status))),
-        }
-    }
-
-    /// The consequence of a failed call for the write.
-    fn apply_failure_policy(
-        &self,
-        hook: &Hook,
-        failure: Failure,
-        call: &notes::Call<'_>,
-        context: &RequestContext,
-    ) -> Result<(), ApiError> {
-        let phase = match self.phase {
-            Phase::Mutating => "mutation",
-            Phase::Validating => "validating",
-        };
-        match failure {
-            Failure::Refused(error) => Err(error),
-            Failure::BrokeGlass(_) => {
-                call.broke_glass(context, phase);
-                Ok(())
-            }
-            Failure::Call(Missed { why, .. }) if hook.ignore_failures => {
-                tracing::warn!(
-                    webhook = hook.name,
-                    why,
-                    "calling a webhook failed; the write goes on"
-                );
-                call.failed_open(context, phase);
-                self.metrics.failed_open(&hook.name, self.phase.label());
-                Ok(())
-            }
-            Failure::Call(Missed { why, .. }) => {
-                tracing::warn!(
-                    webhook = hook.name,
-                    why,
-                    "calling a webhook failed; the write is refused"
-                );
-                Err(ApiError::internal(format!(
-                    "failed calling webhook \"{}\": {why}",
-                    hook.name
-                )))
-            }
-        }
-    }
-
-    /// Applies a webhook's patch. False when it changes nothing.
-    async fn patch(
-        hook: &Hook,
-        question: Question<'_>,
-        object: Option<&mut Value>,
-        patch: &Value,
-    ) -> Result<bool, ApiError> {
-        if patch.as_array().is_some_and(Vec::is_empty) {
-            return Ok(false);
-        }
-        let Some(object) = object else {
-            return Err(ApiError::internal(format!(
-                "admission webhook \"{}\" attempted to modify the object, which is not supported for this operation",
-                hook.name
-            )));
-        };
-        let Question { view, own } = question;
-        let before = own.as_ref().unwrap_or(object);
-        let patched = machinery::patch::json::apply(before, patch).map_err(|error| match error {
-            PatchError::BadRequest(text) | PatchError::TooLarge(text) | PatchError::Internal(text) => {
-                ApiError::internal(text)
-            }
-            PatchError::Unprocessable(text) => ApiError::internal(text),
-        })?;
-        let patched = view.attributes().reread(patched)?;
-        let changed = patched != *before;
-        if changed {
-            *object = view.back(patched).await?;
-        }
-        Ok(changed)
-    }
-}
-
-fn missed(code: u16, why: String) -> Failure {
-    Failure::Call(Missed {
-        code,
-        why,
-        unreachable: false,
-    })
-}
-
-/// The errors of the expressions of a configuration's `matchConditions`, for its own admission. Compiles in slices.
-pub async fn condition_faults(configuration: &Value) -> Vec<FieldError> {
-    let env = scope().env().build();
-    let list = |value: &'_ Value, key: &str| {
-        value
-            .get(key)
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default()
-    };
-    let mut found = Vec::new();
-    let path = FieldPath::new("webhooks");
-    for (index, hook) in list(configuration, "webhooks").iter().enumerate() {
-        let mut conditions = Conditions::default();
-        for condition in list(hook, "matchConditions") {
-            conditions.push(&condition, &env);
-            cpu::slice().await;
-        }
-        found.extend(conditions.faults(&path.index(index).child("matchConditions")));
-    }
-    found
 }
 
 #[async_trait::async_trait]
@@ -573,7 +238,7 @@ impl AdmissionPlugin for Webhooks {
                 Ok(ReviewResponse {
                     patch: Some(patch), ..
                 }) => {
-                    let changed = Self::patch(hook, question, object.as_deref_mut(), &patch).await;
+                    let changed = question::patch(hook, question, object.as_deref_mut(), &patch).await;
                     match &changed {
                         Ok(_) => call.patched(context, &patch),
                         Err(_) => self

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use generic_server::authz::{Attributes, Decision};
 use generic_server::endpoint::Endpoint;
-use generic_server::request::{Authorized, Request, Response, full};
+use generic_server::request::{Authorized, Request, Response};
 use generic_server::request_info::query_pairs;
 use generic_server::{ApiError, User, respond};
-use http::{HeaderValue, Method, header};
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::authorization::chain::AuthorizerChain;
@@ -143,15 +143,7 @@ impl Endpoint for Explain {
             return respond::error(&ApiError::method_not_allowed());
         }
         let query = request.uri().query().unwrap_or_default();
-        match self.answer(authorized.user(), query).await {
-            Ok(answer) => {
-                let mut response = Response::new(full(answer.to_string()));
-                let json = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(header::CONTENT_TYPE, json);
-                response
-            }
-            Err(error) => respond::error(&error),
-        }
+        respond::plain(self.answer(authorized.user(), query).await)
     }
 }
 

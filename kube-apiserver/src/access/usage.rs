@@ -2,13 +2,14 @@
 //!
 //! Whoever may ask for this path sees the names of users, roles and bindings. No first role of a cluster but `cluster-admin` gives it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use generic_server::endpoint::Endpoint;
-use generic_server::request::{Authorized, Request, Response, full};
+use generic_server::request::{Authorized, Request, Response};
 use generic_server::request_info::query_pairs;
 use generic_server::{ApiError, respond};
-use http::{HeaderValue, Method, header};
+use http::Method;
 use machinery::time::GoDuration;
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ impl UsageOfRules {
         let (mut role, mut seconds) = (None, None);
         for (key, value) in query_pairs(query) {
             match (method, &*key) {
-                (&Method::GET, "role") => role = Some(value),
+                (&Method::GET, "role") => role = Some(checked(value)?),
                 (&Method::POST, "for") => seconds = Some(duration(&value)?),
                 (_, other) => {
                     return Err(ApiError::bad_request(format!(
@@ -51,6 +52,22 @@ impl UsageOfRules {
     }
 }
 
+/// The name of a role, as answers have it.
+fn checked(role: Cow<'_, str>) -> Result<Cow<'_, str>, ApiError> {
+    let is_whole = match role.split('/').collect::<Vec<_>>()[..] {
+        ["ClusterRole", name] => !name.is_empty(),
+        ["Role", namespace, name] => !namespace.is_empty() && !name.is_empty(),
+        _ => false,
+    };
+    match is_whole {
+        true => Ok(role),
+        false => Err(ApiError::bad_request(format!(
+            "{} is no role: it is ClusterRole/NAME or Role/NAMESPACE/NAME",
+            machinery::go::quote(&role)
+        ))),
+    }
+}
+
 fn duration(text: &str) -> Result<i64, ApiError> {
     let parsed = GoDuration::parse(text).map_err(ApiError::bad_request)?;
     let seconds = parsed
@@ -66,14 +83,6 @@ fn duration(text: &str) -> Result<i64, ApiError> {
 impl Endpoint for UsageOfRules {
     async fn serve(&self, _authorized: &Authorized, request: Request) -> Response {
         let query = request.uri().query().unwrap_or_default();
-        match self.answer(request.method(), query) {
-            Ok(answer) => {
-                let mut response = Response::new(full(answer.to_string()));
-                let json = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(header::CONTENT_TYPE, json);
-                response
-            }
-            Err(error) => respond::error(&error),
-        }
+        respond::plain(self.answer(request.method(), query))
     }
 }

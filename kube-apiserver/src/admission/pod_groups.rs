@@ -72,11 +72,7 @@ impl AdmissionPlugin for PodGroupWorkloadExists {
         let template = reference.text("podGroupTemplateName");
         match fault(workload.as_ref(), name, template) {
             None => Ok(()),
-            Some(why) => Err(forbidden(
-                attributes,
-                object,
-                format!("PodGroup rejected: {why}"),
-            )),
+            Some(why) => Err(forbidden(attributes, object, format!("PodGroup rejected: {why}"))),
         }
     }
 }

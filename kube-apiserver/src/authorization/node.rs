@@ -164,7 +164,9 @@ impl NodeAuthorizer {
             "create" => Ok(()),
             "get" => self.related(node, Kind::PodCertificateRequest, a),
             "list" | "watch" if selects(a, "spec.nodeName", node) => Ok(()),
-            "list" | "watch" => refuse("can only list/watch podcertificaterequests with nodeName field selector"),
+            "list" | "watch" => {
+                refuse("can only list/watch podcertificaterequests with nodeName field selector")
+            }
             verb => refuse(&format!("nodes may not {verb} podcertificaterequests")),
         }
     }

@@ -17,10 +17,19 @@ pub(super) fn wanted(features: KindFeatures) -> Vec<Wanted> {
     for (is_on, table) in [
         (features.workloads, include_str!("rbac/workloads.txt")),
         (features.trust_bundles, include_str!("rbac/trust_bundles.txt")),
-        (features.pod_certificates, include_str!("rbac/pod_certificates.txt")),
-        (features.device_taint_rules, include_str!("rbac/device_taint_rules.txt")),
+        (
+            features.pod_certificates,
+            include_str!("rbac/pod_certificates.txt"),
+        ),
+        (
+            features.device_taint_rules,
+            include_str!("rbac/device_taint_rules.txt"),
+        ),
         (features.pool_status, include_str!("rbac/pool_status.txt")),
-        (features.storage_versions, include_str!("rbac/storage_versions.txt")),
+        (
+            features.storage_versions,
+            include_str!("rbac/storage_versions.txt"),
+        ),
     ] {
         if is_on {
             read(table, &mut out);
@@ -251,14 +260,20 @@ mod tests {
         let publisher = "system:controller:kube-apiserver-serving-clustertrustbundle-publisher";
         let discovery = "system:cluster-trust-bundle-discovery";
         check(
-            KindFeatures { trust_bundles: true, ..off },
+            KindFeatures {
+                trust_bundles: true,
+                ..off
+            },
             "clustertrustbundle",
             &["system:node", discovery, publisher, publisher],
             1,
         );
         let protection = "system:controller:podgroup-protection-controller";
         check(
-            KindFeatures { workloads: true, ..off },
+            KindFeatures {
+                workloads: true,
+                ..off
+            },
             "podgroup",
             &[
                 "system:aggregate-to-edit",
@@ -271,13 +286,19 @@ mod tests {
         );
         let cleaner = "system:controller:podcertificaterequestcleaner";
         check(
-            KindFeatures { pod_certificates: true, ..off },
+            KindFeatures {
+                pod_certificates: true,
+                ..off
+            },
             "podcertificaterequest",
             &["system:node", cleaner, cleaner],
             1,
         );
         check(
-            KindFeatures { device_taint_rules: true, ..off },
+            KindFeatures {
+                device_taint_rules: true,
+                ..off
+            },
             "devicetaintrules",
             &[
                 "system:controller:device-taint-eviction-controller",
@@ -287,14 +308,20 @@ mod tests {
         );
         let pools = "system:controller:resourcepoolstatusrequest-controller";
         check(
-            KindFeatures { pool_status: true, ..off },
+            KindFeatures {
+                pool_status: true,
+                ..off
+            },
             "resourcepoolstatusrequest",
             &[pools, pools],
             0,
         );
         let versions = "system:controller:storage-version-garbage-collector";
         check(
-            KindFeatures { storage_versions: true, ..off },
+            KindFeatures {
+                storage_versions: true,
+                ..off
+            },
             "storage-version-g",
             &[versions, versions],
             0,

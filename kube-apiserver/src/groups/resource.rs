@@ -44,6 +44,9 @@ pub(crate) fn v1alpha3(b: &Builder<'_>) -> Vec<Arc<ServedResource>> {
         b.kind("devicetaintrules", "DeviceTaintRule")
             .cluster()
             .table(&table::DEVICE_TAINT_RULE)
+            .deprecated(
+                "resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+",
+            )
             .rules(&device_taint_rule::RULES),
         b.kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest")
             .cluster()

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use test_support::{Client, plane_with};
 
 async fn cells(admin: &Client, path: &str) -> Vec<Value> {
-    let table = admin.clone().header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = admin
+        .clone()
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = table.get(path).await.expect(200);
     table["rows"][0]["cells"].as_array().expect("cells").clone()
 }
@@ -31,10 +33,7 @@ async fn kinds_are_there_when_their_versions_are() {
         "spec": {"taint": {"key": "a", "effect": "NoSchedule"}}});
     let made = admin.post(&rules("v1beta2"), &rule).await.expect(201);
     assert!(made["spec"]["taint"]["timeAdded"].is_string());
-    let other = admin
-        .get(&format!("{}/r", rules("v1alpha3")))
-        .await
-        .expect(200);
+    let other = admin.get(&format!("{}/r", rules("v1alpha3"))).await.expect(200);
     assert_eq!(other["apiVersion"], "resource.k8s.io/v1alpha3");
     assert_eq!(other["spec"], made["spec"]);
     let shown = cells(&admin, &format!("{}/r", rules("v1beta2"))).await;
@@ -47,7 +46,18 @@ async fn kinds_are_there_when_their_versions_are() {
     assert!(made.get("status").is_none());
     assert_eq!(
         cells(&admin, &format!("{pools}/q")).await,
-        ["q".into(), "a.b".into(), "-".into(), "-".into(), "-".into(), "-".into(), "-".into(), json!(0), "Pending".into(), "<none>".into()]
+        [
+            "q".into(),
+            "a.b".into(),
+            "-".into(),
+            "-".into(),
+            "-".into(),
+            "-".into(),
+            "-".into(),
+            json!(0),
+            "Pending".into(),
+            "<none>".into()
+        ]
     );
     let status = format!("{pools}/q/status");
     made["status"] = json!({"poolCount": 2, "pools": [{"driver": "a.b", "poolName": "p", "generation": 1, "totalDevices": 4,
@@ -72,8 +82,7 @@ async fn kinds_are_there_when_their_versions_are() {
         cells(&admin, &path).await[..3],
         ["apps.deployments", "<unset>", "<unset>"]
     );
-    let server =
-        json!({"apiServerID": "a", "encodingVersion": "apps/v1", "decodableVersions": ["apps/v1"]});
+    let server = json!({"apiServerID": "a", "encodingVersion": "apps/v1", "decodableVersions": ["apps/v1"]});
     made["status"] = json!({"storageVersions": [server], "commonEncodingVersion": "apps/v1"});
     admin.put(&format!("{path}/status"), &made).await.expect(200);
     assert_eq!(

@@ -34,7 +34,7 @@ mod signer;
 mod sockets;
 mod subresources;
 mod trust_bundles;
-mod workloads;
 mod ui;
+mod workloads;
 mod writing;
 mod zpages;

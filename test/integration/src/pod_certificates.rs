@@ -43,8 +43,10 @@ async fn nodes_ask_for_certificates_of_their_pods() {
     let (plane, admin) = plane_with(|builder| {
         builder.with(|options| {
             options.token_auth_file = Some(tokens);
-            options.authorization.authorization_mode =
-                vec![control_plane::AuthorizationMode::Node, control_plane::AuthorizationMode::Rbac];
+            options.authorization.authorization_mode = vec![
+                control_plane::AuthorizationMode::Node,
+                control_plane::AuthorizationMode::Rbac,
+            ];
             options.enable_admission_plugins = vec!["NodeRestriction".into()];
             options.feature_gates = vec!["PodCertificateRequest=true".into()];
             options.runtime_config = vec!["certificates.k8s.io/v1beta1=true".into()];
@@ -69,17 +71,20 @@ async fn nodes_ask_for_certificates_of_their_pods() {
     let account = made(&admin, accounts, account).await;
     let projected = json!({"signerName": "example.com/s", "keyType": "ED25519", "credentialBundlePath": "x"});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n1",
-        "volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": projected}]}}],
+        "volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": projected.clone()}]}}],
         "containers": [{"name": "c", "image": "i"}]}});
     let pods = "/api/v1/namespaces/default/pods";
     let pod = made(&admin, pods, pod).await;
     let stored = admin.get(&format!("{pods}/p")).await.expect(200);
     let source = &stored["spec"]["volumes"][0]["projected"]["sources"][0]["podCertificate"];
-    assert_eq!(source["maxExpirationSeconds"], 86_400);
+    assert_eq!(source, &projected);
 
     let own = ("n1", n1.as_str());
     let refused = node
-        .post(REQUESTS, &request("r", ("n2", "x"), ("p", &pod), ("default", &account)))
+        .post(
+            REQUESTS,
+            &request("r", ("n2", "x"), ("p", &pod), ("default", &account)),
+        )
         .await
         .expect(403);
     assert_eq!(
@@ -111,7 +116,10 @@ async fn nodes_ask_for_certificates_of_their_pods() {
     // The authorizer's index follows what is written.
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
     while node.get(&path).await.status != 200 {
-        assert!(tokio::time::Instant::now() < deadline, "the node sees its request");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the node sees its request"
+        );
         tokio::task::yield_now().await;
     }
     let list = node.get(&selected).await.expect(200);
@@ -151,7 +159,9 @@ async fn nodes_ask_for_certificates_of_their_pods() {
             bob.put(&status, &denied).await.expect(200);
         }
     }
-    let table = admin.clone().header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = admin
+        .clone()
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = table.get(&path).await.expect(200);
     assert_eq!(
         table["rows"][0]["cells"],

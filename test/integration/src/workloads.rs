@@ -69,7 +69,9 @@ async fn groups_are_made_of_templates() {
     let left = admin.get(&path).await.expect(200);
     assert!(left["metadata"]["deletionTimestamp"].is_string());
 
-    let table = admin.clone().header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = admin
+        .clone()
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = table.get(&path).await.expect(200);
     let cells = table["rows"][0]["cells"].as_array().expect("cells");
     assert_eq!(cells[..4], ["g", "Gang", "w", "Pending"]);
@@ -79,7 +81,9 @@ async fn groups_are_made_of_templates() {
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}], "resourceClaimStatuses": [{"name": "c"}]});
     let written = admin.put(&format!("{path}/status"), &status).await.expect(200);
     assert_eq!(written["status"].as_object().map(|all| all.len()), Some(1));
-    let table = admin.clone().header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = admin
+        .clone()
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = table.get(&path).await.expect(200);
     assert_eq!(table["rows"][0]["cells"][3], "Scheduled");
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:aggregate-to-view";

@@ -244,22 +244,33 @@ mod tests {
         check(&["WatchList=true"], Ok(default), "");
         check(
             &["ClusterTrustBundleProjection=true"],
-            Err("ClusterTrustBundleProjection is enabled, but depends on features that are disabled: [ClusterTrustBundle]"),
+            Err(
+                "ClusterTrustBundleProjection is enabled, but depends on features that are disabled: [ClusterTrustBundle]",
+            ),
             "",
         );
         check(
-            &["GenericWorkload=true", "ClusterTrustBundle=true", "ClusterTrustBundleProjection=true"],
+            &[
+                "GenericWorkload=true",
+                "ClusterTrustBundle=true",
+                "ClusterTrustBundleProjection=true",
+            ],
             Ok(default),
             "",
         );
         check(&["StorageVersionMigrator=true"], Ok([true, false, true]), "");
         check(
             &["APIServerIdentity=false"],
-            Err("UnknownVersionInteroperabilityProxy is enabled, but depends on features that are disabled: [APIServerIdentity]"),
+            Err(
+                "UnknownVersionInteroperabilityProxy is enabled, but depends on features that are disabled: [APIServerIdentity]",
+            ),
             "",
         );
         check(
-            &["APIServerIdentity=false", "UnknownVersionInteroperabilityProxy=false"],
+            &[
+                "APIServerIdentity=false",
+                "UnknownVersionInteroperabilityProxy=false",
+            ],
             Ok([false, false, false]),
             "UnknownVersionInteroperabilityProxy=false has no effect",
         );

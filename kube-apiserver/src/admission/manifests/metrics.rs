@@ -70,27 +70,24 @@ impl Collect for ManifestReloads {
             rows.filter(|(_, _, (count, _))| *count > 0)
         };
         let server = &*self.server;
+        let labels = |plugin, status| {
+            [
+                ("apiserver_id_hash", server),
+                ("plugin", plugin),
+                ("status", status),
+            ]
+        };
         let total = format!("{NAME}_automatic_reloads_total");
         let help = "Total number of automatic reloads of admission manifest configuration split by status, plugin, and apiserver identity.";
         family(out, &total, "counter", help);
         for (plugin, status, (count, _)) in rows() {
-            let labels = [
-                ("apiserver_id_hash", server),
-                ("plugin", plugin),
-                ("status", status),
-            ];
-            sample(out, &total, &labels, count);
+            sample(out, &total, &labels(plugin, status), count);
         }
         let last = format!("{NAME}_automatic_reload_last_timestamp_seconds");
         let help = "Timestamp of the last automatic reload of admission manifest configuration split by status, plugin, and apiserver identity.";
         family(out, &last, "gauge", help);
         for (plugin, status, (_, at)) in rows() {
-            let labels = [
-                ("apiserver_id_hash", server),
-                ("plugin", plugin),
-                ("status", status),
-            ];
-            sample(out, &last, &labels, at);
+            sample(out, &last, &labels(plugin, status), at);
         }
         let info = format!("{NAME}_last_config_info");
         let help = "Information about the last applied admission manifest configuration with hash as label, split by plugin and apiserver identity.";

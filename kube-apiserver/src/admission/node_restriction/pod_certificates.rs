@@ -76,7 +76,12 @@ impl NodeRestriction {
         let accounts = ("", "serviceaccounts");
         let Some(account) = self.client.find(accounts, namespace, account_name).await? else {
             let account_shown = shown(account_name);
-            return Ok(missing("service account", &account_shown, "serviceaccount", account_name));
+            return Ok(missing(
+                "service account",
+                &account_shown,
+                "serviceaccount",
+                account_name,
+            ));
         };
         let uid = spec.text("serviceAccountUID");
         Ok((uid != meta::uid(&account)).then(|| {

@@ -116,10 +116,7 @@ impl Graph {
         let own = key(namespace, name);
         let index = self.0.read();
         match kind {
-            Kind::Pod
-            | Kind::ResourceSlice
-            | Kind::VolumeAttachment
-            | Kind::PodCertificateRequest => index
+            Kind::Pod | Kind::ResourceSlice | Kind::VolumeAttachment | Kind::PodCertificateRequest => index
                 .bound
                 .get(&kind)
                 .and_then(|of_kind| of_kind.get(&own))

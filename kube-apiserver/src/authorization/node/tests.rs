@@ -325,7 +325,12 @@ fn nodes_see_their_requests_for_certificates_of_pods() {
     let request = json!({"metadata": {"name": "r", "namespace": "a"}, "spec": {"nodeName": "n1"}});
     put(&authorizer, Kind::PodCertificateRequest, &request);
     let resource = "certificates.k8s.io/podcertificaterequests";
-    for allowed in ["create", "get", "list a/ ?spec.nodeName=n1", "watch a/ ?spec.nodeName=n1"] {
+    for allowed in [
+        "create",
+        "get",
+        "list a/ ?spec.nodeName=n1",
+        "watch a/ ?spec.nodeName=n1",
+    ] {
         let (verb, rest) = allowed.split_once(' ').unwrap_or((allowed, "a/r"));
         check(&authorizer, "n1", &format!("{verb} {resource} {rest}"), Ok(()));
     }

@@ -14,7 +14,9 @@ use crate::rules::Rules;
 const TIME_ZONES: &str = include_str!("time_zones.txt");
 
 pub(crate) static RULES: Rules = Rules {
-    drop_disabled: |features, object, old| drop_disabled_at(features, "spec.jobTemplate.spec.template.spec", object, old),
+    drop_disabled: |features, object, old| {
+        drop_disabled_at(features, "spec.jobTemplate.spec.template.spec", object, old)
+    },
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],

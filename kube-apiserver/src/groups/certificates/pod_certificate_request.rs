@@ -93,7 +93,8 @@ fn validate(errors: &mut Errors, object: &Value) {
         let text = format!("must be in the range [{SHORTEST}, {longest}]");
         errors.invalid(&at, seconds, text);
     }
-    let given = ["stubPKCS10Request", "pkixPublicKey", "proofOfPossession"].map(|key| !spec.text(key).is_empty());
+    let given =
+        ["stubPKCS10Request", "pkixPublicKey", "proofOfPossession"].map(|key| !spec.text(key).is_empty());
     match given {
         [true, false, false] => stub_request(errors, &path.child("stubPKCS10Request"), spec),
         [false, true, true] => public_key(errors, &path, spec),
@@ -172,7 +173,11 @@ fn public_key(errors: &mut Errors, spec_path: &FieldPath<'_>, spec: &Value) {
         Some((None, text)) => errors.invalid(&path, spec.text("pkixPublicKey"), text),
         Some(why) => fault(errors, &path, why),
         None if !parsed.verifies(spec.text("podUID").as_bytes(), &proof) => {
-            omitted(errors, &proof_path, "could not verify proof-of-possession signature");
+            omitted(
+                errors,
+                &proof_path,
+                "could not verify proof-of-possession signature",
+            );
         }
         None => {}
     }

@@ -120,7 +120,11 @@ pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, 
         windows::operating_system(errors, path, spec);
     }
     if spec.has("schedulingGroup") {
-        scheduling::group(errors, &path.child("schedulingGroup"), spec.dig("schedulingGroup"));
+        scheduling::group(
+            errors,
+            &path.child("schedulingGroup"),
+            spec.dig("schedulingGroup"),
+        );
     }
     env::file_volumes(errors, path, spec);
 }

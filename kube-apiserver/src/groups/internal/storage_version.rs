@@ -191,9 +191,7 @@ mod tests {
         versions.create(&object(), &[]);
         versions.create(
             &json!({"metadata": {"name": "pods"}}),
-            &[
-                r#"metadata.name: Invalid value: "pods": name must be in the form of <group>.<resource>"#,
-            ],
+            &[r#"metadata.name: Invalid value: "pods": name must be in the form of <group>.<resource>"#],
         );
         assert_eq!(validate_name("A.1").len(), 2);
     }

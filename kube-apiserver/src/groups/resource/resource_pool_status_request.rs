@@ -30,11 +30,7 @@ pub(crate) static RULES: Rules = Rules {
         match spec.int("limit").unwrap_or(POOLS_SHOWN) {
             low if low < 1 => errors.invalid(&at, low, "must be greater than or equal to 1"),
             high if high > POOLS_MOST => {
-                errors.invalid(
-                    &at,
-                    high,
-                    format!("must be less than or equal to {POOLS_MOST}"),
-                );
+                errors.invalid(&at, high, format!("must be less than or equal to {POOLS_MOST}"));
             }
             _ => {}
         }
@@ -57,6 +53,8 @@ const CONDITIONS: usize = 10;
 /// How long the name of a pool and the text of an error may be.
 const POOL_NAME_BYTES: usize = 253;
 const ERROR_BYTES: usize = 256;
+/// How many pools an error shows.
+const SHOWN: usize = 10;
 
 fn driver(errors: &mut Errors, path: &FieldPath<'_>, name: &str) {
     if errors.need(path, name) {
@@ -90,7 +88,8 @@ fn validate_status(errors: &mut Errors, object: &Value, old: &Value) {
     let (path, status) = (FieldPath::new("status"), object.dig("status"));
     if old.has("status") {
         if !same(status, old.dig("status")) {
-            errors.invalid_value(&path, status, IMMUTABLE);
+            let error = FieldError::invalid(&path, &Value::Null, IMMUTABLE);
+            errors.shown(error, shown(status));
         }
         return;
     }
@@ -122,6 +121,33 @@ fn validate_status(errors: &mut Errors, object: &Value, old: &Value) {
             errors.duplicate(&at.index(index), condition.clone());
         }
     }
+}
+
+/// A status as upstream prints it: structs with the names of their fields in Go.
+fn shown(status: &Value) -> String {
+    let or_null = |value: &Value, key: &str| value.dig(key).to_string();
+    let pools = status.list("pools").iter().take(SHOWN).map(|pool| {
+        format!(
+            r#"{{"Driver":{},"PoolName":{},"Generation":{},"ResourceSliceCount":{},"TotalDevices":{},"AllocatedDevices":{},"AvailableDevices":{},"UnavailableDevices":{},"NodeName":{},"ValidationError":{}}}"#,
+            or_null(pool, "driver"),
+            or_null(pool, "poolName"),
+            pool.int("generation").unwrap_or_default(),
+            or_null(pool, "resourceSliceCount"),
+            or_null(pool, "totalDevices"),
+            or_null(pool, "allocatedDevices"),
+            or_null(pool, "availableDevices"),
+            or_null(pool, "unavailableDevices"),
+            or_null(pool, "nodeName"),
+            or_null(pool, "validationError"),
+        )
+    });
+    let pools: Vec<String> = pools.collect();
+    let pools = match status.has("pools") {
+        true => format!("[{}]", pools.join(",")),
+        false => "null".to_owned(),
+    };
+    let (count, conditions) = (or_null(status, "poolCount"), or_null(status, "conditions"));
+    format!(r#"{{"PoolCount":{count},"Pools":{pools},"Conditions":{conditions}}}"#)
 }
 
 fn pool_status(errors: &mut Errors, path: &FieldPath<'_>, one: &Value) {
@@ -222,8 +248,14 @@ mod tests {
         let answer = json!({"poolCount": 1, "pools": [pool]});
         assert!(errors(answer.clone(), Value::Null).is_empty());
         assert!(errors(answer.clone(), answer.clone()).is_empty());
-        assert_eq!(errors(json!({"poolCount": 2}), answer).len(), 1);
-        assert_eq!(errors(json!({}), Value::Null), ["status.poolCount: Required value"]);
+        assert_eq!(
+            errors(json!({"poolCount": 2}), answer),
+            [r#"status: Invalid value: {"PoolCount":2,"Pools":null,"Conditions":null}: field is immutable"#]
+        );
+        assert_eq!(
+            errors(json!({}), Value::Null),
+            ["status.poolCount: Required value"]
+        );
         let odd = json!({"driver": "", "poolName": "", "generation": 0, "resourceSliceCount": 0, "totalDevices": -1,
             "nodeName": "-", "validationError": "x".repeat(257)});
         let found = errors(json!({"poolCount": -1, "pools": [odd]}), Value::Null);
@@ -242,6 +274,9 @@ mod tests {
             ]
         );
         let many = errors(json!({"poolCount": 1, "pools": vec![pool; 1001]}), Value::Null);
-        assert_eq!(many, ["status.pools: Too many: 1001: must have at most 1000 items"]);
+        assert_eq!(
+            many,
+            ["status.pools: Too many: 1001: must have at most 1000 items"]
+        );
     }
 }

@@ -225,7 +225,8 @@ mod tests {
             ],
         );
         // Claims are there where the group was made while their feature was on.
-        let claims = |names: &[&str]| -> Vec<Value> { names.iter().map(|name| json!({"name": name})).collect() };
+        let claims =
+            |names: &[&str]| -> Vec<Value> { names.iter().map(|name| json!({"name": name})).collect() };
         let errors = |statuses: Vec<Value>| -> Vec<String> {
             let object = json!({"spec": {"resourceClaims": claims(&["a", "b"])}, "status": {"resourceClaimStatuses": statuses}});
             let found = Errors::collect(|errors| validate_status(errors, &object, &json!({})));
@@ -243,6 +244,9 @@ mod tests {
             errors(claims(&["a", "b", "a", "b", "a"])),
             ["status.resourceClaimStatuses: Too many: 5: must have at most 4 items"]
         );
-        assert_eq!(errors(vec![json!({"name": "a", "resourceClaimName": "-"})]).len(), 1);
+        assert_eq!(
+            errors(vec![json!({"name": "a", "resourceClaimName": "-"})]).len(),
+            1
+        );
     }
 }

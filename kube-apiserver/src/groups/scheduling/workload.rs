@@ -213,7 +213,8 @@ mod tests {
         let template = json!({"name": "t", "schedulingPolicy": {"basic": {}}, "disruptionMode": "Pod", "priority": 3,
             "priorityClassName": "p", "schedulingConstraints": {"topology": [{"key": "k"}]},
             "resourceClaims": [{"name": "c", "resourceClaimName": "x"}]});
-        let made = kind("workloads.scheduling.k8s.io").created(&workload(&json!({"podGroupTemplates": [template]})));
+        let made =
+            kind("workloads.scheduling.k8s.io").created(&workload(&json!({"podGroupTemplates": [template]})));
         assert_eq!(
             made["spec"]["podGroupTemplates"],
             json!([{"name": "t", "schedulingPolicy": {"basic": {}}, "schedulingConstraints": null}])

@@ -198,9 +198,13 @@ printer!(
 
 fn pool_status(o: &Value, ages: &Ages) -> Vec<Value> {
     let mut conditions = o.list("status.conditions").iter();
-    let last = conditions.find(|c| matches!(c.text("type"), "Complete" | "Failed") && c.text("status") == "True");
+    let last =
+        conditions.find(|c| matches!(c.text("type"), "Complete" | "Failed") && c.text("status") == "True");
     let state = last.map_or("Pending", |condition| condition.text("type"));
-    let (pools, count) = (o.list("status.pools"), o.int("status.poolCount").unwrap_or_default());
+    let (pools, count) = (
+        o.list("status.pools"),
+        o.int("status.poolCount").unwrap_or_default(),
+    );
     let sum = |key: &str| -> Value {
         if !o.has("status") || state == "Failed" {
             return "-".into();
@@ -210,7 +214,11 @@ fn pool_status(o: &Value, ages: &Ages) -> Vec<Value> {
     };
     let errors = match sum("totalDevices") == "-" {
         true => "-".to_owned(),
-        false => pools.iter().filter(|pool| pool.has("validationError")).count().to_string(),
+        false => pools
+            .iter()
+            .filter(|pool| pool.has("validationError"))
+            .count()
+            .to_string(),
     };
     let shown = pools.len();
     let is_cut = state == "Complete" && i64::try_from(shown).is_ok_and(|shown| count > shown);

@@ -1,8 +1,8 @@
 //! The status of a PodCertificateRequest: issued with a certificate that fits the request, denied or failed, and from then on the same.
 
+use machinery::FieldPath;
 use machinery::names::conditions::validate_conditions;
 use machinery::time::Timestamp;
-use machinery::FieldPath;
 use serde_json::{Value, json};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -155,7 +155,8 @@ fn names(errors: &mut Errors, at: &FieldPath<'_>, leaf: &X509Certificate<'_>) {
 fn is_address(text: &str) -> bool {
     let atom = |text: &str, more: &[u8]| {
         let fits = |b: u8| b.is_ascii_alphanumeric() || b >= 0x80 || more.contains(&b);
-        text.split('.').all(|part| !part.is_empty() && part.bytes().all(fits))
+        text.split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(fits))
     };
     let symbols = b"!#$%&'*+-/=?^_`{|}~";
     text.rsplit_once('@')

@@ -126,7 +126,8 @@ fn requests_name_who_asks_and_for_how_long() {
         .updated("", &asking(&with(json!({}))), &change)
         .unwrap_err();
     assert!(
-        errors[0].starts_with(r#"spec: Invalid value: {"SignerName":"example.com/s","PodName":"q","PodUID":"1""#)
+        errors[0]
+            .starts_with(r#"spec: Invalid value: {"SignerName":"example.com/s","PodName":"q","PodUID":"1""#)
             && errors[0].ends_with(r#""UnverifiedUserAnnotations":null}: field is immutable"#),
         "{errors:?}"
     );
@@ -164,8 +165,9 @@ fn a_request_is_issued_denied_or_failed_once() {
     let key = key_of(&PKCS_ED25519);
     let request = asking(&json!({"stubPKCS10Request": stub(&key)}));
     let requests = kind(RESOURCE);
-    let update =
-        |status: Value, expected: &[&str]| requests.update_of("status", &request, &json!({"status": status}), expected);
+    let update = |status: Value, expected: &[&str]| {
+        requests.update_of("status", &request, &json!({"status": status}), expected)
+    };
     update(issued(&key, 2 * HOUR, "a.b"), &[]);
     update(json!({"conditions": [condition("Denied", "True")]}), &[]);
     update(

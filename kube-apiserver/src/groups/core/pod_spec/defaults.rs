@@ -270,9 +270,6 @@ fn default_volume(volume: &mut Value) {
         for file in source.list_mut("downwardAPI.items") {
             default_downward_file(file);
         }
-        if let Some(certificate) = source.dig_mut("podCertificate") {
-            certificate.fill("maxExpirationSeconds", 86_400);
-        }
     }
     if let Some(path) = volume.dig_mut("hostPath") {
         path.fill("type", "");

@@ -102,9 +102,7 @@ mod tests {
 
     #[test]
     fn fields_of_features_that_are_on_stay() {
-        let sources = |sources: Value| {
-            json!({"schedulingGroup": {"podGroupName": "g"}, "volumes": [{"name": "v", "projected": {"sources": sources}}]})
-        };
+        let sources = |sources: Value| json!({"schedulingGroup": {"podGroupName": "g"}, "volumes": [{"name": "v", "projected": {"sources": sources}}]});
         let spec = sources(json!([{"clusterTrustBundle": {}}, {"podCertificate": {}}]));
         let on = KindFeatures {
             workloads: true,

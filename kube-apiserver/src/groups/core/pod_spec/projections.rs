@@ -1,9 +1,9 @@
 //! Sources of projected volumes whose features are off by default: bundles of trust, and certificates of the pod.
 
-use machinery::FieldPath;
 use machinery::names::object_meta::validate_user_annotations;
 use machinery::selector::label::{SelectorChecks, validate_label_selector};
-use serde_json::Value;
+use machinery::{FieldError, FieldPath};
+use serde_json::{Value, json};
 
 use super::paths::local_non_reserved_path;
 use crate::errors::Errors;
@@ -13,7 +13,10 @@ use crate::json::Json;
 /// A bundle by its name, or those of a signer. Gives the path of its file.
 pub(super) fn trust_bundle<'v>(errors: &mut Errors, path: &FieldPath<'_>, source: &'v Value) -> &'v str {
     match (source.has("name"), source.has("signerName")) {
-        (true, true) => errors.invalid_value(path, source, "only one of name and signerName may be used"),
+        (true, true) => {
+            let text = "only one of name and signerName may be used";
+            errors.shown(FieldError::invalid(path, &Value::Null, text), shown(source));
+        }
         (true, false) => bundle_of_name(errors, path, source),
         (false, true) => {
             let (at, name) = (path.child("signerName"), source.text("signerName"));
@@ -35,6 +38,18 @@ pub(super) fn trust_bundle<'v>(errors: &mut Errors, path: &FieldPath<'_>, source
     errors.need(&at, file);
     local_non_reserved_path(errors, &at, file);
     file
+}
+
+/// A source as upstream prints it: a struct with the names of its fields in Go.
+fn shown(source: &Value) -> String {
+    format!(
+        r#"{{"Name":{},"SignerName":{},"LabelSelector":{},"Optional":{},"Path":{}}}"#,
+        source.dig("name"),
+        source.dig("signerName"),
+        source.dig("labelSelector"),
+        source.dig("optional"),
+        json!(source.text("path"))
+    )
 }
 
 fn bundle_of_name(errors: &mut Errors, path: &FieldPath<'_>, source: &Value) {
@@ -141,13 +156,15 @@ mod tests {
         check(
             json!([{"clusterTrustBundle": {"name": "a", "signerName": "a.b/c", "path": "x"}}]),
             &[&format!(
-                r#"{at}: Invalid value: {{"name":"a","path":"x","signerName":"a.b/c"}}: only one of name and signerName may be used"#
+                r#"{at}: Invalid value: {{"Name":"a","SignerName":"a.b/c","LabelSelector":null,"Optional":null,"Path":"x"}}: only one of name and signerName may be used"#
             )],
         );
         check(
             json!([{"clusterTrustBundle": {"name": "a", "labelSelector": {}}}]),
             &[
-                &format!("{at}.labelSelector: Invalid value: {{}}: labelSelector must be unset if name is specified"),
+                &format!(
+                    "{at}.labelSelector: Invalid value: {{}}: labelSelector must be unset if name is specified"
+                ),
                 &format!("{at}.path: Required value"),
             ],
         );

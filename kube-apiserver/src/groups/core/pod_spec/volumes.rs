@@ -7,8 +7,8 @@ use machinery::names::dns1123_subdomain;
 use serde_json::Value;
 
 use super::env::{VOLUME_FIELDS, field_ref, resource_ref};
-use super::projections;
 use super::paths::{local_non_reserved_path, no_backsteps};
+use super::projections;
 use super::{SpecOwner, label, template_metadata};
 use crate::errors::Errors;
 use crate::groups::core::claim_spec;
