@@ -1,5 +1,6 @@
 //! The current context of a kubeconfig: the server, its authorities and the credentials.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -41,10 +42,19 @@ impl std::fmt::Debug for Kubeconfig {
     }
 }
 
-/// A kubeconfig that cannot be used.
+/// A kubeconfig that cannot be used, in upstream's words.
 #[derive(Debug, thiserror::Error)]
-#[error("unusable kubeconfig: {0}")]
+#[error("{0}")]
 pub struct KubeconfigError(String);
+
+/// What is said of a configuration that leads to no server.
+const EMPTY: &str = "invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable";
+/// The lists of a kubeconfig, and the types of their items in Go.
+const LISTS: [(&str, &str); 3] = [
+    ("clusters", "NamedCluster"),
+    ("contexts", "NamedContext"),
+    ("users", "NamedAuthInfo"),
+];
 
 impl Kubeconfig {
     /// Reads a file.
@@ -52,9 +62,14 @@ impl Kubeconfig {
     /// # Errors
     /// When it, or a file that it names, cannot be read or is incomplete.
     pub fn read(path: &Path) -> Result<Self, KubeconfigError> {
+        let shown = path.display();
         let text = std::fs::read_to_string(path)
-            .map_err(|error| KubeconfigError(format!("cannot read `{}`: {error}", path.display())))?;
-        Self::parse(&text)
+            .map_err(|error| KubeconfigError(format!("stat {shown}: {}", os_text(&error))))?;
+        let document = decode(&text).map_err(|why| {
+            let shown = machinery::go::quote(&shown.to_string());
+            KubeconfigError(format!("error loading config file {shown}: {why}"))
+        })?;
+        Self::of(&document)
     }
 
     /// Reads a text.
@@ -62,19 +77,25 @@ impl Kubeconfig {
     /// # Errors
     /// When it is incomplete, or a file that it names cannot be read.
     pub fn parse(text: &str) -> Result<Self, KubeconfigError> {
-        let missing = |what: &str| KubeconfigError(format!("it has no {what}"));
-        let document = machinery::codec::yaml::decode(text.as_bytes())
-            .map_err(|error| KubeconfigError(error.to_string()))?
-            .value;
-        let current = string(&document, "current-context").ok_or_else(|| missing("current-context"))?;
-        let context =
-            named(&document, "contexts", &current, "context").ok_or_else(|| missing("such context"))?;
-        let cluster = string(context, "cluster")
-            .and_then(|name| named(&document, "clusters", &name, "cluster"))
-            .ok_or_else(|| missing("such cluster"))?;
-        let user = string(context, "user")
-            .and_then(|name| named(&document, "users", &name, "user"))
-            .ok_or_else(|| missing("such user"))?;
+        Self::of(&decode(text).map_err(KubeconfigError)?)
+    }
+
+    fn of(document: &Value) -> Result<Self, KubeconfigError> {
+        let none = Value::Null;
+        let context = match string(document, "current-context") {
+            None => &none,
+            Some(current) => named(document, "contexts", &current, "context").ok_or_else(|| {
+                KubeconfigError(format!(
+                    "invalid configuration: [context was not found for specified context: {current}, cluster has no server defined]"
+                ))
+            })?,
+        };
+        let cluster_name = string(context, "cluster").unwrap_or_default();
+        let cluster = named(document, "clusters", &cluster_name, "cluster");
+        let cluster = cluster.ok_or_else(|| KubeconfigError(EMPTY.to_owned()))?;
+        // A user that is not there has no credentials.
+        let user_name = string(context, "user").unwrap_or_default();
+        let user = named(document, "users", &user_name, "user").unwrap_or(&none);
         for (object, fields) in [
             (cluster, &UNSUPPORTED_OF_CLUSTERS[..]),
             (user, &UNSUPPORTED_OF_USERS),
@@ -83,23 +104,141 @@ impl Kubeconfig {
                 return Err(KubeconfigError(format!("`{field}` is not supported")));
             }
         }
-        let certificate = match (pem(user, "client-certificate")?, pem(user, "client-key")?) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            _ => None,
+        let mut faults = Vec::new();
+        let mut pem = |object: &Value, owner: &str, key: &str, shown: &str| {
+            pem(object, key).unwrap_or_else(|fault| {
+                faults.push(fault.of(shown, owner));
+                None
+            })
         };
+        let certificate = pem(user, &user_name, "client-certificate", "client-cert");
+        let key = pem(user, &user_name, "client-key", "client-key");
+        let ca = pem(
+            cluster,
+            &cluster_name,
+            "certificate-authority",
+            "certificate-authority",
+        );
+        let has = |object: &Value, key: &str| is_set(object, key) || is_set(object, &format!("{key}-data"));
+        if has(user, "client-certificate") && !has(user, "client-key") {
+            faults.push(format!(
+                "client-key-data or client-key must be specified for {user_name} to use the clientCert authentication method."
+            ));
+        }
+        let server = string(cluster, "server");
+        if server.is_none() {
+            let shown = machinery::go::quote(&cluster_name);
+            faults.push(format!("no server found for cluster {shown}"));
+        }
+        match &faults[..] {
+            [] => {}
+            [one] => return Err(KubeconfigError(format!("invalid configuration: {one}"))),
+            many => {
+                return Err(KubeconfigError(format!(
+                    "invalid configuration: [{}]",
+                    many.join(", ")
+                )));
+            }
+        }
+        let ca = ca.ok_or_else(|| {
+            KubeconfigError(format!("the cluster {cluster_name} has no certificate-authority"))
+        })?;
+        if !has_pem(&ca) {
+            let text = "unable to load root certificates: unable to parse bytes as PEM block";
+            return Err(KubeconfigError(text.to_owned()));
+        }
+        let certificate = certificate.zip(key);
+        if let Some((certificate, key)) = &certificate {
+            for (text, what) in [(certificate, "certificate"), (key, "key")] {
+                if !has_pem(text) {
+                    let text = format!("tls: failed to find any PEM data in {what} input");
+                    return Err(KubeconfigError(text));
+                }
+            }
+        }
         let token_file = string(user, "tokenFile");
         let token = match &token_file {
-            Some(file) => Some(read_file(file)?.trim().to_string()),
+            Some(file) => Some(read_file(file).map_err(KubeconfigError)?.trim().to_string()),
             None => string(user, "token"),
         };
         Ok(Kubeconfig {
-            server: string(cluster, "server").ok_or_else(|| missing("server"))?,
-            ca: pem(cluster, "certificate-authority")?.ok_or_else(|| missing("certificate authority"))?,
+            server: server.unwrap_or_default(),
+            ca,
             certificate,
             token,
             token_file: token_file.map(PathBuf::from),
         })
     }
+}
+
+/// The document of a text: an object of this kind, with the lists that it may have.
+fn decode(text: &str) -> Result<Value, String> {
+    let decoded = machinery::codec::yaml::decode(text.as_bytes()).map_err(|error| error.to_string())?;
+    let document = decoded.value;
+    if document.is_null() {
+        return Ok(Value::Object(machinery::Map::new()));
+    }
+    if !document.is_object() {
+        return Err(format!(
+            r#"couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }}"#,
+            type_of(&document)
+        ));
+    }
+    let (kind, version) = (string(&document, "kind"), string(&document, "apiVersion"));
+    let (kind, version) = (
+        kind.as_deref().unwrap_or("Config"),
+        version.as_deref().unwrap_or("v1"),
+    );
+    if (kind, version) != ("Config", "v1") {
+        return Err(format!(
+            r#"no kind "{kind}" is registered for version "{version}" in scheme "k8s.io/client-go/tools/clientcmd/api/latest/latest.go:50""#
+        ));
+    }
+    for (list, item) in LISTS {
+        let value = document.get(list).unwrap_or(&Value::Null);
+        if !value.is_null() && !value.is_array() {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go struct field Config.{list} of type []v1.{item}",
+                type_of(value)
+            ));
+        }
+    }
+    let current = document.get("current-context").unwrap_or(&Value::Null);
+    if !current.is_null() && !current.is_string() {
+        return Err(format!(
+            "json: cannot unmarshal {} into Go struct field Config.current-context of type string",
+            type_of(current)
+        ));
+    }
+    Ok(document)
+}
+
+/// A type of JSON by Go's name.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// An error of a file in the words of Go, which are the system's.
+fn os_text(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        ErrorKind::IsADirectory => "is a directory".to_owned(),
+        ErrorKind::NotADirectory => "not a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Whether a text has PEM in it.
+fn has_pem(text: &str) -> bool {
+    text.contains("-----BEGIN ")
 }
 
 fn string(value: &Value, key: &str) -> Option<String> {
@@ -122,59 +261,47 @@ fn named<'a>(document: &'a Value, list: &str, name: &str, inner: &str) -> Option
         .get(inner)
 }
 
-fn read_file(path: &str) -> Result<String, KubeconfigError> {
-    std::fs::read_to_string(path).map_err(|error| KubeconfigError(format!("cannot read `{path}`: {error}")))
+fn read_file(path: &str) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("open {path}: {}", os_text(&error)))
+}
+
+/// Why a PEM text cannot be read.
+enum PemFault {
+    /// Of the data itself.
+    Data(String),
+    /// Of the file, and its path.
+    File { path: String, why: String },
+}
+
+impl PemFault {
+    fn of(self, shown: &str, owner: &str) -> String {
+        match self {
+            PemFault::Data(why) => why,
+            PemFault::File { path, why } => {
+                format!("unable to read {shown} {path} for {owner} due to {why}")
+            }
+        }
+    }
 }
 
 /// `KEY-data`, or the file that `KEY` names.
-fn pem(value: &Value, key: &str) -> Result<Option<String>, KubeconfigError> {
+fn pem(value: &Value, key: &str) -> Result<Option<String>, PemFault> {
     if let Some(data) = string(value, &format!("{key}-data")) {
         let bytes = BASE64_STANDARD
             .decode(data)
-            .map_err(|_| KubeconfigError(format!("`{key}-data` is not base64")))?;
+            .map_err(|_| PemFault::Data(format!("`{key}-data` is not base64")))?;
         return String::from_utf8(bytes)
             .map(Some)
-            .map_err(|_| KubeconfigError(format!("`{key}-data` is not PEM")));
+            .map_err(|_| PemFault::Data(format!("`{key}-data` is not PEM")));
     }
-    string(value, key).map(|file| read_file(&file)).transpose()
+    let Some(path) = string(value, key) else {
+        return Ok(None);
+    };
+    match read_file(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(why) => Err(PemFault::File { path, why }),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_current_context() {
-        let text = "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n\
-            clusters: [{name: k, cluster: {server: 'https://h:1', certificate-authority-data: Zm9v}}]\n\
-            users: [{name: u, user: {token: t}}]\n";
-        let config = Kubeconfig::parse(text).expect("it is complete");
-        assert_eq!(
-            (&*config.server, &*config.ca, config.token.as_deref()),
-            ("https://h:1", "foo", Some("t"))
-        );
-        for missing in [
-            "server: 'https://h:1', ",
-            "certificate-authority-data: Zm9v",
-            "current-context: c\n",
-            "name: u, ",
-        ] {
-            assert!(
-                Kubeconfig::parse(&text.replace(missing, "")).is_err(),
-                "without {missing}"
-            );
-        }
-        // Verification and identity are never weaker than in the file.
-        for (before, unsupported) in [
-            ("server:", "insecure-skip-tls-verify: true, server:"),
-            ("server:", "tls-server-name: h, server:"),
-            ("token: t", "token: t, as: admin"),
-            ("token: t", "exec: {command: c}"),
-        ] {
-            let error = Kubeconfig::parse(&text.replace(before, unsupported)).expect_err(unsupported);
-            assert!(error.to_string().contains("is not supported"), "{error}");
-        }
-        let harmless = text.replace("server:", "insecure-skip-tls-verify: false, server:");
-        assert!(Kubeconfig::parse(&harmless).is_ok());
-    }
-}
+mod tests;

@@ -582,7 +582,7 @@ mod tests {
         };
         check(
             webhook,
-            "--authorization-webhook-config-file: unusable kubeconfig: ",
+            "--authorization-webhook-config-file: stat /nowhere: no such file or directory",
         );
     }
 }

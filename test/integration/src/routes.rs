@@ -1,5 +1,6 @@
 //! Every route that the server lists asks who the client is and whether it may: all methods of all resources of discovery, and all paths outside the
-//! API, as somebody with a wrong credential, as nobody, and as a user without rights.
+//! API, as somebody with a wrong credential, as nobody, and as a user without rights. A custom resource and the group of a server that is not there are
+//! among them.
 
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use control_plane::ControlPlane;
 use generic_server::chain::Chain;
 use generic_server::request::full;
 use http::{Method, Request, StatusCode};
+use serde_json::json;
 use test_support::{Client, plane_with};
 
 const SOMEBODY: &str = "Bearer of-somebody";
@@ -19,6 +21,10 @@ const UNLISTED: [&str; 6] = [
     "/debug/pprof/profile",
     "/logs/",
 ];
+/// The version of a group that another server has, which cannot be reached: who is refused is so before that is noticed.
+const REMOTE: &str = "/apis/remote.example.com/v1";
+/// The version of a custom resource.
+const CUSTOM: &str = "/apis/custom.example.com/v1";
 /// What every authenticated user may do by the first roles of a cluster.
 const REVIEWS: [&str; 3] = [
     "selfsubjectaccessreviews",
@@ -101,6 +107,10 @@ async fn all_routes(client: &Client) -> Vec<Route> {
     let listed = listed.iter().map(|path| path.as_str().expect("a path"));
     let mut versions = vec!["/api/v1".to_string()];
     for path in listed.chain(UNLISTED) {
+        // Its resources are not known.
+        if path == REMOTE {
+            continue;
+        }
         if path.starts_with("/apis/") && path.split('/').count() == 4 {
             versions.push(path.into());
         }
@@ -121,10 +131,47 @@ async fn all_routes(client: &Client) -> Vec<Route> {
             });
         }
     }
+    assert!(versions.iter().any(|version| version == CUSTOM));
     for version in versions {
         resources(client, &version, &mut routes).await;
     }
+    for space in ["", "/namespaces/default"] {
+        for rest in ["", "/some", "/some/status", "/some/proxy/deep/er"] {
+            let methods = [
+                Method::GET,
+                Method::POST,
+                Method::PUT,
+                Method::DELETE,
+                Method::PATCH,
+            ];
+            routes.extend(methods.map(|method| Route {
+                method,
+                path: format!("{REMOTE}{space}/things{rest}"),
+                authenticated: false,
+                everybody: false,
+            }));
+        }
+    }
     routes
+}
+
+/// Gives the server a custom resource with subresources, and the group of a server that is not there.
+async fn extend(client: &Client) {
+    let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.custom.example.com"}, "spec": {"group": "custom.example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"}, "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": replicas, "status": replicas}}},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas"}}}]}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    client.post(path, &definition).await.expect(201);
+    let service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.remote.example.com"}, "spec": {"group": "remote.example.com", "version": "v1",
+            "groupPriorityMinimum": 100, "versionPriority": 100, "insecureSkipTLSVerify": true,
+            "service": {"name": "nobody", "namespace": "default"}}});
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices";
+    client.post(path, &service).await.expect(201);
 }
 
 async fn send(chain: &Arc<Chain>, route: &Route, authorization: Option<&str>) -> StatusCode {
@@ -174,7 +221,11 @@ async fn server() -> (ControlPlane, Client, tempfile::TempDir) {
 #[tokio::test]
 async fn every_route_asks_who_and_whether() {
     let (plane, client, _folder) = server().await;
+    extend(&client).await;
     let routes = all_routes(&client).await;
+    for part in ["/widgets/some/status", "/widgets/some/scale", "/things/some/proxy"] {
+        assert!(routes.iter().any(|route| route.path.contains(part)), "{part}");
+    }
     assert!(routes.len() > 500, "{} routes are few", routes.len());
     let before = handled(&client).await;
     let mut wrong = Vec::new();

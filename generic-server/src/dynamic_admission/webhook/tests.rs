@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::authz::AlwaysAllow;
-use crate::cpu::Pool;
+use crate::cpu::{self, Pool};
 use crate::dynamic_admission::tests::{create, entry, not_ready, snapshot};
 
 #[tokio::test(start_paused = true)]
