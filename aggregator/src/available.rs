@@ -200,6 +200,7 @@ impl Watch {
 
     async fn keep_checking(&self, backend: &Arc<Backend>) {
         let mut failures = 0_u32;
+        let mut known = None;
         loop {
             let condition = tokio::select! {
                 condition = self.check(backend) => condition,
@@ -207,6 +208,10 @@ impl Watch {
                 () = backend.wake.notified() => continue,
             };
             let available = condition.status == "True";
+            if known != Some(available) {
+                note(&backend.spec.name, &condition, known.is_some());
+                known = Some(available);
+            }
             failures = if available { 0 } else { failures.saturating_add(1) };
             if available {
                 backend.answers();
@@ -276,6 +281,21 @@ impl Watch {
             Err(fault) if fault.url.is_empty() => Condition::no("FailedDiscoveryCheck", fault.why),
             Err(fault) => failed(&fault.url, &format!("Get \"{}\": {}", fault.url, fault.why)),
         }
+    }
+}
+
+/// Tells the operator of a change. A server that is found available at first is no news.
+fn note(name: &str, condition: &Condition, known: bool) {
+    if condition.status != "True" {
+        tracing::warn!(
+            target: "operator",
+            apiservice = name,
+            reason = &*condition.reason,
+            why = &*condition.message,
+            "an APIService is not available"
+        );
+    } else if known {
+        tracing::info!(target: "operator", apiservice = name, "an APIService is available again");
     }
 }
 

@@ -23,6 +23,7 @@ use machinery::{ApiError, meta};
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::crd::status;
 use crate::crd::strategy::CrdStatusStrategy;
 use crate::definition::Definition;
 use crate::server::ApiExtensions;
@@ -150,6 +151,7 @@ impl ApiExtensions {
             return Ok(());
         }
         let mut crd = definition.entry.value();
+        let was_established = status::is_true(&crd, "Established");
         let old_status = crd.get("status").cloned();
         let index = self.index();
         let claims = index.claims_against(&definition.group, &definition.plural);
@@ -157,10 +159,14 @@ impl ApiExtensions {
         let revision = if crd.get("status") == old_status.as_ref() {
             Some(definition.entry.revision)
         } else {
+            let establishes = !was_established && status::is_true(&crd, "Established");
             // A lost race is a change, and a change is looked at.
             let stored = self.write_status(&definition.entry, old_status, crd).await?;
             if freed {
                 self.reconsider_group_of(&definition.name);
+            }
+            if stored.is_some() && establishes {
+                tracing::info!(target: "operator", crd = %definition.name, "a custom resource is served");
             }
             stored.map(|entry| entry.revision)
         };

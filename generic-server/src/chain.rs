@@ -6,6 +6,7 @@
 
 mod config;
 mod service;
+mod slow;
 #[cfg(test)]
 mod tests;
 mod watch_socket;
@@ -16,7 +17,7 @@ use std::pin::Pin;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use http::request::Parts;
@@ -104,6 +105,8 @@ struct Times {
     received: Instant,
     /// When it has to be answered; long-running requests have no such time.
     deadline: Option<Instant>,
+    /// What authentication took.
+    authentication: Duration,
 }
 
 impl Facts {
@@ -181,6 +184,7 @@ impl Chain {
             times: Times {
                 received,
                 deadline: None,
+                authentication: Duration::ZERO,
             },
             audit_id,
             long_running: long_running::is(&info),
@@ -431,6 +435,7 @@ impl Chain {
         }
         let capture = recording.as_ref().map(|recording| recording.capture().clone());
         let info = std::mem::take(&mut facts.info);
+        facts.times.authentication = took;
         let (times, long_running) = (facts.times, facts.long_running);
         let context = self
             .context(acting, head, info, &facts.audit_id)
@@ -488,13 +493,15 @@ impl Chain {
     ) -> Response {
         // 14. Priority and fairness, or the plain limit: knows the user, and spares the authorizers a flood.
         let probe = max_in_flight::is_probe(&context.info);
+        let mut queued = Duration::ZERO;
         let admitted = match self.admit(&request, context, times, long_running, probe) {
             Admission::Runs(permit) => Ok(permit),
             Admission::Refused(refusal) => Err(refusal),
             Admission::Waits(turn) => {
                 let began = Instant::now();
                 let admitted = turn.await;
-                context.took(Layer::Queue, began.elapsed());
+                queued = began.elapsed();
+                context.took(Layer::Queue, queued);
                 admitted
             }
         };
@@ -584,7 +591,18 @@ impl Chain {
             .config
             .metrics
             .request(labels::routed(labels, &context.info, context.route()));
-        counted.done(response.status().as_u16(), times.received.elapsed());
+        let total = times.received.elapsed();
+        counted.done(response.status().as_u16(), total);
+        if total >= slow::THRESHOLD && !long_running {
+            slow::Slow {
+                total,
+                authentication: times.authentication,
+                queue: queued,
+                authorization: took,
+                code: response.status(),
+            }
+            .log(context, &method);
+        }
         if long_running {
             let lifecycle = &self.config.lifecycle;
             let lasting = (

@@ -46,6 +46,7 @@ pub mod spawn;
 pub mod startup;
 pub mod statusz;
 pub mod streaming;
+pub mod version;
 pub mod webhook;
 pub mod write;
 

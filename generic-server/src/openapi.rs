@@ -289,7 +289,7 @@ fn make_swagger(
 }
 
 /// The Kubernetes version of the documents.
-const VERSION: &str = "1.36";
+const VERSION: &str = crate::version::MAJOR_MINOR;
 
 /// A hash as documents carry it: SHA-512 in capital hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {

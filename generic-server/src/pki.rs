@@ -7,6 +7,7 @@
 mod authority;
 mod files;
 mod shared;
+mod subject;
 
 use std::io;
 use std::net::IpAddr;

@@ -102,7 +102,7 @@ impl Reload {
             match (one.apply)() {
                 Ok(()) => {
                     *one.seen.lock() = now;
-                    tracing::info!(files = one.name, "files were reloaded");
+                    tracing::info!(target: "operator", files = one.name, "files were reloaded");
                     taken.push(one.name);
                 }
                 Err(error) => tracing::error!(files = one.name, %error, "changed files cannot be used"),

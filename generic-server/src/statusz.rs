@@ -17,8 +17,8 @@ use crate::respond;
 /// The name of the component, as upstream's server gives it.
 const COMPONENT: &str = "apiserver";
 const KIND: &str = "Statusz";
-const BINARY_VERSION: &str = "1.36.2";
-const EMULATION_VERSION: &str = "1.36";
+const BINARY_VERSION: &str = crate::version::KUBERNETES;
+const EMULATION_VERSION: &str = crate::version::MAJOR_MINOR;
 /// The paths that are told of, where they are served.
 const TOLD: [&str; 7] = [
     "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version",

@@ -1,5 +1,7 @@
 //! Structured logs on standard error.
 
+mod format;
+
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -7,12 +9,15 @@ use std::sync::OnceLock;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
+/// The target of events that an operator sees at every verbosity.
+pub(crate) const OPERATOR: &str = "operator";
+
 /// The form of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Upstream's text, for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object a line, with upstream's keys.
     Json,
 }
 
@@ -22,7 +27,7 @@ pub enum LogFormat {
 /// When a directive has no level, which would be taken for the name of a module that logs nothing.
 pub(crate) fn filter(v: &str) -> Result<EnvFilter, String> {
     let directives = match v.parse::<u8>() {
-        Ok(0) => "warn",
+        Ok(0) => "warn,operator=info",
         Ok(1..=3) => "info",
         Ok(4..=5) => "debug,h2=info,hyper=info,rustls=info,sled=info",
         Ok(_) => "trace,h2=info,hyper=info,rustls=info,sled=info",
@@ -69,25 +74,15 @@ pub fn init(v: &str, format: LogFormat) -> Result<(), String> {
         .with_env_filter(filter(v)?)
         .with_writer(|| Lines(io::stderr()))
         // It would say so with `eprintln!`, which panics when the stream is closed.
-        .log_internal_errors(false);
-    let (done, set): (_, SetFilter) = match format {
-        LogFormat::Json => {
-            let builder = builder.json().with_filter_reloading();
-            let handle = builder.reload_handle();
-            (
-                builder.try_init(),
-                Box::new(move |filter| reloaded(handle.reload(filter))),
-            )
-        }
-        LogFormat::Text => {
-            let builder = builder.with_ansi(false).with_filter_reloading();
-            let handle = builder.reload_handle();
-            (
-                builder.try_init(),
-                Box::new(move |filter| reloaded(handle.reload(filter))),
-            )
-        }
-    };
+        .log_internal_errors(false)
+        .event_format(format::Form {
+            format,
+            process: std::process::id(),
+        })
+        .with_filter_reloading();
+    let handle = builder.reload_handle();
+    let done = builder.try_init();
+    let set: SetFilter = Box::new(move |filter| reloaded(handle.reload(filter)));
     done.map_err(|error| format!("cannot start logging: {error}"))?;
     // The first subscriber of a process is its only one.
     let _ = SET_FILTER.set(set);

@@ -8,6 +8,7 @@ use http::{HeaderValue, header};
 
 use super::Endpoint;
 use crate::request::{Authorized, Request, Response, full};
+use crate::version;
 
 /// `/version`: the version that this server is compatible with.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -31,13 +32,13 @@ pub struct Version {
 impl Default for Version {
     fn default() -> Self {
         Version {
-            major: "1",
-            minor: "36",
-            emulation_major: "1",
-            emulation_minor: "36",
-            min_compatibility_major: "1",
-            min_compatibility_minor: "35",
-            git_version: concat!("v1.36.2+rust", env!("CARGO_PKG_VERSION")).into(),
+            major: version::MAJOR,
+            minor: version::MINOR,
+            emulation_major: version::MAJOR,
+            emulation_minor: version::MINOR,
+            min_compatibility_major: version::MAJOR,
+            min_compatibility_minor: version::MIN_COMPATIBILITY_MINOR,
+            git_version: format!("v{}+rust{}", version::KUBERNETES, version::OWN),
             git_commit: "",
             git_tree_state: "",
             build_date: "1970-01-01T00:00:00Z",
@@ -45,6 +46,29 @@ impl Default for Version {
             compiler: "rustc",
             platform: format!("{}/{}", std::env::consts::OS, go_arch()),
         }
+    }
+}
+
+impl Version {
+    /// The structure as Go prints it with its field names.
+    pub(crate) fn go_syntax(&self) -> String {
+        let fields = [
+            ("Major", self.major),
+            ("Minor", self.minor),
+            ("EmulationMajor", self.emulation_major),
+            ("EmulationMinor", self.emulation_minor),
+            ("MinCompatibilityMajor", self.min_compatibility_major),
+            ("MinCompatibilityMinor", self.min_compatibility_minor),
+            ("GitVersion", &self.git_version),
+            ("GitCommit", self.git_commit),
+            ("GitTreeState", self.git_tree_state),
+            ("BuildDate", self.build_date),
+            ("GoVersion", self.go_version),
+            ("Compiler", self.compiler),
+            ("Platform", &self.platform),
+        ];
+        let fields = fields.map(|(name, value)| format!("{name}:{}", machinery::go::quote(value)));
+        format!("version.Info{{{}}}", fields.join(", "))
     }
 }
 

@@ -8,7 +8,7 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-use super::PkiError;
+use super::{PkiError, subject};
 
 /// How long an authority lasts.
 pub(super) const AUTHORITY_LIFE: Duration = Duration::days(3650);
@@ -46,6 +46,28 @@ impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority").finish_non_exhaustive()
     }
+}
+
+/// The bytes of a certificate in PEM.
+fn pem_bytes(pem: &str) -> Result<Vec<u8>, PkiError> {
+    let certificates = super::certificates(pem)?;
+    let first = certificates.first().map(|certificate| certificate.to_vec());
+    first.ok_or_else(|| PkiError::Issue("there is no certificate in the PEM text".into()))
+}
+
+fn pem_text(der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::prelude::BASE64_STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = more;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
 }
 
 /// A new ECDSA P-256 private key, PKCS#8 in PEM.
@@ -192,6 +214,33 @@ impl Authority {
         let mut params = params(&[], user, group, when)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
+    }
+
+    /// A client certificate for a user in any number of groups, which ends when it is told to.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn member(
+        &self,
+        user: &str,
+        groups: &[String],
+        life: std::time::Duration,
+    ) -> Result<Issued, PkiError> {
+        let life = Duration::try_from(life).map_err(|error| PkiError::Issue(error.to_string()))?;
+        let one = self.client_for(user, groups.first().map_or("", String::as_str), life)?;
+        if groups.len() < 2 {
+            return Ok(one);
+        }
+        // The library holds one organization in a name.
+        let plain = pem_bytes(&one.certificate)?;
+        let named = subject::replaced(&plain, &subject::name(user, groups), |tbs| {
+            rcgen::SigningKey::sign(self.issuer.key(), tbs).ok()
+        });
+        let named = named.ok_or_else(|| PkiError::Issue("the groups cannot be written into it".into()))?;
+        Ok(Issued {
+            certificate: pem_text(&named),
+            key: one.key,
+        })
     }
 
     fn sign(&self, mut params: CertificateParams) -> Result<Issued, PkiError> {

@@ -278,7 +278,8 @@ impl WatchSink for Sink {
         if cache.feeding.lock().life != self.life {
             return;
         }
-        tracing::info!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache restarts");
+        // At a stop every cache sees this, and otherwise it recovers by itself.
+        tracing::debug!(resource.gvr = %cache.resource(), %error, "the engine ended a watch, the cache restarts");
         cache.begin_restart();
     }
 }
