@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use storage::{BackupInfo, DirectoryLock, EngineKind, OpenOptions, RestoreOptions, StorageError};
 
+use crate::progress::Progress;
 use crate::{Options, StartError};
 
 pub(crate) use serve::Backups;
@@ -91,6 +92,9 @@ impl BackupCommand {
                 self.to.display()
             )));
         }
+        let mut partial = self.to.as_os_str().to_owned();
+        partial.push(".partial");
+        let _progress = Progress::begin("writing the snapshot", vec![self.to.clone(), partial.into()]);
         let info = match &self.kubeconfig {
             Some(kubeconfig) => online(kubeconfig, &self.to).await?,
             None => self.of_directory().await?,
@@ -178,6 +182,7 @@ impl RestoreCommand {
             ..OpenOptions::default()
         };
         let from = self.from.clone();
+        let _progress = Progress::begin("restoring", vec![dir.clone()]);
         let restored = tokio::task::spawn_blocking(move || {
             // Nothing is made for a snapshot that cannot be used.
             storage::inspect_backup(&from)?;

@@ -14,6 +14,7 @@ mod requests;
 mod services;
 mod serving;
 mod stores;
+mod summary;
 mod trust;
 mod unread;
 

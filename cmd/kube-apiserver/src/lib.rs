@@ -30,6 +30,7 @@
 pub mod backup;
 mod builder;
 pub mod check;
+pub mod cli;
 mod config;
 #[cfg(test)]
 mod damage_tests;
@@ -40,9 +41,11 @@ mod error;
 mod guard;
 #[cfg(feature = "kube")]
 mod kube_client;
+pub mod kubeconfig;
 pub mod logging;
 pub mod manifests;
 mod options;
+pub mod progress;
 mod replicas;
 pub mod signals;
 mod stages;
@@ -178,6 +181,11 @@ impl ControlPlane {
     pub async fn stop(self) {
         self.guard.stop().await;
     }
+}
+
+/// Logs that the process stops, and why.
+pub fn stopping(reason: &str) {
+    tracing::info!(target: logging::OPERATOR, reason, "kube-apiserver stops");
 }
 
 /// The URL of a listening address, from this machine. One that stands for all addresses takes IPv4 too.

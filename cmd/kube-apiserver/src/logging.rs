@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+use crate::progress;
+
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
@@ -100,6 +102,7 @@ struct Lines<W>(W);
 impl<W: Write> Write for Lines<W> {
     /// Takes a whole event, its line break included, as the subscriber hands it over.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        progress::give_way(&mut self.0)?;
         self.0.write_all(&escaped(event))?;
         Ok(event.len())
     }

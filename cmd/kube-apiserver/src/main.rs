@@ -3,12 +3,12 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
-use control_plane::backup::{BackupCommand, RestoreCommand};
-use control_plane::check::{ScrubCommand, check};
+use control_plane::check::check;
+use control_plane::cli::{self, Invocation};
 use control_plane::envtest::{self, AssetsCommand};
+use control_plane::progress::Progress;
 use control_plane::signals::Signals;
-use control_plane::{ControlPlane, Options, StartError};
+use control_plane::{ControlPlane, Options, StartError, stopping};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -25,16 +25,28 @@ fn main() -> ExitCode {
         complain("the process has another TLS provider already");
         return ExitCode::FAILURE;
     }
-    // Subcommands beside upstream's flags, which have none.
-    match std::env::args().nth(1).as_deref() {
-        Some("backup") => return command(BackupCommand::parse_from(std::env::args().skip(1)).run()),
-        Some("restore") => return command(RestoreCommand::parse_from(std::env::args().skip(1)).run()),
-        Some("check") => return command(check(Options::parse_subcommand("kube-apiserver check"))),
-        Some("envtest-assets") => return assets(AssetsCommand::parse_from(std::env::args_os().skip(1))),
-        Some("scrub") => return command(ScrubCommand::parse_from(std::env::args().skip(1)).run()),
-        _ => {}
+    match cli::parse(std::env::args_os()) {
+        Ok(Invocation::Serve(options)) => serve(*options),
+        Ok(Invocation::Backup(backup)) => command(backup.run()),
+        Ok(Invocation::Restore(restore)) => command(restore.run()),
+        Ok(Invocation::Check(options)) => command(check(*options)),
+        Ok(Invocation::Scrub(scrub)) => command(scrub.run()),
+        Ok(Invocation::Assets(command)) => assets(command),
+        Ok(Invocation::Kubeconfig(kubeconfig)) => command(async { kubeconfig.run() }),
+        Ok(Invocation::Print(text)) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            // A closed stream is no reason to panic.
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+        }
     }
-    let options = Options::parse();
+}
+
+/// Runs the server to its end.
+fn serve(options: Options) -> ExitCode {
     let faults = options.validate();
     if !faults.is_empty() {
         faults.iter().for_each(|fault| complain(fault));
@@ -130,18 +142,26 @@ fn etcd() -> ExitCode {
 /// Starts, serves until a signal, and stops in order; a second signal ends that, as upstream has it.
 async fn run(options: Options) -> Result<ExitCode, StartError> {
     let mut signals = Signals::new().map_err(StartError::Signals)?;
+    let progress = Progress::begin("starting", Vec::new());
     let plane = tokio::select! {
         started = ControlPlane::start(options) => started?,
-        () = signals.next() => return Ok(ExitCode::SUCCESS),
+        signal = signals.next() => {
+            stopping(signal);
+            return Ok(ExitCode::SUCCESS);
+        }
     };
+    drop(progress);
     announce(&plane.greeting());
     tokio::select! {
-        () = signals.next() => {}
-        () = plane.abandoned() => complain("the stand-in for etcd has ended, and this server with it"),
+        signal = signals.next() => stopping(signal),
+        () = plane.abandoned() => {
+            complain("the stand-in for etcd has ended, and this server with it");
+            stopping("the stand-in for etcd has ended");
+        }
     }
     tokio::select! {
         () = plane.stop() => Ok(ExitCode::SUCCESS),
-        () = signals.next() => {
+        _ = signals.next() => {
             complain("a second signal: not waiting for requests in flight");
             Ok(ExitCode::FAILURE)
         }
@@ -150,10 +170,12 @@ async fn run(options: Options) -> Result<ExitCode, StartError> {
 
 /// Prints for a person at a terminal; a reader that closes the stream after the first line does not end the server.
 fn announce(text: &str) {
+    print(format!("{text}\n").as_bytes());
+}
+
+fn print(text: &[u8]) {
     let mut out = std::io::stdout().lock();
-    let _ = out
-        .write_all(format!("{text}\n").as_bytes())
-        .and_then(|()| out.flush());
+    let _ = out.write_all(text).and_then(|()| out.flush());
 }
 
 /// The server may have no log yet. A closed stream is no reason to panic.

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use clap::{Arg, ArgAction, Parser, ValueEnum};
 
 use crate::logging::LogFormat;
 
@@ -38,14 +38,6 @@ const ADMISSION: &str = "Admission flags";
 const LOGS: &str = "Logs flags";
 const MISC: &str = "Misc flags";
 const GLOBAL: &str = "Global flags";
-
-/// The end of `--help`: the subcommands, which `main` tells apart by their first word.
-const SUBCOMMANDS: &str = "Commands, each with a --help of its own:
-  backup   Writes a snapshot of the store into a new file
-  restore  Makes the store of a data directory from a snapshot
-  check    Says whether a server could start with these flags, and does not start it
-  scrub    Reads every record of a store that no server uses, and says which are damaged
-  envtest-assets  Writes the programs that controller-runtime's envtest starts, and prints their directory";
 
 /// The engine that objects are stored in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,13 +70,12 @@ pub enum StorageMediaType {
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "kube-apiserver",
-    version,
+    version = generic_server::version::KUBERNETES,
     disable_help_subcommand = true,
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
-    args = global_flags(),
-    after_help = SUBCOMMANDS
+    args = global_flags()
 )]
 pub struct Options {
     /// The address that members of the cluster reach this server at; by default the host's own.
@@ -381,14 +372,19 @@ fn global_flags() -> [Arg; 2] {
         Arg::new("version")
             .long("version")
             .short('V')
-            .action(ArgAction::Version)
-            .help("Prints the version"),
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_name("BOOL|raw")
+            .value_parser(["true", "false", "raw"])
+            .hide_possible_values(true)
+            .help("Prints the version of Kubernetes that this server is compatible with; raw prints its structure"),
     ]
     .map(|flag| flag.help_heading(GLOBAL))
 }
 
 /// A duration as Go writes it: `1h30m`, `5m`, `10s`, `300ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     machinery::time::GoDuration::parse(text)?
         .to_std()
         .ok_or_else(|| format!("`{text}` is negative"))
@@ -398,13 +394,6 @@ impl Options {
     /// The options of `kube-apiserver` without any flag.
     pub fn defaults() -> Self {
         Options::parse_from(["kube-apiserver"])
-    }
-
-    /// Parses the command line of a subcommand that takes the server's flags, or ends the process as clap does.
-    pub fn parse_subcommand(name: &'static str) -> Self {
-        let command = Options::command().bin_name(name).after_help("");
-        let matches = command.get_matches_from(std::env::args_os().skip(1));
-        Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
     /// The data directory: the flag's, else `$XDG_DATA_HOME/kube-apiserver`, else `~/.local/share/kube-apiserver`.

@@ -29,15 +29,18 @@ impl Signals {
         Ok(Signals {})
     }
 
-    /// Resolves at the next of them.
-    pub async fn next(&mut self) {
+    /// Resolves at the next of them, with its name.
+    pub async fn next(&mut self) -> &'static str {
         #[cfg(unix)]
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
         }
         #[cfg(not(unix))]
-        // Without a handler ctrl-c ends the process by itself.
-        let _ = tokio::signal::ctrl_c().await;
+        {
+            // Without a handler ctrl-c ends the process by itself.
+            let _ = tokio::signal::ctrl_c().await;
+            "an interrupt"
+        }
     }
 }

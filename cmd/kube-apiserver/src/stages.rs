@@ -21,8 +21,10 @@ mod servers;
 mod stores;
 
 use generic_server::chain::OuterLayers;
+use generic_server::version;
 
 use crate::config::Config;
+use crate::logging::OPERATOR;
 use crate::{ControlPlane, Options, StartError};
 use prepared::Prepared;
 use servers::Servers;
@@ -34,8 +36,19 @@ pub(crate) async fn start(options: Options, layers: OuterLayers) -> Result<Contr
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    let summary = config.summary();
     let stores = Stores::open(config).await?;
     let servers = Servers::new(stores).await?;
     let prepared = Prepared::new(servers).await?;
-    Ok(prepared.run(layers))
+    let plane = prepared.run(layers);
+    tracing::info!(
+        target: OPERATOR,
+        version = version::KUBERNETES,
+        release = version::OWN,
+        address = %plane.address(),
+        store = summary.store,
+        on = summary.on,
+        "kube-apiserver serves"
+    );
+    Ok(plane)
 }

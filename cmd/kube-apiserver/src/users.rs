@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use serde_json::json;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
 
 use crate::{ControlPlane, StartError, User};
 
@@ -27,19 +29,8 @@ impl ControlPlane {
     /// A kubeconfig for this user, with the token and the certificate authority embedded. As [`ControlPlane::kubeconfig`] it does not work
     /// with a serving certificate that is given by a flag.
     pub fn kubeconfig_for(&self, user: &User) -> String {
-        use base64::Engine as _;
-        let authority = base64::engine::general_purpose::STANDARD.encode(self.ca_certificate());
-        let cluster = json!({"server": self.url(), "certificate-authority-data": authority});
-        // JSON is YAML, and quotes whatever is in a name.
-        let document = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "kubernetes", "cluster": cluster}],
-            "contexts": [{"name": "kubernetes", "context": {"cluster": "kubernetes", "user": user.name}}],
-            "current-context": "kubernetes",
-            "users": [{"name": user.name, "user": {"token": self.token_for(user)}}],
-        });
-        format!("{document:#}\n")
+        let credentials = json!({"token": self.token_for(user)});
+        document(&self.url(), self.ca_certificate(), &user.name, &credentials)
     }
 
     /// Writes that kubeconfig into a file that only its owner can read.
@@ -62,4 +53,19 @@ impl ControlPlane {
                 StartError::Option(format!("cannot write the kubeconfig {}: {error}", path.display()))
             })
     }
+}
+
+/// A kubeconfig with one context, whose cluster has this address and authority (PEM).
+pub(crate) fn document(server: &str, authority: &str, user: &str, credentials: &Value) -> String {
+    let cluster = json!({"server": server, "certificate-authority-data": BASE64_STANDARD.encode(authority)});
+    // JSON is YAML, and quotes whatever is in a name.
+    let document = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "kubernetes", "cluster": cluster}],
+        "contexts": [{"name": "kubernetes", "context": {"cluster": "kubernetes", "user": user}}],
+        "current-context": "kubernetes",
+        "users": [{"name": user, "user": credentials}],
+    });
+    format!("{document:#}\n")
 }

@@ -82,7 +82,7 @@ pub async fn run(
         tokio::spawn(async move { server.run(listener, None, stop).await });
     }
     tokio::select! {
-        () = signals.next() => {}
+        _ = signals.next() => {}
         () = parent::ended(parent) => {}
     }
     Ok(String::new())

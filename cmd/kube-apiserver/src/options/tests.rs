@@ -1,3 +1,5 @@
+use clap::CommandFactory as _;
+
 use generic_server::registry::cache::StoredForm;
 
 use super::*;

@@ -1,0 +1,209 @@
+//! The command line of the binary: the server's flags, and the commands beside them.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory as _, FromArgMatches as _, ValueEnum};
+use clap_complete::Shell;
+use generic_server::version;
+
+use crate::Options;
+use crate::backup::{BackupCommand, RestoreCommand};
+use crate::check::ScrubCommand;
+use crate::envtest::AssetsCommand;
+use crate::kubeconfig::KubeconfigCommand;
+
+/// Columns where there is no terminal.
+const COLUMNS: usize = 80;
+/// `--help`: the commands first, since there are few of them.
+const HELP: &str = "{about-with-newline}
+{usage-heading} {usage}
+
+Commands, each with a --help of its own:
+{subcommands}
+
+{options}{after-help}";
+/// The end of `--help`.
+const EXIT_CODES: &str = "Exit codes: 0 done, or stopped as asked; 1 failed, or found something wrong; 2 a flag, or a file that it names, is wrong; \
+    3 the data directory cannot be used; 4 the address cannot be listened on.";
+
+/// The shells that completions are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// The server.
+    Serve(Box<Options>),
+    /// A snapshot.
+    Backup(BackupCommand),
+    /// A store from a snapshot.
+    Restore(RestoreCommand),
+    /// A report about a start that does not happen.
+    Check(Box<Options>),
+    /// A report about the records of a store.
+    Scrub(ScrubCommand),
+    /// The programs of envtest.
+    Assets(AssetsCommand),
+    /// A kubeconfig for a user.
+    Kubeconfig(KubeconfigCommand),
+    /// A text.
+    Print(Vec<u8>),
+}
+
+/// The server's flags and all commands.
+pub fn command() -> clap::Command {
+    let shell = clap::Arg::new("shell")
+        .required(true)
+        .value_parser(clap::value_parser!(CompletionShell));
+    let completion = clap::Command::new("completion")
+        .about("Prints a script that completes commands and flags: source it, or keep it where the shell looks")
+        .arg(shell);
+    Options::command()
+        .args_conflicts_with_subcommands(true)
+        .subcommand_negates_reqs(true)
+        .subcommand_value_name("COMMAND")
+        .help_template(HELP)
+        .after_help(EXIT_CODES)
+        .term_width(columns())
+        .subcommand(named::<BackupCommand>("backup"))
+        .subcommand(named::<RestoreCommand>("restore"))
+        .subcommand(
+            Options::command()
+                .name("check")
+                .bin_name("kube-apiserver check")
+                .about("Says whether a server could start with these flags, files and store, and does not start it"),
+        )
+        .subcommand(named::<ScrubCommand>("scrub"))
+        .subcommand(named::<KubeconfigCommand>("kubeconfig"))
+        .subcommand(named::<AssetsCommand>("envtest-assets").about("Writes the programs that envtest starts, and prints their directory"))
+        .subcommand(completion)
+        .subcommand(clap::Command::new("man").about("Prints the manual page, for man -l or a man directory"))
+        .subcommand(clap::Command::new("version").about("Prints the version of Kubernetes that it is compatible with, and its own"))
+}
+
+fn named<C: clap::CommandFactory>(name: &'static str) -> clap::Command {
+    C::command().name(name)
+}
+
+/// The width of the terminal.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { COLUMNS } else { columns }
+}
+
+/// Takes a command line apart.
+///
+/// # Errors
+/// When it is wrong, or asks for help: clap's error prints that and has the exit code.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
+    let matches = command().try_get_matches_from(arguments)?;
+    if let Some((name, given)) = matches.subcommand() {
+        return Ok(match name {
+            "backup" => Invocation::Backup(BackupCommand::from_arg_matches(given)?),
+            "restore" => Invocation::Restore(RestoreCommand::from_arg_matches(given)?),
+            "check" => Invocation::Check(Box::new(Options::from_arg_matches(given)?)),
+            "scrub" => Invocation::Scrub(ScrubCommand::from_arg_matches(given)?),
+            "kubeconfig" => Invocation::Kubeconfig(KubeconfigCommand::from_arg_matches(given)?),
+            "envtest-assets" => Invocation::Assets(AssetsCommand::from_arg_matches(given)?),
+            "completion" => Invocation::Print(completion(given)),
+            "man" => Invocation::Print(manual()),
+            _ => Invocation::Print(versions().into_bytes()),
+        });
+    }
+    match matches.get_one::<String>("version").map(String::as_str) {
+        Some("true") => return Ok(Invocation::Print(format!("{}\n", version::line()).into_bytes())),
+        Some("raw") => return Ok(Invocation::Print(format!("{}\n", version::raw()).into_bytes())),
+        _ => {}
+    }
+    Ok(Invocation::Serve(Box::new(Options::from_arg_matches(&matches)?)))
+}
+
+fn completion(given: &clap::ArgMatches) -> Vec<u8> {
+    let shell = match given.get_one::<CompletionShell>("shell") {
+        Some(CompletionShell::Zsh) => Shell::Zsh,
+        Some(CompletionShell::Fish) => Shell::Fish,
+        Some(CompletionShell::Bash) | None => Shell::Bash,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "kube-apiserver", &mut script);
+    script
+}
+
+fn manual() -> Vec<u8> {
+    let mut page = Vec::new();
+    // Writing into memory does not fail.
+    let _ = clap_mangen::Man::new(command()).section("8").render(&mut page);
+    page
+}
+
+fn versions() -> String {
+    format!("{}\nkube-apiserver {}\n", version::line(), version::OWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &[&str]) -> Result<Invocation, String> {
+        let line = ["kube-apiserver"].iter().chain(line).map(OsString::from);
+        parse(line).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_command_is_whole() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn commands_and_flags_are_told_apart() {
+        assert!(matches!(parsed(&[]), Ok(Invocation::Serve(_))));
+        assert!(matches!(parsed(&["--version=false", "-v", "4"]), Ok(Invocation::Serve(_))));
+        assert!(matches!(parsed(&["check", "-v=4"]), Ok(Invocation::Check(_))));
+        assert!(matches!(parsed(&["backup", "--to", "f"]), Ok(Invocation::Backup(_))));
+        for (line, hint) in [
+            (&["bakcup"][..], "a similar subcommand exists: 'backup'"),
+            (&["--data-dri=x"], "a similar argument exists: '--data-dir'"),
+            (&["--data-dir=x", "backup"], "backup"),
+            (&["completion", "tcsh"], "[possible values: bash, zsh, fish]"),
+            (&["--version=1.2"], "[possible values: true, false, raw]"),
+            (&["--secure-port=many"], "--secure-port"),
+        ] {
+            let refused = parsed(line).expect_err("it is refused");
+            assert!(refused.contains(hint), "{line:?}: {refused}");
+        }
+    }
+
+    #[test]
+    fn texts_are_printed() {
+        for (line, part) in [
+            (&["version"][..], "Kubernetes v1.36.2\nkube-apiserver 0."),
+            (&["--version"], "Kubernetes v1.36.2\n"),
+            (&["completion", "bash"], "--storage-backend"),
+            (&["completion", "zsh"], "#compdef kube-apiserver"),
+            (&["completion", "fish"], "complete -c kube-apiserver"),
+            (&["man"], ".TH kube-apiserver 8"),
+        ] {
+            let Ok(Invocation::Print(text)) = parsed(line) else {
+                panic!("{line:?} prints nothing");
+            };
+            let text = String::from_utf8_lossy(&text).into_owned();
+            assert!(text.contains(part), "{line:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn help_has_the_commands_first_and_fits_the_terminal() {
+        let help = command().term_width(COLUMNS).render_help().to_string();
+        let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
+        assert!(at("\n  backup ") < at("Generic flags:"));
+        assert!(at("Generic flags:") < at("Etcd flags:"));
+        let long = help.lines().find(|line| line.chars().count() > COLUMNS && line.contains(' '));
+        assert_eq!(long.filter(|line| !line.trim().starts_with("--")), None);
+    }
+}
