@@ -148,7 +148,10 @@ fn write(out: &Path, text: &str) -> Result<(), String> {
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                format!("--out: {} is there already: remove it, or name another file", out.display())
+                format!(
+                    "--out: {} is there already: remove it, or name another file",
+                    out.display()
+                )
             }
             _ => format!("--out: cannot write {}: {error}", out.display()),
         })

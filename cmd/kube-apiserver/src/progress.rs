@@ -91,7 +91,9 @@ fn line(work: &str, time: Duration, bytes: u64) -> String {
 fn size(path: &Path) -> u64 {
     let own = std::fs::metadata(path).map_or(0, |file| file.len());
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let within = entries.filter_map(|entry| entry.metadata().ok()).map(|file| file.len());
+    let within = entries
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|file| file.len());
     own + within.sum::<u64>()
 }
 

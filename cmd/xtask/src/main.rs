@@ -1,7 +1,8 @@
-//! Repository chores as code: `cargo xtask <ci | test | deny | tidy | codegen [--check]>`.
+//! Repository chores as code: `cargo xtask <ci | test | deny | tidy | docs | codegen [--check]>`.
 
 mod ci;
 mod codegen;
+mod docs;
 mod modules;
 mod supply;
 mod tidy;
@@ -15,6 +16,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   test [ARGS]         all tests; ARGS go to cargo test
   deny                what is depended on: bans, licences, sources, and advisories as new as the network lets them be
   tidy                the repository's own rules
+  docs                check the links of the documents, and build the book with mdbook
   codegen [--check]   write the facts about built-in types, or check that they are up to date";
 
 fn main() -> ExitCode {
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["test", args @ ..] => ci::test(&root, args),
         ["deny"] => supply::check(&root).map(|skipped| say(&ci::skipped_checks(&skipped))),
         ["tidy"] => tidy::run(&root),
+        ["docs"] => docs::run(&root),
         ["codegen"] => codegen::run(&root, false),
         ["codegen", "--check"] => codegen::run(&root, true),
         _ => Err(USAGE.to_owned()),

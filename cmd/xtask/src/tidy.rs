@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::unused;
+use crate::{docs, unused};
 
 /// The longest a source file may be before it wants splitting.
 const LONGEST_FILE: usize = 900;
@@ -51,12 +51,13 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     members(root, &tracked, &mut faults)?;
     let mut tree = shown_by::Tree::default();
     crate::modules::check(root, &tracked, &mut faults);
+    docs::check(root, &tracked, &mut faults);
     for name in tracked {
         let path = root.join(&name);
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
-        file(root, &name, &text, &mut faults);
+        file(&name, &text, &mut faults);
         faults.extend(kinds::fault(&name, &text));
         tree.add(&name, &text);
     }
@@ -113,7 +114,7 @@ fn inherits_lints(manifest: &str) -> bool {
         .any(|section| section.starts_with("lints]") && section.contains("workspace = true"))
 }
 
-fn file(root: &Path, name: &str, text: &str, faults: &mut Vec<String>) {
+fn file(name: &str, text: &str, faults: &mut Vec<String>) {
     let source = Path::new(name).extension().is_some_and(|e| e == "rs");
     let lines = text.lines().count();
     if source && lines > LONGEST_FILE {
@@ -137,16 +138,6 @@ fn file(root: &Path, name: &str, text: &str, faults: &mut Vec<String>) {
             }
         }
     }
-    if Path::new(name).extension().is_some_and(|e| e == "md") {
-        for link in relative_links(text) {
-            let target = link.split('#').next().unwrap_or_default();
-            let base = root.join(name);
-            let base = base.parent().unwrap_or(root);
-            if !target.is_empty() && !base.join(target).exists() {
-                faults.push(format!("{name}: broken link to {link}"));
-            }
-        }
-    }
 }
 
 /// A home or work folder of one person or machine.
@@ -163,30 +154,7 @@ fn machine_path(line: &str) -> Option<&str> {
     })
 }
 
-/// Targets of Markdown links within the repository.
-fn relative_links(text: &str) -> Vec<&str> {
-    let mut out = Vec::new();
-    let mut fenced = false;
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        }
-        if fenced {
-            continue;
-        }
-        for part in line.split("](").skip(1) {
-            let Some((link, _)) = part.split_once(')') else {
-                continue;
-            };
-            if !link.contains("://") && !link.starts_with('#') && !link.starts_with("mailto:") {
-                out.push(link);
-            }
-        }
-    }
-    out
-}
-
-fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
+pub(crate) fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
     Ok(output(root, "git", &["ls-files"])?
         .lines()
         .map(str::to_owned)
@@ -222,12 +190,6 @@ mod tests {
         assert!(!inherits_lints(
             "[lints]\nrust = 1\n[dependencies]\nx.workspace = true\n"
         ));
-    }
-
-    #[test]
-    fn links_are_found_outside_of_code() {
-        let text = "[a](x.md) [b](https://e.com) [c](#d) [e](y.md#z)\n```\n[f](no.md)\n```\n";
-        assert_eq!(relative_links(text), ["x.md", "y.md#z"]);
     }
 
     #[test]

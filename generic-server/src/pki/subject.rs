@@ -116,22 +116,33 @@ mod tests {
                 .filter_map(|value| value.as_str().ok())
                 .collect();
             assert_eq!(organizations, groups);
-            let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok());
+            let name = subject
+                .iter_common_name()
+                .next()
+                .and_then(|name| name.as_str().ok());
             assert_eq!(name, Some("alice"));
-            let (_, root) =
-                x509_parser::pem::parse_x509_pem(authority.certificate.as_bytes()).expect("PEM");
+            let (_, root) = x509_parser::pem::parse_x509_pem(authority.certificate.as_bytes()).expect("PEM");
             let root = root.parse_x509().expect("a certificate");
             let spki = &root.public_key().subject_public_key.data;
             let key = ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_ASN1, spki);
-            key.verify(certificate.tbs_certificate.as_ref(), &certificate.signature_value.data)
-                .expect("the authority has signed it");
+            key.verify(
+                certificate.tbs_certificate.as_ref(),
+                &certificate.signature_value.data,
+            )
+            .expect("the authority has signed it");
             issued.certified_key().expect("the key fits");
         }
     }
 
     #[test]
     fn bytes_that_are_no_certificate_are_refused() {
-        for bytes in [&b""[..], b"\x30", b"\x30\x84\xff\xff\xff\xff", b"\x30\x03\x02\x01\x00", b"\x30\x89"] {
+        for bytes in [
+            &b""[..],
+            b"\x30",
+            b"\x30\x84\xff\xff\xff\xff",
+            b"\x30\x03\x02\x01\x00",
+            b"\x30\x89",
+        ] {
             assert_eq!(replaced(bytes, b"", |_| Some(Vec::new())), None);
         }
     }

@@ -25,7 +25,10 @@ impl Config {
             ("status page", self.enable_ui),
             ("aggregator routing", self.enable_aggregator_routing),
         ];
-        let on: Vec<&str> = parts.into_iter().filter_map(|(name, on)| on.then_some(name)).collect();
+        let on: Vec<&str> = parts
+            .into_iter()
+            .filter_map(|(name, on)| on.then_some(name))
+            .collect();
         Summary {
             store,
             on: on.join(", "),

@@ -37,7 +37,10 @@ fn what_cannot_be_certified_is_refused_with_its_flag() {
     let there = dir.path().join("there");
     std::fs::write(&there, "kept").expect("written");
     let out = there.to_str().expect("text");
-    check(&["--user=a", "--data-dir", data, "--out", out], "is there already");
+    check(
+        &["--user=a", "--data-dir", data, "--out", out],
+        "is there already",
+    );
     assert_eq!(std::fs::read_to_string(&there).expect("read"), "kept");
 }
 
@@ -52,11 +55,25 @@ fn the_file_is_the_owners_alone_and_names_the_server() {
         .expect("written");
     let out = dir.path().join("alice.kubeconfig");
     let file = out.to_str().expect("text");
-    let said = run(&["--user=alice", "--group=dev", "--group=ops", "--data-dir", data, "--out", file]);
+    let said = run(&[
+        "--user=alice",
+        "--group=dev",
+        "--group=ops",
+        "--data-dir",
+        data,
+        "--out",
+        file,
+    ]);
     let said = said.expect("made");
-    assert!(said.ends_with("alice at https://192.0.2.1:1, valid for 24h0m0s"), "{said}");
+    assert!(
+        said.ends_with("alice at https://192.0.2.1:1, valid for 24h0m0s"),
+        "{said}"
+    );
     let mode = std::fs::metadata(&out).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let written = yaml::decode(&std::fs::read(&out).expect("read")).expect("YAML");
-    assert_eq!(written.value["clusters"][0]["cluster"]["server"], "https://192.0.2.1:1");
+    assert_eq!(
+        written.value["clusters"][0]["cluster"]["server"],
+        "https://192.0.2.1:1"
+    );
 }

@@ -1,8 +1,8 @@
 //! The forms of a log line: klog's text, and the JSON of upstream's `component-base/logs/json`.
 
-use std::fmt::{self, Write as _};
 use machinery::time::Timestamp;
 use serde_json::Value;
+use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::Writer;

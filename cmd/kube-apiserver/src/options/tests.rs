@@ -416,7 +416,7 @@ fn choices_are_closed() {
 
 #[test]
 fn help_is_grouped_as_upstreams_and_wrapped() {
-    let mut command = Options::command().term_width(120);
+    let mut command = crate::cli::command().term_width(120);
     command.build();
     for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
         let heading = flag.get_help_heading().unwrap_or_default();
@@ -452,11 +452,26 @@ fn help_is_grouped_as_upstreams_and_wrapped() {
         "Misc",
     ];
     assert_eq!(headings, expected);
-    for subcommand in ["backup", "restore", "check", "scrub"] {
-        assert!(text.contains(&format!("\n  {subcommand} ")), "{subcommand}");
+    for subcommand in [
+        "backup",
+        "restore",
+        "check",
+        "scrub",
+        "kubeconfig",
+        "completion",
+        "man",
+        "version",
+    ] {
+        let at = text.find(&format!("\n  {subcommand} "));
+        assert!(at.is_some() && at < text.find("Generic flags:"), "{subcommand}");
     }
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert!(longest <= Some(120), "{longest:?}");
+    // Without a terminal.
+    let narrow = crate::cli::command().term_width(80).render_help().to_string();
+    let words = narrow.lines().filter(|line| line.split_whitespace().count() > 2);
+    let longest = words.map(|line| line.chars().count()).max();
+    assert!(longest <= Some(80), "{longest:?}");
 }
 
 /// Each flag with values that show that it is read: the configuration differs from that without it, or there is a warning or an error.

@@ -269,19 +269,16 @@ async fn logs_and_warnings() {
         "--default-watch-cache-size",
         "--watch-cache-sizes",
     ] {
-        let warned = log.iter().any(|line| {
-            line["v"] == 0 && line.to_string().contains(&format!("{flag} has no effect"))
-        });
+        let warned = log
+            .iter()
+            .any(|line| line["v"] == 0 && line.to_string().contains(&format!("{flag} has no effect")));
         assert!(warned, "{flag}: {log:?}");
     }
     let other = tempfile::tempdir().expect("a directory");
     let (_child, client) = start_on(other.path(), 0, &[]).await;
     client.get("/version").await.expect(200);
     let log = std::fs::read_to_string(other.path().join("server.log")).expect("a log");
-    assert!(
-        !log.contains("/version") && !log.contains("{\"ts\""),
-        "{log}"
-    );
+    assert!(!log.contains("/version") && !log.contains("{\"ts\""), "{log}");
 }
 
 #[tokio::test]

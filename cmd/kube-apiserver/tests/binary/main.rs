@@ -5,6 +5,7 @@ mod backup;
 mod effects;
 mod envtest;
 mod flags;
+mod guides;
 mod hygiene;
 mod kube_rs;
 mod readiness;

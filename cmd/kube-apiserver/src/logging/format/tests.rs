@@ -33,7 +33,10 @@ fn lines(format: LogFormat, events: impl FnOnce()) -> Vec<String> {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
         .with_writer(written.clone())
-        .event_format(Form { format, process: 12345 })
+        .event_format(Form {
+            format,
+            process: 12345,
+        })
         .finish();
     tracing::subscriber::with_default(subscriber, events);
     let bytes = written.0.lock().expect("not poisoned").clone();
@@ -64,10 +67,16 @@ fn text_lines_are_klogs() {
         assert!(line.starts_with(severity) && line.ends_with(end), "{line}");
         // I1124 03:51:09.123456   12345 tests.rs:12]
         let head: Vec<&str> = line[1..].split_whitespace().take(4).collect();
-        assert!(head[0].len() == 4 && head[0].bytes().all(|byte| byte.is_ascii_digit()), "{line}");
+        assert!(
+            head[0].len() == 4 && head[0].bytes().all(|byte| byte.is_ascii_digit()),
+            "{line}"
+        );
         assert_eq!(head[1].len(), "03:51:09.123456".len(), "{line}");
         assert_eq!(head[2], "12345");
-        assert!(head[3].starts_with("tests.rs:") && head[3].ends_with(']'), "{line}");
+        assert!(
+            head[3].starts_with("tests.rs:") && head[3].ends_with(']'),
+            "{line}"
+        );
     }
 }
 
@@ -78,7 +87,10 @@ fn json_lines_have_upstreams_keys() {
         tracing::info!(target: OPERATOR, "it is served");
         tracing::warn!("it is slow");
         tracing::debug!("a detail");
-        tracing::error!(error = &io::Error::other("no way") as &dyn std::error::Error, "it\nended");
+        tracing::error!(
+            error = &io::Error::other("no way") as &dyn std::error::Error,
+            "it\nended"
+        );
     };
     let lines: Vec<Value> = lines(LogFormat::Json, events)
         .iter()
@@ -94,5 +106,8 @@ fn json_lines_have_upstreams_keys() {
     }
     assert_eq!(lines[0]["msg"], "it began");
     assert_eq!((&lines[0]["count"], &lines[0]["share"]), (&3.into(), &0.5.into()));
-    assert_eq!((&lines[4]["msg"], &lines[4]["err"]), (&"it\nended".into(), &"no way".into()));
+    assert_eq!(
+        (&lines[4]["msg"], &lines[4]["err"]),
+        (&"it\nended".into(), &"no way".into())
+    );
 }
