@@ -173,6 +173,10 @@ impl RestoreCommand {
     /// # Errors
     /// When the snapshot is damaged, or there is a store already.
     pub async fn run(self) -> Result<String, StartError> {
+        if let Err(error) = std::fs::File::open(&self.from) {
+            let from = self.from.display();
+            return Err(StartError::Option(format!("--from: cannot read {from}: {error}")));
+        }
         let directory = data_directory(self.data_dir.as_deref())?;
         let kind = engine(&self.storage_backend);
         let dir = directory.join(kind.name());

@@ -208,10 +208,10 @@ pub struct Options {
     pub allow_empty: bool,
 
     /// The address to listen on.
-    #[arg(long, default_value = "0.0.0.0", help_heading = SERVING, value_name = "IP")]
+    #[arg(long, default_value = "0.0.0.0", value_parser = listening_address, help_heading = SERVING, value_name = "IP")]
     pub bind_address: IpAddr,
     /// The port for HTTPS; 0 picks a free one.
-    #[arg(long, default_value_t = 6443, help_heading = SERVING, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 6443, value_parser = port, help_heading = SERVING, value_name = "NUMBER")]
     pub secure_port: u16,
     /// The serving certificate (PEM, with chain); by default one of the server's own.
     #[arg(long, requires = "tls_private_key_file", help_heading = SERVING, value_name = "FILE")]
@@ -381,6 +381,16 @@ fn global_flags() -> [Arg; 2] {
             .help("Prints the version of Kubernetes that this server is compatible with; raw prints its structure"),
     ]
     .map(|flag| flag.help_heading(GLOBAL))
+}
+
+fn listening_address(text: &str) -> Result<IpAddr, String> {
+    text.parse()
+        .map_err(|_| "it is an address such as 127.0.0.1 or ::, not a name".into())
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse()
+        .map_err(|_| "it is a port from 1 to 65535, or 0 for a free one".into())
 }
 
 /// A duration as Go writes it: `1h30m`, `5m`, `10s`, `300ms`.

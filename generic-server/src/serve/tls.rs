@@ -33,6 +33,9 @@ pub enum TlsError {
     /// A PEM file without a certificate.
     #[error("`{0}` holds no certificate")]
     Empty(String),
+    /// A key of another certificate.
+    #[error("the key in `{0}` is not that of the certificate: name the pair that was issued together")]
+    Mismatch(String),
     /// TLS cannot work with it.
     #[error("unusable TLS settings")]
     Rustls(#[from] rustls::Error),
@@ -147,11 +150,15 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Tl
 /// When they cannot be read or do not belong together.
 pub fn certified_key(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     let chain = read_certificates(certificate)?;
+    let shown = key.display().to_string();
     let key = PrivateKeyDer::from_pem_file(key).map_err(|source| TlsError::Read {
         path: key.display().to_string(),
         source,
     })?;
-    Ok(Arc::new(CertifiedKey::from_der(chain, key, &provider())?))
+    match CertifiedKey::from_der(chain, key, &provider()) {
+        Err(rustls::Error::InconsistentKeys(_)) => Err(TlsError::Mismatch(shown)),
+        pair => Ok(Arc::new(pair?)),
+    }
 }
 
 /// Whether a key exchange is spoken, by its IANA number.

@@ -182,6 +182,7 @@ async fn nothing_that_the_server_says_holds_a_secret() {
     let audit_log = dir.path().join("audit.log");
     let flags = [
         "-v=trace".to_string(),
+        "--logging-format=json".to_string(),
         "--enable-bootstrap-token-auth".into(),
         format!("--token-auth-file={tokens}"),
         format!("--authentication-token-webhook-config-file={webhook_file}"),
@@ -227,7 +228,7 @@ async fn nothing_that_the_server_says_holds_a_secret() {
 
     let log = std::fs::read(dir.path().join("server.log")).expect("a log");
     assert!(
-        log.windows(5).any(|word| word == b"TRACE"),
+        log.windows(5).any(|word| word == b"\"v\":6"),
         "all levels are there"
     );
     planted.check("the log", &log);
