@@ -290,8 +290,8 @@ fn note(name: &str, condition: &Condition, known: bool) {
         tracing::warn!(
             target: "operator",
             apiservice = name,
-            reason = &*condition.reason,
-            why = &*condition.message,
+            reason = condition.reason,
+            why = condition.message,
             "an APIService is not available"
         );
     } else if known {

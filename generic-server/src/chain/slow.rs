@@ -1,13 +1,35 @@
 //! The log line of a slow request: one, with where the time went. Its figures are measured for metrics anyway.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 
 use crate::request::RequestContext;
 
 /// Upstream traces requests from half a second; a line at every verbosity wants an answer that people wait for.
 pub(super) const THRESHOLD: Duration = Duration::from_secs(1);
+
+/// At most so many lines in such a time, because under overload every request is slow. Those past it are left out.
+const LINES: u32 = 100;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// When the window began, and the lines in it.
+static WRITTEN: Mutex<Option<(Instant, u32)>> = Mutex::new(None);
+
+/// Takes a line of the window, if there is one.
+fn takes_line(written: &mut Option<(Instant, u32)>, now: Instant) -> bool {
+    match written {
+        Some((since, lines)) if now.saturating_duration_since(*since) < WINDOW => {
+            *lines = lines.saturating_add(1);
+            *lines <= LINES
+        }
+        _ => {
+            *written = Some((now, 1));
+            true
+        }
+    }
+}
 
 /// The time of a request that is not long-running, by part.
 #[derive(Debug)]
@@ -28,6 +50,9 @@ impl Slow {
     }
 
     pub(super) fn log(&self, context: &RequestContext, method: &Method) {
+        if !takes_line(&mut WRITTEN.lock(), Instant::now()) {
+            return;
+        }
         let shown = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         tracing::warn!(
             target: "operator",
@@ -64,5 +89,14 @@ mod tests {
         };
         assert_eq!(slow(0).handler(), ms(1000));
         assert_eq!(slow(2000).handler(), ms(0));
+    }
+
+    #[test]
+    fn lines_are_bounded_in_each_window() {
+        let (mut written, start) = (None, Instant::now());
+        let taken = (0..LINES * 2).filter(|_| takes_line(&mut written, start)).count();
+        assert_eq!(taken, 100);
+        assert!(!takes_line(&mut written, start + WINDOW / 2));
+        assert!(takes_line(&mut written, start + WINDOW));
     }
 }

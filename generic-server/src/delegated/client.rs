@@ -19,6 +19,8 @@ use crate::request::BoxError;
 
 /// How long an answer may take, where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a download may be prepared for, which the server bounds (`--request-timeout`); a dead connection is found before.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(10);
 /// The longest answer.
 const ANSWER_BYTES: usize = 8 << 20;
 
@@ -110,7 +112,7 @@ impl KubeClient {
     /// # Errors
     /// When the server cannot be asked or does not let this server watch.
     pub async fn wait_for_change(&self, path: &str) -> Result<(), ClientError> {
-        let mut response = self.download(path).await?;
+        let mut response = self.begin(path, self.timeout).await?;
         // The first event is enough: waiters read the object again. A dead connection is found by its pings.
         while let Some(bytes) = response.chunk().await.map_err(unreachable)? {
             if !bytes.is_empty() {
@@ -125,7 +127,11 @@ impl KubeClient {
     /// # Errors
     /// When the server cannot be asked, does not begin to answer in time, or does not give it.
     pub async fn download(&self, path: &str) -> Result<reqwest::Response, ClientError> {
-        let head = tokio::time::timeout(self.timeout, self.request(Method::GET, path).await?.send());
+        self.begin(path, DOWNLOAD_TIMEOUT).await
+    }
+
+    async fn begin(&self, path: &str, patience: Duration) -> Result<reqwest::Response, ClientError> {
+        let head = tokio::time::timeout(patience, self.request(Method::GET, path).await?.send());
         let response = head
             .await
             .map_err(|_| ClientError::TimedOut)?
