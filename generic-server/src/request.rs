@@ -165,6 +165,12 @@ impl RequestContext {
         }
     }
 
+    /// The `Audit-Id` as text; empty where there is none.
+    pub(crate) fn shown_id(&self) -> &str {
+        let id = self.audit_id.as_ref();
+        id.and_then(|id| id.to_str().ok()).unwrap_or_default()
+    }
+
     /// The same, for the request with this id.
     pub(crate) fn with_audit_id(self, id: HeaderValue) -> Self {
         RequestContext {

@@ -57,7 +57,7 @@ impl Slow {
         tracing::warn!(
             target: "operator",
             code = self.code.as_u16(),
-            request.id = context.audit_id,
+            request.id = context.shown_id(),
             %method,
             path = context.info.path,
             verb = &*context.info.verb,

@@ -223,7 +223,11 @@ async fn every_route_asks_who_and_whether() {
     let (plane, client, _folder) = server().await;
     extend(&client).await;
     let routes = all_routes(&client).await;
-    for part in ["/widgets/some/status", "/widgets/some/scale", "/things/some/proxy"] {
+    for part in [
+        "/widgets/some/status",
+        "/widgets/some/scale",
+        "/things/some/proxy",
+    ] {
         assert!(routes.iter().any(|route| route.path.contains(part)), "{part}");
     }
     assert!(routes.len() > 500, "{} routes are few", routes.len());
