@@ -65,3 +65,45 @@ pub(super) fn is_changed(errors: &mut Errors, path: &FieldPath<'_>, new: &Value,
     }
     changed
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::groups::check::check_errors;
+
+    #[test]
+    fn a_policy_is_one_of_two() {
+        #[track_caller]
+        fn check(policy: &Value, expected: &[&str]) {
+            let path = FieldPath::new("p");
+            check_errors(|errors| scheduling_policy(errors, &path, policy), expected);
+        }
+        check(&json!({"basic": {}}), &[]);
+        check(&json!({"gang": {"minCount": 1}}), &[]);
+        check(&json!({"gang": {}}), &["p.gang.minCount: Required value"]);
+        check(
+            &json!({}),
+            &[r#"p: Invalid value: "": must specify one of: `basic`, `gang`"#],
+        );
+        check(
+            &json!({"basic": {}, "gang": {"minCount": -1}}),
+            &[
+                r#"p: Invalid value: "{basic, gang}": must specify exactly one of: `basic`, `gang`"#,
+                "p.gang.minCount: Invalid value: -1: must be greater than or equal to 1",
+            ],
+        );
+    }
+
+    #[test]
+    fn fields_of_features_that_are_off_stay_where_they_were() {
+        let all = || json!({"priority": 1, "priorityClassName": "p", "resourceClaims": [{}], "schedulingConstraints": {}});
+        let mut group = all();
+        drop_disabled(&mut group, &Value::Null);
+        assert_eq!(group, json!({}));
+        let mut group = all();
+        drop_disabled(&mut group, &all());
+        assert_eq!(group, all());
+    }
+}

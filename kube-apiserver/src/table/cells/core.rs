@@ -167,8 +167,8 @@ printer!(
     "Name|string|name|0;PodName|string||0;ServiceAccountName|string||0;NodeName|string||0;SignerName|string||0;State|string||0;UnverifiedUserAnnotations|string||0",
     |o, _| {
         let states = ["Issued", "Denied", "Failed"];
-        let conditions = o.list("status.conditions").iter().map(|c| c.text("type"));
-        let state = conditions.filter(|kind| states.contains(kind)).last();
+        let mut conditions = o.list("status.conditions").iter().map(|c| c.text("type"));
+        let state = conditions.rfind(|kind| states.contains(kind));
         vec![
             name(o),
             o.text("spec.podName").into(),

@@ -285,3 +285,6 @@ fn intermediates(errors: &mut Errors, at: &FieldPath<'_>, chain: &str, mut rest:
         rest = next;
     }
 }
+
+#[cfg(test)]
+mod tests;
