@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         ["test", args @ ..] => ci::test(&root, args),
         ["deny"] => supply::check(&root).map(|skipped| say(&ci::skipped_checks(&skipped))),
         ["tidy"] => tidy::run(&root),
-        ["docs"] => docs::run(&root),
+        ["docs"] => tidy::tracked_files(&root).and_then(|files| docs::run(&root, &files)),
         ["codegen"] => codegen::run(&root, false),
         ["codegen", "--check"] => codegen::run(&root, true),
         _ => Err(USAGE.to_owned()),

@@ -1,16 +1,16 @@
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc;
 
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 
-#[derive(Debug, Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+#[derive(Debug, Clone)]
+struct Written(mpsc::Sender<Vec<u8>>);
 
 impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        self.0.send(bytes.to_vec()).expect("the test reads it");
         Ok(bytes.len())
     }
 
@@ -29,17 +29,17 @@ impl<'a> MakeWriter<'a> for Written {
 
 /// The lines that some events make.
 fn lines(format: LogFormat, events: impl FnOnce()) -> Vec<String> {
-    let written = Written::default();
+    let (sender, written) = mpsc::channel();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
-        .with_writer(written.clone())
+        .with_writer(Written(sender))
         .event_format(Form {
             format,
             process: 12345,
         })
         .finish();
     tracing::subscriber::with_default(subscriber, events);
-    let bytes = written.0.lock().expect("not poisoned").clone();
+    let bytes: Vec<u8> = written.try_iter().flatten().collect();
     String::from_utf8(bytes)
         .expect("text")
         .lines()
