@@ -1,7 +1,5 @@
 //! The version of Kubernetes that this server is compatible with: the one place where it stands.
 
-use crate::endpoint::Version;
-
 /// The release.
 pub const KUBERNETES: &str = "1.36.2";
 /// Its major version.
@@ -20,11 +18,6 @@ pub fn line() -> String {
     format!("Kubernetes v{KUBERNETES}")
 }
 
-/// The version as `--version=raw` of upstream prints it: its structure, in Go's syntax.
-pub fn raw() -> String {
-    Version::default().go_syntax()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,7 +27,5 @@ mod tests {
         assert_eq!(MAJOR_MINOR, format!("{MAJOR}.{MINOR}"));
         assert!(KUBERNETES.starts_with(&format!("{MAJOR_MINOR}.")));
         assert_eq!(line(), "Kubernetes v1.36.2");
-        let start = "version.Info{Major:\"1\", Minor:\"36\", EmulationMajor:\"1\", EmulationMinor:\"36\", MinCompatibilityMajor:\"1\", MinCompatibilityMinor:\"35\", GitVersion:\"v1.36.2+rust";
-        assert!(raw().starts_with(start), "{}", raw());
     }
 }

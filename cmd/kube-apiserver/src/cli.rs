@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, ValueEnum};
 use clap_complete::Shell;
+use generic_server::endpoint::Version;
 use generic_server::version;
 
 use crate::Options;
@@ -132,7 +133,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     }
     match matches.get_one::<String>("version").map(String::as_str) {
         Some("true") => return Ok(Invocation::Print(format!("{}\n", version::line()).into_bytes())),
-        Some("raw") => return Ok(Invocation::Print(format!("{}\n", version::raw()).into_bytes())),
+        Some("raw") => {
+            return Ok(Invocation::Print(
+                format!("{}\n", Version::default().go_syntax()).into_bytes(),
+            ));
+        }
         _ => {}
     }
     Ok(Invocation::Serve(Box::new(Options::from_arg_matches(&matches)?)))
@@ -207,6 +212,10 @@ mod tests {
         for (line, part) in [
             (&["version"][..], "Kubernetes v1.36.2\nkube-apiserver 0."),
             (&["--version"], "Kubernetes v1.36.2\n"),
+            (
+                &["--version=raw"],
+                "version.Info{Major:\"1\", Minor:\"36\", EmulationMajor:",
+            ),
             (&["completion", "bash"], "--storage-backend"),
             (&["completion", "zsh"], "#compdef kube-apiserver"),
             (&["completion", "fish"], "complete -c kube-apiserver"),

@@ -50,8 +50,8 @@ impl Default for Version {
 }
 
 impl Version {
-    /// The structure as Go prints it with its field names.
-    pub(crate) fn go_syntax(&self) -> String {
+    /// The structure as Go prints it with its field names: `--version=raw` of upstream.
+    pub fn go_syntax(&self) -> String {
         let fields = [
             ("Major", self.major),
             ("Minor", self.minor),
