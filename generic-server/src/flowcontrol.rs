@@ -42,7 +42,6 @@ use tokio::sync::Notify;
 use crate::directory::Directory;
 use config::Config;
 use level::{Level, now};
-use mixture::Mixture;
 use objects::{FlowSchema, LevelObject};
 use snapshot::Snapshot;
 use watches::Watches;
@@ -50,6 +49,7 @@ use watches::Watches;
 pub use admit::Asked;
 pub(crate) use admit::{Flow, Turn};
 pub(crate) use level::Seat;
+pub(crate) use mixture::{Mixture, reads};
 pub(crate) use snapshot::FlowHeaders;
 pub(crate) use watches::Watch;
 

@@ -6,13 +6,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use http::{HeaderValue, StatusCode, header};
 use tokio::sync::Semaphore;
 
 use crate::cpu::{self, UserKey};
 pub use crate::flowcontrol::Asked;
-use crate::flowcontrol::{self, Flow, FlowHeaders, Watch};
+use crate::flowcontrol::{self, Flow, FlowHeaders, Mixture, Watch};
+use crate::metrics::Collect;
 use crate::request::{InitialSeat, RequestInfo, Response};
 
 /// The right to run, given back when dropped.
@@ -137,10 +139,13 @@ pub fn too_many_requests() -> Box<Response> {
 
 /// `--max-requests-inflight` and `--max-mutating-requests-inflight`: two counts, no queue. One user has half of the seats at most, so
 /// that a client that never reads an answer, or never ends a body, leaves some to others.
+///
+/// Its metric is `apiserver_flowcontrol_read_vs_write_current_requests`, of requests that a limit counts, as fractions of it.
 #[derive(Debug)]
 pub struct MaxInFlight {
     reading: Option<Arc<Seats>>,
     mutating: Option<Arc<Seats>>,
+    mixture: Arc<Mixture>,
 }
 
 /// Number of shares that users are hashed into, with a random seed, so that no client can choose its share.
@@ -151,14 +156,19 @@ struct Seats {
     all: Semaphore,
     most_per_user: usize,
     taken: Box<[AtomicUsize]>,
+    /// Of requests that read.
+    reads: bool,
+    mixture: Arc<Mixture>,
 }
 
 impl Seats {
-    fn new(seats: usize) -> Arc<Self> {
+    fn new(seats: usize, reads: bool, mixture: &Arc<Mixture>) -> Arc<Self> {
         Arc::new(Seats {
             all: Semaphore::new(seats),
             most_per_user: seats.div_ceil(2),
             taken: (0..SHARES).map(|_| AtomicUsize::new(0)).collect(),
+            reads,
+            mixture: mixture.clone(),
         })
     }
 
@@ -170,6 +180,7 @@ impl Seats {
             && let Ok(permit) = self.all.try_acquire()
         {
             permit.forget();
+            self.mixture.runs(self.reads, Instant::now());
             return Some(Seat {
                 seats: self.clone(),
                 share,
@@ -191,25 +202,38 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.seats.taken[self.share].fetch_sub(1, Ordering::Relaxed);
         self.seats.all.add_permits(1);
+        self.seats.mixture.ends(self.seats.reads, Instant::now());
     }
 }
 
 impl MaxInFlight {
     /// With these limits; zero means none.
     pub fn new(reading: usize, mutating: usize) -> Self {
-        let limit = |n: usize| (n > 0).then(|| Seats::new(n));
+        let limits = [mutating, reading].map(|limit| u64::try_from(limit).unwrap_or(u64::MAX));
+        let mixture = Mixture::of_limits(Instant::now(), limits);
+        let limit = |n: usize, reads| (n > 0).then(|| Seats::new(n, reads, &mixture));
         MaxInFlight {
-            reading: limit(reading),
-            mutating: limit(mutating),
+            reading: limit(reading, true),
+            mutating: limit(mutating, false),
+            mixture,
         }
+    }
+}
+
+impl Collect for MaxInFlight {
+    fn collect(&self, out: &mut String) {
+        self.mixture.write(out, Instant::now());
     }
 }
 
 impl Admit for MaxInFlight {
     fn admit(&self, asked: &Asked<'_>) -> Admission {
         let (user, info) = (&asked.context.user, &asked.context.info);
-        let reads = matches!(&*info.verb, "get" | "list" | "watch");
-        let limit = if reads { &self.reading } else { &self.mutating };
+        let limit = if flowcontrol::reads(info) {
+            &self.reading
+        } else {
+            &self.mutating
+        };
         let Some(limit) = limit.as_ref().filter(|_| !asked.long_running && !asked.probe) else {
             return Admission::Runs(Permit::free());
         };
@@ -228,7 +252,7 @@ mod tests {
 
     #[test]
     fn one_user_leaves_half_of_the_seats() {
-        let seats = Seats::new(5);
+        let seats = Seats::new(5, true, &Mixture::new(Instant::now()));
         let mut own: Vec<Seat> = std::iter::from_fn(|| seats.take(1)).collect();
         assert_eq!(own.len(), 3);
         let others: Vec<Seat> = std::iter::from_fn(|| seats.take(2)).collect();
@@ -239,5 +263,24 @@ mod tests {
         drop((own, others));
         assert_eq!(seats.all.available_permits(), 5);
         assert!(seats.taken.iter().all(|taken| taken.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn running_requests_are_fractions_of_their_limits() {
+        let limited = MaxInFlight::new(4, 0);
+        let seat = limited.reading.as_ref().and_then(|seats| seats.take(1));
+        let shown = || {
+            let mut out = String::new();
+            limited.collect(&mut out);
+            let executing =
+                |line: &&str| line.contains("_sum{phase=\"executing\",request_kind=\"readOnly\"}");
+            let line = out.lines().find(executing).expect("a sum").to_string();
+            line.rsplit(' ').next().and_then(|sum| sum.parse::<f64>().ok())
+        };
+        let running = shown();
+        assert!(running > Some(0.0), "{running:?}");
+        drop(seat);
+        let ended = shown();
+        assert_eq!(ended, shown());
     }
 }

@@ -50,8 +50,7 @@ impl Collect for FlowControl {
             .collect();
         for_levels(out, &levels);
         for_bounds(out, &levels);
-        self.mixture
-            .write(out, &name("read_vs_write_current_requests"), now);
+        self.mixture.write(out, now);
         for_utilization(out, &levels);
         let series: Vec<&Arc<FlowSeries>> = objects.config.series().collect();
         for_flows(out, &series);

@@ -34,18 +34,29 @@ pub(crate) struct Mixture {
 #[derive(Debug)]
 struct Count {
     requests: u64,
+    /// The histogram is of fractions of this.
+    limit: f64,
     time: Timed,
 }
 
 impl Mixture {
+    /// From now on, of numbers of requests.
     pub(crate) fn new(now: Instant) -> Arc<Self> {
-        let count = || Count {
-            requests: 0,
-            time: Timed::new(BOUNDS),
+        Self::of_limits(now, [1, 1])
+    }
+
+    /// From now on, of fractions of these limits of writes and of reads.
+    pub(crate) fn of_limits(now: Instant, limits: [u64; 2]) -> Arc<Self> {
+        let counts = || {
+            limits.map(|limit| Count {
+                requests: 0,
+                limit: seats_f64(limit.max(1)),
+                time: Timed::new(BOUNDS),
+            })
         };
         Arc::new(Mixture {
             begin: now,
-            counts: Mutex::new([[count(), count()], [count(), count()]]),
+            counts: Mutex::new([counts(), counts()]),
         })
     }
 
@@ -60,11 +71,27 @@ impl Mixture {
     }
 
     fn change(&self, phase: Phase, info: &RequestInfo, now: Instant, change: impl FnOnce(u64) -> u64) {
-        let reads = matches!(&*info.verb, "get" | "list" | "watch");
+        self.change_of(phase, reads(info), now, change);
+    }
+
+    /// A request that reads, or one that does not, comes into execution.
+    pub(crate) fn runs(&self, reads: bool, now: Instant) {
+        self.change_of(Phase::Executing, reads, now, |requests| requests + 1);
+    }
+
+    /// The same, leaves it.
+    pub(crate) fn ends(&self, reads: bool, now: Instant) {
+        self.change_of(Phase::Executing, reads, now, |requests| {
+            requests.saturating_sub(1)
+        });
+    }
+
+    fn change_of(&self, phase: Phase, reads: bool, now: Instant, change: impl FnOnce(u64) -> u64) {
         let nanos = self.nanos(now);
         let count = &mut self.counts.lock()[phase as usize][usize::from(reads)];
         count.requests = change(count.requests);
-        count.time.set(seats_f64(count.requests), nanos);
+        let value = seats_f64(count.requests) / count.limit;
+        count.time.set(value, nanos);
     }
 
     fn nanos(&self, now: Instant) -> u64 {
@@ -73,7 +100,8 @@ impl Mixture {
     }
 
     /// Appends the family.
-    pub(crate) fn write(&self, out: &mut String, name: &str, now: Instant) {
+    pub(crate) fn write(&self, out: &mut String, now: Instant) {
+        let name = "apiserver_flowcontrol_read_vs_write_current_requests";
         let help = "Observations, at the end of every nanosecond, of the number of requests (as a fraction of the relevant limit) waiting or in regular stage of execution";
         family(out, name, "histogram", help);
         let nanos = self.nanos(now);
@@ -88,6 +116,11 @@ impl Mixture {
             }
         }
     }
+}
+
+/// Whether a request is one of those that `--max-requests-inflight` limits, rather than `--max-mutating-requests-inflight`.
+pub(crate) fn reads(info: &RequestInfo) -> bool {
+    matches!(&*info.verb, "get" | "list" | "watch")
 }
 
 #[cfg(test)]
@@ -111,10 +144,11 @@ mod tests {
         mixture.enters(Phase::Executing, &info("create"), after(3));
         mixture.leaves(Phase::Executing, &info("list"), after(4));
         let mut out = String::new();
-        mixture.write(&mut out, "x", after(10));
+        mixture.write(&mut out, after(10));
         let check = |phase: &str, kind: &str, idle: u64| {
-            let line =
-                format!("x_bucket{{phase=\"{phase}\",request_kind=\"{kind}\",le=\"0\"}} {idle}000000000\n");
+            let line = format!(
+                "current_requests_bucket{{phase=\"{phase}\",request_kind=\"{kind}\",le=\"0\"}} {idle}000000000\n"
+            );
             assert!(out.contains(&line), "{line}{out}");
         };
         check("executing", "readOnly", 7);

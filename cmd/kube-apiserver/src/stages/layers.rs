@@ -52,10 +52,14 @@ pub(super) fn chain(
     config.audit = Arc::new(auditor.map_err(StartError::Option)?);
     config.admit = match fairness {
         Some(fairness) => fairness,
-        None => Arc::new(MaxInFlight::new(
-            requests.max_inflight,
-            requests.max_mutating_inflight,
-        )),
+        None => {
+            let limited = Arc::new(MaxInFlight::new(
+                requests.max_inflight,
+                requests.max_mutating_inflight,
+            ));
+            stores.metrics.register(limited.clone());
+            limited
+        }
     };
     config.request_timeout = requests.timeout;
     config.goaway_chance = requests.goaway_chance;
