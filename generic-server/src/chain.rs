@@ -154,7 +154,7 @@ impl Chain {
         };
         let mut response = outcome.unwrap_or_else(|_| {
             self.config.metrics.panics.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(request.id = ?audit_id, %method, path = uri.path(), "a request's handler panicked");
+            tracing::error!(request.id = audit::shown(&audit_id), %method, path = uri.path(), "a request's handler panicked");
             let text = "This request caused apiserver to panic. Look in the logs for details.";
             filters::text_error(StatusCode::INTERNAL_SERVER_ERROR, text)
         });
@@ -238,7 +238,7 @@ impl Chain {
             tracing::info!(
                 target: "access",
                 code = response.status().as_u16(),
-                request.id = audit_id.to_str().unwrap_or_default(),
+                request.id = audit::shown(&audit_id),
                 %method,
                 path,
                 user.name = context.as_ref().map_or("", |c| &c.user.name),
@@ -354,7 +354,7 @@ impl Chain {
             Verdict::User(user) => user,
             refused => {
                 let (result, notes) = if let Verdict::Failed(refusal) = refused {
-                    tracing::info!(request.id = ?facts.audit_id, error = %refusal, "unable to authenticate the request");
+                    tracing::info!(request.id = audit::shown(&facts.audit_id), error = %refusal, "unable to authenticate the request");
                     (AuthenticationResult::Error, refusal.notes)
                 } else {
                     (AuthenticationResult::Failure, None)

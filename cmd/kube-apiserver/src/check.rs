@@ -46,8 +46,8 @@ impl ScrubCommand {
     }
 }
 
-/// Says whether a server could start with these options: the flags, the files that they name, and the stored objects. All faults at
-/// once.
+/// Says whether a server could start with these options: the flags, then the files that they name and the stored objects. Faults of the
+/// flags are told together, and those of files and store together when the flags are right.
 ///
 /// # Errors
 /// When something is wrong, with a line for each fault.

@@ -66,7 +66,7 @@ pub fn command() -> clap::Command {
     let shell = clap::Arg::new("shell")
         .required(true)
         .value_parser(clap::value_parser!(CompletionShell));
-    let completion = clap::Command::new("completion")
+    let completion = plain("completion")
         .about(
             "Prints a script that completes commands and flags: source it, or keep it where the shell looks",
         )
@@ -91,12 +91,25 @@ pub fn command() -> clap::Command {
         .subcommand(named::<KubeconfigCommand>("kubeconfig"))
         .subcommand(named::<AssetsCommand>("envtest-assets").about("Writes the programs that envtest starts, and prints their directory"))
         .subcommand(completion)
-        .subcommand(clap::Command::new("man").about("Prints the manual page, for man -l or a man directory"))
-        .subcommand(clap::Command::new("version").about("Prints the version of Kubernetes that it is compatible with, and its own"))
+        .subcommand(plain("man").about("Prints the manual page, for man -l or a man directory"))
+        .subcommand(plain("version").about("Prints the version of Kubernetes that it is compatible with, and its own"))
 }
 
 fn named<C: clap::CommandFactory>(name: &'static str) -> clap::Command {
-    C::command().name(name)
+    C::command().name(name).arg(help_flag())
+}
+
+fn plain(name: &'static str) -> clap::Command {
+    clap::Command::new(name).arg(help_flag())
+}
+
+/// clap makes none by itself, since the setting of the server's command is inherited.
+fn help_flag() -> clap::Arg {
+    clap::Arg::new("help")
+        .long("help")
+        .short('h')
+        .action(clap::ArgAction::HelpShort)
+        .help("Prints this help")
 }
 
 /// The end of `--help`.
@@ -180,6 +193,19 @@ mod tests {
     #[test]
     fn the_command_is_whole() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_help() {
+        for command in command().get_subcommands() {
+            for flag in ["--help", "-h"] {
+                let asked = ["kube-apiserver", command.get_name(), flag].map(OsString::from);
+                let shown = parse(asked).expect_err("help is an error of clap");
+                assert_eq!(shown.kind(), clap::error::ErrorKind::DisplayHelp);
+                let usage = format!("kube-apiserver {}", command.get_name());
+                assert!(shown.to_string().contains(&usage), "{shown}");
+            }
+        }
     }
 
     #[test]

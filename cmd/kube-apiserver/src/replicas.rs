@@ -37,11 +37,17 @@ pub(crate) fn agrees(config: &Config) -> bool {
     matches!(config.storage.engine, Engine::Etcd(_)) && !given
 }
 
-/// Writes the authorities and the key that all replicas have into this one's directory. The first brings its own.
+/// Writes the authorities and the key that all replicas have into this one's directory. The first brings its own. `place` is where the
+/// store is, for the log.
 ///
 /// # Errors
 /// When the store cannot be read or written, or holds something else.
-pub(crate) async fn agree(stores: &StorageFactory, prefix: &str, directory: &Path) -> Result<(), StartError> {
+pub(crate) async fn agree(
+    stores: &StorageFactory,
+    place: &str,
+    prefix: &str,
+    directory: &Path,
+) -> Result<(), StartError> {
     let deadline = Instant::now() + STORE_TIMEOUT;
     loop {
         match attempt(stores, prefix, directory).await {
@@ -51,6 +57,7 @@ pub(crate) async fn agree(stores: &StorageFactory, prefix: &str, directory: &Pat
             }) if Instant::now() < deadline => {
                 tracing::warn!(
                     error = message,
+                    store = place,
                     "the store does not answer, the start waits for it"
                 );
                 tokio::time::sleep(RETRY_DELAY).await;

@@ -192,6 +192,11 @@ pub(crate) fn id_of(request: &Request) -> HeaderValue {
     }
 }
 
+/// An id of [`id_of`], for the log.
+pub(crate) fn shown(id: &HeaderValue) -> &str {
+    id.to_str().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

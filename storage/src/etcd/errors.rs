@@ -39,6 +39,22 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
+/// The message, and the innermost cause where the message does not tell it: which of a refused connection, an unknown host and a wrong
+/// certificate it was.
+fn with_cause(status: &Status) -> String {
+    let mut innermost: Option<String> = None;
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        innermost = Some(error.to_string());
+        cause = error.source();
+    }
+    let message = status.message();
+    match innermost.filter(|cause| !message.contains(cause.as_str())) {
+        Some(cause) => format!("{message}: {cause}"),
+        None => message.to_owned(),
+    }
+}
+
 /// The error for the caller. `asked` is the revision of the call, `oldest` the oldest one not known to be compacted,
 /// `newest` the newest one known.
 pub(super) fn translate(status: Status, asked: u64, oldest: u64, newest: u64) -> StorageError {
@@ -69,7 +85,7 @@ pub(super) fn translate(status: Status, asked: u64, oldest: u64, newest: u64) ->
     }
     if retry(&status).is_some() {
         return StorageError::Unavailable {
-            message: format!("etcd does not answer: {message}"),
+            message: format!("etcd does not answer: {}", with_cause(&status)),
             source: Some(Box::new(status)),
         };
     }

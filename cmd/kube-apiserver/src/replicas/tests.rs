@@ -24,7 +24,7 @@ async fn replicas_have_one_identity_whoever_is_first() {
         .collect();
     let all = directories
         .iter()
-        .map(|dir| agree(&stores, "/registry", dir.path()));
+        .map(|dir| agree(&stores, "etcd", "/registry", dir.path()));
     futures_util::future::try_join_all(all).await.expect("they agree");
     let first = opened(directories[0].path());
     for dir in &directories[1..] {
@@ -49,7 +49,7 @@ async fn replicas_have_one_identity_whoever_is_first() {
     );
     assert_eq!(&*found.kvs[0].key, "/registry/_servers/pki");
     // Another start writes nothing.
-    agree(&stores, "/registry", directories[0].path())
+    agree(&stores, "etcd", "/registry", directories[0].path())
         .await
         .expect("they agree");
     assert_eq!(engine.fresh().await.expect("there"), found.revision);
@@ -65,7 +65,7 @@ async fn stored_values_that_are_invalid_are_refused() {
         ttl: None,
     }];
     engine.commit(Txn { guards: vec![], ops }).await.expect("stored");
-    let error = agree(&stores, "/registry", dir.path())
+    let error = agree(&stores, "etcd", "/registry", dir.path())
         .await
         .expect_err("it is no identity");
     assert!(error.to_string().contains("/registry/_servers/pki"), "{error}");

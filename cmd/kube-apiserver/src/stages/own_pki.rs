@@ -26,8 +26,17 @@ const KEPT: [&str; 5] = [
 pub(super) struct OwnPki {
     directory: PathBuf,
     names: ServingNames,
-    /// Where replicas agree on the authorities and keys, and the prefix there; `None` for a server of its own.
-    shared: Option<(StorageFactory, String)>,
+    /// `None` for a server of its own.
+    shared: Option<Shared>,
+}
+
+/// Where replicas agree on the authorities and keys.
+#[derive(Debug)]
+struct Shared {
+    stores: StorageFactory,
+    /// For the log.
+    place: String,
+    prefix: String,
 }
 
 impl OwnPki {
@@ -37,7 +46,11 @@ impl OwnPki {
         Some(OwnPki {
             directory: config.data_dir.as_ref()?.join("pki"),
             names,
-            shared: agrees.then(|| (storage.clone(), config.storage.prefix.clone())),
+            shared: agrees.then(|| Shared {
+                stores: storage.clone(),
+                place: config.summary().store,
+                prefix: config.storage.prefix.clone(),
+            }),
         })
     }
 
@@ -59,8 +72,13 @@ impl OwnPki {
     /// # Errors
     /// When files or the store cannot be read or written, or hold something else.
     pub(super) async fn open(&self) -> Result<Pki, StartError> {
-        if let Some((storage, prefix)) = &self.shared {
-            replicas::agree(storage, prefix, &self.directory).await?;
+        if let Some(shared) = &self.shared {
+            let Shared {
+                stores,
+                place,
+                prefix,
+            } = shared;
+            replicas::agree(stores, place, prefix, &self.directory).await?;
         }
         Ok(Pki::open(&self.directory, &self.names)?)
     }
