@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::remote::RemoteSpec;
-use crate::transport::ProxyKey;
 use crate::transport::Transport;
+use crate::transport::TransportSettings;
 
 /// Requests that one APIService may have under way at once, watches aside: reading, writing. A quarter of what the server takes
 /// by default: a backend that hangs leaves the others the rest.
@@ -66,9 +66,9 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    pub(crate) fn new(spec: Arc<RemoteSpec>, key: &ProxyKey) -> Arc<Self> {
+    pub(crate) fn new(spec: Arc<RemoteSpec>, transport: &TransportSettings) -> Arc<Self> {
         Arc::new(Backend {
-            transport: Transport::new(&spec, key),
+            transport: Transport::new(&spec, transport),
             targets: ArcSwap::from_pointee(Err("not resolved yet".into())),
             next: AtomicUsize::new(0),
             seats: Seats::new(SEATS),

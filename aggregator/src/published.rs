@@ -17,7 +17,7 @@ use crate::backend::Backend;
 use crate::local::{Priorities, version_rank};
 use crate::remote_discovery;
 use crate::routes::Routes;
-use crate::transport::ProxyKey;
+use crate::transport::TransportSettings;
 
 /// Discovery of everything, local and remote, in order of priority.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Published {
     pub(crate) local: Vec<Arc<dyn DiscoverySource>>,
     /// Absent until the APIServices have been read: until then the remote groups are unknown.
     pub(crate) routes: Synced<Routes>,
-    proxy_key: ProxyKey,
+    transport: TransportSettings,
     /// Of group versions without an APIService yet.
     priorities: Priorities,
     pub(crate) changes: tokio::sync::watch::Sender<u64>,
@@ -38,7 +38,7 @@ impl Published {
     pub(crate) fn new(
         resource: &Arc<ServedResource>,
         local: Vec<Arc<dyn DiscoverySource>>,
-        proxy_key: ProxyKey,
+        transport: TransportSettings,
         priorities: Priorities,
     ) -> Self {
         let documents = resource_documents(std::slice::from_ref(resource));
@@ -47,7 +47,7 @@ impl Published {
             own: Arc::new(own),
             local,
             routes: Synced::default(),
-            proxy_key,
+            transport,
             priorities,
             changes: tokio::sync::watch::Sender::default(),
         }
@@ -56,7 +56,7 @@ impl Published {
     /// Takes over the routes that the APIServices of a snapshot say, and gives them.
     pub(crate) fn load(&self, snapshot: &Snapshot) -> Arc<Routes> {
         let before = self.routes.get().unwrap_or_default();
-        let routes = Routes::of(snapshot.objects.values(), &before, &self.proxy_key);
+        let routes = Routes::of(snapshot.objects.values(), &before, &self.transport);
         self.routes.set(routes)
     }
 

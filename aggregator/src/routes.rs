@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::backend::Backend;
 use crate::local::{CUSTOM_PRIORITY, Priorities};
 use crate::remote::RemoteSpec;
-use crate::transport::ProxyKey;
+use crate::transport::TransportSettings;
 
 /// The route of a group version, from its APIService.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl Routes {
     pub(crate) fn of<'a>(
         services: impl Iterator<Item = &'a Arc<Entry>>,
         old: &Routes,
-        key: &ProxyKey,
+        transport: &TransportSettings,
     ) -> Self {
         let known: HashMap<&str, (&str, &str, &Route)> = old
             .iter()
@@ -54,7 +54,7 @@ impl Routes {
                 .filter(|(.., route)| route.from.1 == entry.revision.0);
             let (group, version, route) = match same {
                 Some((group, version, route)) => ((*group).into(), (*version).into(), Route::clone(route)),
-                None => Self::read(entry, old, key),
+                None => Self::read(entry, old, transport),
             };
             let at = routes.all.len();
             routes.paths.insert_segments(&[&group, &version], at);
@@ -63,7 +63,7 @@ impl Routes {
         routes
     }
 
-    fn read(entry: &Entry, old: &Routes, key: &ProxyKey) -> (Box<str>, Box<str>, Route) {
+    fn read(entry: &Entry, old: &Routes, transport: &TransportSettings) -> (Box<str>, Box<str>, Route) {
         let object = entry.value();
         let text = |key: &str| meta::dig_str(&object, &["spec", key]);
         let number = |key: &str| {
@@ -80,7 +80,7 @@ impl Routes {
             .and_then(|route| route.remote.clone());
         let remote = RemoteSpec::of(&object).map(|spec| match known {
             Some(backend) if *backend.spec == spec => backend,
-            _ => Backend::new(Arc::new(spec), key),
+            _ => Backend::new(Arc::new(spec), transport),
         });
         let route = Route {
             group_priority: number("groupPriorityMinimum"),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use generic_server::client::egress::Route;
 use generic_server::delegate::{Delegate, Handled};
 use generic_server::directory::Directory;
 use generic_server::discovery::{DiscoverySource, Documents};
@@ -26,7 +27,7 @@ use crate::metrics::BackendMetrics;
 use crate::proxy::{self, Proxy};
 use crate::published::Published;
 use crate::resolve::Resolver;
-use crate::transport::ProxyKey;
+use crate::transport::{ProxyKey, TransportSettings};
 
 /// How long to wait before something that failed is retried.
 const RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -60,6 +61,8 @@ pub struct Deps {
     pub server_address: String,
     /// The client certificate for remote servers. Replaced when its files change.
     pub proxy_key: ProxyKey,
+    /// The way to remote servers.
+    pub egress: Route,
     /// Reach remote servers at their endpoints rather than their service's cluster IP.
     pub endpoint_routing: bool,
     /// Where its metrics are reported.
@@ -91,7 +94,10 @@ impl Aggregator {
         let published = Arc::new(Published::new(
             &resource,
             deps.local.clone(),
-            deps.proxy_key,
+            TransportSettings {
+                key: deps.proxy_key,
+                route: deps.egress,
+            },
             deps.priorities,
         ));
         deps.metrics.register(Arc::new(BackendMetrics(published.clone())));

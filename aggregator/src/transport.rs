@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use generic_server::client::egress::Route;
 use generic_server::client::{self, Fault, TlsIo, is_forbidden};
 use http::Uri;
 use hyper_util::client::legacy::Client;
@@ -21,6 +22,7 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) use body::Held;
 pub use tls::ProxyKey;
+pub(crate) use tls::TransportSettings;
 use tls::client_config;
 
 use crate::remote::RemoteSpec;
@@ -102,18 +104,21 @@ pub(crate) struct StreamPermit {
 impl Transport {
     /// # Errors
     /// When the spec's bundle cannot be used; the text is for clients.
-    pub(crate) fn new(spec: &RemoteSpec, key: &ProxyKey) -> Result<Self, String> {
+    pub(crate) fn new(spec: &RemoteSpec, settings: &TransportSettings) -> Result<Self, String> {
+        let TransportSettings { key, route } = settings;
         let name = format!("{}.{}.svc", spec.service, spec.namespace);
         let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
         let mut config = client_config(spec, key)?;
         let upgrades = Connector {
             tls: TlsConnector::from(Arc::new(config.clone())),
             name: name.clone(),
+            route: route.clone(),
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let connector = Connector {
             tls: TlsConnector::from(Arc::new(config)),
             name,
+            route: route.clone(),
         };
         Ok(Transport {
             connector,
@@ -163,6 +168,7 @@ impl Transport {
 pub(crate) struct Connector {
     tls: TlsConnector,
     name: ServerName<'static>,
+    route: Route,
 }
 
 impl std::fmt::Debug for Connector {
@@ -176,7 +182,8 @@ impl std::fmt::Debug for Connector {
 impl Connector {
     async fn connect(&self, authority: &str) -> Result<TlsIo, Fault> {
         let permitted = |address| !is_forbidden(address);
-        client::connect(&self.tls, &self.name, authority, permitted, CONNECT_TIMEOUT).await
+        let (route, tls) = (&self.route, &self.tls);
+        client::connect(route, tls, &self.name, authority, permitted, CONNECT_TIMEOUT).await
     }
 }
 
@@ -209,7 +216,11 @@ mod tests {
         let authority = generic_server::pki::Authority::generate("test").expect("an authority");
         let key = authority.client("proxy", "proxies").expect("a certificate");
         let key = key.certified_key().expect("a pair");
-        let transport = Transport::new(&spec, &Arc::new(arc_swap::ArcSwap::from(key))).expect("a transport");
+        let settings = TransportSettings {
+            key: Arc::new(arc_swap::ArcSwap::from(key)),
+            route: Route::Direct,
+        };
+        let transport = Transport::new(&spec, &settings).expect("a transport");
         let mut places: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CONNECTION * MAX_CONNECTIONS_PER_ENDPOINT)
             .filter_map(|_| transport.place())
             .collect();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use generic_server::directory::Directory;
 use generic_server::handlers::ServeEnv;
 use generic_server::registry::StorageFactory;
+use generic_server::webhook::Services;
 
 /// The group of the CRD kind itself.
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
@@ -24,6 +25,8 @@ pub struct Deps {
     pub prefix: String,
     /// Where the stores of custom resources are registered, for garbage collection and namespace deletion.
     pub directory: Arc<Directory>,
+    /// Where the services of conversion webhooks are, and how they are reached.
+    pub services: Services,
     /// Admission, authorization and bounds.
     pub env: ServeEnv,
     /// How long things may take.

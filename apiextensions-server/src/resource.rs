@@ -10,7 +10,6 @@ use generic_server::resource::{
     ALL_VERBS, Backend, Column, Conversion as Convert, Decoding, Scope, ServedResource, Subresource,
     TableConvertor,
 };
-use generic_server::webhook::Services;
 use machinery::schema::KindSchema;
 use machinery::{
     ApiError, GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, meta,
@@ -93,8 +92,7 @@ fn by_webhook(
     prune: Option<KindSchema>,
     deps: &Deps,
 ) -> ByWebhook {
-    let services = || Services(deps.directory.clone());
-    let new = || WebhookClient::new(conversion, services(), deps.limits.conversion);
+    let new = || WebhookClient::new(conversion, deps.services.clone(), deps.limits.conversion);
     let client = definition.serving.webhook.get_or_init(|| Arc::new(new()));
     ByWebhook {
         served,

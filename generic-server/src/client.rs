@@ -3,33 +3,35 @@
 
 mod bearer;
 mod connect;
+pub mod egress;
 mod outgoing;
 pub mod trust;
+mod wire;
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{Connected, Connection as PooledConnection};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 pub(crate) use bearer::BearerToken;
 pub use connect::{Fault, authority, connect, dial, fault_of, is_forbidden, secure};
-pub use outgoing::Outgoing;
+pub use outgoing::{Answer, Outgoing, SendError};
+pub use wire::{Connection, Io, Wire};
 
 /// A connection that knows whether it speaks HTTP/2.
 #[derive(Debug)]
 pub struct TlsIo {
-    stream: TokioIo<TlsStream<TcpStream>>,
+    stream: TokioIo<TlsStream<Wire>>,
     h2: bool,
 }
 
 impl TlsIo {
     /// Of a connection whose handshake is done.
-    pub fn new(stream: TlsStream<TcpStream>) -> Self {
+    pub fn new(stream: TlsStream<Wire>) -> Self {
         let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         TlsIo {
             stream: TokioIo::new(stream),
@@ -38,7 +40,7 @@ impl TlsIo {
     }
 }
 
-impl Connection for TlsIo {
+impl PooledConnection for TlsIo {
     fn connected(&self) -> Connected {
         if self.h2 {
             Connected::new().negotiated_h2()

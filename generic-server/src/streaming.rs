@@ -14,8 +14,9 @@ mod tunnel;
 mod upgrade;
 pub mod websocket;
 
+pub use crate::client::{Connection, Io};
 pub use messages::{Framing, messages};
-pub use peer::{Connection, Io, Peer, exchange};
+pub use peer::{Peer, exchange};
 pub use pipe::join;
 pub use remote_command::{Channels, RemoteCommand};
 pub use tunnel::tunnel;

@@ -294,7 +294,8 @@ impl tower::Service<http::Uri> for Connector {
                 }
                 None => client::authority(host, port),
             };
-            client::connect(&config.tls, &name, &authority, |_| true, CONNECT).await
+            let route = config.services.route(config.service.is_some());
+            client::connect(&route, &config.tls, &name, &authority, |_| true, CONNECT).await
         })
     }
 }

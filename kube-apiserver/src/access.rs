@@ -19,6 +19,7 @@ use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
 use generic_server::authz::Authorizer;
+use generic_server::client::egress::{EgressSelector, Network};
 use generic_server::delegated::{Lookups, ReviewVersion};
 use generic_server::directory::Directory;
 use generic_server::endpoint::{Endpoint, StaticJson};
@@ -138,7 +139,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads the files that the options name and has `reload` follow them. Tasks in the background are of `tasks`.
+    /// Reads the files that the options name and has `reload` follow them. Issuers and webhooks are reached as `egress` says. Tasks in the background are of `tasks`.
     ///
     /// # Errors
     /// A file that cannot be read or has invalid content.
@@ -146,6 +147,7 @@ impl Access {
         options: &AccessOptions,
         pki: &Pki,
         directory: &Arc<Directory>,
+        egress: &EgressSelector,
         reload: &mut Reload,
         tasks: &Tasks,
     ) -> Result<Self, AccessError> {
@@ -172,14 +174,15 @@ impl Access {
             external,
             metrics: token_metrics,
             anonymous,
-        } = tokens::build(options, pki, directory, reload, tasks)?;
+        } = tokens::build(options, pki, directory, egress, reload, tasks)?;
         let authenticators: Vec<Arc<dyn Authenticator>> = vec![
             Arc::new(RequestHeader::new(front_proxies, options.front_proxy.clone())),
             Arc::new(X509::new(authorities)),
             Arc::new(Bearer(tokens.clone())),
         ];
         let anonymous = anonymous_requests(options.anonymous, anonymous)?;
-        let authorizers = AuthorizerChain::new(&options.authorization).map_err(AccessError::Option)?;
+        let authorizers = AuthorizerChain::new(&options.authorization, egress.route(Network::ControlPlane))
+            .map_err(AccessError::Option)?;
         let chain = authorizers.clone();
         reload.watch("authorization configuration", authorizers.file(), move || {
             chain.reload()

@@ -13,6 +13,7 @@ mod client;
 mod config_file;
 mod controllers;
 mod deps;
+mod egress;
 mod errors;
 mod groups;
 mod json;
@@ -40,6 +41,7 @@ pub use bootstrap::{
 };
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_identity, keep_token_tracking, keep_trust};
 pub use deps::{Deps, IssuedToken, KindFeatures, TokenClaims, TokenIssuer, TokenLifetimes};
+pub use egress::read_egress;
 pub use groups::core::service_alloc::keep_node_ports;
 pub use groups::{groups, has_version, priority};
 pub use net::{Cidr, special_ip};

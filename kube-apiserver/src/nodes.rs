@@ -14,6 +14,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use generic_server::client::egress::Route;
 use generic_server::client::is_forbidden;
 use generic_server::client::trust::{TrustedPeers, settings};
 use generic_server::metrics::Collect;
@@ -123,6 +124,8 @@ pub(crate) struct Kubelet {
 #[derive(Debug)]
 pub struct Nodes {
     options: KubeletOptions,
+    /// The way into the cluster.
+    route: Route,
     trust: ArcSwap<Trust>,
     /// TLS to pods and services, whose certificates are for names that nobody knows.
     open: Arc<ClientConfig>,
@@ -132,15 +135,16 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Reads the files of the options. Connections belong to `tasks`.
+    /// Reads the files of the options. Connections go by `route` and belong to `tasks`.
     ///
     /// # Errors
     /// Which file cannot be used, and why.
-    pub fn new(options: KubeletOptions, tasks: Tasks) -> Result<Self, String> {
+    pub fn new(options: KubeletOptions, route: Route, tasks: Tasks) -> Result<Self, String> {
         let open = settings(TrustedPeers::Anyone)?.with_no_client_auth();
         Ok(Nodes {
             trust: ArcSwap::from_pointee(Trust::read(&options)?),
             options,
+            route,
             open: Arc::new(open),
             tasks,
             metrics: Arc::default(),
@@ -171,6 +175,11 @@ impl Nodes {
     /// Where streams are counted.
     pub(crate) fn counts(&self) -> &Arc<StreamMetrics> {
         &self.metrics
+    }
+
+    /// Whether names of nodes mean nothing here: a proxy resolves them.
+    pub(crate) fn are_behind_proxy(&self) -> bool {
+        self.route.is_proxied()
     }
 
     /// The tasks that connections belong to.
@@ -208,6 +217,7 @@ impl Nodes {
                 port: port.unwrap_or(self.options.port),
                 tls: Some(tls.clone()),
                 permitted: |_| true,
+                route: self.route.clone(),
                 within: self.options.timeout,
                 seat: Some(self.seats.take(&user.name)?),
             },
@@ -233,6 +243,7 @@ impl Nodes {
             port,
             tls: (scheme == "https").then(|| self.open.clone()),
             permitted: is_global_unicast,
+            route: self.route.clone(),
             within: Duration::from_secs(30),
             seat: Some(self.seats.take(&user.name)?),
         })
@@ -335,7 +346,7 @@ mod tests {
     #[test]
     fn files_that_cannot_be_used_are_named() {
         let check = |options: KubeletOptions, expected: &str| {
-            let error = Nodes::new(options, Tasks::new())
+            let error = Nodes::new(options, Route::Direct, Tasks::new())
                 .map(|_| ())
                 .expect_err("a fault");
             assert!(error.starts_with(expected), "{error}");

@@ -14,6 +14,7 @@
 
 mod client;
 mod compactor;
+mod dial;
 mod errors;
 mod fresh;
 mod keys;
@@ -35,6 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use self::client::{Client, Repeat};
+pub use self::dial::Dialer;
 use self::fresh::Fresh;
 use self::lease::Leases;
 use self::messages::{
@@ -68,6 +70,8 @@ pub struct EtcdOptions {
     pub lease_reuse: Duration,
     /// How long one call may take.
     pub timeout: Duration,
+    /// Opens the connections to members; without it they are TCP connections.
+    pub dialer: Option<Dialer>,
 }
 
 impl Default for EtcdOptions {
@@ -80,6 +84,7 @@ impl Default for EtcdOptions {
             compaction_interval: Duration::from_secs(5 * 60),
             lease_reuse: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
+            dialer: None,
         }
     }
 }

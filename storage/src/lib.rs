@@ -47,7 +47,7 @@ pub use engine::{
     ScrubReport, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 pub use error::StorageError;
-pub use etcd::{EtcdOptions, open_etcd};
+pub use etcd::{Dialer, EtcdOptions, open_etcd};
 pub use mvcc::{
     MvccStore, RestoreOptions, inspect_backup, memory, open, remove_partial_backups, restore, scrub,
     scrub_with,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use generic_server::client::egress::Route;
 use generic_server::client::trust::{self, TrustedPeers};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
@@ -14,6 +15,13 @@ use crate::remote::RemoteSpec;
 
 /// The client certificate that is shown to extension servers; replaced when its files change, new connections show the new one.
 pub type ProxyKey = Arc<ArcSwap<CertifiedKey>>;
+
+/// How extension servers are reached.
+#[derive(Debug, Clone)]
+pub(crate) struct TransportSettings {
+    pub(crate) key: ProxyKey,
+    pub(crate) route: Route,
+}
 
 /// The settings for one APIService, without protocol negotiation; the error is shown to clients and in the condition.
 pub(crate) fn client_config(spec: &RemoteSpec, key: &ProxyKey) -> Result<ClientConfig, String> {

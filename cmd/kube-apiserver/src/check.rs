@@ -63,8 +63,9 @@ pub async fn check(options: Options) -> Result<String, StartError> {
     for warning in &config.warnings {
         found.note(warning.clone());
     }
-    files::look(&config, &mut found).await;
-    store::look(&config, &mut found).await;
+    let egress = files::egress(&config, &mut found);
+    files::look(&config, &egress, &mut found).await;
+    store::look(&config, &egress, &mut found).await;
     found.outcome()
 }
 

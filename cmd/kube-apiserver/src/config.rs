@@ -70,6 +70,8 @@ pub(crate) struct Config {
     /// Whether webhooks are passed by what brings their backends back.
     pub(crate) webhook_break_glass: bool,
     pub(crate) allow_privileged: bool,
+    /// Names the proxies of the server's own connections.
+    pub(crate) egress_file: Option<PathBuf>,
     pub(crate) kubelet: KubeletOptions,
     pub(crate) controllers: Controllers,
     /// Whether the options name any.
@@ -207,6 +209,9 @@ impl Config {
             enable_ui: flags.enable_ui,
             webhook_break_glass: flags.webhook_break_glass,
             allow_privileged: flags.allow_privileged,
+            egress_file: flags
+                .egress_selector_config_file
+                .filter(|file| !file.as_os_str().is_empty()),
             kubelet,
             controllers,
             controllers_are_given,

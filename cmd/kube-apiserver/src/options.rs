@@ -36,6 +36,7 @@ const AUTHORIZATION: &str = "Authorization flags";
 const APIS: &str = "API enablement flags";
 const ADMISSION: &str = "Admission flags";
 const LOGS: &str = "Logs flags";
+const EGRESS: &str = "Egress selector flags";
 const MISC: &str = "Misc flags";
 const GLOBAL: &str = "Global flags";
 
@@ -347,6 +348,9 @@ pub struct Options {
     /// Containers may be privileged. Upstream: false; here PodSecurity decides unless this is false.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub allow_privileged: bool,
+    /// A file that names the proxies for the server's own connections: to the control plane, to the cluster and to etcd.
+    #[arg(long, help_heading = EGRESS, value_name = "FILE")]
+    pub egress_selector_config_file: Option<PathBuf>,
     /// How kubelets are reached.
     #[command(flatten)]
     pub kubelet: KubeletFlags,

@@ -382,6 +382,17 @@ pub const RESPONSE_BYTES: usize = 512 << 20;
 /// The same of one user, unless it is of `system:masters`. Past it: 429 with `Retry-After`.
 pub const RESPONSE_BYTES_PER_USER: usize = 128 << 20;
 
+// Connections through proxies (egress selection).
+
+/// Bytes of the head of a proxy's answer to CONNECT. Upstream: 1 MiB. Past it: the connection fails.
+pub const PROXY_HEAD_BYTES: usize = 64 * 1024;
+
+/// Bytes of one packet of a tunnel that this server sends. Upstream sends what is written at once. Past it: more packets.
+pub const TUNNEL_CHUNK_BYTES: usize = 32 * 1024;
+
+/// Bytes of a tunnel that have come and are not read yet, beside HTTP/2's windows. Past it: the peer waits.
+pub const TUNNEL_PIPE_BYTES: usize = 64 * 1024;
+
 // Past states.
 
 /// Bytes that snapshots for exact and paged lists and the recent events of all resources may take, unless a flag says otherwise

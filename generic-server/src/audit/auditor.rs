@@ -18,6 +18,7 @@ use super::sink::Sink;
 use super::webhook::Webhook;
 use super::{Level, Stage};
 use crate::authz::Attributes;
+use crate::client::egress::Route;
 use crate::metrics::{Metrics, Reloads};
 use crate::reload::Reload;
 use crate::request::User;
@@ -29,12 +30,12 @@ impl AuditOptions {
     ///
     /// # Errors
     /// As of [`Auditor::start`].
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self, route: &Route) -> Result<(), String> {
         if let Some(path) = &self.policy_file {
             read_policy(path).map_err(unreadable)?;
         }
         if let Some(webhook) = &self.webhook {
-            Webhook::new(webhook).map_err(uninitialized)?;
+            Webhook::new(webhook, route).map_err(uninitialized)?;
         }
         Ok(())
     }
@@ -83,12 +84,13 @@ impl Auditor {
         }
     }
 
-    /// As options say. Files are opened, queues run in `tasks`, and the policy is followed by `reload`.
+    /// As options say. Files are opened, a webhook is reached by `route`, queues run in `tasks`, and the policy is followed by `reload`.
     ///
     /// # Errors
     /// A file cannot be read, or is no policy or kubeconfig; the log cannot be opened.
     pub fn start(
         options: &AuditOptions,
+        route: &Route,
         metrics: &Metrics,
         reload: &mut Reload,
         tasks: &Tasks,
@@ -111,7 +113,7 @@ impl Auditor {
             )));
         }
         if let Some(webhook) = &options.webhook {
-            let destination = Webhook::new(webhook).map_err(uninitialized)?;
+            let destination = Webhook::new(webhook, route).map_err(uninitialized)?;
             auditor.sinks.push(Arc::new(Delivery::new(
                 Plugin::Webhook,
                 Arc::new(destination),

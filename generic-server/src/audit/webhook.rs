@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::event::Event;
 use super::options::WebhookOptions;
 use super::sink::Destination;
+use crate::client::egress::Route;
 use crate::delegated::retry::{self, Pauses};
 use crate::delegated::{KubeClient, Kubeconfig};
 
@@ -23,9 +24,9 @@ pub(super) struct Webhook {
 }
 
 impl Webhook {
-    pub(super) fn new(options: &WebhookOptions) -> Result<Self, String> {
+    pub(super) fn new(options: &WebhookOptions, route: &Route) -> Result<Self, String> {
         let config = Kubeconfig::read(&options.config_file).map_err(|error| error.to_string())?;
-        let client = KubeClient::new(&config).map_err(|error| error.to_string())?;
+        let client = KubeClient::new(&config, route).map_err(|error| error.to_string())?;
         Ok(Webhook {
             client: client.with_timeout(TIMEOUT),
             pauses: Pauses(options.initial_backoff),

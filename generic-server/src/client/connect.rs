@@ -15,6 +15,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::TlsIo;
+use super::egress::Route;
+use super::wire::Wire;
 
 /// Why a server cannot be reached, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,12 +45,13 @@ pub fn is_forbidden(address: IpAddr) -> bool {
     }
 }
 
-/// Connects to `authority` (`host:port`) and does the TLS handshake with a peer that must be `name`, all `within` this time. Addresses that the
-/// host resolves to and that are not `permitted` are passed over.
+/// Connects to `authority` (`host:port`) by `route` and does the TLS handshake with a peer that must be `name`, all `within` this time. Addresses
+/// that the host resolves to and that are not `permitted` are passed over.
 ///
 /// # Errors
 /// Why not, as upstream says it.
 pub async fn connect(
+    route: &Route,
     tls: &TlsConnector,
     name: &ServerName<'static>,
     authority: &str,
@@ -56,20 +59,21 @@ pub async fn connect(
     within: Duration,
 ) -> Result<TlsIo, Fault> {
     let until = Instant::now() + within;
-    let stream = dial_until(authority, permitted, until).await?;
+    let stream = dial_until(route, authority, permitted, until).await?;
     Ok(TlsIo::new(secure_until(tls, name, stream, until).await?))
 }
 
-/// Connects to `authority` in plain text, in `within` this time.
+/// Connects to `authority` by `route` in plain text, in `within` this time.
 ///
 /// # Errors
 /// Why not, as upstream says it.
 pub async fn dial(
+    route: &Route,
     authority: &str,
     permitted: fn(IpAddr) -> bool,
     within: Duration,
-) -> Result<TcpStream, Fault> {
-    dial_until(authority, permitted, Instant::now() + within).await
+) -> Result<Wire, Fault> {
+    dial_until(route, authority, permitted, Instant::now() + within).await
 }
 
 /// Does the TLS handshake on a connection with a peer that must be `name`, in `within` this time.
@@ -86,12 +90,13 @@ pub async fn secure<C: AsyncRead + AsyncWrite + Unpin>(
 }
 
 async fn dial_until(
+    route: &Route,
     authority: &str,
     permitted: fn(IpAddr) -> bool,
     until: Instant,
-) -> Result<TcpStream, Fault> {
+) -> Result<Wire, Fault> {
     let late = |_| Fault(format!("dial tcp {authority}: i/o timeout"));
-    timeout_at(until, dial_any(authority, permitted))
+    timeout_at(until, route.dial(authority, permitted))
         .await
         .map_err(late)?
 }
@@ -108,7 +113,8 @@ async fn secure_until<C: AsyncRead + AsyncWrite + Unpin>(
         .map_err(|error| Fault(tls_fault(&error, name)))
 }
 
-async fn dial_any(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<TcpStream, Fault> {
+/// Connects to the first address of the host that takes the connection.
+pub(super) async fn dial_any(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<TcpStream, Fault> {
     // Names are resolved here, so that the addresses they resolve to can be filtered.
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
     let found = tokio::net::lookup_host(authority)
@@ -116,29 +122,46 @@ async fn dial_any(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<TcpS
         .map_err(|_| Fault(format!("dial tcp: lookup {host}: no such host")))?;
     let allowed: Vec<SocketAddr> = found.filter(|address| permitted(address.ip())).collect();
     if allowed.is_empty() {
-        return Err(Fault(format!(
-            "dial tcp {authority}: no permitted address: link-local and unspecified ones are refused"
-        )));
+        return Err(forbidden(authority));
     }
     let stream = TcpStream::connect(&*allowed)
         .await
-        .map_err(|error| Fault(dial_fault(authority, &error)))?;
+        .map_err(|error| Fault(dial_fault("tcp", authority, &error)))?;
     // Watch events are small: they must not wait for more.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }
 
-/// A failed connect.
-fn dial_fault(authority: &str, error: &io::Error) -> String {
+/// Refuses `authority` if it is an address and not `permitted`. Names are not resolved.
+///
+/// # Errors
+/// It is refused.
+pub(super) fn check_literal(authority: &str, permitted: fn(IpAddr) -> bool) -> Result<(), Fault> {
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    match host.trim_matches(['[', ']']).parse() {
+        Ok(address) if !permitted(address) => Err(forbidden(authority)),
+        _ => Ok(()),
+    }
+}
+
+/// No address of a host is permitted.
+pub(super) fn forbidden(host: &str) -> Fault {
+    Fault(format!(
+        "dial tcp {host}: no permitted address: link-local and unspecified ones are refused"
+    ))
+}
+
+/// A failed connect to an address of a network, as Go names networks.
+pub(super) fn dial_fault(network: &str, address: &str, error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused",
         io::ErrorKind::TimedOut => "connect: connection timed out",
         io::ErrorKind::HostUnreachable => "connect: no route to host",
         io::ErrorKind::NetworkUnreachable => "connect: network is unreachable",
         io::ErrorKind::ConnectionReset => "connect: connection reset by peer",
-        _ => return format!("dial tcp {authority}: {error}"),
+        _ => return format!("dial {network} {address}: {error}"),
     };
-    format!("dial tcp {authority}: {why}")
+    format!("dial {network} {address}: {why}")
 }
 
 fn rfc3339(time: UnixTime) -> String {
@@ -152,7 +175,7 @@ fn bare_name(text: &str) -> &str {
 }
 
 /// A failed handshake.
-fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
+pub(super) fn tls_fault(error: &io::Error, name: &ServerName<'_>) -> String {
     use rustls::{CertificateError as Bad, Error};
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let expired = "certificate has expired or is not yet valid";

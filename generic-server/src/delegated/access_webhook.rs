@@ -259,6 +259,7 @@ mod tests {
 
     use super::super::Kubeconfig;
     use super::*;
+    use crate::client::egress::Route;
     use crate::pki::Authority;
 
     /// A webhook at a port on which nothing is ever said.
@@ -279,7 +280,7 @@ mod tests {
             unauthorized_ttl: Duration::from_secs(30),
             fails_closed: false,
         };
-        let client = KubeClient::new(&kubeconfig).unwrap();
+        let client = KubeClient::new(&kubeconfig, &Route::Direct).unwrap();
         (listener, AccessWebhook::new(client, options, Arc::default()))
     }
 

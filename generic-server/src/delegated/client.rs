@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use machinery::field::clip_text;
 use machinery::limits;
-use reqwest::RequestBuilder;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use super::kubeconfig::Kubeconfig;
-use crate::client::{BearerToken, Outgoing, fault_of};
+use crate::client::egress::Route;
+use crate::client::{Answer, BearerToken, Outgoing, fault_of};
 use crate::request::BoxError;
 
 /// How long an answer may take, where nothing else is said.
@@ -51,11 +51,11 @@ pub struct KubeClient {
 }
 
 impl KubeClient {
-    /// A client as a kubeconfig says.
+    /// A client as a kubeconfig says, whose connections go by `route`.
     ///
     /// # Errors
     /// When its certificates cannot be used.
-    pub fn new(config: &Kubeconfig) -> Result<Self, ClientError> {
+    pub fn new(config: &Kubeconfig, route: &Route) -> Result<Self, ClientError> {
         let token = match &config.token {
             Some(token) => {
                 let token = BearerToken::new(token, config.token_file.clone());
@@ -65,7 +65,7 @@ impl KubeClient {
         };
         Ok(KubeClient {
             // An administrator has written the kubeconfig.
-            http: Outgoing::new(tls(config)?).map_err(|e| bad(&e))?,
+            http: Outgoing::new(tls(config)?, route).map_err(|e| bad(&e))?,
             server: config.server.trim_end_matches('/').to_string(),
             token,
             timeout: TIMEOUT,
@@ -126,47 +126,42 @@ impl KubeClient {
     ///
     /// # Errors
     /// When the server cannot be asked, does not begin to answer in time, or does not give it.
-    pub async fn download(&self, path: &str) -> Result<reqwest::Response, ClientError> {
+    pub async fn download(&self, path: &str) -> Result<Answer, ClientError> {
         self.begin(path, DOWNLOAD_TIMEOUT).await
     }
 
-    async fn begin(&self, path: &str, patience: Duration) -> Result<reqwest::Response, ClientError> {
-        let head = tokio::time::timeout(patience, self.request(Method::GET, path).await?.send());
-        let response = head
-            .await
-            .map_err(|_| ClientError::TimedOut)?
-            .map_err(unreachable)?;
-        match response.status().is_success() {
-            true => Ok(response),
-            false => Err(ClientError::Status(response.status(), String::new())),
+    async fn begin(&self, path: &str, patience: Duration) -> Result<Answer, ClientError> {
+        let head = tokio::time::timeout(patience, self.send(Method::GET, path, Bytes::new()));
+        let answer = head.await.map_err(|_| ClientError::TimedOut)??;
+        match answer.status().is_success() {
+            true => Ok(answer),
+            false => Err(ClientError::Status(answer.status(), String::new())),
         }
     }
 
-    async fn request(&self, method: Method, path: &str) -> Result<RequestBuilder, ClientError> {
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, ClientError> {
         let json = HeaderValue::from_static("application/json");
-        let mut request = self
-            .http
-            .request(method, &format!("{}{path}", self.server))
-            .map_err(unreachable)?
-            .header(header::ACCEPT, json.clone())
-            .header(header::CONTENT_TYPE, json)
-            .header(
+        let mut headers = HeaderMap::from_iter([
+            (header::ACCEPT, json.clone()),
+            (header::CONTENT_TYPE, json),
+            (
                 header::USER_AGENT,
                 HeaderValue::from_static("extension-apiserver"),
-            );
+            ),
+        ]);
         if let Some(token) = &self.token {
-            request = request.header(header::AUTHORIZATION, token.get().await);
+            headers.insert(header::AUTHORIZATION, token.get().await);
         }
-        Ok(request)
+        let url = format!("{}{path}", self.server);
+        self.http
+            .send(method, &url, headers, body)
+            .await
+            .map_err(unreachable)
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Value, ClientError> {
-        let mut request = self.request(method, path).await?;
-        if let Some(body) = body {
-            request = request.body(body);
-        }
         let answer = async {
-            let mut response = request.send().await.map_err(unreachable)?;
+            let mut response = self.send(method, path, body.unwrap_or_default()).await?;
             let mut body = Vec::new();
             while let Some(bytes) = response.chunk().await.map_err(unreachable)? {
                 if body.len() + bytes.len() > ANSWER_BYTES {

@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::client::{ClientError, KubeClient};
+use crate::client::SendError;
 
 /// How often one question is asked while the webhook fails. Upstream's figure.
 const ATTEMPTS: u32 = 5;
@@ -78,8 +79,8 @@ fn passes(error: &ClientError) -> bool {
         ClientError::Credentials(_) | ClientError::TimedOut => false,
         // As upstream: a connection that breaks is tried again, one that is refused is not.
         ClientError::Unreachable(error) => !error
-            .downcast_ref::<reqwest::Error>()
-            .is_some_and(reqwest::Error::is_connect),
+            .downcast_ref::<SendError>()
+            .is_some_and(|error| error.is_connect),
         ClientError::Status(status, _) => matches!(
             *status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR | StatusCode::GATEWAY_TIMEOUT

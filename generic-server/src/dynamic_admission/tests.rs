@@ -5,12 +5,13 @@ use storage::{MvccStore, Revision};
 use super::*;
 use crate::admission::{AdmissionChain, AdmissionPlugin, Operation};
 use crate::authz::AlwaysAllow;
+use crate::client::egress::EgressSelector;
 use crate::directory::Directory;
 use crate::registry::cache::{JsonCodec, Prepared, Snapshot};
 use crate::registry::config::StoreConfig;
 use crate::registry::{Entry, ObjectStore};
 use crate::request::Authorized;
-use crate::webhook::WebhookUsers;
+use crate::webhook::{Services, WebhookUsers};
 
 /// Creates an object without a namespace and gives the outcome.
 pub(super) async fn create(
@@ -78,6 +79,7 @@ pub(super) fn snapshot(entries: &[Arc<Entry>]) -> Snapshot {
 async fn configuration_that_was_never_read_lets_nothing_pass() {
     let directory = Arc::new(Directory::default());
     let authorizer = Arc::new(AlwaysAllow);
+    let services = Services::new(directory.clone(), EgressSelector::default());
     let plugins: [Arc<dyn AdmissionPlugin>; 4] = [
         policy::Policies::new(
             policy::Phase::Mutating,
@@ -93,14 +95,14 @@ async fn configuration_that_was_never_read_lets_nothing_pass() {
         ),
         webhook::Webhooks::new(
             webhook::Phase::Mutating,
-            directory.clone(),
+            services.clone(),
             authorizer.clone(),
             WebhookUsers::default(),
             Arc::default(),
         ),
         webhook::Webhooks::new(
             webhook::Phase::Validating,
-            directory,
+            services,
             authorizer,
             WebhookUsers::default(),
             Arc::default(),

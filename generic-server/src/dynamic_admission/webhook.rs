@@ -77,12 +77,12 @@ impl Webhooks {
     /// A plugin that knows no configuration until it is followed. It asks webhooks as these users.
     pub fn new(
         phase: Phase,
-        directory: Arc<Directory>,
+        services: Services,
         authorizer: Arc<dyn Authorizer>,
         users: WebhookUsers,
         metrics: Arc<DynamicMetrics>,
     ) -> Arc<Self> {
-        Self::with(phase, directory, authorizer, users, metrics, Compiler::shared())
+        Self::with(phase, services, authorizer, users, metrics, Compiler::shared())
     }
 
     /// Lets some writes go on although a webhook cannot be reached. The first rule stays.
@@ -92,7 +92,7 @@ impl Webhooks {
 
     fn with(
         phase: Phase,
-        directory: Arc<Directory>,
+        services: Services,
         authorizer: Arc<dyn Authorizer>,
         users: WebhookUsers,
         metrics: Arc<DynamicMetrics>,
@@ -100,11 +100,8 @@ impl Webhooks {
     ) -> Arc<Self> {
         Arc::new(Webhooks {
             phase,
-            backends: Backends {
-                services: Services(directory.clone()),
-                users,
-            },
-            directory,
+            directory: services.directory().clone(),
+            backends: Backends { services, users },
             authorizer,
             metrics,
             compiler,

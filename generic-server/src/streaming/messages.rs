@@ -7,9 +7,9 @@ use http_body_util::BodyExt;
 use machinery::{codec, limits};
 use tokio::time::timeout;
 
-use super::peer::Connection;
 use super::tunnel::keep_client;
 use super::websocket::{End, Event, NORMAL, Reader, Writer};
+use crate::client::Connection;
 use crate::request::Body;
 
 /// How a body becomes messages.

@@ -22,7 +22,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use crate::client::{self, Fault, fault_of};
+use crate::client::egress::Route;
+use crate::client::{self, Fault, Io, Wire, fault_of};
 use crate::request::{Body, BoxError};
 use crate::spawn::Tasks;
 
@@ -31,14 +32,6 @@ use crate::spawn::Tasks;
 const SILENCE: Duration = Duration::from_secs(15);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
-
-/// Anything that is read and written.
-pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}
-
-/// A connection of any kind.
-pub type Io = Box<dyn Connection>;
 
 /// A server to connect to.
 #[derive(Debug, Clone)]
@@ -51,6 +44,8 @@ pub struct Peer {
     pub tls: Option<Arc<ClientConfig>>,
     /// The addresses that the host may resolve to.
     pub permitted: fn(IpAddr) -> bool,
+    /// The way there.
+    pub route: Route,
     /// How long a connection may take to come about.
     pub within: Duration,
     /// Held for as long as a connection lasts.
@@ -114,8 +109,10 @@ impl Peer {
     /// Why not, as upstream says it.
     pub async fn connect(&self) -> Result<Io, Fault> {
         let authority = self.authority();
-        let stream = client::dial(&authority, self.permitted, self.within).await?;
-        if let Err(error) = keep_alive(&stream) {
+        let stream = client::dial(&self.route, &authority, self.permitted, self.within).await?;
+        if let Wire::Direct(stream) = &stream
+            && let Err(error) = keep_alive(stream)
+        {
             tracing::debug!(%error, "cannot set options of a connection");
         }
         let stream = Held::new(stream, self.seat.clone());

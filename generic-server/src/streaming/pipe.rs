@@ -6,7 +6,7 @@ use machinery::limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::peer::Connection;
+use crate::client::Connection;
 
 /// Hands on what is read before more is taken.
 async fn copy(mut from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {

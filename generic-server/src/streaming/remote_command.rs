@@ -19,10 +19,10 @@ use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::peer::Io;
 use super::spdy;
 use super::tunnel::keep_client;
 use super::websocket::{self, End, NORMAL};
+use crate::client::Io;
 
 /// The subprotocol that is translated.
 const PROTOCOL: &str = "v5.channel.k8s.io";

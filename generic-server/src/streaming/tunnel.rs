@@ -6,8 +6,8 @@ use machinery::limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::peer::Connection;
 use super::websocket::{End, Event, NORMAL, Reader, Writer};
+use crate::client::Connection;
 
 /// How long the end may take.
 const GOODBYE: Duration = Duration::from_secs(10);

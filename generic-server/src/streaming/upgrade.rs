@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::headers::asks_upgrade;
-use super::peer::{Driver, Held, Io, Peer, owned, settings};
-use crate::client::{Fault, fault_of};
+use super::peer::{Driver, Held, Peer, owned, settings};
+use crate::client::{Fault, Io, fault_of};
 use crate::request::{Body, Response, empty};
 use crate::spawn::Tasks;
 

@@ -1,4 +1,4 @@
-//! Where the service of a webhook is: its endpoints when there are any, else its cluster address.
+//! Where the service of a webhook is: its endpoints when there are any, else its cluster address; and the ways to webhooks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,15 +6,37 @@ use std::sync::Arc;
 use machinery::{GroupResource, meta};
 use serde_json::Value;
 
+use crate::client::egress::{EgressSelector, Network, Route};
 use crate::directory::Directory;
 
-/// Finds services through the stores of the process.
+/// Finds services through the stores of the process, and knows the way to them and to other webhooks.
 #[derive(Debug, Clone)]
-pub struct Services(pub Arc<Directory>);
+pub struct Services {
+    directory: Arc<Directory>,
+    egress: EgressSelector,
+}
 
 impl Services {
+    /// The services of a directory, which are reached as `egress` says.
+    pub fn new(directory: Arc<Directory>, egress: EgressSelector) -> Self {
+        Services { directory, egress }
+    }
+
+    /// The stores of the process.
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// The way to a service, or to a webhook that has a URL.
+    pub(super) fn route(&self, to_service: bool) -> Route {
+        self.egress.route(match to_service {
+            true => Network::Cluster,
+            false => Network::ControlPlane,
+        })
+    }
+
     async fn find(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
-        let store = self.0.get(&GroupResource::new("", resource))?.store;
+        let store = self.directory.get(&GroupResource::new("", resource))?.store;
         let entry = store.as_system().find(namespace, name).await.ok()??;
         Some(entry.value())
     }

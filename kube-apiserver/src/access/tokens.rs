@@ -10,6 +10,7 @@ use generic_server::authn::TokenAuthenticator;
 use generic_server::authn::token_cache::TokenCache;
 use generic_server::authn::token_file::TokenFile;
 use generic_server::authn::union::TokenUnion;
+use generic_server::client::egress::{EgressSelector, Network, Route};
 use generic_server::delegated::{KubeClient, Kubeconfig, Lookups, TokenWebhook};
 use generic_server::directory::Directory;
 use generic_server::endpoint::StaticJson;
@@ -58,6 +59,7 @@ pub(super) fn build(
     options: &AccessOptions,
     pki: &Pki,
     directory: &Arc<Directory>,
+    egress: &EgressSelector,
     reload: &mut Reload,
     tasks: &Tasks,
 ) -> Result<Tokens, AccessError> {
@@ -115,7 +117,7 @@ pub(super) fn build(
     // After those of service accounts: a token of another issuer may cost a request to it.
     let jwt = options
         .jwt
-        .load(&audiences, issuers, tasks)
+        .load(&audiences, issuers, egress, tasks)
         .map_err(AccessError::Option)?;
     if let Some(authenticators) = &jwt.authenticators {
         all.push(authenticators.clone());
@@ -123,7 +125,7 @@ pub(super) fn build(
     let lookups = match &options.token_webhook {
         None => None,
         Some(webhook) => {
-            let lookups = token_webhook(webhook, &audiences)?;
+            let lookups = token_webhook(webhook, &audiences, &egress.route(Network::ControlPlane))?;
             let cache = TokenCache::of_remote(lookups.clone(), webhook.cache_ttl);
             all.push(cache.map_err(|_| AccessError::Randomness)?);
             Some(lookups)
@@ -192,12 +194,16 @@ pub(super) fn build(
 }
 
 /// The token webhook, without a cache. Its kubeconfig is read at the start, as upstream's.
-fn token_webhook(options: &TokenWebhookOptions, audiences: &[String]) -> Result<Arc<Lookups>, AccessError> {
+fn token_webhook(
+    options: &TokenWebhookOptions,
+    audiences: &[String],
+    route: &Route,
+) -> Result<Arc<Lookups>, AccessError> {
     let wrong = |error: &dyn std::fmt::Display| {
         AccessError::Option(format!("--authentication-token-webhook-config-file: {error}"))
     };
     let config = Kubeconfig::read(&options.config_file).map_err(|error| wrong(&error))?;
-    let client = KubeClient::new(&config).map_err(|error| wrong(&error))?;
+    let client = KubeClient::new(&config, route).map_err(|error| wrong(&error))?;
     let webhook = TokenWebhook::new(client, options.version, audiences.to_vec());
     Ok(Lookups::new(Arc::new(webhook)))
 }

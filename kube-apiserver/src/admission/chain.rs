@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use generic_server::admission::{AdmissionChain, AdmissionPlugin, DynamicMetrics};
+use generic_server::client::egress::EgressSelector;
 use generic_server::dynamic_admission::{policy, webhook};
 use generic_server::metrics::Metrics;
 use generic_server::spawn::Tasks;
+use generic_server::webhook::Services;
 
 use super::break_glass::BackendsFirst;
 use super::certificates;
@@ -41,6 +43,8 @@ pub struct AdmissionOptions<'a> {
     pub rbac: Option<&'a Arc<Rbac>>,
     /// Writes that bring a webhook's backend back go past it while it cannot be reached (`--webhook-break-glass`).
     pub break_glass: bool,
+    /// The ways to webhooks.
+    pub egress: &'a EgressSelector,
     /// Where it is measured.
     pub metrics: &'a Metrics,
     /// What webhooks and policies cost.
@@ -116,7 +120,7 @@ fn configured_plugins(
         };
         let plugin = webhook::Webhooks::new(
             phase,
-            directory.clone(),
+            Services::new(directory.clone(), options.egress.clone()),
             authorizer.clone(),
             users,
             metrics.clone(),

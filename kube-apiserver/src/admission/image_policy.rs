@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use generic_server::ApiError;
 use generic_server::admission::{AdmissionPlugin, Attributes, Operation};
+use generic_server::client::egress::Route;
 use generic_server::client::fault_of;
 use generic_server::delegated::{ClientError, KubeClient, Kubeconfig, review};
 use machinery::time::GoDuration;
@@ -94,7 +95,8 @@ impl ImagePolicy {
         let denied_for = duration(settings.deny_ttl, SECOND, ttl, 30 * SECOND)?;
         let kubeconfig = Kubeconfig::read(settings.kube_config_file.as_ref());
         let kubeconfig = kubeconfig.map_err(|error| format!("kubeConfigFile: {error}"))?;
-        let client = KubeClient::new(&kubeconfig).map_err(|error| format!("kubeConfigFile: {error}"))?;
+        let client = KubeClient::new(&kubeconfig, &Route::Direct)
+            .map_err(|error| format!("kubeConfigFile: {error}"))?;
         let client = client.with_timeout(TIMEOUT);
         let root = match client.server().matches('/').count() {
             // Only those of `https://`.

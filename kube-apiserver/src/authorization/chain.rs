@@ -12,6 +12,7 @@ use generic_server::User;
 use generic_server::authz::{
     AlwaysAllow, AlwaysDeny, Attributes, Authorizer, Decision, Failure, Privileged, ResolvedRules, Union,
 };
+use generic_server::client::egress::Route;
 use generic_server::delegated::{
     AccessWebhook, AccessWebhookMetrics, AccessWebhookOptions, KubeClient, Kubeconfig, access_review_spec,
 };
@@ -43,6 +44,8 @@ pub(crate) struct AuthorizerChain {
     /// The metrics of what was configured before, too: names stay.
     all: Mutex<Vec<Arc<Link>>>,
     webhooks: Arc<AccessWebhookMetrics>,
+    /// The way to webhooks.
+    route: Route,
     reloads: Option<(PathBuf, Arc<Reloads>)>,
 }
 
@@ -82,11 +85,11 @@ struct ConditionFigures {
 }
 
 impl AuthorizerChain {
-    /// Reads the files that the options name.
+    /// Reads the files that the options name. Webhooks are reached by `route`.
     ///
     /// # Errors
     /// A file that cannot be read or has faults; the text begins with the flag.
-    pub(crate) fn new(options: &AuthorizationOptions) -> Result<Arc<Self>, String> {
+    pub(crate) fn new(options: &AuthorizationOptions, route: Route) -> Result<Arc<Self>, String> {
         let mut reloads = None;
         let (configs, flag) = match &options.source {
             AuthorizationSource::Modes { modes, webhook } => (
@@ -113,6 +116,7 @@ impl AuthorizerChain {
             }),
             all: Mutex::default(),
             webhooks: Arc::default(),
+            route,
             reloads,
         };
         let links = chain.links(&configs).map_err(|why| format!("{flag}: {why}"))?;
@@ -215,7 +219,7 @@ impl AuthorizerChain {
 
     fn webhook(&self, config: &WebhookConfig, link: &Arc<Link>) -> Result<Arc<dyn Authorizer>, String> {
         let kubeconfig = Kubeconfig::read(&config.kubeconfig).map_err(|error| error.to_string())?;
-        let client = KubeClient::new(&kubeconfig).map_err(|error| error.to_string())?;
+        let client = KubeClient::new(&kubeconfig, &self.route).map_err(|error| error.to_string())?;
         let webhook = AccessWebhook::new(client, config.options.clone(), self.webhooks.clone());
         if config.conditions.is_empty() {
             return Ok(Arc::new(webhook));
@@ -506,7 +510,7 @@ mod tests {
             &file,
             "[{type: RBAC, name: rbac}, {type: AlwaysDeny, name: alwaysdeny}]",
         );
-        let chain = AuthorizerChain::new(&options(&file)).expect("a chain");
+        let chain = AuthorizerChain::new(&options(&file), Route::Direct).expect("a chain");
         let user = User::default();
         let denied = Decision::NoOpinion("Everything is forbidden.".into());
         assert_eq!(chain.authorize(&attributes(&user)).await, denied);
@@ -547,7 +551,7 @@ mod tests {
     fn files_that_cannot_be_used_are_named() {
         #[track_caller]
         fn check(options: AuthorizationOptions, expected: &str) {
-            let why = AuthorizerChain::new(&options).expect_err("it is refused");
+            let why = AuthorizerChain::new(&options, Route::Direct).expect_err("it is refused");
             assert!(why.starts_with(expected), "{why}");
         }
         check(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use generic_server::admission::AdmissionChain;
 use generic_server::authn::{TokenAuthenticator, TokenVerdict};
 use generic_server::authz::AlwaysAllow;
+use generic_server::client::egress::Route;
 use generic_server::directory::Directory;
 use generic_server::registry::StorageFactory;
 use generic_server::registry::cache::StoredForm;
@@ -73,7 +74,7 @@ pub(crate) fn deps() -> Deps {
         },
         event_ttl: Duration::from_secs(3_600),
         advertise: ([127, 0, 0, 1].into(), 443),
-        nodes: Arc::new(Nodes::new(KubeletOptions::default(), Tasks::new()).unwrap()),
+        nodes: Arc::new(Nodes::new(KubeletOptions::default(), Route::Direct, Tasks::new()).unwrap()),
     }
 }
 

@@ -28,6 +28,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use generic_server::authn::{TokenAuthenticator, TokenVerdict, server_audiences};
+use generic_server::client::egress::EgressSelector;
 use generic_server::metrics::Collect;
 use generic_server::spawn::Tasks;
 use machinery::go;
@@ -69,6 +70,7 @@ struct Context {
     /// The names of the signature algorithms.
     algorithms: Vec<String>,
     disallowed_issuers: Vec<String>,
+    egress: EgressSelector,
     metrics: Arc<JwtMetrics>,
     tasks: Tasks,
 }
@@ -96,6 +98,7 @@ impl JwtSource {
         &self,
         audiences: &[String],
         disallowed_issuers: &[String],
+        egress: &EgressSelector,
         tasks: &Tasks,
     ) -> Result<Loaded, String> {
         let (config, algorithms, file) = match self {
@@ -124,6 +127,7 @@ impl JwtSource {
             audiences: audiences.to_vec(),
             algorithms,
             disallowed_issuers: disallowed_issuers.to_vec(),
+            egress: egress.clone(),
             metrics: Arc::default(),
             tasks: tasks.clone(),
         };
@@ -158,7 +162,7 @@ impl Context {
         for (config, mapper) in config.jwt.into_iter().zip(mappers) {
             let issuer = config.issuer.url.clone();
             let (algorithms, metrics, tasks) = (&self.algorithms, &self.metrics, &self.tasks);
-            let made = JwtAuthenticator::new(config, mapper, algorithms, metrics, tasks)?;
+            let made = JwtAuthenticator::new(config, mapper, algorithms, &self.egress, metrics, tasks)?;
             all.insert(issuer, made);
         }
         Ok(Authenticators(all))

@@ -70,7 +70,12 @@ impl Client {
                 }
                 _ => return Err(invalid(&format!("`{text}` is not an etcd endpoint"))),
             }
-            Ok(endpoint.connect_lazy())
+            Ok(match &options.dialer {
+                Some(dialer) if endpoint.uri().scheme_str() != Some("unix") => {
+                    endpoint.connect_with_connector_lazy(dialer.connector())
+                }
+                _ => endpoint.connect_lazy(),
+            })
         };
         Ok(Client {
             members: options.endpoints.iter().map(member).collect::<Result<_, _>>()?,

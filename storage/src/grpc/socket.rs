@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
+use tower::Service;
 
 use super::codec::ProstCodec;
 
@@ -26,11 +27,8 @@ pub struct SocketClient {
 impl SocketClient {
     /// Connects when first used. `@name` is a socket of Linux' abstract namespace.
     pub fn new(socket: PathBuf, timeout: Duration) -> Self {
-        let connector = tower::service_fn(move |_: Uri| {
-            let socket = socket.clone();
-            async move { connect(&socket).await.map(TokioIo::new) }
-        });
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        let endpoint = Endpoint::from_static("http://localhost");
+        let channel = endpoint.connect_with_connector_lazy(connector(socket));
         SocketClient { channel, timeout }
     }
 
@@ -80,6 +78,17 @@ impl SocketClient {
             .await;
         answer.map(tonic::Response::into_inner)
     }
+}
+
+/// Opens connections to a socket.
+pub(super) fn connector(
+    socket: PathBuf,
+) -> impl Service<Uri, Response = TokioIo<UnixStream>, Error = std::io::Error, Future: Send> + Send + 'static
+{
+    tower::service_fn(move |_: Uri| {
+        let socket = socket.clone();
+        async move { connect(&socket).await.map(TokioIo::new) }
+    })
 }
 
 #[cfg(target_os = "linux")]

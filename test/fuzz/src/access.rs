@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use generic_server::authn::token_file::TokenFile;
+use generic_server::client::egress::Route;
 use generic_server::delegated::{KubeClient, Kubeconfig};
 use generic_server::encryption::Encryption;
 use generic_server::pki::{self, Authority};
@@ -31,7 +32,7 @@ pub fn kubeconfig(data: &[u8]) {
         return;
     }
     if let Ok(config) = Kubeconfig::parse(&text) {
-        let _ = KubeClient::new(&config);
+        let _ = KubeClient::new(&config, &Route::Direct);
     }
 }
 

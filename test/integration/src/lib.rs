@@ -16,6 +16,7 @@ mod custom_migration;
 mod discovery;
 mod disk;
 mod dry_run;
+mod egress;
 mod encryption;
 mod equivalence;
 mod etcd;

@@ -1,8 +1,9 @@
 //! Programs beside a server, for tests, with gRPC on a Unix socket: a key management plugin (KMS v2) with keys made of their names, which
-//! protects nothing, and a [`signer`] of tokens.
+//! protects nothing, a [`signer`] of tokens, and a [`konnectivity`] server.
 //!
 //! Dropping it takes it down; another one on the same socket brings it up again.
 
+pub mod konnectivity;
 mod served;
 pub mod signer;
 

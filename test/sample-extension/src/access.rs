@@ -11,6 +11,7 @@ use generic_server::authn::union::Authentication;
 use generic_server::authn::x509::X509;
 use generic_server::authn::{Authenticator, TokenAuthenticator};
 use generic_server::authz::{Authorizer, Privileged, Union};
+use generic_server::client::egress::Route;
 use generic_server::delegated::{
     self, AccessReviews, FrontProxy, KubeClient, Kubeconfig, Lookups, TokenReviews, Trust,
 };
@@ -27,7 +28,7 @@ pub(crate) async fn build(
     let client = match &options.kubeconfig {
         Some(file) => {
             let config = Kubeconfig::read(file).map_err(|e| other(&e))?;
-            Some(KubeClient::new(&config).map_err(|e| other(&e))?)
+            Some(KubeClient::new(&config, &Route::Direct).map_err(|e| other(&e))?)
         }
         None => None,
     };

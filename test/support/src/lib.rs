@@ -4,6 +4,7 @@
 //! Not a product: it panics where a test should fail.
 
 mod client;
+mod connect_proxy;
 mod https;
 mod issuer;
 mod kubectl;
@@ -12,6 +13,7 @@ mod upstream;
 mod webhook;
 
 pub use client::{Answer, Client, Upgraded, Watch};
+pub use connect_proxy::ConnectProxy;
 pub use https::{HttpsServer, json_answer};
 pub use issuer::{Issuer, Signing, hs256};
 pub use kubectl::kubectl;

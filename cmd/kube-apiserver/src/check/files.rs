@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use generic_server::client::egress::{EgressSelector, Route};
 use generic_server::directory::Directory;
 use generic_server::encryption::Encryption;
 use generic_server::pki::{self, Pki, ServingNames};
@@ -19,7 +20,7 @@ use crate::stages::keys;
 /// A certificate that expires within this many days is reported.
 const SOON_DAYS: i64 = 30;
 
-pub(super) async fn look(config: &Config, found: &mut Found) {
+pub(super) async fn look(config: &Config, egress: &EgressSelector, found: &mut Found) {
     let pairs = [
         ("--tls-cert-file, --tls-private-key-file", config.serving.as_ref()),
         (
@@ -43,13 +44,15 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
             &config.access,
             &own,
             &directory,
+            egress,
             &mut Reload::default(),
             // Nothing is started: issuers of tokens are not asked.
             &Tasks::new(),
         ));
     }
-    found.took(Nodes::new(config.kubelet.clone(), Tasks::new()).map_err(StartError::Option));
-    if let Err(fault) = config.audit.check() {
+    let nodes = Nodes::new(config.kubelet.clone(), Route::Direct, Tasks::new());
+    found.took(nodes.map_err(StartError::Option));
+    if let Err(fault) = config.audit.check(&Route::Direct) {
         found.fault(fault);
     }
     let manifests = config.features.admission_manifests;
@@ -72,6 +75,19 @@ pub(super) async fn look(config: &Config, found: &mut Found) {
     }
     if let Some(directory) = &config.data_dir {
         own_certificates(&directory.join("pki"), found);
+    }
+}
+
+/// The proxies of the server's own connections; none are asked.
+pub(super) fn egress(config: &Config, found: &mut Found) -> EgressSelector {
+    let read = |file| kube_apiserver::read_egress(file, &Arc::default(), &Tasks::new());
+    let read = config.egress_file.as_deref().map(read);
+    match read.transpose() {
+        Ok(egress) => egress.unwrap_or_default(),
+        Err(why) => {
+            found.fault(format!("--egress-selector-config-file: {why}"));
+            EgressSelector::default()
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use generic_server::client::egress::EgressSelector;
 use generic_server::encryption::Encryption;
 use generic_server::spawn::Tasks;
 use serde_json::Value;
@@ -53,20 +54,20 @@ impl Keys {
     }
 }
 
-pub(super) async fn look(config: &Config, found: &mut Found) {
+pub(super) async fn look(config: &Config, egress: &EgressSelector, found: &mut Found) {
     let tasks = Tasks::new();
     let encryption = match &config.encryption {
         // An unusable file is reported with the other files.
         Some(file) => Encryption::load(&file.file, false, &tasks).await.ok(),
         None => None,
     };
-    look_with(config, Keys(encryption), found).await;
+    look_with(config, egress, Keys(encryption), found).await;
     tasks.stop(Duration::ZERO).await;
 }
 
-async fn look_with(config: &Config, keys: Keys, found: &mut Found) {
+async fn look_with(config: &Config, egress: &EgressSelector, keys: Keys, found: &mut Found) {
     let outcome = match (&config.storage.engine, &config.data_dir) {
-        (Engine::Etcd(etcd), _) => of_cluster(etcd, &config.storage.prefix, &keys).await,
+        (Engine::Etcd(etcd), _) => of_cluster(etcd, egress, &config.storage.prefix, &keys).await,
         (Engine::Embedded { kind, .. }, Some(directory)) if *kind != EngineKind::Memory => {
             let store = directory.join(kind.name());
             if !store.exists() && !storage::had_store(&store, *kind) {
@@ -140,14 +141,19 @@ pub(super) async fn of_directory(
 }
 
 /// Reads what a cluster has under the prefix.
-async fn of_cluster(etcd: &Etcd, prefix: &str, keys: &Keys) -> Result<Found, StartError> {
+async fn of_cluster(
+    etcd: &Etcd,
+    egress: &EgressSelector,
+    prefix: &str,
+    keys: &Keys,
+) -> Result<Found, StartError> {
     let mut sets: Vec<&[String]> = vec![&etcd.servers];
     sets.extend(etcd.overrides.iter().map(|(_, servers)| servers.as_slice()));
     sets.sort_unstable();
     sets.dedup();
     let mut found = Found::default();
     for servers in sets {
-        let engine = engines::open_etcd(etcd, servers)?;
+        let engine = engines::open_etcd(etcd, servers, egress)?;
         let read = values_of(&*engine, prefix, keys).await;
         engine.shutdown().await;
         let values = read.map_err(|source| StartError::Store {

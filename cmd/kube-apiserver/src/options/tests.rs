@@ -709,6 +709,7 @@ const EFFECTS: &[&[&str]] = &[
     &["--kubelet-certificate-authority=ca"],
     &["--kubelet-preferred-address-types=InternalIP"],
     &["--kubelet-timeout=1s"],
+    &["--egress-selector-config-file=/a"],
     &["--kubelet-port=1"],
     &["--controllers=-*"],
     &["--external-hostname=api.example.com"],

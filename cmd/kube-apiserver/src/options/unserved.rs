@@ -8,7 +8,6 @@ use super::{ADMISSION, AUTHENTICATION, ETCD, GENERIC, LOGS, MISC, SERVING};
 
 const METRICS: &str = "Metrics flags";
 const FEATURES: &str = "Features flags";
-const EGRESS: &str = "Egress selector flags";
 const TRACES: &str = "Traces flags";
 
 /// The values of a flag.
@@ -69,7 +68,6 @@ const FLAGS: &[Unserved] = &[
     (FEATURES, "contention-profiling", Values::Bool, &["false"], Warn, NO_PROFILES),
     (FEATURES, "debug-socket-path", Values::Text, &[""], Warn, NO_PROFILES),
     (FEATURES, "profiling", Values::Bool, &["false"], Warn, NO_PROFILES),
-    (EGRESS, "egress-selector-config-file", Values::Text, &[""], Refuse, "connections through a proxy are not supported"),
     (TRACES, "tracing-config-file", Values::Text, &[""], Warn, "no traces are sent"),
     (LOGS, "log-flush-frequency", Values::Duration, &["*"], Warn, ONE_STREAM),
     (LOGS, "log-json-info-buffer-size", Values::Text, &["", "0"], Warn, ONE_STREAM),

@@ -1,11 +1,13 @@
 //! Opening the engines that objects are stored in.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use generic_server::client::egress::{EgressSelector, Network, Route};
 use machinery::GroupResource;
-use storage::{DirectoryLock, OpenOptions, Store};
+use storage::{Dialer, DirectoryLock, OpenOptions, Store};
 
 use crate::config::{Config, Engine, Etcd};
 use crate::{StartError, backup};
@@ -22,9 +24,9 @@ pub(crate) fn lock(data_dir: &Path) -> Result<DirectoryLock, StartError> {
 }
 
 /// The engine of every resource without one of its own.
-pub(super) fn open(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+pub(super) fn open(config: &Config, egress: &EgressSelector) -> Result<Arc<dyn Store>, StartError> {
     let (kind, options) = match &config.storage.engine {
-        Engine::Etcd(etcd) => return open_etcd(etcd, &etcd.servers),
+        Engine::Etcd(etcd) => return open_etcd(etcd, &etcd.servers, egress),
         Engine::Embedded {
             kind,
             retention,
@@ -90,15 +92,30 @@ fn fits_a_new_store(dir: &Path, min_free_bytes: u64) -> Result<(), StartError> {
     )))
 }
 
-pub(crate) fn open_etcd(etcd: &Etcd, servers: &[String]) -> Result<Arc<dyn Store>, StartError> {
-    storage::open_etcd(&etcd.options(servers)).map_err(|source| StartError::Store {
+/// An engine on these servers, which are reached as `egress` says.
+pub(crate) fn open_etcd(
+    etcd: &Etcd,
+    servers: &[String],
+    egress: &EgressSelector,
+) -> Result<Arc<dyn Store>, StartError> {
+    let mut options = etcd.options(servers);
+    if let Route::Proxy(proxy) = egress.route(Network::Etcd) {
+        options.dialer = Some(Dialer::new(move |member| {
+            let proxy = proxy.clone();
+            async move { proxy.dial(&member).await.map_err(io::Error::other) }
+        }));
+    }
+    storage::open_etcd(&options).map_err(|source| StartError::Store {
         place: servers.join(","),
         source,
     })
 }
 
 /// The engines of resources with servers of their own; those that name the same servers share one.
-pub(super) fn open_overrides(engine: &Engine) -> Result<HashMap<GroupResource, Arc<dyn Store>>, StartError> {
+pub(super) fn open_overrides(
+    engine: &Engine,
+    egress: &EgressSelector,
+) -> Result<HashMap<GroupResource, Arc<dyn Store>>, StartError> {
     let mut engines: HashMap<&[String], Arc<dyn Store>> = HashMap::new();
     let mut overrides = HashMap::new();
     let Engine::Etcd(etcd) = engine else {
@@ -109,7 +126,7 @@ pub(super) fn open_overrides(engine: &Engine) -> Result<HashMap<GroupResource, A
             Some(engine) => engine.clone(),
             None => engines
                 .entry(servers)
-                .or_insert(open_etcd(etcd, servers)?)
+                .or_insert(open_etcd(etcd, servers, egress)?)
                 .clone(),
         };
         overrides.insert(resource.clone(), engine);

@@ -6,6 +6,7 @@ use aggregator::Aggregator;
 use generic_server::admission::AdmissionReport;
 use generic_server::audit::Auditor;
 use generic_server::chain::{self, Chain, ChainConfig};
+use generic_server::client::egress::Network;
 use generic_server::discovery::RootPaths;
 use generic_server::endpoint::{Endpoints, StaticJson};
 use generic_server::filters::max_in_flight::MaxInFlight;
@@ -45,6 +46,7 @@ pub(super) fn chain(
     config.metrics = stores.metrics.clone();
     let auditor = Auditor::start(
         &stores.config.audit,
+        &stores.egress.route(Network::ControlPlane),
         &stores.metrics,
         &mut stores.reload,
         &stores.tasks,

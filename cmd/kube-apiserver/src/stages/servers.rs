@@ -7,6 +7,7 @@ use aggregator::Aggregator;
 use apiextensions_server::ApiExtensions;
 use generic_server::admission::AdmissionChain;
 use generic_server::chain::Chain;
+use generic_server::client::egress::Network;
 use generic_server::delegate::InOrder;
 use generic_server::discovery::DiscoverySource;
 use generic_server::flowcontrol::FlowControl;
@@ -14,6 +15,7 @@ use generic_server::handlers::ServeEnv;
 use generic_server::openapi::StaticDocuments;
 use generic_server::serve::Tls;
 use generic_server::server::ApiServer;
+use generic_server::webhook::Services;
 use kube_apiserver::{Access, AdmissionOptions, Nodes};
 use machinery::limits;
 
@@ -45,6 +47,7 @@ impl Servers {
             &stores.config.access,
             &stores.pki,
             &stores.directory,
+            &stores.egress,
             &mut stores.reload,
             &stores.tasks,
         )?;
@@ -52,7 +55,11 @@ impl Servers {
             .connect(&stores.config.access.tokens, &stores.tasks)
             .await?;
         access.start(&stores.metrics);
-        let nodes = Nodes::new(stores.config.kubelet.clone(), stores.tasks.clone());
+        let nodes = Nodes::new(
+            stores.config.kubelet.clone(),
+            stores.egress.route(Network::Cluster),
+            stores.tasks.clone(),
+        );
         let nodes = Arc::new(nodes.map_err(StartError::Option)?);
         nodes.follow(&mut stores.reload);
         stores.metrics.register(nodes.metrics());
@@ -66,6 +73,7 @@ impl Servers {
             allow_privileged: stores.config.allow_privileged,
             rbac: rbac.as_ref(),
             break_glass: stores.config.webhook_break_glass,
+            egress: &stores.egress,
             metrics: &stores.metrics,
             costs: &stores.admission_costs,
         };
@@ -82,6 +90,7 @@ impl Servers {
             storage: stores.storage.clone(),
             prefix: stores.config.storage.prefix.clone(),
             directory: stores.directory.clone(),
+            services: Services::new(stores.directory.clone(), stores.egress.clone()),
             env: env.clone(),
             limits: stores.config.custom_resource_limits,
         });
@@ -162,6 +171,7 @@ fn aggregator(
             None => SocketAddr::new(stores.advertise, port).to_string(),
         },
         proxy_key,
+        egress: stores.egress.route(Network::Cluster),
         endpoint_routing: stores.config.enable_aggregator_routing,
         metrics: stores.metrics.clone(),
         tasks: stores.tasks.clone(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use generic_server::admission::DynamicMetrics;
+use generic_server::client::egress::{EgressMetrics, EgressSelector};
 use generic_server::directory::Directory;
 use generic_server::directory::integrity::Integrity;
 use generic_server::directory::monitor::{self, Probe, StoreMetrics};
@@ -46,6 +47,8 @@ pub(super) struct Stores {
     pub(super) plugin_configs: PluginConfigs,
     /// What webhooks and policies cost.
     pub(super) admission_costs: Arc<DynamicMetrics>,
+    /// The proxies of the server's own connections.
+    pub(super) egress: EgressSelector,
     pub(super) pki: Arc<Pki>,
     /// The task that keeps its files up to date; `None` when it is in memory.
     pub(super) own_pki: Option<OwnPki>,
@@ -78,6 +81,8 @@ impl Stores {
         for warning in warnings {
             tracing::warn!("{warning}");
         }
+        let (tasks, metrics) = (Tasks::new(), Metrics::new());
+        let egress = egress(&config, &metrics, &tasks)?;
         let address = config.listen;
         let bound = match config.tls.shares_port {
             true => generic_server::serve::bind_shared(address).await,
@@ -111,15 +116,15 @@ impl Stores {
                 "the server of --etcd-servers is a stand-in for etcd: objects are kept in files of this server, for tests"
             );
         }
-        let engine = engines::open(&config)?;
-        let (lifecycle, tasks, metrics) = (Lifecycle::new(), Tasks::new(), Metrics::new());
+        let engine = engines::open(&config, &egress)?;
+        let lifecycle = Lifecycle::new();
         let health = Health::new(lifecycle.clone());
         let encryption = open_encryption(config.encryption.as_ref(), &health, &metrics, &tasks).await?;
         let budget = Budget::new(config.storage.cache_history_bytes);
         metrics.register(budget.clone());
         let storage = StorageFactory::new(engine)
             .with_budget(budget)
-            .with_overrides(engines::open_overrides(&config.storage.engine)?)
+            .with_overrides(engines::open_overrides(&config.storage.engine, &egress)?)
             .with_encryption(encryption.clone())
             .with_unsafe_deletion(config.features.unsafe_deletion);
         let (pki, own_pki) = open_pki(&config, advertise, &storage, encryption.as_deref()).await?;
@@ -133,6 +138,7 @@ impl Stores {
             advertise,
             plugin_configs,
             admission_costs: Arc::default(),
+            egress,
             pki: Arc::new(pki),
             own_pki,
             storage,
@@ -267,6 +273,17 @@ async fn open_pki(
         encryption.wait_for_keys(&secrets, STORE_TIMEOUT).await;
     }
     Ok((own.open().await?, Some(own)))
+}
+
+/// The proxies that a file names, none without one.
+fn egress(config: &Config, metrics: &Metrics, tasks: &Tasks) -> Result<EgressSelector, StartError> {
+    let Some(file) = &config.egress_file else {
+        return Ok(EgressSelector::default());
+    };
+    let dials = Arc::<EgressMetrics>::default();
+    metrics.register(dials.clone());
+    kube_apiserver::read_egress(file, &dials, tasks)
+        .map_err(|why| StartError::Option(format!("--egress-selector-config-file: {why}")))
 }
 
 /// Encryption at rest, when a file says so, with its health checks and metrics.

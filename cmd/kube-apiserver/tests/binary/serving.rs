@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use generic_server::client::egress::Route;
+use generic_server::client::egress::Route;
 use generic_server::client::trust::{TrustedPeers, settings};
 use generic_server::client::{TlsIo, connect};
 use generic_server::request::empty;
@@ -30,6 +32,7 @@ async fn connection(server: &Server, protocol: &str) -> TlsIo {
     tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let name = ServerName::try_from("localhost").expect("a name");
     connect(
+        &Route::Direct,
         &TlsConnector::from(Arc::new(tls)),
         &name,
         server.authority(),

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::authz::AlwaysAllow;
+use crate::client::egress::EgressSelector;
 use crate::cpu::{self, Pool};
 use crate::dynamic_admission::tests::{create, entry, not_ready, snapshot};
 
@@ -11,7 +12,7 @@ async fn conditions_being_compiled_delay_only_writes_that_match() {
     let directory = Arc::new(Directory::default());
     let plugin = Webhooks::with(
         Phase::Validating,
-        directory,
+        Services::new(directory, EgressSelector::default()),
         Arc::new(AlwaysAllow),
         WebhookUsers::default(),
         Arc::default(),

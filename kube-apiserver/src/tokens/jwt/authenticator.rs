@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use generic_server::User;
 use generic_server::authn::{TokenAuthenticator, TokenVerdict};
+use generic_server::client::egress::{EgressSelector, Network, Route};
 use generic_server::delegated::Lookups;
 use generic_server::spawn::Tasks;
 use machinery::go::quote;
@@ -12,7 +13,7 @@ use time::OffsetDateTime;
 
 use super::claims::Mapping;
 use super::client::IssuerClient;
-use super::config::JwtConfig;
+use super::config::{Issuer, JwtConfig};
 use super::distributed::ClaimResolver;
 use super::expressions::Mapper;
 use super::metrics::JwtMetrics;
@@ -44,6 +45,25 @@ struct IssuerTokens {
     tasks: Tasks,
 }
 
+/// The way to an issuer. A network that it names has to be configured, as upstream wants it.
+fn route(issuer: &Issuer, egress: &EgressSelector) -> Result<Route, String> {
+    let name = &*issuer.egress_selector_type;
+    let Some((_, network)) = Network::ALL.iter().find(|(known, _)| *known == name) else {
+        return Ok(Route::Direct);
+    };
+    match egress.configured(*network) {
+        Some(route) => Ok(route.clone()),
+        None if egress.is_given() => Err(format!(
+            "oidc: egress lookup for {} is not configured",
+            quote(name)
+        )),
+        None => Err(format!(
+            "oidc: egress lookup required with egress selector type {}",
+            quote(name)
+        )),
+    }
+}
+
 impl JwtAuthenticator {
     /// An authenticator whose issuer is not known yet.
     ///
@@ -53,11 +73,12 @@ impl JwtAuthenticator {
         config: JwtConfig,
         mapper: Mapper,
         algorithms: &[String],
+        egress: &EgressSelector,
         metrics: &Arc<JwtMetrics>,
         tasks: &Tasks,
     ) -> Result<Self, String> {
         let issuer = &config.issuer;
-        let client = IssuerClient::new(&issuer.certificate_authority)?;
+        let client = IssuerClient::new(&issuer.certificate_authority, &route(issuer, egress)?)?;
         let groups = &config.claim_mappings.groups.claim;
         let resolver = (!groups.is_empty()).then(|| ClaimResolver::new(groups, issuer, client.clone()));
         let provider = Provider::new(&issuer.url, &issuer.discovery_url, client, Some(metrics.clone()));

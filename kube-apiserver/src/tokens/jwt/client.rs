@@ -2,9 +2,11 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use generic_server::client::egress::Route;
 use generic_server::client::trust::{TrustedPeers, settings};
 use generic_server::client::{Outgoing, fault_of, is_forbidden};
-use http::{Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use machinery::go::quote;
 use machinery::limits;
 
@@ -30,18 +32,18 @@ impl Answer {
 }
 
 impl IssuerClient {
-    /// A client that trusts these authorities (PEM), or without any those of the host.
+    /// A client that trusts these authorities (PEM), or without any those of the host, and whose connections go by `route`.
     ///
     /// # Errors
     /// They cannot be read.
-    pub(super) fn new(certificate_authority: &str) -> Result<Self, String> {
+    pub(super) fn new(certificate_authority: &str, route: &Route) -> Result<Self, String> {
         let bundle = BASE64_STANDARD.encode(certificate_authority);
         let peers = match certificate_authority.is_empty() {
             true => TrustedPeers::System,
             false => TrustedPeers::Bundle(&bundle),
         };
         let tls = settings(peers)?.with_no_client_auth();
-        let client = Outgoing::within(tls, |address| !is_forbidden(address));
+        let client = Outgoing::within(tls, route, |address| !is_forbidden(address));
         client.map(IssuerClient).map_err(|error| error.to_string())
     }
 
@@ -51,17 +53,19 @@ impl IssuerClient {
     /// There is no answer, in the words of Go's client.
     pub(super) async fn get(&self, url: &str, token: Option<&str>) -> Result<Answer, String> {
         let why = |text: String| format!("Get {}: {text}", quote(url));
-        let mut request = self
-            .0
-            .request(Method::GET, url)
-            .map_err(|fault| why(fault.to_string()))?;
+        let mut headers = HeaderMap::new();
         if let Some(token) = token {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+            let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+            headers.insert(
+                header::AUTHORIZATION,
+                bearer.map_err(|error| why(error.to_string()))?,
+            );
         }
         let answer = async {
-            let mut response = request.send().await.map_err(|error| why(fault_of(&error)))?;
+            let sent = self.0.send(Method::GET, url, headers, Bytes::new()).await;
+            let mut response = sent.map_err(|error| why(fault_of(&error)))?;
             let mut body = Vec::new();
-            while let Some(bytes) = response.chunk().await.map_err(|error| why(fault_of(&error)))? {
+            while let Some(bytes) = response.chunk().await.map_err(|error| why(fault_of(&*error)))? {
                 if body.len() + bytes.len() > limits::ISSUER_ANSWER_BYTES {
                     return Err(why("the answer is too long".into()));
                 }

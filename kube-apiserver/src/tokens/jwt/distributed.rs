@@ -171,8 +171,10 @@ pub(super) fn place(claim: &str, claims: &Map<String, Value>) -> Result<Option<(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use generic_server::client::egress::Route;
     use serde_json::json;
+
+    use super::*;
 
     #[track_caller]
     fn check(claims: Value, expected: Result<Option<(&str, &str)>, &str>) {
@@ -220,7 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_issuers_of_claims_are_bounded() {
-        let client = IssuerClient::new("").expect("a client");
+        let client = IssuerClient::new("", &Route::Direct).expect("a client");
         let resolver = ClaimResolver::new("groups", &Issuer::default(), client);
         let tasks = Tasks::new();
         let ask = |number: usize| {

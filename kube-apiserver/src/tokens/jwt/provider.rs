@@ -80,7 +80,9 @@ impl Provider {
     /// An issuer that is known already, with its keys at a URL.
     #[cfg(test)]
     pub(super) fn known(issuer: &str, url: &str, keys: KeySet) -> Arc<Self> {
-        let client = IssuerClient::new("").expect("a client");
+        use generic_server::client::egress::Route;
+
+        let client = IssuerClient::new("", &Route::Direct).expect("a client");
         let provider = Provider::new(issuer, "", client, None);
         let remote = RemoteKeys {
             url: url.to_owned(),
@@ -256,11 +258,13 @@ async fn follow(provider: Weak<Provider>) {
 mod tests {
     use http::StatusCode;
 
+    use generic_server::client::egress::Route;
+
     use super::*;
 
     #[track_caller]
     fn check(status: StatusCode, body: &str, expected: Result<&str, &str>) {
-        let client = IssuerClient::new("").expect("a client");
+        let client = IssuerClient::new("", &Route::Direct).expect("a client");
         let provider = Provider::new("https://i/", "", client, None);
         let body = body.as_bytes().to_vec();
         let url = provider.keys_url(&Answer { status, body });
@@ -318,7 +322,7 @@ mod tests {
     fn discovery_is_below_the_issuer_or_elsewhere() {
         #[track_caller]
         fn check(issuer: &str, given: &str, expected: &str) {
-            let client = IssuerClient::new("").expect("a client");
+            let client = IssuerClient::new("", &Route::Direct).expect("a client");
             let provider = Provider::new(issuer, given, client, None);
             assert_eq!(provider.discovery_url, expected);
             let why = provider.health().expect_err("it is not known yet");

@@ -137,12 +137,7 @@ impl Check<'_> {
         self.certificate_authority(&issuer.certificate_authority, &path.child("certificateAuthority"));
         let (selector, at) = (&*issuer.egress_selector_type, path.child("egressSelectorType"));
         match selector {
-            "" => {}
-            // Upstream refuses it at the start, too, where no egress selector is configured.
-            "controlplane" | "cluster" => {
-                let detail = "egress selectors do not exist in this server: remove the field";
-                self.invalid(&at, selector, detail);
-            }
+            "" | "controlplane" | "cluster" => {}
             _ => self.invalid(
                 &at,
                 selector,

@@ -134,14 +134,17 @@ impl NodeStream {
             .await?
             .peer;
         let host = kubelet.host.clone();
-        let found = tokio::net::lookup_host((host.as_str(), kubelet.port)).await;
-        let unknown = |_| ApiError::bad_request(format!("lookup {host}: no such host"));
-        let found: Vec<_> = found.map_err(unknown)?.collect();
-        if found.is_empty() {
-            return Err(ApiError::bad_request("no addresses for hostname"));
-        }
-        if !found.iter().all(|address| is_global_unicast(address.ip())) {
-            return Err(ApiError::bad_request("address not allowed"));
+        // A name behind a proxy is resolved there.
+        if !self.nodes.are_behind_proxy() {
+            let found = tokio::net::lookup_host((host.as_str(), kubelet.port)).await;
+            let unknown = |_| ApiError::bad_request(format!("lookup {host}: no such host"));
+            let found: Vec<_> = found.map_err(unknown)?.collect();
+            if found.is_empty() {
+                return Err(ApiError::bad_request("no addresses for hostname"));
+            }
+            if !found.iter().all(|address| is_global_unicast(address.ip())) {
+                return Err(ApiError::bad_request("address not allowed"));
+            }
         }
         if asked.port.is_empty() || asked.port == kubelet.port.to_string() {
             // What the name resolves to was checked, and may be another address by now.
