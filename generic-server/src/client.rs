@@ -5,6 +5,7 @@ mod bearer;
 mod connect;
 pub mod egress;
 mod outgoing;
+mod tcp;
 pub mod trust;
 mod wire;
 
@@ -18,8 +19,9 @@ use hyper_util::rt::TokioIo;
 use tokio_rustls::client::TlsStream;
 
 pub(crate) use bearer::BearerToken;
-pub use connect::{Fault, authority, connect, dial, fault_of, is_forbidden, secure};
+pub use connect::{connect, dial, fault_of, secure};
 pub use outgoing::{Answer, Outgoing, SendError};
+pub use tcp::{Fault, authority, is_forbidden};
 pub use wire::{Connection, Io, Wire};
 
 /// A connection that knows whether it speaks HTTP/2.

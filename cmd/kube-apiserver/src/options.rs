@@ -285,6 +285,9 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', help_heading = APIS, value_name = "LIST")]
     pub runtime_config: Vec<String>,
 
+    /// A file that names the proxies for the server's own connections: to the control plane, to the cluster and to etcd.
+    #[arg(long, help_heading = EGRESS, value_name = "FILE")]
+    pub egress_selector_config_file: Option<PathBuf>,
     /// Admission plugins to turn on besides the default ones, by upstream's names.
     #[arg(long, value_delimiter = ',', help_heading = ADMISSION, value_name = "LIST")]
     pub enable_admission_plugins: Vec<String>,
@@ -348,9 +351,6 @@ pub struct Options {
     /// Containers may be privileged. Upstream: false; here PodSecurity decides unless this is false.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", help_heading = MISC, value_name = "BOOL", hide_possible_values = true)]
     pub allow_privileged: bool,
-    /// A file that names the proxies for the server's own connections: to the control plane, to the cluster and to etcd.
-    #[arg(long, help_heading = EGRESS, value_name = "FILE")]
-    pub egress_selector_config_file: Option<PathBuf>,
     /// How kubelets are reached.
     #[command(flatten)]
     pub kubelet: KubeletFlags,

@@ -20,8 +20,8 @@ use rustls_pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use super::tcp::{self, Fault};
 use super::wire::{Io, Wire};
-use super::{Fault, connect};
 use crate::spawn::Tasks;
 
 pub use metrics::EgressMetrics;
@@ -127,9 +127,9 @@ impl Route {
     /// Connects to `authority` (`host:port`). Addresses that are not `permitted` are not connected to directly, nor asked of a proxy.
     pub(super) async fn dial(&self, authority: &str, permitted: fn(IpAddr) -> bool) -> Result<Wire, Fault> {
         let Route::Proxy(proxy) = self else {
-            return connect::dial_any(authority, permitted).await.map(Wire::Direct);
+            return tcp::dial_any(authority, permitted).await.map(Wire::Direct);
         };
-        connect::check_literal(authority, permitted)?;
+        tcp::check_literal(authority, permitted)?;
         proxy.dial(authority).await.map(Wire::Proxied)
     }
 
@@ -173,7 +173,7 @@ impl ProxyEndpoint {
         let proxying = |fault| (Stage::Proxy, fault);
         match self {
             ProxyEndpoint::HttpTcp { authority: at, tls } => {
-                let stream = connect::dial_any(at, |_| true).await.map_err(connecting)?;
+                let stream = tcp::dial_any(at, |_| true).await.map_err(connecting)?;
                 let io = secured(stream, tls.as_ref()).await.map_err(connecting)?;
                 http_connect::ask(io, at, authority).await.map_err(proxying)
             }
@@ -181,7 +181,7 @@ impl ProxyEndpoint {
                 let shown = path.display().to_string();
                 let stream = UnixStream::connect(path)
                     .await
-                    .map_err(|error| connecting(Fault(connect::dial_fault("unix", &shown, &error))))?;
+                    .map_err(|error| connecting(Fault(tcp::dial_fault("unix", &shown, &error))))?;
                 http_connect::ask(Box::new(stream), &shown, authority)
                     .await
                     .map_err(proxying)
@@ -200,6 +200,6 @@ async fn secured(
     };
     let connector = TlsConnector::from(config.clone());
     let stream = connector.connect(name.clone(), stream).await;
-    let stream = stream.map_err(|error| Fault(connect::tls_fault(&error, name)))?;
+    let stream = stream.map_err(|error| Fault(tcp::tls_fault(&error, name)))?;
     Ok(Box::new(stream))
 }

@@ -27,9 +27,10 @@ use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
-use super::connect::{self, forbidden};
+use super::TlsIo;
+use super::connect;
 use super::egress::Route;
-use super::{Fault, TlsIo};
+use super::tcp::{Fault, authority, forbidden};
 use crate::request::{Body, BoxError};
 
 /// How long a connection may take to come about.
@@ -255,17 +256,9 @@ impl tower::Service<Uri> for Proxied {
         Box::pin(async move {
             let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
             let name = ServerName::try_from(host.to_string()).map_err(|error| Fault(error.to_string()))?;
-            let authority = super::authority(host, uri.port_u16().unwrap_or(443));
+            let at = authority(host, uri.port_u16().unwrap_or(443));
             let (route, tls) = (&connector.route, &connector.tls);
-            connect::connect(
-                route,
-                tls,
-                &name,
-                &authority,
-                connector.permitted,
-                CONNECT_TIMEOUT,
-            )
-            .await
+            connect::connect(route, tls, &name, &at, connector.permitted, CONNECT_TIMEOUT).await
         })
     }
 }

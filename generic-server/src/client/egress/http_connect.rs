@@ -4,8 +4,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use machinery::limits::PROXY_HEAD_BYTES;
 
+use super::super::tcp::Fault;
 use super::super::wire::Io;
-use super::Fault;
 
 /// Asks the proxy for a connection to `authority`. `proxy` is its address, for errors.
 ///

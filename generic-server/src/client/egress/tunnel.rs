@@ -15,8 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::super::tcp::Fault;
 use super::super::wire::Io;
-use super::{Fault, Stage};
+use super::Stage;
 use crate::spawn::Tasks;
 
 const PROXY: &str = "/ProxyService/Proxy";

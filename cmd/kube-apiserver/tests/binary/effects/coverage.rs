@@ -18,6 +18,7 @@ const FLAGS: &str = "cmd/kube-apiserver/tests/binary/flags.rs";
 const MAIN: &str = "cmd/kube-apiserver/tests/binary/main.rs";
 const SERVING: &str = "cmd/kube-apiserver/tests/binary/serving.rs";
 const ACCESS: &str = "test/integration/src/access.rs";
+const EGRESS: &str = "test/integration/src/egress.rs";
 const ENCRYPTION: &str = "test/integration/src/encryption.rs";
 const NODES: &str = "test/integration/src/nodes.rs";
 const STREAMS: &str = "test/integration/src/nodes/trust.rs";
@@ -333,6 +334,11 @@ const SHOWN: &[(&str, &str, &str)] = &[
 /// Flags whose effect a test of a server in process shows, which sets the field that the flag is parsed into. These tests need more of
 /// the server than a process shows, or several servers.
 const SHOWN_IN_PROCESS: &[(&str, &str, &str)] = &[
+    (
+        "egress-selector-config-file",
+        EGRESS,
+        "nodes_are_reached_through_konnectivity",
+    ),
     (
         "kubelet-certificate-authority",
         STREAMS,
