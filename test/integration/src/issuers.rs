@@ -1,6 +1,7 @@
 //! Users of token issuers (OpenID Connect): the file of `--authentication-config`, keys that rotate, and tokens that do not hold.
 
 mod bad_tokens;
+mod login;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
