@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use generic_server::User;
+use generic_server::endpoint_slices::SERVICE_NAME;
 use generic_server::registry::cache::Change;
 use generic_server::registry::{Event, ObjectStore, Reflector};
 use generic_server::resource::ServedResource;
@@ -24,7 +25,7 @@ use tokio::sync::watch;
 use crate::backend::Backend;
 use crate::remote::RemoteSpec;
 use crate::remote_discovery;
-use crate::resolve::{Resolver, SERVICE_NAME};
+use crate::resolve::Resolver;
 use crate::routes::Routes;
 use condition::{AVAILABLE, Condition, READABLE};
 

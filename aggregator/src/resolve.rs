@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use generic_server::client::{authority, is_forbidden};
 use generic_server::directory::Directory;
-use generic_server::registry::cache::Snapshot;
+use generic_server::endpoint_slices::{self, port_of, slices_of};
 use generic_server::registry::store::ObjectStore;
 use machinery::{GroupResource, meta};
 use serde_json::Value;
 
 use crate::remote::RemoteSpec;
-
-/// The label that ties a slice to its service.
-pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Reads Services and EndpointSlices.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ impl Resolver {
         if let Some(store) = self.slices()
             && let Ok(snapshot) = store.as_system().fresh().await
         {
-            found.slices = slices_of(&store, &snapshot, spec);
+            found.slices = slices_of(&store, &snapshot, &spec.namespace, &spec.service);
         }
         found
     }
@@ -79,7 +76,7 @@ impl Resolver {
             if !matches!(kind, "ClusterIP" | "LoadBalancer" | "NodePort") {
                 return Err(format!("unsupported service type \"{kind}\""));
             }
-            by_endpoints(spec, service, port?, &found.slices)?
+            endpoint_slices::addresses(service, &port?, &found.slices)?
         } else {
             match kind {
                 "ExternalName" => {
@@ -123,75 +120,6 @@ pub(crate) fn service_type(service: &Value) -> &str {
         "" => "ClusterIP",
         kind => kind,
     }
-}
-
-/// The name of the service's port of this number.
-pub(crate) fn port_of(service: &Value, number: u16) -> Result<String, String> {
-    let ports = meta::dig(service, &["spec", "ports"]).and_then(Value::as_array);
-    ports
-        .into_iter()
-        .flatten()
-        .find(|port| port.get("port").and_then(Value::as_u64) == Some(number.into()))
-        .map(|port| meta::dig_str(port, &["name"]).to_string())
-        .ok_or_else(|| {
-            format!(
-                "no service port {number} found for service \"{}\"",
-                meta::name(service)
-            )
-        })
-}
-
-fn slices_of(store: &ObjectStore, snapshot: &Snapshot, spec: &RemoteSpec) -> Vec<Value> {
-    let first = store.key(&spec.namespace, "");
-    snapshot
-        .objects
-        .range(Arc::<str>::from(first.as_str())..)
-        .take_while(|(key, _)| key.starts_with(&first))
-        .filter(|(_, entry)| entry.label(SERVICE_NAME) == Some(&spec.service))
-        .map(|(_, entry)| entry.value())
-        .collect()
-}
-
-pub(crate) fn is_ready(endpoint: &Value) -> bool {
-    meta::dig(endpoint, &["conditions", "ready"]).and_then(Value::as_bool) != Some(false)
-}
-
-fn by_endpoints(
-    spec: &RemoteSpec,
-    service: &Value,
-    port: String,
-    slices: &[Value],
-) -> Result<Vec<(String, u16)>, String> {
-    let none = || format!("no endpoints available for service \"{}\"", spec.service);
-    let family = meta::dig(service, &["spec", "ipFamilies"]).and_then(|f| f.get(0)?.as_str());
-    let mut preferred = Vec::new();
-    let mut others = Vec::new();
-    for slice in slices {
-        let ports = slice.get("ports").and_then(Value::as_array).into_iter().flatten();
-        let numbers = ports
-            .filter(|p| p.get("name").and_then(Value::as_str).unwrap_or_default() == port)
-            .filter_map(|p| u16::try_from(p.get("port")?.as_u64()?).ok());
-        let Some(number) = numbers.into_iter().next() else {
-            continue;
-        };
-        let endpoints = slice
-            .get("endpoints")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
-        let addresses = endpoints
-            .filter(|endpoint| is_ready(endpoint))
-            .filter_map(|endpoint| endpoint.get("addresses")?.get(0)?.as_str())
-            .map(|address| (address.to_string(), number));
-        let wanted = family.is_none_or(|f| meta::dig_str(slice, &["addressType"]) == f);
-        if wanted {
-            preferred.extend(addresses);
-        } else {
-            others.extend(addresses);
-        }
-    }
-    let found = if preferred.is_empty() { others } else { preferred };
-    if found.is_empty() { Err(none()) } else { Ok(found) }
 }
 
 #[cfg(test)]

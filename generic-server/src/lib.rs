@@ -22,6 +22,7 @@ pub mod discovery;
 pub mod dynamic_admission;
 pub mod encryption;
 pub mod endpoint;
+pub mod endpoint_slices;
 pub mod filters;
 pub mod flowcontrol;
 mod group;

@@ -1,10 +1,11 @@
 //! The state of a remote server that is known without a request to it: whether its Service and endpoints are there, with upstream's reasons.
 
+use generic_server::endpoint_slices::{is_ready, port_of};
 use serde_json::Value;
 
 use super::condition::Condition;
 use crate::remote::RemoteSpec;
-use crate::resolve::{Found, is_ready, port_of, service_type};
+use crate::resolve::{Found, service_type};
 
 /// The condition of a server that cannot be asked; `None` when it can.
 pub(super) fn unmet(spec: &RemoteSpec, found: &Found) -> Option<Condition> {

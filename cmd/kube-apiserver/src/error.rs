@@ -30,7 +30,7 @@ pub enum StartError {
     Pki(#[from] generic_server::pki::PkiError),
     /// The address cannot be listened on.
     #[error(
-        "cannot listen on {address}: {source}; name another port with --secure-port (0 picks a free one)"
+        "cannot listen on {address}: {source}; {}", listen_hint(.source)
     )]
     Listen {
         /// The address.
@@ -65,6 +65,14 @@ pub enum StartError {
     /// The program is not whole.
     #[error("the program is built wrongly: {0}")]
     Build(&'static str),
+}
+
+/// What to change so that an address can be listened on.
+fn listen_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrNotAvailable => "name an address of this machine with --bind-address",
+        _ => "name another port with --secure-port (0 picks a free one)",
+    }
 }
 
 fn store_text(error: &StorageError) -> String {

@@ -61,3 +61,28 @@ pub(super) struct Queued {
     pub(super) event: Bytes,
     pub(super) room: OwnedSemaphorePermit,
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn events_that_wait_have_all_the_room_there_is_and_no_more() {
+        let room = Room::default();
+        let all = Bytes::from(vec![0; limits::AUDIT_QUEUED_BYTES]);
+        let one = Bytes::from_static(b"x");
+        let held = room.take(&all).expect("room for as much as there is");
+        assert!(room.take(&one).is_none(), "a byte past it");
+        assert!(room.wait(&one).now_or_never().is_none(), "a request waits");
+        drop(held);
+        // An event that is larger than the room is alone in it.
+        let larger = Bytes::from(vec![0; limits::AUDIT_QUEUED_BYTES + 1]);
+        assert!(room.take(&larger).is_none());
+        let held = room.take(&one).expect("room");
+        assert!(room.wait(&larger).now_or_never().is_none());
+        drop(held);
+        assert!(room.wait(&larger).now_or_never().flatten().is_some());
+    }
+}

@@ -51,7 +51,7 @@ pub struct Outgoing {
 #[derive(Debug, Clone)]
 enum Backend {
     Direct(Client),
-    Proxied(PooledClient<Proxied, Full<Bytes>>),
+    Proxied(Box<PooledClient<Proxied, Full<Bytes>>>),
 }
 
 /// A request without an answer.
@@ -124,7 +124,7 @@ impl Outgoing {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = match route.is_proxied() {
             false => Backend::Direct(direct(tls, permitted)?),
-            true => Backend::Proxied(proxied(tls, route.clone(), permitted)),
+            true => Backend::Proxied(Box::new(proxied(tls, route.clone(), permitted))),
         };
         Ok(Outgoing { client, permitted })
     }

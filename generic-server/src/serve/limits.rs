@@ -100,5 +100,20 @@ mod tests {
         check(Some(300), 150);
         check(Some(1), 1);
         check(Some(0), 1);
+        let reserved = limits::RESERVED_DESCRIPTORS;
+        check(
+            Some(2 * reserved + 1),
+            usize::try_from(reserved + 1).expect("a number"),
+        );
+    }
+
+    #[test]
+    fn a_quarter_of_the_connections_may_lead_to_nodes() {
+        assert_eq!(streams_of(1_000), 250);
+        assert_eq!(streams_of(4 * limits::NODE_CONNECTIONS), limits::NODE_CONNECTIONS);
+        assert_eq!(
+            streams_of(4 * limits::NODE_CONNECTIONS + 4),
+            limits::NODE_CONNECTIONS
+        );
     }
 }

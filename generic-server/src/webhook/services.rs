@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::client::egress::{EgressSelector, Network, Route};
 use crate::directory::Directory;
+use crate::endpoint_slices::{self, port_of, slices_of};
 
 /// Finds services through the stores of the process, and knows the way to them and to other webhooks.
 #[derive(Debug, Clone)]
@@ -41,6 +42,17 @@ impl Services {
         Some(entry.value())
     }
 
+    async fn slices(&self, namespace: &str, name: &str) -> Vec<Value> {
+        let resource = GroupResource::new("discovery.k8s.io", "endpointslices");
+        let Some(found) = self.directory.get(&resource) else {
+            return Vec::new();
+        };
+        match found.store.as_system().fresh().await {
+            Ok(snapshot) => slices_of(&found.store, &snapshot, namespace, name),
+            Err(_) => Vec::new(),
+        }
+    }
+
     /// The host and port to connect to for a port of a service.
     ///
     /// # Errors
@@ -53,14 +65,14 @@ impl Services {
         if spec_text("type") == "ExternalName" {
             return Ok((spec_text("externalName"), port));
         }
-        let ports = meta::dig(&service, &["spec", "ports"]).and_then(Value::as_array);
-        let number = |p: &&Value| p.get("port").and_then(Value::as_u64) == Some(u64::from(port));
-        let Some(entry) = ports.into_iter().flatten().find(number) else {
-            return Err(format!("no service port {port} found for service \"{name}\""));
-        };
-        let port_name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+        let port_name = port_of(&service, port)?;
+        let slices = self.slices(namespace, name).await;
+        let ready = endpoint_slices::addresses(&service, &port_name, &slices);
+        if let Some(found) = ready.ok().and_then(|ready| ready.into_iter().next()) {
+            return Ok(found);
+        }
         if let Some(endpoints) = self.find("endpoints", namespace, name).await
-            && let Some(found) = ready_address(&endpoints, port_name)
+            && let Some(found) = ready_address(&endpoints, &port_name)
         {
             return Ok(found);
         }

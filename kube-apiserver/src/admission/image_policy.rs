@@ -138,6 +138,11 @@ impl Verdict {
         }
     }
 
+    /// Whether it is small enough to be remembered.
+    fn is_kept(&self) -> bool {
+        self.bytes() <= limits::IMAGE_VERDICT_BYTES
+    }
+
     /// Its size in memory, about.
     fn bytes(&self) -> usize {
         let annotations = self.audit_annotations.iter();
@@ -214,7 +219,7 @@ impl ImagePolicyWebhook {
             true => self.policy.allowed_for,
             false => self.policy.denied_for,
         };
-        if !ttl.is_zero() && verdict.bytes() <= limits::IMAGE_VERDICT_BYTES {
+        if !ttl.is_zero() && verdict.is_kept() {
             let until = Instant::now() + ttl;
             self.verdicts.lock().keep(question, until, verdict.clone());
         }
@@ -348,6 +353,15 @@ mod tests {
         assert_eq!(Verdict::of(&without), Ok(Verdict::default()));
         let wrong = json!({"kind": KIND, "apiVersion": API_VERSION, "status": {"allowed": "true"}});
         assert!(Verdict::of(&wrong).is_err());
+    }
+
+    #[test]
+    fn large_verdicts_are_not_remembered() {
+        for (more, kept) in [(0, true), (1, false)] {
+            let reason = "x".repeat(limits::IMAGE_VERDICT_BYTES + more);
+            let answer = json!({"kind": KIND, "apiVersion": API_VERSION, "status": {"allowed": false, "reason": reason}});
+            assert_eq!(Verdict::of(&answer).expect("a verdict").is_kept(), kept);
+        }
     }
 
     #[test]

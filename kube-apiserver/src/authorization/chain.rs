@@ -99,7 +99,8 @@ impl AuthorizerChain {
             AuthorizationSource::File(path) => {
                 let flag = "--authorization-config";
                 let data = config_file::read(path).map_err(|why| format!("{flag}: {why}"))?;
-                let configs = config::parse(&data).map_err(|why| format!("{flag}: {why}"))?;
+                let within = |why| format!("{flag}: \"{}\": {why}", path.display());
+                let configs = config::parse(&data).map_err(within)?;
                 let metrics = Reloads::new("authorization");
                 metrics.applied(&data);
                 reloads = Some((path.clone(), Arc::new(metrics)));

@@ -132,9 +132,16 @@ impl JwtSource {
             tasks: tasks.clone(),
         };
         let anonymous = config.anonymous.clone();
-        let current = context
-            .authenticators(config)
-            .map_err(|why| format!("invalid authentication configuration: {why}"))?;
+        let current = context.authenticators(config).map_err(|why| {
+            let given = match self {
+                JwtSource::File(path) => format!(
+                    "--authentication-config: {}",
+                    go::quote(&path.display().to_string())
+                ),
+                JwtSource::Oidc(_) | JwtSource::None => "--oidc-*".to_string(),
+            };
+            format!("{given}: invalid authentication configuration: {why}")
+        })?;
         let authenticators = Arc::new(JwtAuthenticators {
             current: ArcSwap::from_pointee(current),
             context,

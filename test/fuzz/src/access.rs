@@ -1,7 +1,7 @@
 //! Files and credentials that operators and clients supply.
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use generic_server::authn::token_file::TokenFile;
 use generic_server::client::egress::Route;
@@ -72,4 +72,18 @@ pub fn encryption(data: &[u8]) {
     std::fs::write(file.path(), data).expect("a file");
     let path: &Path = file.path();
     let _ = RUNTIME.block_on(async { Encryption::load(path, false, &Tasks::new()).await });
+}
+
+/// A file of `--egress-selector-config-file`. Files that it names are none of its own.
+pub fn egress(data: &[u8]) {
+    if String::from_utf8_lossy(data).contains("/dev/") {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), data).expect("a file");
+    let read = || {
+        let read = kube_apiserver::read_egress(file.path(), &Arc::default(), &Tasks::new());
+        read.map(|selector| format!("{selector:?}"))
+    };
+    assert_eq!(read().is_ok(), read().is_ok(), "the same file is read the same");
 }

@@ -70,3 +70,9 @@ pub fn match_conditions(data: &[u8]) {
     let matches = || conditions_match(&sources, spec.clone());
     assert_eq!(matches(), matches(), "the same request matches the same");
 }
+
+/// A file of `--audit-policy-file`.
+pub fn audit_policy(data: &[u8]) {
+    let read = || generic_server::audit::Policy::parse(data).map(|(_, faults)| faults);
+    assert_eq!(read(), read(), "the same file is read the same");
+}

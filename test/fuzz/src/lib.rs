@@ -12,15 +12,17 @@ mod issuers;
 mod mutate;
 mod patches;
 mod requests;
+mod streams;
 
-pub use access::{admission, certificates, encryption, kubeconfig, tokens};
-pub use authorizers::{abac, authorization, match_conditions};
+pub use access::{admission, certificates, egress, encryption, kubeconfig, tokens};
+pub use authorizers::{abac, audit_policy, authorization, match_conditions};
 pub use decoders::{cbor, json, protobuf, typed, yaml};
 pub use expressions::{cel, field_selector, jsonpath, label_selector, pattern, quantity, time};
 pub use issuers::{authentication, jwks, jws};
 pub use mutate::Mutator;
 pub use patches::{apply, json_patch, merge_patch, strategic_patch};
 pub use requests::{request, request_info};
+pub use streams::{spdy, websocket};
 
 /// A target.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +64,10 @@ pub const TARGETS: &[Target] = &[
     target("abac", abac, 3_000),
     target("authorization", authorization, 1_000),
     target("match_conditions", match_conditions, 1_000),
+    target("audit_policy", audit_policy, 1_000),
+    target("egress", egress, 500),
+    target("spdy", spdy, 3_000),
+    target("websocket", websocket, 3_000),
     target("request_info", request_info, 3_000),
     target("request", request, 300),
 ];

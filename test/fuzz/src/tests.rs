@@ -75,4 +75,5 @@ macro_rules! replays {
 replays! {
     json typed yaml protobuf cbor json_patch merge_patch strategic_patch apply label_selector field_selector quantity pattern time jsonpath cel
     certificates kubeconfig tokens admission encryption jws jwks authentication abac authorization match_conditions request_info request
+    audit_policy egress spdy websocket
 }

@@ -4,6 +4,8 @@ use base64::Engine;
 use serde_json::{Value, json};
 use test_support::{Client, Reply, Webhook, eventually, plane};
 
+use crate::aggregation::routing::slice;
+
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -453,6 +455,51 @@ async fn policies_are_checked_against_what_they_match() {
     assert_eq!(
         (&owner["manager"], &owner["operation"]),
         (&json!("validatingadmissionpolicy-status"), &json!("Apply"))
+    );
+    plane.stop().await;
+}
+
+/// A service without a selector, whose only endpoint is in an EndpointSlice; and one that has none.
+#[tokio::test]
+async fn webhooks_behind_services_are_found_by_their_slices() {
+    let webhook = Webhook::start(|question| {
+        reply(
+            question,
+            json!({"allowed": false, "status": {"code": 403, "message": "seen"}}),
+        )
+    })
+    .await;
+    let (plane, client) = plane().await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "webhook"},
+        "spec": {"ports": [{"name": "https", "port": 443}]},
+    });
+    client
+        .post("/api/v1/namespaces/default/services", &service)
+        .await
+        .expect(201);
+    slice(&plane, "webhook", "one", ([127, 0, 0, 1], webhook.port()).into()).await;
+    let mut asked = hook("slices.example.com", &webhook, &["CREATE"]);
+    let service = |port: u16| json!({"namespace": "default", "name": "webhook", "port": port});
+    asked["clientConfig"] = json!({"service": service(443), "caBundle": webhook.ca_bundle()});
+    configure(&client, "ValidatingWebhook", json!([asked])).await;
+    let refused = client.post(MAPS, &map("a", &json!({}))).await.expect(403);
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(message.ends_with("denied the request: seen"), "{message}");
+
+    let path = format!("{GROUP}/validatingwebhookconfigurations/test");
+    let change =
+        json!([{"op": "replace", "path": "/webhooks/0/clientConfig/service", "value": service(8443)}]);
+    client.patch(&path, "json-patch+json", &change).await.expect(200);
+    let refused = eventually("the other port is asked for", || async {
+        let answer = client.post(MAPS, &map("a", &json!({}))).await;
+        (answer.status == 500).then(|| answer.expect(500))
+    })
+    .await;
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(
+        message.ends_with("no service port 8443 found for service \"webhook\""),
+        "{message}"
     );
     plane.stop().await;
 }

@@ -14,7 +14,7 @@ mod documents;
 mod extension;
 mod faults;
 mod faulty;
-mod routing;
+pub(crate) mod routing;
 mod trust;
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";

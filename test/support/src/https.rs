@@ -17,7 +17,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// A server on a free port, with a certificate for `localhost` of an authority of its own. It ends when it is dropped.
+/// The other name in the certificate: a service's.
+const SERVICE: &str = "webhook.default.svc";
+
+/// A server on a free port, with a certificate for `localhost` and for the service `webhook` in `default`, of an authority of its own. It ends when it
+/// is dropped.
 #[derive(Debug)]
 pub struct HttpsServer {
     port: u16,
@@ -41,7 +45,7 @@ impl HttpsServer {
     {
         let authority = Authority::generate("test").expect("an authority");
         let issued = authority
-            .server("localhost", &["localhost".to_string()])
+            .server("localhost", &["localhost".to_string(), SERVICE.to_string()])
             .expect("a certificate");
         let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()

@@ -45,7 +45,7 @@ impl std::fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// Starts one on a free port, with a certificate for `localhost` of an authority of its own.
+    /// Starts one on a free port, with a certificate for `localhost` and the service `webhook` in `default` of an authority of its own.
     pub async fn start(answer: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Self {
         let shared = Arc::new(Shared {
             answer: Box::new(answer),
@@ -59,6 +59,11 @@ impl Webhook {
     /// Where it is.
     pub fn url(&self) -> String {
         format!("{}/", self.server.url())
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.server.port()
     }
 
     /// Its authority as `caBundle` has it.

@@ -41,10 +41,10 @@ impl AuthorizationFlags {
         }
         let has = |mode| modes.contains(&mode);
         if has(AuthorizationMode::Abac) && policy_file.is_none() {
-            found.fault("authorization-mode ABAC's authorization policy file not passed");
+            found.fault("authorization-mode ABAC's authorization policy file not passed: name it with --authorization-policy-file");
         }
         if has(AuthorizationMode::Webhook) && config_file.is_none() {
-            found.fault("authorization-mode Webhook's authorization config file not passed");
+            found.fault("authorization-mode Webhook's authorization config file not passed: name it with --authorization-webhook-config-file");
         }
         if policy_file.is_some() && !has(AuthorizationMode::Abac) {
             found.fault("cannot specify --authorization-policy-file without mode ABAC");

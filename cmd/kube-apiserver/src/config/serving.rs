@@ -123,7 +123,10 @@ impl TlsFlags {
                 TlsVersion::V12
             }
             other => {
-                found.fault(format!("unknown tls version {}", go::quote(other)));
+                found.fault(format!(
+                    "--tls-min-version: unknown tls version {}: it is VersionTLS12 or VersionTLS13",
+                    go::quote(other)
+                ));
                 TlsVersion::V12
             }
         };
@@ -180,7 +183,9 @@ fn cipher_suites(found: &mut Findings, names: &[String]) -> Vec<String> {
             ));
         } else {
             unknown += 1;
-            found.fault(format!("Cipher suite {name} not supported or doesn't exist"));
+            found.fault(format!(
+                "--tls-cipher-suites: Cipher suite {name} not supported or doesn't exist"
+            ));
         }
     }
     if spoken.is_empty() && unsafe_ones > 0 && unknown == 0 {

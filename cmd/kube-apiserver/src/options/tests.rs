@@ -284,11 +284,11 @@ fn invalid_values_are_refused_with_their_flag() {
         ),
         (
             &["--tls-min-version=VersionTLS14"],
-            "unknown tls version \"VersionTLS14\"",
+            "--tls-min-version: unknown tls version \"VersionTLS14\": it is VersionTLS12 or VersionTLS13",
         ),
         (
             &["--tls-cipher-suites=TLS_NONE"],
-            "Cipher suite TLS_NONE not supported or doesn't exist",
+            "--tls-cipher-suites: Cipher suite TLS_NONE not supported or doesn't exist",
         ),
         (
             &["--tls-cipher-suites=TLS_RSA_WITH_AES_128_CBC_SHA"],
@@ -304,11 +304,11 @@ fn invalid_values_are_refused_with_their_flag() {
         ),
         (
             &["--authorization-mode=ABAC"],
-            "authorization-mode ABAC's authorization policy file not passed",
+            "authorization-mode ABAC's authorization policy file not passed: name it with --authorization-policy-file",
         ),
         (
             &["--authorization-mode=Webhook"],
-            "authorization-mode Webhook's authorization config file not passed",
+            "authorization-mode Webhook's authorization config file not passed: name it with --authorization-webhook-config-file",
         ),
         (
             &["--authorization-policy-file=f"],

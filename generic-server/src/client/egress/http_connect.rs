@@ -28,9 +28,8 @@ pub(super) async fn ask(mut io: Io, proxy: &str, authority: &str) -> Result<Io, 
         // The end of the head may be split between two reads.
         let searched = head.len().saturating_sub(3);
         let read = io.read_buf(&mut head).await;
-        match read.map_err(|error| unanswered(error.to_string()))? {
-            0 => return Err(unanswered("unexpected EOF".into())),
-            _ => {}
+        if read.map_err(|error| unanswered(error.to_string()))? == 0 {
+            return Err(unanswered("unexpected EOF".into()));
         }
         if let Some(at) = head[searched..].windows(4).position(|four| four == b"\r\n\r\n") {
             break searched + at + 4;

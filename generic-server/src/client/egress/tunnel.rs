@@ -229,14 +229,17 @@ async fn upward(mut reader: ReadHalf<DuplexStream>, requests: &RequestSender<Pac
 /// From the server to the pipe, until the peer closes.
 async fn downward(answers: &mut Answers<Packet>, mut writer: WriteHalf<DuplexStream>, connection: i64) {
     while let Ok(Some(packet)) = answers.next().await {
-        match (packet.kind, packet.data) {
-            (DATA, Some(data)) if data.connection == connection => {
-                if writer.write_all(&data.data).await.is_err() {
-                    return;
-                }
-            }
-            (CLOSE_RSP, _) => break,
-            _ => {}
+        if packet.kind == CLOSE_RSP {
+            break;
+        }
+        let data = packet
+            .data
+            .filter(|data| packet.kind == DATA && data.connection == connection);
+        // Without a reader nothing more is wanted.
+        if let Some(data) = data
+            && writer.write_all(&data.data).await.is_err()
+        {
+            return;
         }
     }
     // What came before the end can still be read from the pipe.

@@ -12,7 +12,12 @@ use super::{SERVICES, api_service, reason};
 const CORE_SERVICES: &str = "/api/v1/namespaces/default/services";
 
 /// Puts an EndpointSlice into the store: no client may name loopback addresses in one.
-async fn slice(plane: &control_plane::ControlPlane, service: &str, name: &str, at: std::net::SocketAddr) {
+pub(crate) async fn slice(
+    plane: &control_plane::ControlPlane,
+    service: &str,
+    name: &str,
+    at: std::net::SocketAddr,
+) {
     let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
     let store = plane.directory().get(&slices).expect("its store").store;
     let object = json!({

@@ -40,6 +40,21 @@ async fn found(spec: &Value, kinds: &[CheckedKind], params: Option<&CheckedKind>
 }
 
 #[tokio::test]
+async fn expressions_are_checked_against_a_bounded_number_of_kinds() {
+    let fits = || with_foo("string");
+    let mut kinds: Vec<CheckedKind> = (0..limits::CHECKED_KINDS - 1).map(|_| fits()).collect();
+    kinds.push(with_foo("integer"));
+    let spec = validation("object.foo.startsWith('a')");
+    assert_eq!(
+        found(&spec, &kinds, None).await.len(),
+        1,
+        "the last one that counts"
+    );
+    kinds.insert(0, fits());
+    assert_eq!(found(&spec, &kinds, None).await, [], "one too many");
+}
+
+#[tokio::test]
 async fn expressions_are_checked_as_upstream_does() {
     // Upstream's own cases: what is expected is a place and a part of the text.
     let check = async |spec: Value,

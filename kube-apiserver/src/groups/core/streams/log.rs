@@ -288,6 +288,15 @@ fn server_response(code: u16, text: &str, name: &str) -> ApiError {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn errors_of_nodes_are_read_up_to_their_bound() {
+        for more in [0, 1] {
+            let text = "x".repeat(limits::NODE_ERROR_BYTES + more);
+            let read = read_start(generic_server::request::full(text.into())).await;
+            assert_eq!(read.len(), limits::NODE_ERROR_BYTES);
+        }
+    }
+
     fn options(query: &str) -> Result<LogOptions, ApiError> {
         LogOptions::read(query, "p")
     }
