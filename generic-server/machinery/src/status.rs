@@ -125,6 +125,8 @@ struct Inner {
     details: Option<Details>,
     /// `metadata.continue`, or empty.
     token: String,
+    /// The reason of a Status of another server that is none of [`Reason`], which is [`Reason::Unknown`] then.
+    foreign_reason: Option<Box<str>>,
 }
 
 impl ApiError {
@@ -136,6 +138,7 @@ impl ApiError {
             message: clip_escaped(limits::MESSAGE_BYTES, message.into()),
             details: None,
             token: String::new(),
+            foreign_reason: None,
         }))
     }
 
@@ -431,7 +434,10 @@ impl ApiError {
             }
         };
         put("message", &inner.message);
-        put("reason", inner.reason.as_str());
+        put(
+            "reason",
+            inner.foreign_reason.as_deref().unwrap_or(inner.reason.as_str()),
+        );
         object.insert("code".into(), inner.code.into());
         if !inner.token.is_empty() {
             object.insert("metadata".into(), json!({"continue": inner.token}));
@@ -455,8 +461,12 @@ impl ApiError {
                 .to_string()
         };
         let code = u16::try_from(status.get("code").and_then(Value::as_u64).unwrap_or(500)).ok()?;
-        let reason = Reason::from_wire(status.get("reason").and_then(Value::as_str).unwrap_or_default());
+        let said = text(status, "reason");
+        let reason = Reason::from_wire(&said);
         let mut error = Self::new(code, reason, text(status, "message"));
+        if reason == Reason::Unknown && !said.is_empty() {
+            error.0.foreign_reason = Some(clip_text(limits::SHOWN_VALUE_BYTES, said).into());
+        }
         if let Some(details) = status.get("details") {
             let causes = details
                 .get("causes")
@@ -572,6 +582,29 @@ mod tests {
             .map(|index| FieldError::required(&path.index(index), ""))
             .collect();
         ApiError::invalid(&GroupKind::new("", "Pod"), "x", &errors)
+    }
+
+    #[test]
+    fn reasons_of_other_servers_are_kept() {
+        let status = |reason: &str| json!({"kind": "Status", "code": 403, "reason": reason, "message": "m"});
+        let error = ApiError::from_value(&status("in use")).expect("a Status");
+        assert_eq!(
+            (error.reason(), &error.to_value()["reason"]),
+            (Reason::Unknown, &json!("in use"))
+        );
+        let error = ApiError::from_value(&status("Forbidden")).expect("a Status");
+        assert_eq!(
+            (error.reason(), &error.to_value()["reason"]),
+            (Reason::Forbidden, &json!("Forbidden"))
+        );
+        let error = ApiError::from_value(&status("")).expect("a Status");
+        assert_eq!(error.to_value().get("reason"), None);
+        let long = ApiError::from_value(&status(&"x".repeat(1 << 20))).expect("a Status");
+        assert!(
+            long.to_value()["reason"]
+                .as_str()
+                .is_some_and(|text| text.len() < 2 * limits::SHOWN_VALUE_BYTES)
+        );
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Authenticator for Authentication {
 }
 
 /// Adds `system:authenticated` to everybody who is not anonymous and has neither of the two groups.
-pub(crate) fn with_standard_group(mut user: User) -> User {
+pub fn with_standard_group(mut user: User) -> User {
     if user.name != ANONYMOUS && !user.in_group(AUTHENTICATED) && !user.in_group(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
     }

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use machinery::field::clip_text;
 use machinery::limits;
+use rustls::ClientConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use super::kubeconfig::Kubeconfig;
 use crate::client::egress::Route;
+use crate::client::trust::{TrustedPeers, settings};
 use crate::client::{Answer, BearerToken, Outgoing, fault_of};
 use crate::request::BoxError;
 
@@ -194,17 +197,12 @@ fn bad(error: &dyn std::fmt::Display) -> ClientError {
     ClientError::Credentials(error.to_string())
 }
 
-/// Trusts the kubeconfig's authorities alone, and shows its client certificate.
+/// Trusts the kubeconfig's authorities alone, and shows its client certificate. A certificate that is among the authorities itself is trusted as it is,
+/// as in Go.
 fn tls(config: &Kubeconfig) -> Result<ClientConfig, ClientError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in crate::pki::certificates(&config.ca).map_err(|e| bad(&e))? {
-        roots.add(certificate).map_err(|e| bad(&e))?;
-    }
-    let provider = Arc::new(crate::crypto::provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| bad(&e))?
-        .with_root_certificates(roots);
+    crate::pki::certificates(&config.ca).map_err(|e| bad(&e))?;
+    let bundle = BASE64_STANDARD.encode(&config.ca);
+    let builder = settings(TrustedPeers::Bundle(&bundle)).map_err(|why| bad(&why))?;
     match &config.certificate {
         None => Ok(builder.with_no_client_auth()),
         Some((certificate, key)) => {
@@ -212,5 +210,66 @@ fn tls(config: &Kubeconfig) -> Result<ClientConfig, ClientError> {
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|e| bad(&e))?;
             builder.with_client_auth_cert(chain, key).map_err(|e| bad(&e))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rustls::ServerConfig;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// A server whose certificate says that it is an authority and has signed itself, which is what `openssl req -x509` makes.
+    #[tokio::test]
+    async fn a_server_may_show_the_very_authority_of_the_kubeconfig() {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).expect("a name");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let provider = Arc::new(crate::crypto::provider());
+        let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], private)
+            .expect("a pair");
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // A client that trusts another authority ends the handshake.
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    continue;
+                };
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head).await;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\n{\"a\":1}")
+                    .await;
+                let _ = stream.shutdown().await;
+            }
+        });
+        let client = |ca: String| {
+            let config = Kubeconfig {
+                server: format!("https://localhost:{port}"),
+                ca,
+                certificate: None,
+                token: None,
+                token_file: None,
+            };
+            KubeClient::new(&config, &Route::Direct).expect("a client")
+        };
+        let answer = client(certificate.pem()).get("/").await.expect("an answer");
+        assert_eq!(answer["a"], 1);
+        let other = crate::pki::Authority::generate("other").expect("an authority");
+        let refused = client(other.certificate.clone()).get("/").await;
+        assert!(matches!(refused, Err(ClientError::Unreachable(_))), "{refused:?}");
+        serving.abort();
     }
 }

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use generic_server::authn::union::with_standard_group;
 use generic_server::authz::{Attributes, Decision};
 use generic_server::endpoint::Endpoint;
 use generic_server::request::{Authorized, Request, Response};
@@ -105,11 +106,11 @@ impl Explain {
         let user = match &question.user {
             None if question.groups.is_empty() => asker,
             name => {
-                named = User {
+                named = with_standard_group(User {
                     name: name.clone().unwrap_or_default().into_owned(),
                     groups: question.groups.clone(),
                     ..User::default()
-                };
+                });
                 &named
             }
         };

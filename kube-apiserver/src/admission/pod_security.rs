@@ -192,6 +192,8 @@ impl PodSecurity {
         };
         if nothing && errors.is_empty() {
             if enforce {
+                // Whichever version the labels name.
+                context.annotate(|| (format!("{PREFIX}enforce-policy"), "privileged:latest"));
                 self.metrics
                     .evaluated(false, policy.enforce, Mode::Enforce, attributes);
             }

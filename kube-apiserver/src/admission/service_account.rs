@@ -39,7 +39,8 @@ impl AdmissionPlugin for ServiceAccount {
     async fn admit(&self, attributes: &Attributes<'_>, object: Option<&mut Value>) -> Result<(), ApiError> {
         let Some(pod) = object else { return Ok(()) };
         if is_mirror(pod) {
-            return Ok(());
+            // It is not changed, and refused before other plugins look at it.
+            return self.check(attributes, pod).await;
         }
         if pod.text("spec.serviceAccountName").is_empty() {
             let spec = pod.ensure("spec");

@@ -472,6 +472,11 @@ async fn decisions_are_explained_to_those_who_may_ask() {
     assert_eq!(refused["rbac"]["nearest"][0]["missing"], json!(["verbs"]));
     let roles = refused["rbac"]["rolesThatAllow"].to_string();
     assert!(roles.contains("ClusterRole edit"), "{roles}");
+    // A user that is named is authenticated, as the real one would be.
+    let discovery = ask("user=jane&verb=get&path=/healthz").await;
+    assert_eq!(discovery["allowed"], true, "{discovery}");
+    let nobody = ask("user=system:anonymous&verb=get&path=/metrics").await;
+    assert_eq!(nobody["user"]["groups"], json!([]));
     // Of oneself.
     let own = ask("verb=get&path=/metrics").await;
     assert_eq!(own["authorizer"], "system:masters");

@@ -465,7 +465,7 @@ async fn webhooks_behind_services_are_found_by_their_slices() {
     let webhook = Webhook::start(|question| {
         reply(
             question,
-            json!({"allowed": false, "status": {"code": 403, "message": "seen"}}),
+            json!({"allowed": false, "status": {"code": 403, "reason": "in use", "message": "seen"}}),
         )
     })
     .await;
@@ -486,6 +486,10 @@ async fn webhooks_behind_services_are_found_by_their_slices() {
     let refused = client.post(MAPS, &map("a", &json!({}))).await.expect(403);
     let message = refused["message"].as_str().unwrap_or_default();
     assert!(message.ends_with("denied the request: seen"), "{message}");
+    assert_eq!(
+        refused["reason"], "in use",
+        "a webhook may have a reason of its own"
+    );
 
     let path = format!("{GROUP}/validatingwebhookconfigurations/test");
     let change =

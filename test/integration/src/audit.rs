@@ -199,6 +199,13 @@ async fn objects_are_recorded_at_their_level() {
     let event = server.of("secrets").pop().expect("an event");
     assert_eq!(event["objectRef"]["name"], "s");
     assert!(!event.to_string().contains("planted") && !event.to_string().contains("cGxhbnRlZA"));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "of-privileged"},
+        "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]}});
+    let pods = "/api/v1/namespaces/default/pods";
+    server.admin.post(pods, &pod).await.expect(201);
+    let event = server.of("pods").pop().expect("an event");
+    let policy = &event["annotations"]["pod-security.kubernetes.io/enforce-policy"];
+    assert_eq!(policy, "privileged:latest");
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     eventually("the account", || async {

@@ -56,6 +56,7 @@ async fn a_token_is_bound_to_objects_of_its_account() {
     // The version of the reference counts for nothing.
     refused(none(), json!({"kind": "Pod", "name": "theirs"}), 400, message).await;
     refused(none(), to("Pod", "gone"), 404, "pods \"gone\" not found").await;
+    refused(none(), to("Secret", ""), 400, "Name parameter required.").await;
     refused(none(), to("Node", "gone"), 404, "nodes \"gone\" not found").await;
     let message = "cannot bind token to object of type /v1, Kind=ConfigMap";
     refused(none(), to("ConfigMap", "m"), 400, message).await;

@@ -99,7 +99,11 @@ impl UnservedFlags {
 
     /// Reports each flag whose value this server does not satisfy, as a fault or as a warning.
     pub(crate) fn judge(&self, mut fault: impl FnMut(String), mut warn: impl FnMut(String)) {
-        for ((_, name, _, fine, answer, why), values) in &self.0 {
+        for ((_, name, kind, fine, answer, why), values) in &self.0 {
+            if *kind == Values::Duration && values.iter().any(|value| value.starts_with('-')) {
+                fault(format!("--{name} can not be a negative value"));
+                continue;
+            }
             let is_fine = |value: &String| fine.contains(&"*") || fine.contains(&value.as_str());
             let Some(value) = values.iter().find(|value| !is_fine(value)) else {
                 continue;
@@ -223,6 +227,8 @@ mod tests {
             let parsed = Options::try_parse_from(["kube-apiserver", wrong]);
             assert!(parsed.is_err(), "{wrong}");
         }
+        let (faults, _) = judged("--livez-grace-period=-1s");
+        assert_eq!(faults, ["--livez-grace-period can not be a negative value"]);
         // A switch alone is true.
         assert_eq!(judged("--contention-profiling").1.len(), 1);
     }

@@ -155,6 +155,7 @@ impl Follow for ConfigFile {
 #[cfg(test)]
 mod tests {
     use generic_server::authn::{TokenAuthenticator, TokenVerdict};
+    use generic_server::client::egress::EgressSelector;
     use generic_server::spawn::Tasks;
 
     use super::super::JwtSource;
@@ -176,7 +177,7 @@ mod tests {
         std::fs::write(&path, text("https://127.0.0.1:1/a")).expect("a file");
         let source = JwtSource::File(path.clone());
         let tasks = Tasks::new();
-        let Ok(loaded) = source.load(&[], &[], &tasks) else {
+        let Ok(loaded) = source.load(&[], &[], &EgressSelector::default(), &tasks) else {
             panic!("it is sound");
         };
         let authenticators = loaded.authenticators.expect("one");

@@ -179,6 +179,9 @@ impl Token {
                 )));
             }
         };
+        if name.is_empty() {
+            return Err(ApiError::bad_request("Name parameter required."));
+        }
         let found = self.client.find(("", resource), scope, name).await?;
         let found = found.ok_or_else(|| ApiError::not_found(&GroupResource::new("", resource), name))?;
         if kind == "Pod" && found.text("spec.serviceAccountName") != account {

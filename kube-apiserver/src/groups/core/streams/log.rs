@@ -292,7 +292,7 @@ mod tests {
     async fn errors_of_nodes_are_read_up_to_their_bound() {
         for more in [0, 1] {
             let text = "x".repeat(limits::NODE_ERROR_BYTES + more);
-            let read = read_start(generic_server::request::full(text.into())).await;
+            let read = read_start(generic_server::request::full(text)).await;
             assert_eq!(read.len(), limits::NODE_ERROR_BYTES);
         }
     }
