@@ -63,6 +63,11 @@ impl Damaged {
         }
     }
 
+    /// The same, remembered independently.
+    pub(crate) fn share(&self) -> Damaged {
+        Damaged(Mutex::new(self.0.lock().clone()))
+    }
+
     /// In the order of their revisions.
     pub(crate) fn list(&self) -> Vec<Arc<Damage>> {
         self.0.lock().values().cloned().collect()

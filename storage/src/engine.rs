@@ -1,5 +1,6 @@
 //! The small trait between the API server and an engine. The crate's documentation holds the contract.
 
+use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -255,6 +256,15 @@ impl ScrubReport {
     }
 }
 
+/// A state of a store that stays as it is, however the store changes, for as long as it is held.
+pub trait FrozenStore: Any + Send + Sync + fmt::Debug {
+    /// The revision that it is of.
+    fn revision(&self) -> Revision;
+
+    /// An independent store in memory with this content and history, which goes on from this revision. Called on any thread.
+    fn start(&self) -> Arc<dyn Store>;
+}
+
 /// An engine. All methods may be called from any task, concurrently; dropping a returned future never leaves the store
 /// in a half-written state (a commit whose future is dropped may still happen).
 #[async_trait::async_trait]
@@ -308,6 +318,25 @@ pub trait Store: Send + Sync + fmt::Debug {
         let _ = file;
         Err(StorageError::Engine {
             message: "this storage engine is backed up with its own tools".into(),
+            source: None,
+        })
+    }
+
+    /// The newest state with its history: at least what was acknowledged before, and no half of a transaction. Embedded engines can;
+    /// others answer `Engine`.
+    async fn freeze(&self) -> Result<Arc<dyn FrozenStore>, StorageError> {
+        Err(StorageError::Engine {
+            message: "a store outside this process cannot be forked".into(),
+            source: None,
+        })
+    }
+
+    /// Makes all keys what they were in a state of this store's own past, or of the past of the store that it was forked from, in one
+    /// transaction with a new revision: watches get what changes as events, and history stays as it was. Gives that revision.
+    async fn reset(&self, to: &Arc<dyn FrozenStore>) -> Result<Revision, StorageError> {
+        let _ = to;
+        Err(StorageError::Engine {
+            message: "a store outside this process cannot be put back to a state of before".into(),
             source: None,
         })
     }

@@ -20,7 +20,7 @@
 //! # Engines
 //!
 //! [`open`] opens an embedded one ([`EngineKind`]: redb, sled, memory), [`memory`] makes one for tests, [`open_etcd`] reaches a
-//! cluster. [`DirectoryLock`] is for what else is in a data directory. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md describes how they work.
+//! cluster. [`Store::freeze`] keeps a state that stores can be started from. [`DirectoryLock`] is for what else is in a data directory. [`restore`] makes an embedded store of what [`Store::backup`] wrote. docs/storage.md describes how they work.
 //!
 //! Stores keep values as they are given. Whoever writes them encrypts them first, with [`encryption`].
 #![warn(missing_docs)]
@@ -43,13 +43,13 @@ mod revision;
 pub use damage::Damage;
 pub use directory::{DirectoryLock, free_bytes, had_store};
 pub use engine::{
-    BackupInfo, CompactionInfo, Event, EventKind, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse,
+    BackupInfo, CompactionInfo, Event, EventKind, FrozenStore, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse,
     ScrubReport, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 pub use error::StorageError;
 pub use etcd::{Dialer, EtcdOptions, open_etcd};
 pub use mvcc::{
-    MvccStore, RestoreOptions, inspect_backup, memory, open, remove_partial_backups, restore, scrub,
+    Frozen, MvccStore, RestoreOptions, inspect_backup, memory, open, remove_partial_backups, restore, scrub,
     scrub_with,
 };
 pub use options::{EngineKind, OpenOptions};

@@ -14,6 +14,7 @@ mod backup;
 mod checked;
 mod clock;
 mod close;
+mod frozen;
 mod hub;
 mod index;
 mod kv;
@@ -40,6 +41,8 @@ use tokio::sync::oneshot;
 
 pub use self::backup::{RestoreOptions, inspect_backup, remove_partial_backups, restore};
 use self::close::close_kv;
+pub use self::frozen::Frozen;
+use self::frozen::Lineage;
 use self::hub::Hub;
 use self::index::{Index, Pins};
 use self::kv::Kv;
@@ -51,7 +54,7 @@ use self::writer::{Bookkeeping, Request, Writer};
 use crate::damage::Damaged;
 use crate::directory::{self, Directory};
 use crate::{
-    BackupInfo, CompactionInfo, Damage, EngineKind, KeyValue, Op, OpenOptions, Outcome, RangeRequest,
+    BackupInfo, CompactionInfo, Damage, EngineKind, FrozenStore, KeyValue, Op, OpenOptions, Outcome, RangeRequest,
     RangeResponse, Revision, ScrubReport, StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 
@@ -93,6 +96,7 @@ struct Shared {
     /// Why no more writes are taken: a batch failed, and the state on disk is unknown.
     failed: Mutex<Option<String>>,
     damaged: Damaged,
+    lineage: Lineage,
 }
 
 /// A store in this process: memory, redb or sled behind the same revisions, history and watches.
@@ -218,17 +222,20 @@ impl MvccStore {
             loaded.index,
             loaded.book,
             damaged,
+            Lineage::first(),
             directory,
             options,
         ))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the parts of a store, which two callers have")]
     fn run(
         kv: Box<dyn Kv>,
         chunk_len: u32,
         index: Index,
         book: Bookkeeping,
         damaged: Damaged,
+        lineage: Lineage,
         directory: Option<Directory>,
         options: OpenOptions,
     ) -> Arc<MvccStore> {
@@ -244,6 +251,7 @@ impl MvccStore {
             queue: Queue::new(),
             failed: Mutex::new(None),
             damaged,
+            lineage,
         });
         let writer = Writer::new(shared.clone(), book, directory, options.clone());
         let thread = std::thread::Builder::new()
@@ -255,23 +263,6 @@ impl MvccStore {
             writer: Mutex::new(Some(thread)),
             options,
         })
-    }
-
-    /// An independent store with the same content and history, sharing memory with this one until they differ.
-    /// Watches stay with the original. Only the memory engine can; others answer `Engine`.
-    pub async fn fork(&self) -> Result<Arc<MvccStore>, StorageError> {
-        let (reply, answer) = oneshot::channel();
-        self.shared.queue.push(Request::Fork { reply }, 0).await?;
-        let (kv, index, book) = answer.await.map_err(|_| shut_down())??;
-        Ok(Self::run(
-            kv,
-            self.shared.chunk_len,
-            index,
-            book,
-            Damaged::default(),
-            None,
-            self.options.clone(),
-        ))
     }
 
     /// Runs a read where it may wait for the disk.
@@ -466,6 +457,14 @@ impl Store for MvccStore {
 
     fn damaged(&self) -> Vec<Arc<Damage>> {
         self.shared.damaged.list()
+    }
+
+    async fn freeze(&self) -> Result<Arc<dyn FrozenStore>, StorageError> {
+        Ok(MvccStore::freeze(self).await?)
+    }
+
+    async fn reset(&self, to: &Arc<dyn FrozenStore>) -> Result<Revision, StorageError> {
+        self.reset_to(to).await
     }
 
     async fn scrub(&self, bytes_per_second: u64) -> Result<ScrubReport, StorageError> {

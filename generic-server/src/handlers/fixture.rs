@@ -99,6 +99,7 @@ pub(crate) fn fixture_with(custom: bool, forms: usize) -> Fixture {
             Arc::new(JsonCodec),
             false,
             Budget::with_forms(limits::PAST_BYTES, forms),
+            None,
         )),
         converter: None,
         subresources: vec![],

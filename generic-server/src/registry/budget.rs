@@ -63,6 +63,11 @@ impl Budget {
 
     /// The same with so many bytes for encoded forms, which do not count among the others.
     pub(crate) fn with_forms(limit: usize, forms: usize) -> Arc<Self> {
+        Self::with(limit, FormCache::new(forms))
+    }
+
+    /// The same with encoded forms that have a budget already.
+    pub(super) fn with(limit: usize, forms: Arc<FormCache>) -> Arc<Self> {
         Arc::new(Budget {
             limit,
             snapshots: AtomicUsize::new(0),
@@ -75,7 +80,7 @@ impl Budget {
             holders: Mutex::default(),
             due: AtomicBool::new(false),
             reclaiming: Mutex::default(),
-            forms: FormCache::new(forms),
+            forms,
         })
     }
 

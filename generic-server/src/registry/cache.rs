@@ -141,6 +141,17 @@ impl ObjectCache {
         codec: Arc<dyn StorageCodec>,
         budget: Arc<Budget>,
     ) -> Result<Arc<Self>, StorageError> {
+        Self::start_from(engine, config, codec, budget, None).await
+    }
+
+    /// The same. With a `seed`, which is a state of this engine, it follows from there and reads nothing.
+    pub(super) async fn start_from(
+        engine: Arc<dyn Store>,
+        config: &StoreConfig,
+        codec: Arc<dyn StorageCodec>,
+        budget: Arc<Budget>,
+        seed: Option<Arc<Snapshot>>,
+    ) -> Result<Arc<Self>, StorageError> {
         let cache = Arc::new(ObjectCache {
             engine,
             config: config.clone(),
@@ -159,7 +170,16 @@ impl ObjectCache {
             deletions: AtomicU64::new(0),
             runtime: tokio::runtime::Handle::current(),
         });
-        cache.load().await?;
+        let follows = match seed {
+            Some(seed) => cache.follow_from(seed).await.map(|()| true),
+            None => Ok(false),
+        };
+        match follows {
+            Ok(true) => {}
+            // What came after the seed is no longer in the log.
+            Ok(false) | Err(StorageError::Compacted { .. }) => cache.load().await?,
+            Err(error) => return Err(error),
+        }
         let holder: Weak<ObjectCache> = Arc::downgrade(&cache);
         budget.enter(holder);
         Ok(cache)
@@ -240,6 +260,15 @@ impl ObjectCache {
         let published = self.engine.published();
         let published = published.filter(|_| *self.following.borrow());
         published.unwrap_or_default().max(self.offered())
+    }
+
+    /// The newest snapshot, known to be complete up to what the engine has published. `None` when it does not follow, or the engine is
+    /// in another process.
+    pub(super) fn vouched_for(&self) -> Option<Arc<Snapshot>> {
+        // In this order, as in `fresh`.
+        let published = self.engine.published()?;
+        let follows = *self.following.borrow();
+        follows.then(|| self.at_least(published))
     }
 
     async fn wait_until_following(&self) -> Result<(), ApiError> {

@@ -24,6 +24,17 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
+    /// Whether what was read with this configuration is what the other would read.
+    pub(super) fn reads_as(&self, other: &StoreConfig) -> bool {
+        let fields = || self.fields.iter().zip(&other.fields);
+        self.resource == other.resource
+            && self.kind == other.kind
+            && self.prefix == other.prefix
+            && self.namespaced == other.namespaced
+            && self.fields.len() == other.fields.len()
+            && fields().all(|(one, other)| one.reads_as(other))
+    }
+
     /// The storage key of an object.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         let prefix = &self.prefix;

@@ -12,6 +12,7 @@ use crate::registry::budget::Budget;
 use crate::registry::cache::{JsonCodec, StorageCodec};
 use crate::registry::config::StoreConfig;
 use crate::registry::encrypted::EncryptedCodec;
+use crate::registry::seeds::Seeds;
 use crate::registry::store::ObjectStore;
 
 /// The parts that stores are opened with. Clones are the same.
@@ -26,6 +27,8 @@ pub struct StorageFactory {
     unsafe_deletion: bool,
     /// The budget of past states, those of all stores together.
     budget: Arc<Budget>,
+    /// What the caches of a fork begin with.
+    seeds: Option<Arc<Seeds>>,
 }
 
 impl StorageFactory {
@@ -37,6 +40,7 @@ impl StorageFactory {
             encryption: None,
             unsafe_deletion: false,
             budget: Budget::standard(),
+            seeds: None,
         }
     }
 
@@ -60,6 +64,17 @@ impl StorageFactory {
     #[must_use]
     pub fn with_budget(self, budget: Arc<Budget>) -> Self {
         StorageFactory { budget, ..self }
+    }
+
+    /// With the states that caches begin with: the engine has been forked from the one that they are of.
+    #[must_use]
+    pub fn with_seeds(self, seeds: Option<Arc<Seeds>>) -> Self {
+        StorageFactory { seeds, ..self }
+    }
+
+    /// The states of the caches of these stores, for a fork. To be taken before the engine is frozen.
+    pub fn seeds<'a>(&self, stores: impl IntoIterator<Item = &'a Arc<ObjectStore>>) -> Arc<Seeds> {
+        Seeds::of(stores, &self.budget)
     }
 
     /// With engines of their own for some built-in resources (`--etcd-servers-overrides`).
@@ -113,7 +128,9 @@ impl StorageFactory {
         inner: Arc<dyn StorageCodec>,
     ) -> Arc<ObjectStore> {
         let codec = self.codec_of(&config.resource, inner);
-        ObjectStore::with_rules(engine, config, codec, self.unsafe_deletion, self.budget.clone())
+        let seed = self.seeds.as_ref().and_then(|seeds| seeds.state(&config));
+        let budget = self.budget.clone();
+        ObjectStore::with_rules(engine, config, codec, self.unsafe_deletion, budget, seed)
     }
 
     /// The form of a resource's values with the encryption that they have: for what is stored and is no object of the API.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use machinery::ApiError;
+use parking_lot::Mutex;
 use serde_json::Value;
 use storage::{Guard, KeyValue, Op, Outcome, Revision, StorageError, Store, Txn};
 
@@ -33,6 +34,8 @@ pub struct ObjectStore {
     budget: Arc<Budget>,
     /// There from the first use on, until it is empty and idle.
     cache: ArcSwapOption<ObjectCache>,
+    /// The state that the first cache begins with.
+    seed: Mutex<Option<Arc<Snapshot>>>,
     /// Held while a cache is started.
     starting: tokio::sync::Mutex<()>,
     /// The cache was used since the last check.
@@ -62,16 +65,17 @@ impl ObjectStore {
         config: StoreConfig,
         codec: Arc<dyn StorageCodec>,
     ) -> Arc<Self> {
-        Self::with_rules(engine, config, codec, false, Budget::standard())
+        Self::with_rules(engine, config, codec, false, Budget::standard(), None)
     }
 
-    /// The same; `unsafe_deletion` as the feature gate `AllowUnsafeMalformedObjectDeletion` says, past states within `budget`.
+    /// The same; `unsafe_deletion` as the feature gate `AllowUnsafeMalformedObjectDeletion` says, past states within `budget`. Its first cache begins with `seed`.
     pub(crate) fn with_rules(
         engine: Arc<dyn Store>,
         config: StoreConfig,
         codec: Arc<dyn StorageCodec>,
         unsafe_deletion: bool,
         budget: Arc<Budget>,
+        seed: Option<Arc<Snapshot>>,
     ) -> Arc<Self> {
         Arc::new(ObjectStore {
             config,
@@ -80,6 +84,7 @@ impl ObjectStore {
             unsafe_deletion,
             budget,
             cache: ArcSwapOption::empty(),
+            seed: Mutex::new(seed),
             starting: tokio::sync::Mutex::default(),
             used: AtomicBool::new(false),
             earlier_deletions: AtomicU64::new(0),
@@ -116,7 +121,8 @@ impl ObjectStore {
             return Ok(cache);
         }
         let (engine, codec) = (self.engine.clone(), self.codec.clone());
-        let cache = ObjectCache::start(engine, &self.config, codec, self.budget.clone())
+        let seed = self.seed.lock().take();
+        let cache = ObjectCache::start_from(engine, &self.config, codec, self.budget.clone(), seed)
             .await
             .map_err(|error| from_storage(&error, &self.config.resource, "list"))?;
         self.used.store(true, Ordering::Relaxed);

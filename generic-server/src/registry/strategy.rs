@@ -47,6 +47,18 @@ pub struct SelectableField {
     pub value: FieldValue,
 }
 
+impl SelectableField {
+    /// Whether the other is the same field. False for two that are computed by copies of one function, too.
+    pub(super) fn reads_as(&self, other: &SelectableField) -> bool {
+        let value = match (&self.value, &other.value) {
+            (FieldValue::Path(one), FieldValue::Path(other)) => one == other,
+            (FieldValue::Compute(one), FieldValue::Compute(other)) => std::ptr::fn_addr_eq(*one, *other),
+            (FieldValue::Path(_), FieldValue::Compute(_)) | (FieldValue::Compute(_), FieldValue::Path(_)) => false,
+        };
+        value && self.name == other.name
+    }
+}
+
 /// Where a selectable field's value comes from.
 #[derive(Debug, Clone)]
 pub enum FieldValue {

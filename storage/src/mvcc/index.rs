@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, Vector};
 use parking_lot::Mutex;
 
@@ -51,7 +52,7 @@ impl Version {
 }
 
 /// The retained versions of one key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct History {
     newest: Version,
     /// Most keys have none. Shared by copies of the index until it changes.
@@ -62,7 +63,7 @@ pub(crate) struct History {
 const FEW: usize = 16;
 
 /// Versions of a key that are not its newest, oldest first; never none.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum OlderVersions {
     /// In as much memory as they need. A change may have to copy them.
     Few(Vec<Version>),
@@ -268,6 +269,15 @@ impl Index {
             });
         }
         Ok(asked)
+    }
+
+    /// The keys whose versions are not those of `other`, in order. What the two share is skipped.
+    pub(crate) fn changed(&self, other: &Index) -> Vec<Arc<str>> {
+        let changes = self.keys.diff(&other.keys).map(|item| match item {
+            DiffItem::Add(key, _) | DiffItem::Remove(key, _) => key,
+            DiffItem::Update { new: (key, _), .. } => key,
+        });
+        changes.cloned().collect()
     }
 
     /// Live keys at `rev` under `prefix`, from `start` on, in order.

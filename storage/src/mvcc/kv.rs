@@ -7,6 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use super::kv_memory::MemoryKv;
 use crate::StorageError;
 
 /// One change of a batch.
@@ -111,8 +112,8 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// An independent copy, where that costs nothing.
-    fn fork(&self) -> Option<Box<dyn Kv>> {
+    /// An independent copy in memory, where that costs nothing.
+    fn fork(&self) -> Option<MemoryKv> {
         None
     }
 }

@@ -22,6 +22,15 @@ impl fmt::Debug for MemoryKv {
     }
 }
 
+impl MemoryKv {
+    /// A copy that shares memory with this one until they differ.
+    pub(crate) fn share(&self) -> MemoryKv {
+        MemoryKv {
+            map: RwLock::new(self.map.read().clone()),
+        }
+    }
+}
+
 impl Kv for MemoryKv {
     fn name(&self) -> &'static str {
         "memory"
@@ -59,10 +68,8 @@ impl Kv for MemoryKv {
         None
     }
 
-    fn fork(&self) -> Option<Box<dyn Kv>> {
-        Some(Box::new(MemoryKv {
-            map: RwLock::new(self.map.read().clone()),
-        }))
+    fn fork(&self) -> Option<MemoryKv> {
+        Some(self.share())
     }
 }
 

@@ -204,6 +204,11 @@ pub(crate) fn lost_header(at: Location) -> Damage {
     }
 }
 
+/// Where the record is of which this is the key of the header or of a value.
+pub(crate) fn location(key: &[u8]) -> Option<Location> {
+    parse_header_key(key).or_else(|| parse_value_key(key))
+}
+
 fn parse_value_key(key: &[u8]) -> Option<Location> {
     match parse_key(b"v", key) {
         Some((at, [_, _, _, _])) => Some(at),

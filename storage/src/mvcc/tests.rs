@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod directory;
 mod faults;
+mod frozen;
 mod full;
 mod gone;
 mod growth;
@@ -78,20 +79,4 @@ mod redb {
 mod sled {
     use super::*;
     crate::conformance_tests!(on_disk(EngineKind::Sled));
-}
-
-#[tokio::test]
-async fn a_fork_goes_its_own_way() {
-    let origin = crate::MvccStore::memory();
-    let s = Subject::in_process(origin.clone());
-    let first = s.write("a", "1").await;
-    let second = s.write("a", "2").await;
-    let fork = Subject::in_process(origin.fork().await.unwrap());
-    assert_eq!(fork.write("a", "fork").await.0, second.0 + 1);
-    assert_eq!(s.write("a", "origin").await.0, second.0 + 1);
-    assert_eq!(fork.read("a", None).await.unwrap().value, "fork");
-    assert_eq!(s.read("a", None).await.unwrap().value, "origin");
-    assert_eq!(fork.read("a", Some(first)).await.unwrap().value, "1");
-    s.finish().await;
-    assert_eq!(fork.read("a", Some(second)).await.unwrap().value, "2");
 }

@@ -21,8 +21,8 @@ use self::plan::{Change, Plan, event, put_change};
 use self::space::Space;
 use super::Shared;
 use super::close::close_kv;
-use super::index::Index;
-use super::kv::{Kv, Write};
+use super::frozen::{Frozen, Taken};
+use super::kv::Write;
 use super::queue::shut_down;
 use super::record;
 use crate::directory::Directory;
@@ -40,7 +40,6 @@ const EXPIRE: usize = 1024;
 const WARN_CUT_EVERY: Duration = Duration::from_secs(600);
 
 type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
-type Forked = (Box<dyn Kv>, Index, Bookkeeping);
 
 #[derive(Debug)]
 pub(super) enum Request {
@@ -52,8 +51,12 @@ pub(super) enum Request {
         revision: u64,
         reply: Reply<CompactionInfo>,
     },
-    Fork {
-        reply: Reply<Forked>,
+    Freeze {
+        reply: Reply<Taken>,
+    },
+    Reset {
+        to: Arc<Frozen>,
+        reply: Reply<Outcome>,
     },
 }
 
@@ -161,7 +164,7 @@ impl Writer {
         let shared = self.shared.clone();
         let now_ms = self.book.clock.now_ms();
         let mut answers = Vec::with_capacity(group.len());
-        let mut forks = Vec::new();
+        let mut freezes = Vec::new();
         let failed = shared.failed.lock().clone();
         let rests = self.rests();
         let no_space = self.space.refusal(shared.kv.read().as_deref(), &self.options);
@@ -195,10 +198,7 @@ impl Writer {
                 Request::Commit { txn, reply } => {
                     let puts = txn.ops.iter().any(|op| matches!(op, Op::Put { .. }));
                     let result = match (&failed, &no_space) {
-                        (Some(message), _) => Err(StorageError::Unavailable {
-                            message: message.clone(),
-                            source: None,
-                        }),
+                        (Some(message), _) => Err(unavailable(message)),
                         (None, Some(why)) if puts => Err(StorageError::NoSpace(why.clone())),
                         _ => plan.txn(txn),
                     };
@@ -217,7 +217,15 @@ impl Writer {
                         answers.push(Answer::Compact(reply));
                     }
                 }
-                Request::Fork { reply } => forks.push(reply),
+                Request::Reset { to, reply } => {
+                    let result = match (&failed, &no_space) {
+                        (Some(message), _) => Err(unavailable(message)),
+                        (None, Some(why)) => Err(StorageError::NoSpace(why.clone())),
+                        _ => plan.reset(&to, &self.book),
+                    };
+                    answers.push(Answer::Commit(reply, result));
+                }
+                Request::Freeze { reply } => freezes.push(reply),
             }
         }
         let Plan {
@@ -231,9 +239,9 @@ impl Writer {
             self.persist(changes, revision, compact_to, now_ms, &mut answers);
         }
         self.answer(answers);
-        for reply in forks {
+        for reply in freezes {
             // The caller may have gone.
-            let _ = reply.send(self.fork());
+            let _ = reply.send(self.take());
         }
     }
 
@@ -384,10 +392,7 @@ impl Writer {
             match answer {
                 Answer::Commit(reply, result) => drop(reply.send(result)),
                 Answer::Compact(reply) => drop(reply.send(match &failed {
-                    Some(message) => Err(StorageError::Unavailable {
-                        message: message.clone(),
-                        source: None,
-                    }),
+                    Some(message) => Err(unavailable(message)),
                     None => Ok(CompactionInfo {
                         oldest: Revision(oldest),
                     }),
@@ -478,14 +483,20 @@ impl Writer {
         to
     }
 
-    fn fork(&self) -> Result<Forked, StorageError> {
+    /// The state between two rounds: the writer alone changes it, so its parts fit.
+    fn take(&self) -> Result<Taken, StorageError> {
+        if let Some(message) = self.shared.failed.lock().as_ref() {
+            return Err(unavailable(message));
+        }
         let kv = self.shared.kv.read();
         let kv = kv.as_ref().ok_or_else(shut_down)?;
-        let kv = kv.fork().ok_or_else(|| StorageError::Engine {
-            message: format!("a store of the engine `{}` cannot be forked", self.shared.engine),
-            source: None,
-        })?;
-        Ok((kv, self.shared.index.read().clone(), self.book.clone()))
+        let index = self.shared.index.read();
+        Ok(Taken {
+            kv: kv.fork(),
+            pin: self.shared.pins.pin(index.revision),
+            index: index.clone(),
+            book: self.book.clone(),
+        })
     }
 }
 
@@ -508,6 +519,13 @@ impl Drop for Writer {
         if !healthy || !self.shared.damaged.list().is_empty() {
             directory.note_damage(true);
         }
+    }
+}
+
+fn unavailable(message: &str) -> StorageError {
+    StorageError::Unavailable {
+        message: message.to_owned(),
+        source: None,
     }
 }
 

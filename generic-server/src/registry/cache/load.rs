@@ -118,8 +118,13 @@ impl ObjectCache {
     /// Reads everything and starts to follow. Feeds of an earlier life end.
     pub(super) async fn load(self: &Arc<Self>) -> Result<(), StorageError> {
         let snapshot = self.read(None, &self.newest.load_full(), None).await?;
+        self.follow_from(Arc::new(snapshot)).await
+    }
+
+    /// Follows the engine from a state of it.
+    pub(super) async fn follow_from(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Result<(), StorageError> {
         let revision = snapshot.revision;
-        self.newest.store(Arc::new(snapshot));
+        self.newest.store(snapshot);
         self.kept.rebase(&self.newest);
         self.deletions.fetch_add(1, Ordering::Release);
         self.ring.reset(revision);

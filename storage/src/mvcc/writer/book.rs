@@ -96,6 +96,11 @@ impl Bookkeeping {
         }
     }
 
+    /// When a key ends, if it does: milliseconds since 1970.
+    pub(in crate::mvcc) fn end_of(&self, key: &str) -> Option<u64> {
+        self.expiry_of.get(key).copied()
+    }
+
     pub(super) fn sample_time(&mut self, now_ms: u64, revision: u64, every_ms: u64) {
         if self
             .times

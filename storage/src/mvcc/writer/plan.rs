@@ -2,13 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::super::Shared;
+use super::super::frozen::{self, Frozen};
 use super::super::index::{Index, Version};
 use super::super::kv::{Reader, Write};
 use super::super::record::{self, Header, Location};
+use super::book::Bookkeeping;
 use crate::{Event, EventKind, KeyValue, Op, Outcome, Revision, StorageError, Txn};
 
 /// A change of this round.
@@ -102,6 +105,40 @@ impl<'a> Plan<'a> {
             self.revision = rev;
         }
         Ok(Outcome::Committed(Revision(self.revision)))
+    }
+
+    /// Plans one transaction that makes every key what it was then.
+    pub(super) fn reset(&mut self, to: &Frozen, book: &Bookkeeping) -> Result<Outcome, StorageError> {
+        let changed = to.changed(self.index);
+        let planned: Vec<Arc<str>> = self.newest.keys().cloned().collect();
+        let mut ops = Vec::new();
+        for key in frozen::union(&changed, planned.iter()) {
+            let op = match (to.at(key)?, self.current_pair(key)?) {
+                (None, None) => continue,
+                (None, Some(_)) => Op::Delete {
+                    key: key.as_ref().to_owned(),
+                },
+                // What this round writes may end at another time than the bookkeeping says.
+                (Some((value, end)), Some(now))
+                    if now.damage.is_none()
+                        && now.value == value
+                        && end == book.end_of(key)
+                        && !self.newest.contains_key(key) =>
+                {
+                    continue;
+                }
+                (Some((value, end)), _) => Op::Put {
+                    key: key.as_ref().to_owned(),
+                    value,
+                    ttl: end.map(|end| Duration::from_millis(end.saturating_sub(self.now_ms))),
+                },
+            };
+            ops.push(op);
+        }
+        self.txn(Txn {
+            guards: Vec::new(),
+            ops,
+        })
     }
 
     /// Plans one operation. False when it changes nothing.
