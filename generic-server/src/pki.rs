@@ -146,6 +146,27 @@ impl Pki {
         files::open(directory, names)
     }
 
+    /// The same, nowhere but in memory: for a server beside this one, to which its directory does not belong.
+    ///
+    /// # Errors
+    /// When its keys cannot be read, which `open` rules out.
+    pub fn in_memory_copy(self: Arc<Self>) -> Result<Arc<Self>, PkiError> {
+        if self.directory.is_none() {
+            return Ok(self);
+        }
+        let copy = |authority: &Authority| Authority::load(&authority.certificate, &authority.key);
+        Ok(Arc::new(Pki {
+            directory: None,
+            ca: copy(&self.ca)?,
+            front_proxy_ca: copy(&self.front_proxy_ca)?,
+            serving: self.serving.clone(),
+            front_proxy_client: self.front_proxy_client.clone(),
+            admin: self.admin.clone(),
+            service_account_key: self.service_account_key.clone(),
+            service_account_public_keys: self.service_account_public_keys.clone(),
+        }))
+    }
+
     /// A file of its directory, such as `ca.crt`; `None` for one in memory. It changes when something is renewed or rotated while a
     /// server runs.
     pub fn file(&self, name: &str) -> Option<PathBuf> {

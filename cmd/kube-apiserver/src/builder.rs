@@ -2,12 +2,14 @@
 
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use generic_server::chain::{OuterLayers, OuterService};
 use generic_server::{Request, Response};
 use serde_json::Value;
 use tower::{Layer, Service};
 
+use crate::snapshot::Origin;
 use crate::{ControlPlane, Options, StartError, StorageBackend, manifests, stages};
 
 /// Sets up a control plane in process. Starts from the options of the command line; tests want [`Builder::in_memory`].
@@ -17,6 +19,8 @@ pub struct Builder {
     layers: OuterLayers,
     objects: Vec<Value>,
     manifests: Vec<PathBuf>,
+    /// What it begins with, when it is a fork.
+    origin: Option<Arc<Origin>>,
 }
 
 impl Default for Builder {
@@ -26,11 +30,22 @@ impl Default for Builder {
             layers: OuterLayers::default(),
             objects: Vec::new(),
             manifests: Vec::new(),
+            origin: None,
         }
     }
 }
 
 impl Builder {
+    /// Of a fork.
+    pub(crate) fn of(options: Options, layers: OuterLayers, origin: Arc<Origin>) -> Self {
+        Builder {
+            options,
+            layers,
+            origin: Some(origin),
+            ..Builder::default()
+        }
+    }
+
     /// Keeps everything in memory, on a free port of the loopback address.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
@@ -114,7 +129,7 @@ impl Builder {
         for path in &self.manifests {
             objects.extend(manifests::read(path)?);
         }
-        let plane = stages::start(self.options, self.layers).await?;
+        let plane = stages::start(self.options, self.layers, self.origin.as_deref()).await?;
         plane.apply(objects).await?;
         Ok(plane)
     }

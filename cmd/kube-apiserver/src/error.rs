@@ -50,6 +50,12 @@ pub enum StartError {
     /// A snapshot cannot be made or used.
     #[error("{0}")]
     Backup(String),
+    /// The plane cannot be forked.
+    #[error("cannot fork the control plane: {}", chain(.0))]
+    Fork(StorageError),
+    /// The plane cannot be put back to a snapshot.
+    #[error("cannot reset the control plane: {}", chain(.0))]
+    Reset(StorageError),
     /// Users cannot be authenticated or authorized as the options say.
     #[error("{0}")]
     Access(#[from] AccessError),
@@ -118,6 +124,8 @@ impl StartError {
             | StartError::Build(_)
             | StartError::Access(_)
             | StartError::Backup(_)
+            | StartError::Fork(_)
+            | StartError::Reset(_)
             | StartError::Assets(_)
             | StartError::Check(_) => 1,
         }

@@ -48,6 +48,7 @@ mod options;
 pub mod progress;
 mod replicas;
 pub mod signals;
+mod snapshot;
 mod stages;
 mod ui;
 mod users;
@@ -66,6 +67,7 @@ use generic_server::reload::Reload;
 use storage::Store;
 
 use guard::Guard;
+use snapshot::Source;
 
 pub use builder::Builder;
 pub use error::StartError;
@@ -77,6 +79,7 @@ pub use options::{
     StorageBackend, StorageMediaType, SubjectAccessReviewVersion, TlsFlags, TokenReviewVersion,
     UnservedFlags,
 };
+pub use snapshot::Snapshot;
 pub use users::administrator;
 
 /// A running control plane. Dropped without [`ControlPlane::stop`], it stops in the same order in the background: no connection is accepted
@@ -90,6 +93,8 @@ pub struct ControlPlane {
     kubeconfig_file: Option<PathBuf>,
     reload: Arc<Reload>,
     stand_in: Option<StandIn>,
+    /// What its forks begin with.
+    source: Source,
 }
 
 impl ControlPlane {
@@ -104,7 +109,7 @@ impl ControlPlane {
     /// With what to do about it: a data directory that is locked, read-only, full or of a newer version, a port in use, a
     /// file that has invalid content.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        stages::start(options, OuterLayers::default()).await
+        stages::start(options, OuterLayers::default(), None).await
     }
 
     /// Where it listens.

@@ -25,22 +25,32 @@ use generic_server::version;
 
 use crate::config::Config;
 use crate::logging::OPERATOR;
+use crate::snapshot::{Origin, options_of_fork};
 use crate::{ControlPlane, Options, StartError};
 use prepared::Prepared;
 use servers::Servers;
 use stores::Stores;
 
-/// Goes through all stages. `layers` go around the handler chain.
-pub(crate) async fn start(options: Options, layers: OuterLayers) -> Result<ControlPlane, StartError> {
+/// Goes through all stages. `layers` go around the handler chain. A fork begins with its `origin`.
+pub(crate) async fn start(
+    options: Options,
+    layers: OuterLayers,
+    origin: Option<&Origin>,
+) -> Result<ControlPlane, StartError> {
+    let options = match origin {
+        Some(_) => options_of_fork(options),
+        None => options,
+    };
+    let given = options.clone();
     let config = Config::new(options).map_err(|errors| StartError::Option(errors.join("; ")))?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     let summary = config.summary();
-    let stores = Stores::open(config).await?;
+    let stores = Stores::open(config, origin).await?;
     let servers = Servers::new(stores).await?;
     let prepared = Prepared::new(servers).await?;
-    let plane = prepared.run(layers);
+    let plane = prepared.run(given, layers);
     tracing::info!(
         target: OPERATOR,
         version = version::KUBERNETES,

@@ -36,6 +36,14 @@ impl IssuedTokens {
         token
     }
 
+    /// The same tokens, to which others are added independently.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        IssuedTokens {
+            users: RwLock::new(self.users.read().clone()),
+        }
+    }
+
     /// Its authenticator, for these audiences.
     pub fn authenticator(self: &std::sync::Arc<Self>, audiences: Vec<String>) -> IssuedAuthenticator {
         IssuedAuthenticator {

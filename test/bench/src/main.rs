@@ -1,6 +1,6 @@
 //! A load tool for any Kubernetes API server: it takes a kubeconfig, runs one phase and prints one JSON line about it.
 //!
-//! Nothing in it knows this project's server, so that the same phase can be run against kube-apiserver side by side. With
+//! Nothing in it but `planes` knows this project's server, so that the same phase can be run against kube-apiserver side by side. With
 //! `--pid` it adds what the server's processes used: CPU per operation and resident memory, read from `/proc`.
 
 mod access;
@@ -12,6 +12,7 @@ mod figures;
 mod forms;
 mod heavy;
 mod phases;
+mod planes;
 mod process;
 mod suite;
 
@@ -168,6 +169,8 @@ pub(crate) enum Phase {
     },
     /// Measures what authentication, authorization, auditing and fairness cost, and a client beside a flood; a line for each row.
     Access(access::Access),
+    /// Starts many planes in this process, and forks of one, and measures time, memory and CPU; a line for each part.
+    Planes(planes::Planes),
     /// Prints the audit policy that `access audit` wants the server to run with.
     AuditPolicy,
     /// Deletes the namespace's ConfigMaps.
@@ -226,6 +229,10 @@ pub(crate) struct CrdLoad {
     pub(crate) more: usize,
 }
 
+/// As the server has it: what `planes` measures is the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 #[expect(
     clippy::print_stdout,
@@ -241,6 +248,7 @@ async fn main() -> ExitCode {
             Ok(())
         }
         Phase::Access(access) => measure_access(&arguments, access).await,
+        Phase::Planes(planes) => measure_planes(planes).await,
         Phase::Suite { objects } => run_all(&arguments, suite::rows(*objects)).await,
         phase => run(&arguments, phase).await.map(|line| println!("{line}")),
     };
@@ -267,6 +275,11 @@ async fn run_all(arguments: &Arguments, rows: Vec<(String, Phase)>) -> Result<()
         println!("{line}");
     }
     Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "its output is its purpose")]
+async fn measure_planes(planes: &planes::Planes) -> Result<(), client::Error> {
+    planes::run(planes, &mut |line| println!("{line}")).await
 }
 
 #[expect(clippy::print_stdout, reason = "its output is its purpose")]

@@ -18,7 +18,8 @@ use super::keys;
 use super::readiness::Stage;
 use super::servers::Servers;
 use crate::guard::Guard;
-use crate::{ControlPlane, StartError, local_url, replicas};
+use crate::snapshot::Source;
+use crate::{ControlPlane, Options, StartError, local_url, replicas};
 
 /// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and
 /// an administrator needs access to repair the configuration.
@@ -104,7 +105,7 @@ impl Prepared {
     }
 
     /// Serves requests and starts the controllers.
-    pub(super) fn run(self, layers: OuterLayers) -> ControlPlane {
+    pub(super) fn run(self, options: Options, layers: OuterLayers) -> ControlPlane {
         let Servers {
             stores,
             builtin,
@@ -119,7 +120,7 @@ impl Prepared {
             tls,
             limits: config.tls.limits(),
             chain,
-            layers,
+            layers: layers.clone(),
             timeline: Timeline {
                 delay: config.requests.shutdown_delay,
                 requests: config.requests.timeout,
@@ -129,6 +130,12 @@ impl Prepared {
             engines: stores.storage.engines(),
         };
         let running = prepared.run();
+        let source = Source {
+            options,
+            layers,
+            storage: stores.storage,
+            facts: self.facts.clone(),
+        };
         if stores.health.is_ready() {
             stores.lifecycle.set_ready();
         }
@@ -187,6 +194,7 @@ impl Prepared {
             kubeconfig_file: self.kubeconfig_file,
             reload,
             stand_in: stores.stand_in,
+            source,
         }
     }
 }

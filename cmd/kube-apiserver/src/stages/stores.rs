@@ -31,6 +31,7 @@ use crate::StartError;
 use crate::config::{Config, EncryptionFile, Engine, Storage};
 use crate::envtest::{self, StandIn};
 use crate::guard;
+use crate::snapshot::Origin;
 
 /// Open stores, and what every later stage needs beside them.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ pub(super) struct Stores {
 impl Stores {
     /// Binds the port first, because that is the quickest way to find that another server runs already. Files that cannot be used refuse the
     /// start before anything is written.
-    pub(super) async fn open(mut config: Config) -> Result<Self, StartError> {
+    pub(super) async fn open(mut config: Config, origin: Option<&Origin>) -> Result<Self, StartError> {
         config.serving = config.serving.or_else(|| config.tls.in_directory());
         let (mut plugin_configs, warnings) = PluginConfigs::read(
             config.plugin_configs.as_deref(),
@@ -116,18 +117,32 @@ impl Stores {
                 "the server of --etcd-servers is a stand-in for etcd: objects are kept in files of this server, for tests"
             );
         }
-        let engine = engines::open(&config, &egress)?;
+        let engine = match origin {
+            Some(origin) => origin.store.start(),
+            None => engines::open(&config, &egress)?,
+        };
         let lifecycle = Lifecycle::new();
         let health = Health::new(lifecycle.clone());
         let encryption = open_encryption(config.encryption.as_ref(), &health, &metrics, &tasks).await?;
-        let budget = Budget::new(config.storage.cache_history_bytes);
+        let past = config.storage.cache_history_bytes;
+        let budget = match origin {
+            Some(origin) => origin.seeds.budget(past),
+            None => Budget::new(past),
+        };
         metrics.register(budget.clone());
         let storage = StorageFactory::new(engine)
             .with_budget(budget)
+            .with_seeds(origin.map(|origin| origin.seeds.clone()))
             .with_overrides(engines::open_overrides(&config.storage.engine, &egress)?)
             .with_encryption(encryption.clone())
             .with_unsafe_deletion(config.features.unsafe_deletion);
-        let (pki, own_pki) = open_pki(&config, advertise, &storage, encryption.as_deref()).await?;
+        let (pki, own_pki) = match origin {
+            Some(origin) => {
+                config.access.issued_tokens = Arc::new(origin.tokens.copy());
+                (origin.pki.clone(), None)
+            }
+            None => open_pki(&config, advertise, &storage, encryption.as_deref()).await?,
+        };
         let mut reload = Reload::default();
         plugin_configs.follow(&mut reload);
         let stores = Stores {
@@ -139,7 +154,7 @@ impl Stores {
             plugin_configs,
             admission_costs: Arc::default(),
             egress,
-            pki: Arc::new(pki),
+            pki,
             own_pki,
             storage,
             encryption,
@@ -241,7 +256,7 @@ async fn open_pki(
     advertise: IpAddr,
     storage: &StorageFactory,
     encryption: Option<&Encryption>,
-) -> Result<(Pki, Option<OwnPki>), StartError> {
+) -> Result<(Arc<Pki>, Option<OwnPki>), StartError> {
     let mut extra = vec![advertise.to_string(), identity::host()];
     // The kubeconfig names the address that the server listens on, so its certificate has to as well.
     let bound = config.listen.ip();
@@ -254,7 +269,7 @@ async fn open_pki(
         ..ServingNames::default()
     };
     let Some(own) = OwnPki::new(config, names.clone(), storage) else {
-        return Ok((Pki::in_memory(&names)?, None));
+        return Ok((Arc::new(Pki::in_memory(&names)?), None));
     };
     let used = storage
         .engine()
@@ -272,7 +287,7 @@ async fn open_pki(
         let secrets = [GroupResource::new("", "secrets")];
         encryption.wait_for_keys(&secrets, STORE_TIMEOUT).await;
     }
-    Ok((own.open().await?, Some(own)))
+    Ok((Arc::new(own.open().await?), Some(own)))
 }
 
 /// The proxies that a file names, none without one.
