@@ -120,6 +120,13 @@ impl Builder {
         self
     }
 
+    /// Without the layers so far: a fork has those of the plane that it was forked from, otherwise.
+    #[must_use]
+    pub fn without_layers(mut self) -> Self {
+        self.layers = OuterLayers::default();
+        self
+    }
+
     /// Starts it. See [`ControlPlane::start`].
     ///
     /// # Errors

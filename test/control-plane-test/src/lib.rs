@@ -19,7 +19,7 @@ mod record;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use control_plane::{Builder, ControlPlane, User, administrator};
+use control_plane::{Builder, ControlPlane, Snapshot, User, administrator};
 use record::{Record, Recorded};
 
 /// A running control plane and the record of what was asked of it. Everything of [`ControlPlane`] is there, too.
@@ -42,15 +42,76 @@ pub async fn plane() -> Plane {
 /// # Panics
 /// When it cannot start, for which the message says why.
 pub async fn plane_with(change: impl FnOnce(Builder) -> Builder) -> Plane {
-    let record = Arc::new(Record::default());
-    let builder = change(ControlPlane::builder().in_memory());
-    match builder.layer(Recorded::by(record.clone())).start().await {
-        Ok(plane) => Plane { plane, record },
-        Err(error) => panic!("the control plane does not start: {error}"),
+    Plane::start(change(ControlPlane::builder().in_memory())).await
+}
+
+/// What tests have in common, made once: each test forks it, in milliseconds however much there is. It is kept in a static, since it belongs to
+/// no runtime:
+///
+/// ```no_run
+/// use control_plane_test::{Plane, Prepared};
+/// use tokio::sync::OnceCell;
+///
+/// async fn plane() -> Plane {
+///     static PREPARED: OnceCell<Prepared> = OnceCell::const_new();
+///     let prepare = || Prepared::by(|builder| builder.manifests("config/crd"));
+///     PREPARED.get_or_init(prepare).await.fork().await
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Prepared(Snapshot);
+
+impl Prepared {
+    /// With what the builder is given.
+    ///
+    /// # Panics
+    /// When the plane cannot start.
+    pub async fn by(change: impl FnOnce(Builder) -> Builder) -> Prepared {
+        plane_with(change).await.prepared().await
+    }
+
+    /// A plane of its own for a test.
+    ///
+    /// # Panics
+    /// When it cannot start.
+    pub async fn fork(&self) -> Plane {
+        Plane::start(self.0.builder().without_layers()).await
+    }
+
+    /// The state, for [`ControlPlane::reset_to`].
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.0
     }
 }
 
 impl Plane {
+    async fn start(builder: Builder) -> Plane {
+        let record = Arc::new(Record::default());
+        match builder.layer(Recorded::by(record.clone())).start().await {
+            Ok(plane) => Plane { plane, record },
+            Err(error) => panic!("the control plane does not start: {error}"),
+        }
+    }
+
+    /// The state that it is in, for other tests.
+    ///
+    /// # Panics
+    /// When it is being stopped.
+    pub async fn prepared(&self) -> Prepared {
+        match self.plane.snapshot().await {
+            Ok(snapshot) => Prepared(snapshot),
+            Err(error) => panic!("the control plane cannot be kept: {error}"),
+        }
+    }
+
+    /// An independent plane with the same objects, revisions and history, and a record of its own.
+    ///
+    /// # Panics
+    /// When it cannot start.
+    pub async fn fork(&self) -> Plane {
+        self.prepared().await.fork().await
+    }
+
     /// A client of the administrator, without a socket.
     ///
     /// # Panics
