@@ -127,8 +127,11 @@ impl Reload {
         taken
     }
 
-    /// Looks again and again, until dropped.
+    /// Looks again and again, until dropped. Ends at once where there is no file.
     pub async fn follow(self: Arc<Self>) {
+        if self.watched.is_empty() && self.encryption.is_none() && self.followed.is_empty() {
+            return;
+        }
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             self.look().await;

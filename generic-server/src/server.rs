@@ -39,34 +39,32 @@ pub struct ApiServer {
 impl ApiServer {
     /// A server of these groups.
     pub fn new(groups: Vec<GroupSpec>, env: ServeEnv) -> Self {
+        let published = groups.iter().map(|group| Arc::new(group_discovery(group)));
+        let published = Arc::new(published.collect());
+        Self::with_discovery(groups, env, published)
+    }
+
+    /// The same with the discovery of these groups, which another server of the same groups has made.
+    pub fn with_discovery(
+        groups: Vec<GroupSpec>,
+        env: ServeEnv,
+        discovery: Arc<Vec<Arc<GroupDiscovery>>>,
+    ) -> Self {
         let mut routes = Paths::default();
-        let mut published = Vec::new();
         for group in &groups {
-            let mut versions = Vec::new();
             routes.insert_segments(&[&group.group], Route::Group);
             for (version, resources) in &group.versions {
                 for resource in resources {
                     let segments = [&*group.group, version, &*resource.gvr.resource];
                     routes.insert_segments(&segments, Route::Resource(resource.clone()));
                 }
-                let documents = discovery::resource_documents(resources);
-                versions.push(Arc::new(discovery::version_discovery(
-                    &group.group,
-                    version,
-                    &documents,
-                    false,
-                )));
             }
-            published.push(Arc::new(GroupDiscovery {
-                group: group.group.clone(),
-                versions,
-            }));
         }
         let changes = tokio::sync::watch::Sender::default();
         ApiServer {
             groups,
             routes,
-            discovery: Arc::new(published),
+            discovery,
             changes,
             env,
         }
@@ -93,6 +91,22 @@ impl ApiServer {
     /// The state that its handlers share.
     pub fn env(&self) -> &ServeEnv {
         &self.env
+    }
+}
+
+fn group_discovery(group: &GroupSpec) -> GroupDiscovery {
+    let version = |(version, resources): &(Arc<str>, Vec<Arc<ServedResource>>)| {
+        let documents = discovery::resource_documents(resources);
+        Arc::new(discovery::version_discovery(
+            &group.group,
+            version,
+            &documents,
+            false,
+        ))
+    };
+    GroupDiscovery {
+        group: group.group.clone(),
+        versions: group.versions.iter().map(version).collect(),
     }
 }
 

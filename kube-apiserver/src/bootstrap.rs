@@ -103,6 +103,17 @@ pub async fn bootstrap(facts: &Facts) -> Result<bool, ApiError> {
     }
 }
 
+/// Writes what a fork states of itself, which is where it is reached: its other first objects are those that it was forked with.
+///
+/// # Errors
+/// When it cannot be written.
+pub async fn bootstrap_fork(facts: &Facts) -> Result<(), ApiError> {
+    match &facts.masters {
+        Some(masters) => reconcile_endpoints(facts, &addresses(masters).await?).await,
+        None => Ok(()),
+    }
+}
+
 /// Goes on trying what a full disk has kept [`bootstrap`] from.
 pub async fn bootstrap_later(facts: Facts) {
     loop {

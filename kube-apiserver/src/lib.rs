@@ -37,7 +37,8 @@ pub use authorization::options::{
     AuthorizationMode, AuthorizationOptions, AuthorizationSource, AuthorizationWebhookOptions,
 };
 pub use bootstrap::{
-    ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_later, keep_endpoints, keep_flow_control,
+    ClusterAuthorities, Facts, Masters, bootstrap, bootstrap_fork, bootstrap_later, keep_endpoints,
+    keep_flow_control,
 };
 pub use controllers::{CONTROLLERS, Controller, controllers, keep_identity, keep_token_tracking, keep_trust};
 pub use deps::{Deps, IssuedToken, KindFeatures, TokenClaims, TokenIssuer, TokenLifetimes};

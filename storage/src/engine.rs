@@ -309,6 +309,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Drops history older than `revision`; reads and watches before it are `Compacted` from now on.
     async fn compact(&self, revision: Revision) -> Result<CompactionInfo, StorageError>;
 
+    /// Whether reads and [`status`](Store::status) wait for nothing: neither a disk nor another process. Their futures are ready at once.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Figures for health checks and metrics; fails when the engine is not able to serve.
     async fn status(&self) -> Result<StoreStatus, StorageError>;
 

@@ -43,8 +43,8 @@ mod revision;
 pub use damage::Damage;
 pub use directory::{DirectoryLock, free_bytes, had_store};
 pub use engine::{
-    BackupInfo, CompactionInfo, Event, EventKind, FrozenStore, Guard, KeyValue, Op, Outcome, RangeRequest, RangeResponse,
-    ScrubReport, Store, StoreStatus, Txn, WatchHandle, WatchSink,
+    BackupInfo, CompactionInfo, Event, EventKind, FrozenStore, Guard, KeyValue, Op, Outcome, RangeRequest,
+    RangeResponse, ScrubReport, Store, StoreStatus, Txn, WatchHandle, WatchSink,
 };
 pub use error::StorageError;
 pub use etcd::{Dialer, EtcdOptions, open_etcd};

@@ -54,8 +54,9 @@ use self::writer::{Bookkeeping, Request, Writer};
 use crate::damage::Damaged;
 use crate::directory::{self, Directory};
 use crate::{
-    BackupInfo, CompactionInfo, Damage, EngineKind, FrozenStore, KeyValue, Op, OpenOptions, Outcome, RangeRequest,
-    RangeResponse, Revision, ScrubReport, StorageError, Store, StoreStatus, Txn, WatchHandle, WatchSink,
+    BackupInfo, CompactionInfo, Damage, EngineKind, FrozenStore, KeyValue, Op, OpenOptions, Outcome,
+    RangeRequest, RangeResponse, Revision, ScrubReport, StorageError, Store, StoreStatus, Txn, WatchHandle,
+    WatchSink,
 };
 
 /// Keys longer than this are refused.
@@ -228,7 +229,10 @@ impl MvccStore {
         ))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of a store, which two callers have")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of a store, which two callers have"
+    )]
     fn run(
         kv: Box<dyn Kv>,
         chunk_len: u32,
@@ -442,6 +446,10 @@ impl Store for MvccStore {
             )
             .await?;
         answer.await.unwrap_or_else(|_| Err(shut_down()))
+    }
+
+    fn answers_at_once(&self) -> bool {
+        !self.shared.on_disk
     }
 
     async fn status(&self) -> Result<StoreStatus, StorageError> {

@@ -41,8 +41,9 @@ impl Builder {
         Builder {
             options,
             layers,
+            objects: Vec::new(),
+            manifests: Vec::new(),
             origin: Some(origin),
-            ..Builder::default()
         }
     }
 
@@ -104,6 +105,7 @@ impl Builder {
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(&mut self.options);
+        self.origin = self.origin.map(Origin::with_other_options);
         self
     }
 

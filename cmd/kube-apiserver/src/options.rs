@@ -11,6 +11,7 @@ mod unserved;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, Parser, ValueEnum};
@@ -407,7 +408,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 impl Options {
     /// The options of `kube-apiserver` without any flag.
     pub fn defaults() -> Self {
-        Options::parse_from(["kube-apiserver"])
+        // Every plane of a process asks for them, and the parser builds all flags each time.
+        static DEFAULTS: LazyLock<Options> = LazyLock::new(|| Options::parse_from(["kube-apiserver"]));
+        DEFAULTS.clone()
     }
 
     /// The data directory: the flag's, else `$XDG_DATA_HOME/kube-apiserver`, else `~/.local/share/kube-apiserver`.

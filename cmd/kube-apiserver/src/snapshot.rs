@@ -13,6 +13,7 @@ use std::time::Duration;
 use generic_server::ApiError;
 use generic_server::authn::issued::IssuedTokens;
 use generic_server::chain::OuterLayers;
+use generic_server::discovery::GroupDiscovery;
 use generic_server::pki::Pki;
 use generic_server::registry::{Seeds, StorageFactory};
 use kube_apiserver::Facts;
@@ -34,8 +35,32 @@ pub(crate) struct Origin {
     pub(crate) seeds: Arc<Seeds>,
     pub(crate) pki: Arc<Pki>,
     pub(crate) tokens: IssuedTokens,
+    /// What follows from the options of its plane; `None` for a fork that has others.
+    pub(crate) same: Option<SameOptions>,
     options: Options,
     layers: OuterLayers,
+}
+
+/// What a fork with the same options need not make again.
+#[derive(Clone)]
+pub(crate) struct SameOptions {
+    /// The discovery of the built-in groups. The first objects of a cluster are all there, too.
+    pub(crate) discovery: Arc<Vec<Arc<GroupDiscovery>>>,
+}
+
+impl Origin {
+    /// The same for a fork with other options.
+    pub(crate) fn with_other_options(self: Arc<Self>) -> Arc<Self> {
+        Arc::new(Origin {
+            store: self.store.clone(),
+            seeds: self.seeds.clone(),
+            pki: self.pki.clone(),
+            tokens: self.tokens.copy(),
+            same: None,
+            options: self.options.clone(),
+            layers: self.layers.clone(),
+        })
+    }
 }
 
 impl fmt::Debug for Snapshot {
@@ -44,9 +69,17 @@ impl fmt::Debug for Snapshot {
     }
 }
 
+impl fmt::Debug for SameOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SameOptions")
+    }
+}
+
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Origin").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("Origin")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,6 +90,8 @@ pub(crate) struct Source {
     pub(crate) layers: OuterLayers,
     pub(crate) storage: StorageFactory,
     pub(crate) facts: Facts,
+    /// `None` while some of the first objects could not be written.
+    pub(crate) same: Option<SameOptions>,
 }
 
 impl Snapshot {
@@ -112,6 +147,7 @@ impl ControlPlane {
             seeds,
             pki: self.pki.clone().in_memory_copy()?,
             tokens: self.tokens.copy(),
+            same: self.source.same.clone(),
             options: self.source.options.clone(),
             layers: self.source.layers.clone(),
         })))
@@ -127,7 +163,7 @@ impl ControlPlane {
         let reset = self.engine().reset(&snapshot.0.store).await;
         let Revision(revision) = reset.map_err(StartError::Reset)?;
         // The snapshot may be of a plane with another port, which an object names.
-        kube_apiserver::bootstrap(&self.source.facts)
+        kube_apiserver::bootstrap_fork(&self.source.facts)
             .await
             .map_err(StartError::Bootstrap)?;
         self.wait_until_served().await.map_err(StartError::Bootstrap)?;
@@ -151,7 +187,10 @@ impl ControlPlane {
         }
         let mut changes = self.directory.changes();
         let served = async {
-            while !wanted.iter().all(|resource| self.directory.get(resource).is_some()) {
+            while !wanted
+                .iter()
+                .all(|resource| self.directory.get(resource).is_some())
+            {
                 if changes.changed().await.is_err() {
                     return;
                 }
@@ -165,8 +204,7 @@ impl ControlPlane {
 
 fn is_established(definition: &serde_json::Value) -> bool {
     let conditions = definition["status"]["conditions"].as_array();
-    let established =
-        |one: &serde_json::Value| one["type"] == "Established" && one["status"] == "True";
+    let established = |one: &serde_json::Value| one["type"] == "Established" && one["status"] == "True";
     conditions.is_some_and(|all| all.iter().any(established))
 }
 

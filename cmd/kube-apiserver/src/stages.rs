@@ -48,8 +48,9 @@ pub(crate) async fn start(
     }
     let summary = config.summary();
     let stores = Stores::open(config, origin).await?;
-    let servers = Servers::new(stores).await?;
-    let prepared = Prepared::new(servers).await?;
+    let same = origin.and_then(|origin| origin.same.as_ref());
+    let servers = Servers::new(stores, same).await?;
+    let prepared = Prepared::new(servers, same.is_some()).await?;
     let plane = prepared.run(given, layers);
     tracing::info!(
         target: OPERATOR,

@@ -1,13 +1,15 @@
 //! How the stores are: whether an engine can serve, how many objects each resource has, how large the engines' files are.
 //! And the release of unused caches.
 //!
-//! All of it is looked up in the background, so that health checks and `/metrics` read the results.
+//! It is looked up in the background, so that health checks and `/metrics` read the results. An engine that answers at once is asked by these
+//! themselves: a server in memory that nobody asks has no work to do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use futures_util::FutureExt;
 use machinery::GroupResource;
 use parking_lot::Mutex;
 use storage::{RangeRequest, Store, StoreStatus};
@@ -43,12 +45,21 @@ impl Probe {
     /// # Errors
     /// When the engine could not serve, or not in time.
     pub fn outcome(&self) -> Result<(), String> {
+        if self.engine.answers_at_once()
+            && let Some(status) = self.engine.status().now_or_never()
+        {
+            self.store(status.map_err(|error| error.to_string()));
+        }
         Result::clone(&self.outcome.load())
     }
 
     /// Looks once.
     pub async fn poll_once(&self) {
-        let outcome = match self.status().await {
+        self.store(self.status().await);
+    }
+
+    fn store(&self, status: Result<StoreStatus, String>) {
+        let outcome = match status {
             Ok(_) => Ok(()),
             Err(why) => Err(format!("error getting data from etcd: {why}")),
         };
@@ -62,8 +73,11 @@ impl Probe {
         }
     }
 
-    /// Looks twice per timeout, until dropped.
+    /// Looks twice per timeout, until dropped. Ends at once where an answer takes no time: then each question is one.
     pub async fn run(self: Arc<Self>) {
+        if self.engine.answers_at_once() {
+            return;
+        }
         let pause = (self.timeout / 2).max(Duration::from_millis(100));
         loop {
             tokio::time::sleep(pause).await;
@@ -79,6 +93,16 @@ pub struct StoreMetrics {
     objects: Mutex<BTreeMap<GroupResource, Option<u64>>>,
     /// Bytes of the engines that say so, in their order.
     sizes: Mutex<Vec<Option<u64>>>,
+    /// What counts when the figures are asked for, where that takes no time.
+    on_demand: Mutex<Option<OnDemand>>,
+}
+
+/// Counts when it is asked, and not more often than that.
+#[derive(Debug)]
+struct OnDemand {
+    directory: Arc<Directory>,
+    every: Duration,
+    last: Option<Instant>,
 }
 
 impl StoreMetrics {
@@ -111,18 +135,45 @@ impl StoreMetrics {
         *self.sizes.lock() = sizes;
     }
 
-    /// Counts again and again, until dropped (`--etcd-count-metric-poll-period`).
-    pub async fn keep_counting(self: Arc<Self>, directory: Arc<Directory>, every: Duration) {
+    /// Counts again and again, until dropped (`--etcd-count-metric-poll-period`). Where these engines answer at once, it ends at once:
+    /// objects are then counted when the figures are asked for, no more often.
+    pub async fn keep_counting(
+        self: Arc<Self>,
+        directory: Arc<Directory>,
+        engines: &[Arc<dyn Store>],
+        every: Duration,
+    ) {
+        if engines.iter().all(|engine| engine.answers_at_once()) {
+            *self.on_demand.lock() = Some(OnDemand {
+                directory,
+                every,
+                last: None,
+            });
+            return;
+        }
         loop {
             self.count(&directory).await;
             tokio::time::sleep(every).await;
         }
     }
 
-    /// Measures again and again, until dropped (`--etcd-db-metric-poll-interval`).
+    /// Counts, where that takes no time and is due.
+    fn count_on_demand(&self) {
+        let mut on_demand = self.on_demand.lock();
+        let Some(due) = on_demand.as_mut() else { return };
+        if due.last.is_none_or(|last| last.elapsed() >= due.every) {
+            due.last = Some(Instant::now());
+            self.count(&due.directory).now_or_never();
+        }
+    }
+
+    /// Measures again and again, until dropped (`--etcd-db-metric-poll-interval`). Ends after the first time where no engine has files.
     pub async fn keep_measuring(self: Arc<Self>, engines: Vec<Arc<dyn Store>>, every: Duration) {
         loop {
             self.measure(&engines, every).await;
+            if engines.iter().all(|engine| engine.answers_at_once()) {
+                return;
+            }
             tokio::time::sleep(every).await;
         }
     }
@@ -142,6 +193,7 @@ async fn count(store: &ObjectStore) -> Option<u64> {
 
 impl Collect for StoreMetrics {
     fn collect(&self, out: &mut String) {
+        self.count_on_demand();
         let objects = self.objects.lock().clone();
         let value = |count: &Option<u64>| count.map_or("-1".to_string(), |count| count.to_string());
         if !objects.is_empty() {
@@ -230,7 +282,7 @@ mod tests {
         probe.poll_once().await;
         assert_eq!(probe.outcome(), Ok(()));
         engine.shutdown().await;
-        probe.poll_once().await;
+        // An engine in memory is asked by whoever asks the probe.
         let why = probe.outcome().expect_err("it is shut down");
         assert!(why.starts_with("error getting data from etcd: "), "{why}");
     }

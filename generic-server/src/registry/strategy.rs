@@ -53,7 +53,9 @@ impl SelectableField {
         let value = match (&self.value, &other.value) {
             (FieldValue::Path(one), FieldValue::Path(other)) => one == other,
             (FieldValue::Compute(one), FieldValue::Compute(other)) => std::ptr::fn_addr_eq(*one, *other),
-            (FieldValue::Path(_), FieldValue::Compute(_)) | (FieldValue::Compute(_), FieldValue::Path(_)) => false,
+            (FieldValue::Path(_), FieldValue::Compute(_)) | (FieldValue::Compute(_), FieldValue::Path(_)) => {
+                false
+            }
         };
         value && self.name == other.name
     }

@@ -171,7 +171,9 @@ async fn fill(plane: &Arc<ControlPlane>, objects: usize) -> Result<(), Error> {
         let plane = plane.clone();
         writers.spawn(async move {
             for n in (writer..objects).step_by(WRITERS) {
-                create(&plane, "object", n).await.map_err(|error| error.to_string())?;
+                create(&plane, "object", n)
+                    .await
+                    .map_err(|error| error.to_string())?;
             }
             Ok::<(), String>(())
         });
@@ -192,7 +194,11 @@ async fn create(plane: &ControlPlane, name: &str, n: usize) -> Result<(), Error>
     let (status, body) = ask(plane, Method::POST, COLLECTION, Some(&object)).await?;
     match status {
         StatusCode::CREATED => Ok(()),
-        status => Err(format!("a create is answered {status}: {}", String::from_utf8_lossy(&body)).into()),
+        status => Err(format!(
+            "a create is answered {status}: {}",
+            String::from_utf8_lossy(&body)
+        )
+        .into()),
     }
 }
 
@@ -204,7 +210,10 @@ async fn count(plane: &ControlPlane) -> Result<usize, Error> {
     }
     let list: Value = serde_json::from_slice(&body)?;
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
-    Ok(items.iter().filter(|item| item["metadata"]["name"] != "kube-root-ca.crt").count())
+    Ok(items
+        .iter()
+        .filter(|item| item["metadata"]["name"] != "kube-root-ca.crt")
+        .count())
 }
 
 /// A request of the administrator, straight into the chain.
@@ -219,11 +228,18 @@ async fn ask(
     let request = http::Request::builder()
         .method(method)
         .uri(path)
-        .header(header::AUTHORIZATION, format!("Bearer {}", plane.token_for(&user)))
+        .header(
+            header::AUTHORIZATION,
+            format!("Bearer {}", plane.token_for(&user)),
+        )
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::from(body).map_err(|never| match never {}).boxed_unsync())?;
     let response = plane.chain().serve(request).await;
     let status = response.status();
-    let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
     Ok((status, body.to_bytes()))
 }

@@ -10,7 +10,9 @@ use control_plane_test::{Plane, Prepared, plane, plane_with};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
@@ -61,19 +63,31 @@ fn config_maps(plane: &Plane) -> Api<ConfigMap> {
 
 async fn create(plane: &Plane, name: &str, value: &str) -> ConfigMap {
     let (maps, params) = (config_maps(plane), PostParams::default());
-    maps.create(&params, &config_map(name, value)).await.expect("created")
+    maps.create(&params, &config_map(name, value))
+        .await
+        .expect("created")
 }
 
 async fn names(plane: &Plane) -> Vec<String> {
-    let listed = config_maps(plane).list(&ListParams::default()).await.expect("listed");
-    listed.iter().map(ResourceExt::name_any).filter(|name| name != "kube-root-ca.crt").collect()
+    let listed = config_maps(plane)
+        .list(&ListParams::default())
+        .await
+        .expect("listed");
+    listed
+        .iter()
+        .map(ResourceExt::name_any)
+        .filter(|name| name != "kube-root-ca.crt")
+        .collect()
 }
 
 /// The names in the events of a watch until one is of this object.
 async fn events_until(maps: Api<ConfigMap>, after: String, last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     let watch = async {
-        let stream = maps.watch(&WatchParams::default(), &after).await.expect("a watch");
+        let stream = maps
+            .watch(&WatchParams::default(), &after)
+            .await
+            .expect("a watch");
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.try_next().await.expect("an event") {
             let (kind, object) = match event {
@@ -105,7 +119,10 @@ async fn prepared() -> Plane {
 async fn one_prepared_plane_serves_many_tests() {
     let (one, other) = (prepared().await, prepared().await);
     let of = |plane: &Plane| -> Api<DynamicObject> { Api::default_namespaced_with(plane.kube(), &widgets()) };
-    of(&one).delete("first", &DeleteParams::default()).await.expect("deleted");
+    of(&one)
+        .delete("first", &DeleteParams::default())
+        .await
+        .expect("deleted");
     let red = ListParams::default().fields("spec.color=red");
     assert_eq!(of(&other).list(&red).await.expect("listed").items.len(), 1);
     assert_eq!(of(&one).list(&red).await.expect("listed").items.len(), 0);
@@ -120,7 +137,9 @@ async fn another_test_forks_the_same_plane() {
     let plane = prepared().await;
     let api: Api<DynamicObject> = Api::default_namespaced_with(plane.kube(), &widgets());
     let changed = json!({"spec": {"color": "blue"}});
-    api.patch("first", &PatchParams::default(), &Patch::Merge(&changed)).await.expect("patched");
+    api.patch("first", &PatchParams::default(), &Patch::Merge(&changed))
+        .await
+        .expect("patched");
 }
 
 #[tokio::test]
@@ -128,7 +147,10 @@ async fn a_fork_has_objects_revisions_and_history_and_goes_its_own_way() {
     let origin = plane().await;
     let first = create(&origin, "first", "1").await;
     create(&origin, "second", "1").await;
-    config_maps(&origin).delete("second", &DeleteParams::default()).await.expect("deleted");
+    config_maps(&origin)
+        .delete("second", &DeleteParams::default())
+        .await
+        .expect("deleted");
     let fork = origin.fork().await;
     assert_ne!(fork.address(), origin.address());
     assert_eq!(config_maps(&fork).get("first").await.expect("there"), first);
@@ -165,9 +187,9 @@ async fn credentials_of_the_parent_are_good_for_the_fork() {
     let kubeconfig = origin.kubeconfig();
     let account: Value = origin
         .kube()
-        .request(
-            http_request("/api/v1/namespaces/default/serviceaccounts/default/token"),
-        )
+        .request(http_request(
+            "/api/v1/namespaces/default/serviceaccounts/default/token",
+        ))
         .await
         .expect("a token");
     let fork = origin.fork().await;
@@ -237,7 +259,10 @@ async fn forks_while_writes_run() {
         let fork = origin.fork().await;
         let (now, after) = (names(&fork).await.len(), acknowledged.load(Ordering::Acquire));
         // Each writer has at most one write that is stored and not acknowledged yet.
-        assert!(before <= now && now <= after + 4, "{before} <= {now} <= {after} + 4");
+        assert!(
+            before <= now && now <= after + 4,
+            "{before} <= {now} <= {after} + 4"
+        );
         // It stands still: nothing of the parent comes in later.
         assert_eq!(names(&fork).await.len(), now);
     }
@@ -259,7 +284,8 @@ async fn a_fork_of_a_fork_outlives_both() {
     assert_eq!(names(&grandchild).await, ["one", "three", "two"]);
     // The snapshot is of before, and outlives its plane, too.
     let late = snapshot.fork().await.expect("it starts");
-    let maps: Api<ConfigMap> = Api::default_namespaced(late.client(&control_plane::administrator()).expect("a client"));
+    let maps: Api<ConfigMap> =
+        Api::default_namespaced(late.client(&control_plane::administrator()).expect("a client"));
     assert!(maps.get_opt("two").await.expect("an answer").is_none());
     assert!(maps.get_opt("one").await.expect("an answer").is_some());
     grandchild.reset_to(&snapshot).await.expect("it is of its past");
@@ -274,7 +300,11 @@ async fn a_stopped_plane_is_not_forked() {
     let error = plane.snapshot().await.expect_err("it is stopped").to_string();
     assert!(error.starts_with("cannot fork the control plane: "), "{error}");
     assert!(error.ends_with("the store has been shut down"), "{error}");
-    let error = plane.reset_to(&snapshot).await.expect_err("it is stopped").to_string();
+    let error = plane
+        .reset_to(&snapshot)
+        .await
+        .expect_err("it is stopped")
+        .to_string();
     assert!(error.starts_with("cannot reset the control plane: "), "{error}");
 }
 
@@ -282,7 +312,11 @@ async fn a_stopped_plane_is_not_forked() {
 async fn a_snapshot_of_another_plane_is_refused() {
     let (one, other) = (plane().await, plane().await);
     let snapshot = other.snapshot().await.expect("a snapshot");
-    let error = one.reset_to(&snapshot).await.expect_err("it is another's").to_string();
+    let error = one
+        .reset_to(&snapshot)
+        .await
+        .expect_err("it is another's")
+        .to_string();
     assert!(error.contains("a state of its own past"), "{error}");
 }
 
@@ -296,17 +330,36 @@ async fn a_reset_is_events_to_watches_and_leaves_nothing_behind() {
 
     let changed = json!({"data": {"value": "2"}});
     let maps = config_maps(&plane);
-    maps.patch("changed", &PatchParams::default(), &Patch::Merge(&changed)).await.expect("patched");
-    maps.delete("removed", &DeleteParams::default()).await.expect("deleted");
+    maps.patch("changed", &PatchParams::default(), &Patch::Merge(&changed))
+        .await
+        .expect("patched");
+    maps.delete("removed", &DeleteParams::default())
+        .await
+        .expect("deleted");
     create(&plane, "added", "1").await;
     let definitions: Api<DynamicObject> = Api::all_with(
         plane.kube(),
-        &ApiResource::from_gvk(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition")),
+        &ApiResource::from_gvk(&GroupVersionKind::gvk(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+        )),
     );
-    let uid = definitions.get("widgets.example.com").await.expect("there").uid().expect("a uid");
-    definitions.delete("widgets.example.com", &DeleteParams::default()).await.expect("deleted");
+    let uid = definitions
+        .get("widgets.example.com")
+        .await
+        .expect("there")
+        .uid()
+        .expect("a uid");
+    definitions
+        .delete("widgets.example.com", &DeleteParams::default())
+        .await
+        .expect("deleted");
     let gone = await_condition(definitions, "widgets.example.com", conditions::is_deleted(&uid));
-    tokio::time::timeout(DEADLINE, gone).await.expect("in time").expect("a watch");
+    tokio::time::timeout(DEADLINE, gone)
+        .await
+        .expect("in time")
+        .expect("a watch");
 
     let revision = plane.reset_to(&snapshot).await.expect("reset");
     assert!(revision > at);
@@ -321,7 +374,10 @@ async fn a_reset_is_events_to_watches_and_leaves_nothing_behind() {
     assert_eq!(seen, ["deleted added", "modified changed", "added removed"]);
     // What depends on objects follows them.
     let api: Api<DynamicObject> = Api::default_namespaced_with(plane.kube(), &widgets());
-    assert_eq!(api.get("kept").await.expect("it is served again").data["spec"]["color"], "red");
+    assert_eq!(
+        api.get("kept").await.expect("it is served again").data["spec"]["color"],
+        "red"
+    );
 }
 
 /// Objects with an owner are not collected when both come back in one reset.
@@ -330,29 +386,46 @@ async fn owned_objects_come_back_with_their_owners() {
     let plane = plane().await;
     let owner = create(&plane, "owner", "1").await;
     let mut owned = config_map("owned", "1");
-    owned.metadata.owner_references = Some(vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        name: "owner".into(),
-        uid: owner.uid().expect("a uid"),
-        ..Default::default()
-    }]);
+    owned.metadata.owner_references = Some(vec![
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            name: "owner".into(),
+            uid: owner.uid().expect("a uid"),
+            ..Default::default()
+        },
+    ]);
     let maps = config_maps(&plane);
-    let uid = maps.create(&PostParams::default(), &owned).await.expect("created").uid().expect("a uid");
+    let uid = maps
+        .create(&PostParams::default(), &owned)
+        .await
+        .expect("created")
+        .uid()
+        .expect("a uid");
     let fork = plane.fork().await;
     let snapshot = plane.snapshot().await.expect("a snapshot");
     for _ in 0..3 {
-        maps.delete("owner", &DeleteParams::default()).await.expect("deleted");
+        maps.delete("owner", &DeleteParams::default())
+            .await
+            .expect("deleted");
         let gone = await_condition(maps.clone(), "owned", conditions::is_deleted(&uid));
-        tokio::time::timeout(DEADLINE, gone).await.expect("in time").expect("a watch");
+        tokio::time::timeout(DEADLINE, gone)
+            .await
+            .expect("in time")
+            .expect("a watch");
         plane.reset_to(&snapshot).await.expect("reset");
         assert_eq!(names(&plane).await, ["owned", "owner"]);
     }
     // A fork collects, too, and its collector knows what was there before.
     let maps = config_maps(&fork);
-    maps.delete("owner", &DeleteParams::default()).await.expect("deleted");
+    maps.delete("owner", &DeleteParams::default())
+        .await
+        .expect("deleted");
     let gone = await_condition(maps, "owned", conditions::is_deleted(&uid));
-    tokio::time::timeout(DEADLINE, gone).await.expect("in time").expect("a watch");
+    tokio::time::timeout(DEADLINE, gone)
+        .await
+        .expect("in time")
+        .expect("a watch");
     assert_eq!(names(&plane).await, ["owned", "owner"]);
 }
 
@@ -365,7 +438,11 @@ async fn services(plane: &Plane, prefix: &str, count: usize) {
         });
         let service: Service = serde_json::from_value(object).expect("a Service");
         let api = api.clone();
-        async move { api.create(&PostParams::default(), &service).await.expect("created") }
+        async move {
+            api.create(&PostParams::default(), &service)
+                .await
+                .expect("created")
+        }
     };
     join_all((0..count).map(create)).await;
 }
@@ -377,7 +454,10 @@ async fn allocated(plane: &Plane) -> usize {
     let (mut ips, mut ports) = (HashSet::new(), HashSet::new());
     for service in &listed {
         let spec = service.spec.as_ref().expect("a spec");
-        assert!(ips.insert(spec.cluster_ip.clone().expect("an address")), "{spec:?}");
+        assert!(
+            ips.insert(spec.cluster_ip.clone().expect("an address")),
+            "{spec:?}"
+        );
         for port in spec.ports.iter().flatten().filter_map(|port| port.node_port) {
             assert!(ports.insert(port), "{spec:?}");
         }
@@ -410,14 +490,21 @@ async fn allocations_of_a_fork_do_not_collide() {
 async fn a_namespace_is_deleted_in_the_fork_alone() {
     let origin = plane().await;
     let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}});
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}});
     origin.apply([made, map]).await.expect("applied");
     let fork = origin.fork().await;
     let namespaces: Api<Namespace> = Api::all(fork.kube());
     let uid = namespaces.get("shop").await.expect("there").uid().expect("a uid");
-    namespaces.delete("shop", &DeleteParams::default()).await.expect("deleted");
+    namespaces
+        .delete("shop", &DeleteParams::default())
+        .await
+        .expect("deleted");
     let gone = await_condition(namespaces, "shop", conditions::is_deleted(&uid));
-    tokio::time::timeout(DEADLINE, gone).await.expect("in time").expect("a watch");
+    tokio::time::timeout(DEADLINE, gone)
+        .await
+        .expect("in time")
+        .expect("a watch");
     let maps: Api<ConfigMap> = Api::namespaced(origin.kube(), "shop");
     assert!(maps.get_opt("a").await.expect("an answer").is_some());
 }
@@ -432,11 +519,16 @@ async fn a_fork_of_a_plane_with_little_room() {
         })
     })
     .await;
-    let first = create(&origin, "first", "1").await.resource_version().expect("a version");
+    let first = create(&origin, "first", "1")
+        .await
+        .resource_version()
+        .expect("a version");
     let maps = config_maps(&origin);
     for n in 0..300 {
         let changed = json!({"data": {"value": format!("{n} {}", "x".repeat(10_000))}});
-        maps.patch("first", &PatchParams::default(), &Patch::Merge(&changed)).await.expect("patched");
+        maps.patch("first", &PatchParams::default(), &Patch::Merge(&changed))
+            .await
+            .expect("patched");
     }
     // Nothing but time has history cut, which the next fork finds done.
     let expired = async {
@@ -459,7 +551,12 @@ async fn a_fork_of_a_plane_with_little_room() {
         }
     };
     let fork = tokio::time::timeout(DEADLINE, expired).await.expect("in time");
-    let value = config_maps(&fork).get("first").await.expect("there").data.expect("data");
+    let value = config_maps(&fork)
+        .get("first")
+        .await
+        .expect("there")
+        .data
+        .expect("data");
     assert!(value["value"].starts_with("299 "));
 }
 
@@ -472,11 +569,20 @@ async fn a_plane_on_disk_is_forked_into_memory() {
     let api = |plane: &ControlPlane| -> Api<ConfigMap> {
         Api::default_namespaced(plane.client(&control_plane::administrator()).expect("a client"))
     };
-    let first = api(&origin).create(&PostParams::default(), &config_map("first", "1")).await.expect("created");
+    let first = api(&origin)
+        .create(&PostParams::default(), &config_map("first", "1"))
+        .await
+        .expect("created");
     let snapshot = origin.snapshot().await.expect("a snapshot");
     let fork = snapshot.fork().await.expect("it starts");
-    api(&fork).delete("first", &DeleteParams::default()).await.expect("deleted");
-    api(&origin).create(&PostParams::default(), &config_map("later", "1")).await.expect("created");
+    api(&fork)
+        .delete("first", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    api(&origin)
+        .create(&PostParams::default(), &config_map("later", "1"))
+        .await
+        .expect("created");
     origin.reset_to(&snapshot).await.expect("reset");
     assert!(api(&origin).get_opt("later").await.expect("an answer").is_none());
     origin.stop().await;

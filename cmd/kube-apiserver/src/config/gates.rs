@@ -1,6 +1,7 @@
 //! Feature gates: all of upstream's names, with their stages and defaults, and the few that switch something here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use kube_apiserver::KindFeatures;
 
@@ -61,16 +62,21 @@ struct Gate {
 
 /// What upstream knows of a gate.
 fn gate(name: &str) -> Option<Gate> {
-    let mut lines = TABLE.lines().filter(|line| !line.starts_with('#'));
-    lines.find_map(|line| {
-        let mut words = line.split(' ');
-        (words.next()? == name).then_some(())?;
-        Some(Gate {
-            stage: words.next()?,
-            default: words.next()? == "true",
-            locked: words.next().is_some(),
-        })
-    })
+    static GATES: LazyLock<HashMap<&str, Gate>> = LazyLock::new(|| {
+        let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+        let parse = |line: &'static str| {
+            let mut words = line.split(' ');
+            let name = words.next()?;
+            let gate = Gate {
+                stage: words.next()?,
+                default: words.next()? == "true",
+                locked: words.next().is_some(),
+            };
+            Some((name, gate))
+        };
+        lines.filter_map(parse).collect()
+    });
+    GATES.get(name).copied()
 }
 
 /// A boolean in Go's spellings.

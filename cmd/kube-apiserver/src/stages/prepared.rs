@@ -18,7 +18,7 @@ use super::keys;
 use super::readiness::Stage;
 use super::servers::Servers;
 use crate::guard::Guard;
-use crate::snapshot::Source;
+use crate::snapshot::{SameOptions, Source};
 use crate::{ControlPlane, Options, StartError, local_url, replicas};
 
 /// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and
@@ -50,7 +50,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) async fn new(mut servers: Servers) -> Result<Self, StartError> {
+    /// `begun`: it is a fork, in whose store the first objects are.
+    pub(super) async fn new(mut servers: Servers, begun: bool) -> Result<Self, StartError> {
         let stores = &servers.stores;
         wait_for_keys(stores.encryption.as_deref()).await;
         let started = retry_while_slow(|| servers.custom.start(&stores.tasks)).await;
@@ -58,7 +59,10 @@ impl Prepared {
         servers.readiness.finish(Stage::CustomResources);
         let facts = facts(&servers);
         // Together, so that their writes share commits.
-        let bootstrap = retry_while_slow(|| kube_apiserver::bootstrap(&facts));
+        let bootstrap = retry_while_slow(async || match begun {
+            true => kube_apiserver::bootstrap_fork(&facts).await.map(|()| true),
+            false => kube_apiserver::bootstrap(&facts).await,
+        });
         let aggregation = retry_while_slow(|| servers.aggregator.start());
         let (complete, ()) = tokio::try_join!(bootstrap, aggregation).map_err(StartError::Bootstrap)?;
         servers.readiness.finish(Stage::Bootstrap);
@@ -112,6 +116,7 @@ impl Prepared {
             aggregator,
             chain,
             tls,
+            discovery,
             ..
         } = self.servers;
         let (config, tasks) = (stores.config, stores.tasks);
@@ -135,6 +140,7 @@ impl Prepared {
             layers,
             storage: stores.storage,
             facts: self.facts.clone(),
+            same: self.complete.then_some(SameOptions { discovery }),
         };
         if stores.health.is_ready() {
             stores.lifecycle.set_ready();

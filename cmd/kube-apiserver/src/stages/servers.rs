@@ -9,7 +9,7 @@ use generic_server::admission::AdmissionChain;
 use generic_server::chain::Chain;
 use generic_server::client::egress::Network;
 use generic_server::delegate::InOrder;
-use generic_server::discovery::DiscoverySource;
+use generic_server::discovery::{DiscoverySource, GroupDiscovery};
 use generic_server::flowcontrol::FlowControl;
 use generic_server::handlers::ServeEnv;
 use generic_server::openapi::StaticDocuments;
@@ -23,6 +23,7 @@ use super::readiness::Readiness;
 use super::stores::Stores;
 use super::{keys, layers};
 use crate::StartError;
+use crate::snapshot::SameOptions;
 
 /// The servers, over open stores.
 #[derive(Debug)]
@@ -38,11 +39,13 @@ pub(super) struct Servers {
     pub(super) chain: Arc<Chain>,
     pub(super) fairness: Option<Arc<FlowControl>>,
     pub(super) tls: Arc<Tls>,
+    /// Of the built-in groups.
+    pub(super) discovery: Arc<Vec<Arc<GroupDiscovery>>>,
 }
 
 impl Servers {
     /// Makes them, each with the one behind it.
-    pub(super) async fn new(mut stores: Stores) -> Result<Self, StartError> {
+    pub(super) async fn new(mut stores: Stores, same: Option<&SameOptions>) -> Result<Self, StartError> {
         let mut access = Access::new(
             &stores.config.access,
             &stores.pki,
@@ -85,7 +88,10 @@ impl Servers {
             max_body: limits::BODY_BYTES,
             min_request_timeout: stores.config.requests.min_timeout,
         };
-        let kube = Arc::new(ApiServer::new(groups, env.clone()));
+        let kube = Arc::new(match same {
+            Some(same) => ApiServer::with_discovery(groups, env.clone(), same.discovery.clone()),
+            None => ApiServer::new(groups, env.clone()),
+        });
         let custom = ApiExtensions::new(apiextensions_server::Deps {
             storage: stores.storage.clone(),
             prefix: stores.config.storage.prefix.clone(),
@@ -113,6 +119,7 @@ impl Servers {
             chain,
             fairness,
             tls,
+            discovery: DiscoverySource::groups(&*kube),
         })
     }
 }

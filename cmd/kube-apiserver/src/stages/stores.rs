@@ -201,8 +201,10 @@ impl Stores {
         let figures = StoreMetrics::new();
         self.metrics.register(figures.clone());
         if !count_every.is_zero() {
-            let counting = figures.clone().keep_counting(self.directory.clone(), count_every);
-            tasks.spawn("store-counts", counting);
+            let (figures, directory, engines) = (figures.clone(), self.directory.clone(), engines.clone());
+            tasks.spawn("store-counts", async move {
+                figures.keep_counting(directory, &engines, count_every).await;
+            });
         }
         if !measure_every.is_zero() {
             tasks.spawn("store-sizes", figures.keep_measuring(engines, measure_every));

@@ -32,12 +32,7 @@ async fn commit(store: &dyn Store, ops: Vec<Op>) -> Revision {
 /// Every key with its value, and the newest revision.
 async fn content(store: &dyn Store) -> (Vec<(String, String)>, Revision) {
     let read = store.range(RangeRequest::default()).await.unwrap();
-    let pair = |kv: crate::KeyValue| {
-        (
-            kv.key.to_string(),
-            String::from_utf8(kv.value.to_vec()).unwrap(),
-        )
-    };
+    let pair = |kv: crate::KeyValue| (kv.key.to_string(), String::from_utf8(kv.value.to_vec()).unwrap());
     (read.kvs.into_iter().map(pair).collect(), read.revision)
 }
 
@@ -78,8 +73,16 @@ async fn the_history_of_a_fork_is_watched() {
         let seen = Arc::new(Recorder::default());
         let _watch = fork.watch("a/", first, seen.clone()).await.unwrap();
         commit(&*fork, vec![Op::Delete { key: "a/1".into() }]).await;
-        let events: Vec<(String, EventKind, u64)> = seen.look(|seen| seen.events.clone()).iter()
-            .map(|e: &Event| (e.kv.key.to_string(), e.kind.clone(), e.kv.mod_revision.0 - first.0))
+        let events: Vec<(String, EventKind, u64)> = seen
+            .look(|seen| seen.events.clone())
+            .iter()
+            .map(|e: &Event| {
+                (
+                    e.kv.key.to_string(),
+                    e.kind.clone(),
+                    e.kv.mod_revision.0 - first.0,
+                )
+            })
             .collect();
         let expected = [
             ("a/1", EventKind::Put, 1),
@@ -114,7 +117,10 @@ async fn a_fork_has_whole_transactions_while_writes_run() {
             if let [left, right] = values[..] {
                 assert_eq!(left, right);
             }
-            assert!(values.iter().all(|value| *value >= before), "{values:?} of {before}");
+            assert!(
+                values.iter().all(|value| *value >= before),
+                "{values:?} of {before}"
+            );
             assert!(before == 0 || values.len() == 2);
         }
         stop.store(true, Ordering::Release);
@@ -149,7 +155,10 @@ async fn a_stopped_store_is_not_forked() {
             store.freeze().await.expect_err("it is stopped"),
             store.reset(&frozen).await.expect_err("it is stopped"),
         ] {
-            assert!(error.to_string().ends_with("the store has been shut down"), "{error}");
+            assert!(
+                error.to_string().ends_with("the store has been shut down"),
+                "{error}"
+            );
         }
     }
 }
@@ -157,7 +166,11 @@ async fn a_stopped_store_is_not_forked() {
 #[tokio::test]
 async fn a_reset_store_is_as_before_and_goes_on() {
     for (store, _dir) in every_engine() {
-        commit(&*store, vec![put("changed", "1"), put("kept", "1"), put("removed", "1")]).await;
+        commit(
+            &*store,
+            vec![put("changed", "1"), put("kept", "1"), put("removed", "1")],
+        )
+        .await;
         let frozen = store.freeze().await.unwrap();
         let (before, at) = content(&*store).await;
         assert_eq!(frozen.revision(), at);
@@ -165,7 +178,13 @@ async fn a_reset_store_is_as_before_and_goes_on() {
         let _watch = store.watch("", at, seen.clone()).await.unwrap();
         for _ in 0..2 {
             commit(&*store, vec![put("changed", "2"), put("added", "2")]).await;
-            let removed = commit(&*store, vec![Op::Delete { key: "removed".into() }]).await;
+            let removed = commit(
+                &*store,
+                vec![Op::Delete {
+                    key: "removed".into(),
+                }],
+            )
+            .await;
             let reset = store.reset(&frozen).await.unwrap();
             assert_eq!(reset.0, removed.0 + 1, "revisions go on");
             assert_eq!(content(&*store).await, (before.clone(), reset));
@@ -173,7 +192,9 @@ async fn a_reset_store_is_as_before_and_goes_on() {
             assert_eq!(store.reset(&frozen).await.unwrap(), reset);
             let kept = store.get("kept", None).await.unwrap().0.unwrap();
             assert_eq!(kept.mod_revision, at);
-            let events: Vec<String> = seen.look(|seen| seen.events.clone()).iter()
+            let events: Vec<String> = seen
+                .look(|seen| seen.events.clone())
+                .iter()
                 .filter(|e| e.kv.mod_revision == reset)
                 .map(|e| format!("{:?} {}", e.kind, e.kv.key))
                 .collect();
@@ -193,7 +214,11 @@ async fn a_store_is_put_back_while_writes_run() {
     let writer = store.clone();
     let writing = tokio::spawn(async move {
         for n in 1..2000u64 {
-            commit(&*writer, vec![put("left", &n.to_string()), put("right", &n.to_string())]).await;
+            commit(
+                &*writer,
+                vec![put("left", &n.to_string()), put("right", &n.to_string())],
+            )
+            .await;
         }
     });
     let mut last = Revision(0);
@@ -202,7 +227,10 @@ async fn a_store_is_put_back_while_writes_run() {
         assert!(at >= last);
         last = at;
         let read = |key: &'static str| store.get(key, Some(at));
-        let (left, right) = (read("left").await.unwrap().0.unwrap(), read("right").await.unwrap().0.unwrap());
+        let (left, right) = (
+            read("left").await.unwrap().0.unwrap(),
+            read("right").await.unwrap().0.unwrap(),
+        );
         assert_eq!((&left.value[..], &right.value[..]), (&b"0"[..], &b"0"[..]));
     }
     writing.await.unwrap();
@@ -249,8 +277,12 @@ async fn what_ends_by_itself_ends_after_a_fork_and_a_reset() {
     origin.reset(&frozen).await.unwrap();
     for store in [&origin, &fork] {
         let seen = Recorder::new();
-        let _watch = store.watch("short", frozen.revision(), seen.clone()).await.unwrap();
-        seen.wait(|seen| seen.events.iter().any(|e| e.kind == EventKind::Delete)).await;
+        let _watch = store
+            .watch("short", frozen.revision(), seen.clone())
+            .await
+            .unwrap();
+        seen.wait(|seen| seen.events.iter().any(|e| e.kind == EventKind::Delete))
+            .await;
         assert!(store.get("short", None).await.unwrap().0.is_none());
         assert!(store.get("long", None).await.unwrap().0.is_some());
     }
