@@ -1,6 +1,7 @@
 mod behind;
 mod conformance;
 mod past;
+mod seeds;
 mod vouching;
 
 use std::ops::Bound;
