@@ -9,7 +9,7 @@ use generic_server::{Request, Response};
 use serde_json::Value;
 use tower::{Layer, Service};
 
-use crate::snapshot::Origin;
+use crate::origin::Origin;
 use crate::{ControlPlane, Options, StartError, StorageBackend, manifests, stages};
 
 /// Sets up a control plane in process. Starts from the options of the command line; tests want [`Builder::in_memory`].

@@ -45,6 +45,7 @@ pub mod kubeconfig;
 pub mod logging;
 pub mod manifests;
 mod options;
+mod origin;
 pub mod progress;
 mod replicas;
 pub mod signals;
@@ -67,7 +68,7 @@ use generic_server::reload::Reload;
 use storage::Store;
 
 use guard::Guard;
-use snapshot::Source;
+use origin::Source;
 
 pub use builder::Builder;
 pub use error::StartError;

@@ -25,7 +25,7 @@ use generic_server::version;
 
 use crate::config::Config;
 use crate::logging::OPERATOR;
-use crate::snapshot::{Origin, options_of_fork};
+use crate::origin::{Origin, options_of_fork};
 use crate::{ControlPlane, Options, StartError};
 use prepared::Prepared;
 use servers::Servers;

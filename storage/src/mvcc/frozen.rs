@@ -4,7 +4,6 @@
 //! either side copies the nodes that it changes. Of an engine on disk the retained log is copied into memory once.
 
 use std::any::Any;
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +12,10 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::index::{Index, Pin, Version};
-use super::kv::{Kv, Write};
+use super::kv::{Kv, Map, Write};
 use super::kv_memory::MemoryKv;
 use super::queue::shut_down;
-use super::writer::{Bookkeeping, Request};
+use super::writer::{Bookkeeping, Past, Request};
 use super::{MvccStore, Shared, in_memory, record};
 use crate::damage::Damaged;
 use crate::{EngineKind, FrozenStore, OpenOptions, Outcome, Revision, StorageError, Store};
@@ -62,20 +61,9 @@ impl Lineage {
     }
 }
 
-/// What the writer hands over between two rounds.
-#[derive(Debug)]
-pub(super) struct Taken {
-    /// `None` when the log has to be copied.
-    pub(super) kv: Option<MemoryKv>,
-    pub(super) index: Index,
-    pub(super) book: Bookkeeping,
-    /// Keeps the records of the index until they are copied.
-    pub(super) pin: Pin,
-}
-
 /// See the module.
 pub struct Frozen {
-    kv: MemoryKv,
+    kv: Map,
     index: Index,
     book: Bookkeeping,
     chunk_len: u32,
@@ -106,7 +94,7 @@ impl Frozen {
     /// An independent store in memory with this content and history.
     pub fn start(&self) -> Arc<MvccStore> {
         MvccStore::run(
-            Box::new(self.kv.share()),
+            Box::new(MemoryKv::of(self.kv.clone())),
             self.chunk_len,
             self.index.clone(),
             self.book.clone(),
@@ -119,19 +107,20 @@ impl Frozen {
 
     /// The value of a version of it.
     fn value(&self, version: Version) -> Result<Bytes, StorageError> {
-        record::read_value(&*self.kv.reader()?, version.wanted(), self.chunk_len)
+        let kv = MemoryKv::of(self.kv.clone());
+        record::read_value(&*kv.reader()?, version.wanted(), self.chunk_len)
     }
+}
 
-    /// What a key is, and when it ends, if it does. `None` when it is not there.
-    pub(super) fn at(&self, key: &str) -> Result<Option<(Bytes, Option<u64>)>, StorageError> {
+impl Past for Frozen {
+    fn at(&self, key: &str) -> Result<Option<(Bytes, Option<u64>)>, StorageError> {
         let Some(version) = self.index.get(key) else {
             return Ok(None);
         };
         Ok(Some((self.value(version)?, self.book.end_of(key))))
     }
 
-    /// The keys that may not be as they are in `now`, in order. Costs as much as there are changes.
-    pub(super) fn changed(&self, now: &Index) -> Vec<Arc<str>> {
+    fn changed(&self, now: &Index) -> Vec<Arc<str>> {
         self.index.changed(now)
     }
 }
@@ -201,7 +190,7 @@ impl MvccStore {
 
 impl Shared {
     /// The settings and all records up to the revision of the pin, and the oldest revision that can be read in them.
-    fn copy_log(&self, pin: &Pin) -> Result<(MemoryKv, u64), StorageError> {
+    fn copy_log(&self, pin: &Pin) -> Result<(Map, u64), StorageError> {
         let copy = MemoryKv::default();
         self.with_reader(|reader| {
             let mut batch = Vec::new();
@@ -217,15 +206,6 @@ impl Shared {
             })?;
             copy.apply(&batch)
         })?;
-        Ok((copy, self.index.read().oldest))
+        Ok((copy.content(), self.index.read().oldest))
     }
-}
-
-/// The keys of two sorted lists, each once.
-pub(super) fn union<'a>(
-    changed: &'a [Arc<str>],
-    more: impl Iterator<Item = &'a Arc<str>>,
-) -> impl Iterator<Item = &'a Arc<str>> {
-    let mut seen = HashSet::new();
-    changed.iter().chain(more).filter(move |key| seen.insert(&***key))
 }

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use bytes::Bytes;
+use imbl::OrdMap;
 
-use super::kv_memory::MemoryKv;
 use crate::StorageError;
 
 /// One change of a batch.
@@ -16,6 +16,9 @@ pub(crate) enum Write {
     Put(Vec<u8>, Bytes),
     Delete(Vec<u8>),
 }
+
+/// What a store in memory consists of. Copies share what they have in common.
+pub(crate) type Map = OrdMap<Vec<u8>, Bytes>;
 
 /// Called for each pair of a scan, in key order; `false` ends it.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool, StorageError>;
@@ -112,8 +115,8 @@ pub(crate) trait Kv: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// An independent copy in memory, where that costs nothing.
-    fn fork(&self) -> Option<MemoryKv> {
+    /// All of it, where it is in memory: a copy that costs nothing.
+    fn share(&self) -> Option<Map> {
         None
     }
 }

@@ -3,13 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
-use imbl::OrdMap;
 use parking_lot::RwLock;
 
-use super::kv::{Kv, Reader, Visit, Write};
+use super::kv::{Kv, Map, Reader, Visit, Write};
 use crate::StorageError;
-
-type Map = OrdMap<Vec<u8>, Bytes>;
 
 #[derive(Default)]
 pub(crate) struct MemoryKv {
@@ -23,11 +20,16 @@ impl fmt::Debug for MemoryKv {
 }
 
 impl MemoryKv {
-    /// A copy that shares memory with this one until they differ.
-    pub(crate) fn share(&self) -> MemoryKv {
+    /// A store with this content.
+    pub(crate) fn of(map: Map) -> MemoryKv {
         MemoryKv {
-            map: RwLock::new(self.map.read().clone()),
+            map: RwLock::new(map),
         }
+    }
+
+    /// Its content.
+    pub(crate) fn content(&self) -> Map {
+        self.map.read().clone()
     }
 }
 
@@ -68,8 +70,8 @@ impl Kv for MemoryKv {
         None
     }
 
-    fn fork(&self) -> Option<MemoryKv> {
-        Some(self.share())
+    fn share(&self) -> Option<Map> {
+        Some(self.content())
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 pub(super) use self::book::{Bookkeeping, begin_at, load, make_settings};
@@ -21,8 +22,8 @@ use self::plan::{Change, Plan, event, put_change};
 use self::space::Space;
 use super::Shared;
 use super::close::close_kv;
-use super::frozen::{Frozen, Taken};
-use super::kv::Write;
+use super::index::{Index, Pin};
+use super::kv::{Map, Write};
 use super::queue::shut_down;
 use super::record;
 use crate::directory::Directory;
@@ -55,9 +56,29 @@ pub(super) enum Request {
         reply: Reply<Taken>,
     },
     Reset {
-        to: Arc<Frozen>,
+        to: Arc<dyn Past>,
         reply: Reply<Outcome>,
     },
+}
+
+/// The state between two rounds.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// `None` when the log has to be copied.
+    pub(super) kv: Option<Map>,
+    pub(super) index: Index,
+    pub(super) book: Bookkeeping,
+    /// Keeps the records of the index until they are copied.
+    pub(super) pin: Pin,
+}
+
+/// A state that the store can be put back to.
+pub(super) trait Past: std::fmt::Debug + Send + Sync {
+    /// What a key is, and when it ends, if it does. `None` when it is not there.
+    fn at(&self, key: &str) -> Result<Option<(Bytes, Option<u64>)>, StorageError>;
+
+    /// The keys that may not be as they are in `now`, in order. Costs as much as there are changes.
+    fn changed(&self, now: &Index) -> Vec<Arc<str>>;
 }
 
 /// An answer that waits for the batch to be durable.
@@ -221,7 +242,7 @@ impl Writer {
                     let result = match (&failed, &no_space) {
                         (Some(message), _) => Err(unavailable(message)),
                         (None, Some(why)) => Err(StorageError::NoSpace(why.clone())),
-                        _ => plan.reset(&to, &self.book),
+                        _ => plan.reset(&*to, &self.book),
                     };
                     answers.push(Answer::Commit(reply, result));
                 }
@@ -492,7 +513,7 @@ impl Writer {
         let kv = kv.as_ref().ok_or_else(shut_down)?;
         let index = self.shared.index.read();
         Ok(Taken {
-            kv: kv.fork(),
+            kv: kv.share(),
             pin: self.shared.pins.pin(index.revision),
             index: index.clone(),
             book: self.book.clone(),

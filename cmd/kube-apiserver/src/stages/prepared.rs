@@ -18,7 +18,7 @@ use super::keys;
 use super::readiness::Stage;
 use super::servers::Servers;
 use crate::guard::Guard;
-use crate::snapshot::{SameOptions, Source};
+use crate::origin::{SameOptions, Source};
 use crate::{ControlPlane, Options, StartError, local_url, replicas};
 
 /// How long the start waits for admission configuration that cannot be read, before it serves without being ready: reads work, and

@@ -23,7 +23,7 @@ use super::readiness::Readiness;
 use super::stores::Stores;
 use super::{keys, layers};
 use crate::StartError;
-use crate::snapshot::SameOptions;
+use crate::origin::SameOptions;
 
 /// The servers, over open stores.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ use crate::StartError;
 use crate::config::{Config, EncryptionFile, Engine, Storage};
 use crate::envtest::{self, StandIn};
 use crate::guard;
-use crate::snapshot::Origin;
+use crate::origin::Origin;
 
 /// Open stores, and what every later stage needs beside them.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::super::Shared;
-use super::super::frozen::{self, Frozen};
 use super::super::index::{Index, Version};
 use super::super::kv::{Reader, Write};
 use super::super::record::{self, Header, Location};
+use super::Past;
 use super::book::Bookkeeping;
 use crate::{Event, EventKind, KeyValue, Op, Outcome, Revision, StorageError, Txn};
 
@@ -108,11 +108,16 @@ impl<'a> Plan<'a> {
     }
 
     /// Plans one transaction that makes every key what it was then.
-    pub(super) fn reset(&mut self, to: &Frozen, book: &Bookkeeping) -> Result<Outcome, StorageError> {
+    pub(super) fn reset(&mut self, to: &dyn Past, book: &Bookkeeping) -> Result<Outcome, StorageError> {
         let changed = to.changed(self.index);
         let planned: Vec<Arc<str>> = self.newest.keys().cloned().collect();
         let mut ops = Vec::new();
-        for key in frozen::union(&changed, planned.iter()) {
+        let mut seen = HashSet::new();
+        for key in changed
+            .iter()
+            .chain(&planned)
+            .filter(|key| seen.insert((*key).clone()))
+        {
             let op = match (to.at(key)?, self.current_pair(key)?) {
                 (None, None) => continue,
                 (None, Some(_)) => Op::Delete {
