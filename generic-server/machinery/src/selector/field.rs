@@ -212,6 +212,7 @@ mod tests {
             ("a==b", Ok("a=b")),
             ("a=", Ok("a=")),
             (",,a=b,", Ok("a=b")),
+            ("=,a=b,!=", Ok("a=b")),
             ("a=x\\,y\\=z\\\\", Ok("a=x\\,y\\=z\\\\")),
             ("a", Err("invalid selector: 'a'; can't understand 'a'")),
             ("a>b", Err("invalid selector: 'a>b'; can't understand 'a>b'")),
