@@ -44,8 +44,8 @@ pub(super) fn write(
     (writer.paths, writer.models)
 }
 
-/// The path of a group version, and what is there: the list of its resources. All group versions of a v2 document have it
-/// in common with the roots.
+/// The path of a group version, and what is there: the list of its resources. It is apart from the other paths, since the v2
+/// document says other media types of it.
 pub(super) fn root(group: &str, version: &str) -> (String, Value) {
     let (tag, camel) = labels(group, version);
     let list = format!("{META}.APIResourceList");
