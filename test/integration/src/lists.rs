@@ -68,10 +68,11 @@ async fn rows_tell_what_is_stored_and_which_pods_have_run() {
         .await
         .expect(200);
     let old = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
-    for path in [scalers, old] {
-        let cells = row(path).await["cells"].clone();
-        assert_eq!(cells[2], "cpu: <unknown>/50%, memory: <nil>/1Gi", "{path}");
-    }
+    let cells = row(scalers).await["cells"].clone();
+    assert_eq!(cells[2], "cpu: <unknown>/50%, memory: <nil>/1Gi");
+    // The conversion to the older version and back puts the metric of that version last.
+    let cells = row(old).await["cells"].clone();
+    assert_eq!(cells[2], "memory: <nil>/1Gi, cpu: <unknown>/50%");
     plane.stop().await;
 }
 
