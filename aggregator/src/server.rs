@@ -91,6 +91,10 @@ impl Aggregator {
     pub fn new(deps: Deps) -> Option<Arc<Self>> {
         let resource = apiservice::resource(&deps.storage, &deps.prefix)?;
         deps.directory.register(resource.clone());
+        // Nothing has been read yet, so that these are the groups that the servers bring.
+        let groups = deps.local.iter().flat_map(|source| source.groups().to_vec());
+        let mut groups: Vec<Arc<str>> = groups.map(|group| group.group.clone()).collect();
+        groups.push(apiservice::GROUP.into());
         let published = Arc::new(Published::new(
             &resource,
             deps.local.clone(),
@@ -117,7 +121,7 @@ impl Aggregator {
             group: apiservice::GROUP.into(),
             versions: vec![(apiservice::VERSION.into(), vec![resource.clone()])],
         }]);
-        let roots = RootDocuments(vec![published.clone()]);
+        let roots = RootDocuments::new(groups);
         let mut openapi: Vec<Arc<dyn OpenApiSource>> =
             vec![published.clone(), Arc::new(own), Arc::new(roots)];
         openapi.extend(deps.openapi);

@@ -216,6 +216,9 @@ async fn of_subresource(
         body: Mutex::new(Some(body)),
     };
     match (&*info.verb, found) {
+        (verb, Subresource::View(strategy)) if !strategy.view_verbs().contains(&verb) => {
+            Err(ApiError::method_not_allowed())
+        }
         ("get", Subresource::View(_)) => get::handle(resource, authorized, &call.head).await,
         ("update", Subresource::View(strategy)) => {
             update::handle(&call, &**strategy, &info.subresource).await

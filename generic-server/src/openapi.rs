@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use machinery::openapi::{CustomKind, Descriptions, Dialect, custom_definitions, definitions};
+use machinery::openapi::{CustomKind, Descriptions, Dialect, META, custom_definitions, definitions};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
@@ -272,10 +272,7 @@ fn make_swagger(
         json!({
             "swagger": "2.0",
             "info": {"title": "Kubernetes", "version": VERSION},
-            "securityDefinitions": {"BearerToken": {
-                "type": "apiKey", "name": "authorization", "in": "header",
-                "description": "Bearer Token authentication",
-            }},
+            "securityDefinitions": security(),
             "security": [{"BearerToken": []}],
         }),
         &mut parts,
@@ -286,6 +283,14 @@ fn make_swagger(
         .map(|((path, hash), part)| (path, (hash, part)))
         .collect();
     (parts, joined)
+}
+
+/// How requests are authenticated, as all documents say it.
+fn security() -> Value {
+    json!({"BearerToken": {
+        "type": "apiKey", "name": "authorization", "in": "header",
+        "description": "Bearer Token authentication",
+    }})
 }
 
 /// The Kubernetes version of the documents.
@@ -397,19 +402,17 @@ impl OpenApiSource for StaticDocuments {
     fn document(&self, path: &str) -> Option<Bytes> {
         let (group, version, resources) = self.find(path)?;
         let texts = Descriptions::unpack();
-        let (paths, models) = paths::write(Dialect::V3, group, version, resources);
-        let mut schemas = machinery::openapi::components_for(group, version, &texts);
-        schemas.extend(self.schemas(Dialect::V3, group, version, &models, &texts));
+        let (mut paths, mut models) = paths::write(group, version, resources);
+        paths.extend([paths::root(group, version)]);
+        models.names.insert(format!("{META}.APIResourceList"));
+        let schemas = self.schemas(Dialect::V3, group, version, &models, &texts);
         let document = json!({
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": VERSION},
             "paths": paths,
             "components": {
                 "schemas": schemas,
-                "securitySchemes": {"BearerToken": {
-                    "type": "apiKey", "name": "authorization", "in": "header",
-                    "description": "Bearer Token authentication",
-                }},
+                "securitySchemes": security(),
             },
         });
         Some(document.to_string().into())
@@ -417,7 +420,11 @@ impl OpenApiSource for StaticDocuments {
 
     fn swagger(&self, path: &str, texts: &Descriptions) -> Option<SwaggerPart> {
         let (group, version, resources) = self.find(path)?;
-        let (paths, models) = paths::write(Dialect::V2, group, version, resources);
+        let (paths, mut models) = paths::write(group, version, resources);
+        models.names.insert(format!("{META}.APIResourceList"));
+        let mut paths = paths_from_v3(&paths, &paths::ANY);
+        let root = Map::from_iter([paths::root(group, version)]);
+        paths.extend(paths_from_v3(&root, &paths::PRODUCES));
         let served = machinery::openapi::registered_versions();
         let names = models.names.iter().map(String::as_str);
         let mut all = definitions(Dialect::V2, names, &served, texts);

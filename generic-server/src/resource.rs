@@ -108,7 +108,12 @@ pub trait TableConvertor: Send + Sync + Debug {
     fn columns(&self) -> &[Column];
     /// The cells of one object of the served version. They are kept until the object changes, so that nothing in them may depend on
     /// anything else: how long ago something was is written by `ages`.
+    /// Versions of a built-in kind that share a store are printed as they are stored.
     fn cells(&self, object: &Value, ages: &Ages) -> Vec<Value>;
+    /// The `conditions` of the row of an object: `Completed` for one that has run.
+    fn conditions(&self, _object: &Value) -> Option<Value> {
+        None
+    }
 }
 
 /// Where objects come from.

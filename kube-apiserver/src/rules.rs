@@ -8,7 +8,8 @@ use generic_server::registry::strategy::{
     DefaultPropagation, ExpressionFaults, MetadataRules, NameRule, OtherVersion, SelectableField, Strategy,
     WriteContext, WriteHooks, subdomain_name,
 };
-use machinery::{FieldError, meta};
+use machinery::selector::field::unsupported_field;
+use machinery::{FieldError, GroupVersionKind, meta};
 use serde_json::Value;
 
 use crate::deps::KindFeatures;
@@ -64,6 +65,8 @@ pub(crate) struct Rules {
     pub(crate) delete_warning: Option<&'static str>,
     pub(crate) returns_deleted: bool,
     pub(crate) fields: fn() -> Vec<SelectableField>,
+    /// The refusal of a selector for another field, where it is not the usual one.
+    pub(crate) unknown_field: Option<fn(&GroupVersionKind, &str) -> String>,
     /// This version's names of fields that selectors may name, and the stored version's; empty where they are the same.
     pub(crate) field_names: &'static [(&'static str, &'static str)],
     /// Versions of another shape.
@@ -104,6 +107,7 @@ impl Rules {
         delete_warning: None,
         returns_deleted: false,
         fields: Vec::new,
+        unknown_field: None,
         field_names: &[],
         versions: &[],
         resets: None,
@@ -310,6 +314,13 @@ impl Strategy for Kind {
             .iter()
             .find(|(own, _)| *own == field)
             .map(|(_, stored)| *stored)
+    }
+
+    fn unsupported_field(&self, kind: &GroupVersionKind, field: &str) -> String {
+        match self.rules.unknown_field {
+            Some(text) => text(kind, field),
+            None => unsupported_field(field),
+        }
     }
 
     fn hooks(&self) -> Option<&dyn WriteHooks> {

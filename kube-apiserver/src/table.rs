@@ -21,6 +21,7 @@ pub(crate) use cells::*;
 pub(crate) struct Printer {
     pub(crate) columns: &'static str,
     pub(crate) cells: fn(&Value, &Ages) -> Vec<Value>,
+    pub(crate) conditions: fn(&Value) -> Option<Value>,
 }
 
 impl fmt::Debug for Printer {
@@ -33,6 +34,7 @@ impl fmt::Debug for Printer {
 pub(crate) struct Table {
     columns: Vec<Column>,
     cells: fn(&Value, &Ages) -> Vec<Value>,
+    conditions: fn(&Value) -> Option<Value>,
 }
 
 impl Table {
@@ -52,6 +54,7 @@ impl Table {
         Arc::new(Table {
             columns: columns.collect(),
             cells: printer.cells,
+            conditions: printer.conditions,
         })
     }
 }
@@ -72,6 +75,10 @@ impl TableConvertor for Table {
     fn cells(&self, object: &Value, ages: &Ages) -> Vec<Value> {
         (self.cells)(object, ages)
     }
+
+    fn conditions(&self, object: &Value) -> Option<Value> {
+        (self.conditions)(object)
+    }
 }
 
 /// The description of a column, for `kubectl` and web consoles.
@@ -82,6 +89,8 @@ fn description(name: &str) -> String {
         "Created At" => "When the object was created.".into(),
         "Containers" => "Names of each container in the template.".into(),
         "Images" => "Images referenced by each container in the template.".into(),
+        // Upstream's column has no text.
+        "Handler" => String::new(),
         "Selector" => "The labels that select what belongs to the object.".into(),
         other => format!("{other} of the object."),
     }

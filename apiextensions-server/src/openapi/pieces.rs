@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use generic_server::openapi::paths_from_v3;
+use generic_server::openapi::{SwaggerPart, parameters, paths_from_v3};
 use generic_server::resource::Scope;
 use machinery::openapi::{
     CustomKind, Descriptions, Dialect, META, capital, client_versions, custom_definitions, definitions,
@@ -61,6 +61,17 @@ fn filling(definition: &Definition, version: &str) -> Filling {
     })
 }
 
+/// The parameters that the paths of all CRDs refer to in the v2 document.
+pub(super) fn shared_parameters() -> SwaggerPart {
+    let shape = Shape {
+        namespaced: true,
+        status: true,
+        scale: true,
+    };
+    let mut paths = paths_from_v3(&routes::paths(shape), &routes::JSON_TYPES);
+    SwaggerPart::of_parameters(parameters::share(&mut paths))
+}
+
 /// The paths of a CRD's version.
 pub(super) fn paths(dialect: Dialect, definition: &Definition, info: &VersionInfo) -> Members {
     let shape = shape(definition, info);
@@ -71,7 +82,8 @@ pub(super) fn paths(dialect: Dialect, definition: &Definition, info: &VersionInf
     let templates = all[shape.number()].get_or_init(|| {
         let mut paths = routes::paths(shape);
         if dialect == Dialect::V2 {
-            paths = paths_from_v3(&paths);
+            paths = paths_from_v3(&paths, &routes::JSON_TYPES);
+            parameters::share(&mut paths);
         }
         let template = |(path, what): (&String, &Value)| (Template::of_text(path), Template::of(what));
         paths.iter().map(template).collect()

@@ -6,21 +6,12 @@ use serde_json::{Map, Value, json};
 
 use super::template::Slot;
 
-const JSON_TYPES: &[&str] = &["application/json", "application/yaml"];
+pub(super) const JSON_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 const PATCH_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
 ];
-
-fn parameters(list: &[(&str, &str)]) -> Value {
-    let one = |(name, ty): &(&str, &str)| json!({"name": name, "in": "query", "schema": {"type": ty, "uniqueItems": true}});
-    list.iter().map(one).collect()
-}
-
-fn path_parameter(name: &str) -> Value {
-    json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}})
-}
 
 fn reference(name: &str) -> Value {
     Dialect::V3.reference(name)
@@ -95,7 +86,7 @@ impl Routes {
         let kind = &*self.kind;
         let mut responses = Map::new();
         for (code, description) in o.answers {
-            let body = json!({"description": description, "content": content(JSON_TYPES, o.returns)});
+            let body = json!({"description": description, "content": content(&JSON_TYPES, o.returns)});
             responses.insert((*code).into(), body);
         }
         responses.insert("401".into(), json!({"description": "Unauthorized"}));
@@ -108,7 +99,7 @@ impl Routes {
             "x-kubernetes-group-version-kind": {"group": self.group, "version": self.version, "kind": kind},
         });
         if !o.parameters.is_empty() {
-            out["parameters"] = parameters(o.parameters);
+            out["parameters"] = query::query(o.parameters).into();
         }
         if let Some((types, name, required)) = o.body {
             out["requestBody"] = json!({"content": content(types, name)});
@@ -127,7 +118,7 @@ impl Routes {
             true => (format!("{root}/namespaces/{{namespace}}/{plural}"), "Namespaced"),
             false => (format!("{root}/{plural}"), ""),
         };
-        let pretty = || parameters(&[("pretty", "string")])[0].clone();
+        let pretty = || query::query(&[("pretty", "string")]).remove(0);
         let list = |parameters| Operation {
             verb: "list",
             action: "list",
@@ -138,16 +129,15 @@ impl Routes {
             returns: &self.list_model,
         };
         if shape.namespaced {
-            let mut shared: Vec<(&str, &str)> = query::LIST.to_vec();
-            shared.push(("pretty", "string"));
-            shared.sort_unstable();
+            let mut shared = query::query(query::LIST);
+            shared.push(pretty());
             let all = self.operation(&format!("{kind}ForAllNamespaces"), &list(&[]));
-            let path = json!({"get": all, "parameters": parameters(&shared)});
+            let path = json!({"get": all, "parameters": query::sorted(shared)});
             paths.insert(format!("{root}/{plural}"), path);
         }
         let mut shared = Vec::new();
         if shape.namespaced {
-            shared.push(path_parameter("namespace"));
+            shared.push(query::in_path("namespace", kind));
         }
         shared.push(pretty());
         let id = format!("{scope}{kind}");
@@ -157,7 +147,7 @@ impl Routes {
             action: "post",
             description: format!("create a {kind}"),
             parameters: query::WRITE,
-            body: Some((JSON_TYPES, &self.model, true)),
+            body: Some((&JSON_TYPES, &self.model, true)),
             answers: &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
             returns: &self.model,
         };
@@ -178,14 +168,14 @@ impl Routes {
         });
         paths.insert(collection.clone(), path);
 
-        shared.insert(0, path_parameter("name"));
+        shared.insert(0, query::in_path("name", kind));
         let options = format!("{META}.DeleteOptions");
         let delete = Operation {
             verb: "delete",
             action: "delete",
             description: format!("delete a {kind}"),
             parameters: query::DELETE,
-            body: Some((JSON_TYPES, &options, false)),
+            body: Some((&JSON_TYPES, &options, false)),
             answers: &[("200", "OK"), ("202", "Accepted")],
             returns: &status,
         };
@@ -226,7 +216,7 @@ impl Routes {
             action: "put",
             description: format!("replace{of} the specified {kind}"),
             parameters: query::WRITE,
-            body: Some((JSON_TYPES, model, true)),
+            body: Some((&JSON_TYPES, model, true)),
             answers: &[("200", "OK"), ("201", "Created")],
             returns: model,
         };

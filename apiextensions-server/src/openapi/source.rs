@@ -14,6 +14,9 @@ use crate::deps::GROUP;
 use crate::index::{Group, Published};
 use crate::server::ApiExtensions;
 
+/// The part of the v2 document with the parameters that those of CRDs refer to.
+const PARAMETERS: &str = "parameters";
+
 /// The facts that the documents of a CRD depend on.
 fn state(definition: &Definition) -> String {
     let facts = &definition.facts;
@@ -144,10 +147,18 @@ impl OpenApiSource for ApiExtensions {
     }
 
     fn swagger_parts(&self) -> Vec<DocumentRef> {
-        self.published(|group| &group.parts, self.own_documents().swagger_parts())
+        let mut own = self.own_documents().swagger_parts();
+        own.push(DocumentRef {
+            path: PARAMETERS.into(),
+            hash: env!("CARGO_PKG_VERSION").into(),
+        });
+        self.published(|group| &group.parts, own)
     }
 
     fn swagger(&self, path: &str, texts: &Descriptions) -> Option<SwaggerPart> {
+        if path == PARAMETERS {
+            return Some(pieces::shared_parameters());
+        }
         let (group, version, plural) = split(path)?;
         if group == GROUP {
             return self.own_documents().swagger(path, texts);

@@ -7,8 +7,12 @@
 pub mod cbor;
 pub mod json;
 mod memory;
+#[cfg(test)]
+mod properties;
 pub mod protobuf;
 mod sparse;
+#[cfg(test)]
+mod testdata;
 pub mod typed;
 pub mod yaml;
 

@@ -7,6 +7,7 @@ mod custom;
 mod descriptions;
 mod versions;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
@@ -64,6 +65,25 @@ pub fn type_name(group: &str, version: &str, kind: &str) -> Option<String> {
 const LIST_METADATA: &str = "Standard list metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
+/// List kinds whose metadata upstream leaves without a description.
+const PLAIN_METADATA: &[&str] = &["io.k8s.api.certificates.v1.CertificateSigningRequestList"];
+
+/// The text of a field that the packed texts leave out: those of lists, and of the event of a watch.
+fn own_text<'t>(name: &str, field: &str, texts: &'t Descriptions) -> Option<Cow<'t, str>> {
+    match (field, list_of(name)) {
+        // Every whole object has the same texts here.
+        ("apiVersion" | "kind", _) => texts.of_field("io.k8s.api.core.v1.Pod", field).map(Cow::from),
+        ("metadata", Some(_)) => (!PLAIN_METADATA.contains(&name)).then_some(LIST_METADATA.into()),
+        ("items", Some(item)) => Some(format!("The {item} objects of the list.").into()),
+        ("object", None) if name.ends_with(".WatchEvent") => Some(
+            "The object: its new state when it was added or modified, its last state when it was deleted, and a Status \
+             when the type is ERROR."
+                .into(),
+        ),
+        _ => None,
+    }
+}
+
 /// The kind of the items of a list kind.
 fn list_of(name: &str) -> Option<&str> {
     name.rsplit('.')
@@ -118,29 +138,6 @@ fn union_of(name: &str) -> Option<Value> {
         union["discriminator"] = (*discriminator).into();
     }
     Some(json!([union]))
-}
-
-/// The schemas of the kinds of a group and version with all that they refer to, as the components of its v3 document.
-pub fn components_for(group: &str, version: &str, texts: &Descriptions) -> Map<String, Value> {
-    let mut roots: Vec<&str> = builtin()
-        .kinds()
-        .filter(|(g, v, ..)| (*g, *v) == (group, version))
-        .filter_map(|(.., schema)| schema.node().type_name.as_deref())
-        .collect();
-    let meta = [
-        "APIResourceList",
-        "DeleteOptions",
-        "Patch",
-        "Status",
-        "WatchEvent",
-    ]
-    .map(|n| format!("{META}.{n}"));
-    roots.extend(meta.iter().map(String::as_str));
-    let mut served = vec![("", "v1")];
-    if (group, version) != ("", "v1") {
-        served.push((group, version));
-    }
-    definitions(Dialect::V3, roots, &served, texts)
 }
 
 /// Schemas by name: those of the types `roots` and of all types that they refer to. `served` are the groups and versions
@@ -253,13 +250,14 @@ fn object(
     let node = schema.node();
     let mut properties = Map::new();
     for field in &node.fields {
-        let text = texts.of_field(name, &field.name).or_else(|| match &*field.name {
-            // Every whole object has the same texts here, lists too, though the sources leave lists out.
-            name @ ("apiVersion" | "kind") => texts.of_field("io.k8s.api.core.v1.Pod", name),
-            "metadata" if list_of(name).is_some() => Some(LIST_METADATA),
-            _ => None,
-        });
-        let property = property(dialect, field, schema.at(field.node), text);
+        let text = texts
+            .of_field(name, &field.name)
+            .map(Cow::from)
+            .or_else(|| own_text(name, &field.name, texts));
+        let mut property = property(dialect, field, schema.at(field.node), text.as_deref());
+        if let Some(values) = texts.values_of(name, &field.name) {
+            enumerate(&mut property, values);
+        }
         properties.insert(field.name.to_string(), property);
     }
     // In the order of the types' fields, which the protobuf numbers follow.
@@ -310,6 +308,17 @@ fn object(
     }
 }
 
+/// Says which values the strings of a property may have: it is a string, a list of strings, or a map to strings.
+fn enumerate(property: &mut Value, values: Vec<&str>) {
+    let inner = ["items", "additionalProperties"]
+        .into_iter()
+        .find(|inner| property.get(inner).is_some());
+    match inner {
+        Some(inner) => property[inner]["enum"] = values.into(),
+        None => property["enum"] = values.into(),
+    }
+}
+
 fn property(dialect: Dialect, field: &FieldDef, schema: SchemaRef<'_>, text: Option<&str>) -> Value {
     let node = schema.node();
     let mut beside = Map::new();
@@ -345,7 +354,11 @@ fn property(dialect: Dialect, field: &FieldDef, schema: SchemaRef<'_>, text: Opt
             beside.insert("x-kubernetes-list-map-keys".into(), keys.into());
             Some("map")
         }
-        ListType::Atomic => (node.ty == Type::Array && node.explicit).then_some("atomic"),
+        // Bytes are a list, too, for upstream's markers.
+        ListType::Atomic => {
+            let list = node.ty == Type::Array || node.format == Some(Format::Byte);
+            (list && node.explicit).then_some("atomic")
+        }
     };
     if let Some(kind) = kinds {
         beside.insert("x-kubernetes-list-type".into(), kind.into());

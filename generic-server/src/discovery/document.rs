@@ -60,21 +60,20 @@ fn document(resource: &ServedResource) -> ResourceDocument {
         Backend::Stored(_) => strings(resource.verbs),
         Backend::Virtual(backend) => strings(backend.verbs()),
     };
-    let view = || strings(&["get", "patch", "update"]);
     let subresources = resource
         .subresources
         .iter()
         .filter(|(_, subresource)| subresource.is_published())
         .map(|(name, subresource)| match subresource {
-            Subresource::View(_) => SubresourceDocument {
+            Subresource::View(strategy) => SubresourceDocument {
                 name: name.clone(),
                 kind: None,
-                verbs: view(),
+                verbs: strings(strategy.view_verbs()),
             },
             Subresource::Scale(_) => SubresourceDocument {
                 name: name.clone(),
                 kind: Some(GroupVersionKind::new("autoscaling", "v1", "Scale")),
-                verbs: view(),
+                verbs: strings(&["get", "patch", "update"]),
             },
             Subresource::Create(handler) => SubresourceDocument {
                 name: name.clone(),

@@ -12,7 +12,7 @@ use super::served;
 use crate::negotiate::{IncludeObject, MetaVersion};
 use crate::registry::cache::Entry;
 use crate::registry::forms::{FormCache, FormId};
-use crate::resource::{Column, ServedResource, TableConvertor};
+use crate::resource::{Column, Converter, ServedResource, TableConvertor};
 use crate::respond::json;
 
 /// The convertor of kinds without columns of their own.
@@ -186,8 +186,11 @@ impl RowWriter {
         let row = match of {
             RowOf::Entry(entry) => self.kept_cells(out, entry)?,
             RowOf::Value(object) => {
-                let cells = self.convertor().cells(object, &Ages::at(self.now));
-                json::value(out, &Value::Array(cells));
+                let printed = match self.shared_store() {
+                    Some(converter) => &converter.to_stored(object.clone())?,
+                    None => object,
+                };
+                self.write_cells(out, printed, &Ages::at(self.now));
                 Row {
                     made: true,
                     until: Some(self.now()),
@@ -210,16 +213,33 @@ impl RowWriter {
         Ok(row)
     }
 
+    /// The converter of a built-in version that shares a store with others.
+    fn shared_store(&self) -> Option<&dyn Converter> {
+        self.resource
+            .rule()
+            .filter(|_| !self.resource.custom && self.other.is_none())
+    }
+
+    /// The cells of a row, and its conditions.
+    fn write_cells(&self, out: &mut Vec<u8>, object: &Value, ages: &Ages) {
+        let convertor = self.convertor();
+        json::value(out, &Value::Array(convertor.cells(object, ages)));
+        if let Some(conditions) = convertor.conditions(object) {
+            out.extend_from_slice(b",\"conditions\":");
+            json::value(out, &conditions);
+        }
+    }
+
     fn kept_cells(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<Row, ApiError> {
         let mut made = false;
         let mut make = || {
             made = true;
-            let object = served::parsed(&self.resource, entry)?;
+            let object = match self.shared_store() {
+                Some(_) => entry.value(),
+                None => served::parsed(&self.resource, entry)?,
+            };
             let mut cells = Vec::with_capacity(256);
-            json::value(
-                &mut cells,
-                &Value::Array(self.convertor().cells(&object, &Ages::marked())),
-            );
+            self.write_cells(&mut cells, &object, &Ages::marked());
             Ok::<_, ApiError>(cells)
         };
         let cells = match &self.forms {

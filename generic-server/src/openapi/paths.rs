@@ -1,4 +1,6 @@
-//! Paths: the operations of each resource, with parameters, bodies and answers, in either dialect.
+//! Paths: the operations of each resource, with parameters, bodies and answers, as OpenAPI v3 says them.
+
+mod item;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,21 +9,10 @@ use machinery::GroupVersionKind;
 use machinery::openapi::{Dialect, META, capital, type_name};
 use serde_json::{Map, Value, json};
 
-use super::parameters::{self, Parameters};
-use crate::resource::{Backend, Scope, ServedResource, Subresource};
-
-/// Every form that objects are answered in.
-pub(super) const PRODUCES: [&str; 3] = [
-    "application/json",
-    "application/yaml",
-    "application/vnd.kubernetes.protobuf",
-];
-const PATCHES: [&str; 4] = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
+use super::parameters::{self, in_path};
+use crate::resource::{Backend, Connect, Scope, ServedResource, Subresource};
+pub(super) use item::{ANY, PRODUCES, document};
+use item::{Operation, Returns};
 
 /// A kind whose schema is its server's own.
 #[derive(Debug)]
@@ -42,16 +33,38 @@ pub(super) struct Models {
 
 /// The paths of a group version.
 pub(super) fn write(
-    dialect: Dialect,
     group: &str,
     version: &str,
     resources: &[Arc<ServedResource>],
 ) -> (Map<String, Value>, Models) {
-    let mut writer = Writer::new(dialect, group, version);
+    let mut writer = Writer::new(group, version);
     for resource in resources {
         writer.resource(resource);
     }
     (writer.paths, writer.models)
+}
+
+/// The path of a group version, and what is there: the list of its resources. It is apart from the other paths, since the v2
+/// document says other media types of it.
+pub(super) fn root(group: &str, version: &str) -> (String, Value) {
+    let (tag, camel) = labels(group, version);
+    let list = format!("{META}.APIResourceList");
+    let get = item::document(
+        format!("get{camel}APIResources"),
+        tag,
+        "get available resources",
+        &PRODUCES,
+        Dialect::V3.reference(&list),
+    );
+    (format!("{}/", root_path(group, version)), json!({ "get": get }))
+}
+
+fn root_path(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        format!("/api/{version}")
+    } else {
+        format!("/apis/{group}/{version}")
+    }
 }
 
 /// `apps_v1` and `AppsV1` of a group version.
@@ -72,13 +85,45 @@ fn labels(group: &str, version: &str) -> (String, String) {
     )
 }
 
-fn is_custom(resource: &ServedResource) -> bool {
-    let gvk = &resource.gvk;
-    type_name(&gvk.group, &gvk.version, &gvk.kind).is_none()
+/// What the operations of a resource have in common.
+struct Names<'r> {
+    gvk: &'r GroupVersionKind,
+    kind: &'r str,
+    plural: &'r str,
+    /// The types of an object and of a list.
+    model: String,
+    list_model: String,
+    root: String,
+    /// The path of a list, and the parameters of it.
+    collection: String,
+    shared: Vec<Value>,
+    /// `CoreV1`, and `Namespaced` or nothing.
+    camel: String,
+    scope: &'static str,
+}
+
+impl Names<'_> {
+    fn id(&self, verb: &str) -> String {
+        format!("{verb}{}{}{}", self.camel, self.scope, self.kind)
+    }
+
+    fn article(&self) -> &'static str {
+        if self.kind.starts_with(['A', 'E', 'I', 'O', 'U']) {
+            "an"
+        } else {
+            "a"
+        }
+    }
+
+    /// The parameters of one object's path. `kind` is that which a subresource is said to be of.
+    fn of_one(&self, kind: &str) -> Vec<Value> {
+        let mut all = self.shared.clone();
+        all.push(in_path("name", kind));
+        all
+    }
 }
 
 struct Writer<'a> {
-    dialect: Dialect,
     group: &'a str,
     version: &'a str,
     tag: String,
@@ -87,23 +132,10 @@ struct Writer<'a> {
     models: Models,
 }
 
-/// One operation before it is written out.
-struct Operation<'o> {
-    id: String,
-    action: &'o str,
-    description: String,
-    parameters: Parameters,
-    body: Option<(Option<&'o str>, bool)>,
-    answers: &'o [&'o str],
-    returns: Option<&'o str>,
-    kind: &'o GroupVersionKind,
-}
-
 impl<'a> Writer<'a> {
-    fn new(dialect: Dialect, group: &'a str, version: &'a str) -> Self {
+    fn new(group: &'a str, version: &'a str) -> Self {
         let (tag, camel) = labels(group, version);
         Writer {
-            dialect,
             group,
             version,
             tag,
@@ -113,114 +145,18 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn schema(&mut self, model: Option<&str>) -> Value {
-        match model {
-            None => json!({"type": "string"}),
-            Some(name) => {
-                if name.starts_with("io.k8s.") {
-                    self.models.names.insert(name.to_string());
-                }
-                self.dialect.reference(name)
-            }
+    /// Writes what stands at a path; nothing, where there are no operations.
+    fn put(&mut self, path: String, shared: Vec<Value>, operations: Vec<Operation>) {
+        if !operations.is_empty() {
+            let types = operations.iter().flat_map(Operation::types);
+            let built_in = types.filter(|name| name.starts_with("io.k8s."));
+            self.models.names.extend(built_in.map(str::to_owned));
+            self.paths.insert(path, item::item(&self.tag, shared, operations));
         }
     }
 
-    fn parameter(&self, name: &str, kind: &str) -> Value {
-        let place = if matches!(name, "name" | "namespace") {
-            "path"
-        } else {
-            "query"
-        };
-        let mut one = match self.dialect {
-            Dialect::V2 => json!({"name": name, "in": place, "type": kind, "uniqueItems": true}),
-            Dialect::V3 => json!({"name": name, "in": place, "schema": {"type": kind, "uniqueItems": true}}),
-        };
-        if place == "path" {
-            one["required"] = true.into();
-        }
-        one
-    }
-
-    fn parameters(&self, list: &[(&str, &str)]) -> Value {
-        list.iter()
-            .map(|(name, kind)| self.parameter(name, kind))
-            .collect()
-    }
-
-    fn content(&self, types: &[&str], schema: &Value) -> Value {
-        let one = |media: &&str| ((*media).to_string(), json!({"schema": schema}));
-        Value::Object(types.iter().map(one).collect())
-    }
-
-    fn operation(&mut self, o: &Operation<'_>) -> Value {
-        let schema = self.schema(o.returns);
-        let mut produces: Vec<&str> = PRODUCES.to_vec();
-        if o.returns.is_none() {
-            produces.push("text/plain");
-        }
-        let mut responses = Map::new();
-        for code in o.answers {
-            let description = match *code {
-                "201" => "Created",
-                "202" => "Accepted",
-                _ => "OK",
-            };
-            let answer = match self.dialect {
-                Dialect::V2 => json!({"description": description, "schema": schema}),
-                Dialect::V3 => {
-                    json!({"description": description, "content": self.content(&produces, &schema)})
-                }
-            };
-            responses.insert((*code).into(), answer);
-        }
-        responses.insert("401".into(), json!({"description": "Unauthorized"}));
-        let gvk = o.kind;
-        let mut out = json!({
-            "description": o.description,
-            "operationId": o.id,
-            "responses": responses,
-            "tags": [self.tag],
-            "x-kubernetes-action": o.action,
-            "x-kubernetes-group-version-kind": {"group": &*gvk.group, "version": &*gvk.version, "kind": &*gvk.kind},
-        });
-        let mut parameters = self.parameters(o.parameters);
-        let patch = o.action == "patch";
-        let consumes: &[&str] = if patch { &PATCHES } else { &["*/*"] };
-        if let Some((model, required)) = o.body {
-            let schema = self.schema(model);
-            match self.dialect {
-                Dialect::V2 => {
-                    let mut body = json!({"name": "body", "in": "body", "schema": schema});
-                    if required {
-                        body["required"] = true.into();
-                    }
-                    if let Some(all) = parameters.as_array_mut() {
-                        all.insert(0, body);
-                    }
-                }
-                Dialect::V3 => {
-                    out["requestBody"] = json!({"content": self.content(consumes, &schema)});
-                    if required {
-                        out["requestBody"]["required"] = true.into();
-                    }
-                }
-            }
-        }
-        if parameters.as_array().is_some_and(|all| !all.is_empty()) {
-            out["parameters"] = parameters;
-        }
-        if self.dialect == Dialect::V2 {
-            out["consumes"] = consumes.into();
-            out["produces"] = produces.into();
-            out["schemes"] = json!(["https"]);
-        }
-        out
-    }
-
-    fn resource(&mut self, resource: &ServedResource) {
+    fn names<'r>(&self, resource: &'r ServedResource) -> Names<'r> {
         let gvk = &resource.gvk;
-        let (kind, list_kind) = (&*resource.names.kind, &*resource.names.list_kind);
-        let custom = is_custom(resource);
         let named = |kind: &str| -> String {
             type_name(&gvk.group, &gvk.version, kind).unwrap_or_else(|| {
                 let mut parts: Vec<&str> = gvk.group.split('.').rev().collect();
@@ -228,11 +164,36 @@ impl<'a> Writer<'a> {
                 parts.join(".")
             })
         };
-        let (model, list_model) = (named(kind), named(list_kind));
-        if custom {
+        let (root, plural) = (root_path(self.group, self.version), &*resource.gvr.resource);
+        let namespaced = resource.scope == Scope::Namespaced;
+        let mut shared = parameters::query(parameters::PRETTY);
+        if namespaced {
+            shared.push(in_path("namespace", ""));
+        }
+        Names {
+            gvk,
+            kind: &resource.names.kind,
+            plural,
+            model: named(&resource.names.kind),
+            list_model: named(&resource.names.list_kind),
+            collection: match namespaced {
+                true => format!("{root}/namespaces/{{namespace}}/{plural}"),
+                false => format!("{root}/{plural}"),
+            },
+            root,
+            shared,
+            camel: self.camel.clone(),
+            scope: if namespaced { "Namespaced" } else { "" },
+        }
+    }
+
+    fn resource(&mut self, resource: &ServedResource) {
+        let gvk = &resource.gvk;
+        let names = self.names(resource);
+        if type_name(&gvk.group, &gvk.version, &gvk.kind).is_none() {
             self.models.custom.push(Custom {
-                kind: kind.into(),
-                list_kind: list_kind.into(),
+                kind: resource.names.kind.to_string(),
+                list_kind: resource.names.list_kind.to_string(),
                 plural: resource.gvr.resource.to_string(),
             });
             for name in ["ObjectMeta", "ListMeta", "DeleteOptions", "Patch", "Status"] {
@@ -244,241 +205,209 @@ impl<'a> Writer<'a> {
             Backend::Virtual(backend) => backend.verbs(),
         };
         let has = |verb: &str| verbs.contains(&verb);
-        let root = if self.group.is_empty() {
-            format!("/api/{}", self.version)
-        } else {
-            format!("/apis/{}/{}", self.group, self.version)
-        };
-        let plural = &resource.gvr.resource;
+        let kind = names.kind;
         let namespaced = resource.scope == Scope::Namespaced;
-        let (collection, scope) = if namespaced {
-            (format!("{root}/namespaces/{{namespace}}/{plural}"), "Namespaced")
-        } else {
-            (format!("{root}/{plural}"), "")
-        };
-        let camel = self.camel.clone();
-        let id = |verb: &str| format!("{verb}{camel}{scope}{kind}");
-        let status = format!("{META}.Status");
-        let options = format!("{META}.DeleteOptions");
-        let mut shared: Vec<(&str, &str)> = Vec::new();
-        if namespaced {
-            shared.push(("namespace", "string"));
-        }
-        shared.push(("pretty", "string"));
-
-        let list = |id: String, parameters| Operation {
-            id,
-            action: "list",
-            description: format!("list or watch objects of kind {kind}"),
-            parameters,
-            body: None,
-            answers: &["200"],
-            returns: Some(&list_model),
-            kind: gvk,
+        let everywhere = || parameters::query(parameters::PRETTY);
+        let list = |id: String| {
+            let or_watch = if has("watch") { " or watch" } else { "" };
+            let text = format!("list{or_watch} objects of kind {kind}");
+            Operation::new("get", id, "list", text, names.gvk)
+                .query(parameters::LIST)
+                .returns(Returns::List, &names.list_model)
         };
         if namespaced && has("list") {
-            let mut everywhere: Vec<(&str, &str)> = parameters::LIST.to_vec();
-            everywhere.push(("pretty", "string"));
-            everywhere.sort_unstable();
-            let get = self.operation(&list(format!("list{camel}{kind}ForAllNamespaces"), &[]));
-            let path = json!({"get": get, "parameters": self.parameters(&everywhere)});
-            self.paths.insert(format!("{root}/{plural}"), path);
+            let id = format!("list{}{kind}ForAllNamespaces", names.camel);
+            let path = format!("{}/{}", names.root, names.plural);
+            self.put(path, everywhere(), vec![list(id)]);
         }
-        let mut path = Map::new();
+        let mut all = Vec::new();
         if has("list") {
-            path.insert("get".into(), self.operation(&list(id("list"), parameters::LIST)));
+            all.push(list(names.id("list")));
         }
         if has("create") {
-            let post = self.operation(&Operation {
-                id: id("create"),
-                action: "post",
-                description: format!("create {} {kind}", article(kind)),
-                parameters: parameters::WRITE,
-                body: Some((Some(&model), true)),
-                answers: &["200", "201", "202"],
-                returns: Some(&model),
-                kind: gvk,
-            });
-            path.insert("post".into(), post);
+            let text = format!("create {} {kind}", names.article());
+            let post = Operation::new("post", names.id("create"), "post", text, names.gvk);
+            all.push(
+                post.query(parameters::WRITE)
+                    .body(&names.model)
+                    .returns(Returns::Created, &names.model),
+            );
         }
+        let (status, options) = (format!("{META}.Status"), format!("{META}.DeleteOptions"));
         if has("deletecollection") {
-            let delete = self.operation(&Operation {
-                id: id("deleteCollection").replacen(
-                    &format!("deleteCollection{camel}"),
-                    &format!("delete{camel}Collection"),
-                    1,
-                ),
-                action: "deletecollection",
-                description: format!("delete collection of {kind}"),
-                parameters: parameters::LIST,
-                body: Some((Some(&options), false)),
-                answers: &["200"],
-                returns: Some(&status),
-                kind: gvk,
-            });
-            path.insert("delete".into(), delete);
+            let text = format!("delete collection of {kind}");
+            let id = format!("delete{}Collection{}{kind}", names.camel, names.scope);
+            let delete = Operation::new("delete", id, "deletecollection", text, names.gvk);
+            all.push(
+                delete
+                    .query(parameters::DELETE_COLLECTION)
+                    .optional_body(&options)
+                    .returns(Returns::Object, &status),
+            );
         }
-        if !path.is_empty() {
-            path.insert("parameters".into(), self.parameters(&shared));
-            self.paths.insert(collection.clone(), Value::Object(path));
-        }
-        shared.insert(0, ("name", "string"));
-        let mut path = self.view(&id, "", &model, gvk, verbs);
+        self.put(names.collection.clone(), names.shared.clone(), all);
+
+        let mut all = view(&names.id(""), "", &names.model, names.gvk, verbs);
         if has("delete") {
-            let returns = if resource.strategy.returns_deleted_object() {
-                &model
-            } else {
-                &status
+            let returns = match resource.strategy.documents_deleted_object() {
+                true => &names.model,
+                false => &status,
             };
-            let delete = self.operation(&Operation {
-                id: id("delete"),
-                action: "delete",
-                description: format!("delete {} {kind}", article(kind)),
-                parameters: parameters::DELETE,
-                body: Some((Some(&options), false)),
-                answers: &["200", "202"],
-                returns: Some(returns),
-                kind: gvk,
-            });
-            path.insert("delete".into(), delete);
+            let text = format!("delete {} {kind}", names.article());
+            let delete = Operation::new("delete", names.id("delete"), "delete", text, names.gvk);
+            all.push(
+                delete
+                    .query(parameters::DELETE)
+                    .optional_body(&options)
+                    .returns(Returns::Accepted, returns),
+            );
         }
-        if !path.is_empty() {
-            path.insert("parameters".into(), self.parameters(&shared));
-            self.paths
-                .insert(format!("{collection}/{{name}}"), Value::Object(path));
+        self.put(format!("{}/{{name}}", names.collection), names.of_one(kind), all);
+        if has("watch") {
+            self.watches(&names, namespaced);
         }
         let published = |(_, subresource): &&(String, Subresource)| subresource.is_published();
         for (name, subresource) in resource.subresources.iter().filter(published) {
-            let own = |verb: &str| format!("{}{}", id(verb), capital(name));
-            let view = ["get", "update", "patch"];
-            let mut path = match subresource {
-                Subresource::View(_) => self.view(&own, name, &model, gvk, &view),
-                Subresource::Scale(_) => {
-                    let scale = GroupVersionKind::new("autoscaling", "v1", "Scale");
-                    self.view(&own, name, "io.k8s.api.autoscaling.v1.Scale", &scale, &view)
-                }
-                Subresource::Create(handler) => {
-                    let kind = handler.kind();
-                    let model = type_name(&kind.group, &kind.version, &kind.kind);
-                    self.connect(&own, name, model.as_deref(), &kind, &["create"])
-                }
-                Subresource::Connect(handler) => {
-                    let kind = handler.kind();
-                    let model = type_name(&kind.group, &kind.version, &kind.kind);
-                    self.connect(&own, name, model.as_deref(), &kind, handler.verbs())
-                }
-            };
-            let mut parameters = shared.clone();
-            if path.contains_key("post") && matches!(subresource, Subresource::Create(_)) {
-                parameters.extend(parameters::WRITE);
-                parameters.sort_unstable();
-            }
-            path.insert("parameters".into(), self.parameters(&parameters));
-            self.paths
-                .insert(format!("{collection}/{{name}}/{name}"), Value::Object(path));
+            self.subresource(&names, name, subresource);
         }
     }
 
-    /// Reading, replacing and patching one object, or a view of it.
-    fn view(
-        &mut self,
-        id: &dyn Fn(&str) -> String,
-        subresource: &str,
-        model: &str,
-        gvk: &GroupVersionKind,
-        verbs: &[&str],
-    ) -> Map<String, Value> {
-        let kind = &gvk.kind;
-        let of = match subresource {
-            "" => String::new(),
-            name => format!(" {name} of"),
+    /// The paths of watches, which lists have replaced.
+    fn watches(&mut self, names: &Names<'_>, namespaced: bool) {
+        let kind = names.kind;
+        let event = format!("{META}.WatchEvent");
+        let watch = |id: String, action: &'static str, what: String| {
+            let text = format!("watch {what}. deprecated: list with the parameter 'watch' instead.");
+            Operation::new("get", id, action, text, names.gvk)
+                .query(parameters::LIST)
+                .returns(Returns::List, &event)
         };
-        let patch = format!("{META}.Patch");
-        let mut path = Map::new();
-        for (verb, method, name, words, parameters, body, answers) in [
-            ("get", "get", "read", "read", &[][..], None, &["200"][..]),
-            (
-                "update",
-                "put",
-                "replace",
-                "replace",
-                parameters::WRITE,
-                Some(model),
-                &["200", "201"][..],
-            ),
-            (
-                "patch",
-                "patch",
-                "patch",
-                "partially update",
-                parameters::PATCH,
-                Some(&*patch),
-                &["200", "201"][..],
-            ),
-        ] {
-            if verbs.contains(&verb) {
-                let operation = self.operation(&Operation {
-                    id: id(name),
-                    action: method,
-                    description: format!("{words}{of} the specified {kind}"),
-                    parameters,
-                    body: body.map(|model| (Some(model), true)),
-                    answers,
-                    returns: Some(model),
-                    kind: gvk,
-                });
-                path.insert(method.into(), operation);
-            }
+        let list = |id: String| watch(id, "watchlist", format!("the changes of a list of {kind}"));
+        let id = names.id("watch");
+        if namespaced {
+            let all = list(format!("watch{}{kind}ListForAllNamespaces", names.camel));
+            let path = format!("{}/watch/{}", names.root, names.plural);
+            self.put(path, parameters::query(parameters::PRETTY), vec![all]);
         }
-        path
+        let below = names.collection.strip_prefix(&names.root).unwrap_or_default();
+        let path = format!("{}/watch{below}", names.root);
+        self.put(
+            path.clone(),
+            names.shared.clone(),
+            vec![list(format!("{id}List"))],
+        );
+        let one = watch(id, "watch", format!("the changes of an object of kind {kind}"));
+        self.put(format!("{path}/{{name}}"), names.of_one(kind), vec![one]);
     }
 
-    /// A subresource that is more than a view.
-    fn connect(
-        &mut self,
-        id: &dyn Fn(&str) -> String,
-        subresource: &str,
-        model: Option<&str>,
-        gvk: &GroupVersionKind,
-        verbs: &[&str],
-    ) -> Map<String, Value> {
-        let stream = matches!(subresource, "exec" | "attach" | "portforward" | "proxy");
-        let plain = stream || subresource == "log";
-        let mut path = Map::new();
-        for (verb, method, name, body) in [
-            ("get", "get", "read", false),
-            ("create", "post", "create", true),
-            ("update", "put", "replace", true),
-        ] {
-            if !verbs.contains(&verb) {
-                continue;
+    fn subresource(&mut self, names: &Names<'_>, name: &str, subresource: &Subresource) {
+        let id = format!("{}{}", names.id(""), capital(name));
+        let path = format!("{}/{{name}}/{name}", names.collection);
+        let (shared, all) = match subresource {
+            Subresource::View(strategy) => {
+                let all = view(&id, name, &names.model, names.gvk, strategy.view_verbs());
+                (names.of_one(names.kind), all)
             }
-            let operation = self.operation(&Operation {
-                id: id(if stream { "connect" } else { name }) + if stream { method } else { "" },
-                action: if stream { "connect" } else { method },
-                description: format!("{name} {subresource} of the specified {}", gvk.kind),
-                parameters: &[],
-                body: (body && !stream).then_some((model, true)),
-                answers: if body && !stream {
-                    &["200", "201", "202"]
-                } else {
-                    &["200"]
-                },
-                returns: if plain { None } else { model },
-                kind: gvk,
-            });
-            path.insert(method.into(), operation);
+            Subresource::Scale(_) => {
+                let scale = GroupVersionKind::new("autoscaling", "v1", "Scale");
+                let verbs = ["get", "update", "patch"];
+                let all = view(&id, name, "io.k8s.api.autoscaling.v1.Scale", &scale, &verbs);
+                (names.of_one(&scale.kind), all)
+            }
+            Subresource::Create(handler) => {
+                let kind = handler.kind();
+                let text = format!("create {name} of {} {}", names.article(), names.kind);
+                let mut post = Operation::new("post", format!("create{id}"), "post", text, &kind);
+                post = post.query(parameters::WRITE);
+                if let Some(model) = type_name(&kind.group, &kind.version, &kind.kind) {
+                    post = post.body(&model).returns(Returns::Created, &model);
+                }
+                (names.of_one(&kind.kind), vec![post])
+            }
+            Subresource::Connect(handler) => return self.stream(names, name, &**handler, &id),
+        };
+        self.put(path, shared, all);
+    }
+
+    /// A stream, by every method that it takes.
+    fn stream(&mut self, names: &Names<'_>, name: &str, handler: &dyn Connect, id: &str) {
+        let kind = handler.kind();
+        let path = format!("{}/{{name}}/{name}", names.collection);
+        let options = parameters::of_stream(name);
+        if handler.is_read() {
+            let text = format!("read {name} of the specified {}", names.kind);
+            let get = Operation::new("get", format!("read{id}"), "get", text, &kind);
+            let get = get.query(options).text(&item::TEXT);
+            return self.put(path, names.of_one(&kind.kind), vec![get]);
         }
-        path
+        let verbs = handler.verbs();
+        let methods = [
+            ("get", verbs.contains(&"get")),
+            ("put", verbs.contains(&"update")),
+            ("post", verbs.contains(&"create")),
+            ("delete", verbs.contains(&"delete")),
+            ("options", handler.passes_all_methods()),
+            ("head", handler.passes_all_methods()),
+            ("patch", verbs.contains(&"patch")),
+        ];
+        let all = |with_path: &str| -> Vec<Operation> {
+            let offered = methods.iter().filter(|(_, offered)| *offered);
+            let connect = |(method, _): &(&'static str, bool)| {
+                let of = format!("{}{}{}{with_path}", names.scope, names.kind, capital(name));
+                let id = format!("connect{}{}{of}", names.camel, capital(method));
+                let text = format!(
+                    "connect {} requests to {name} of {}",
+                    method.to_uppercase(),
+                    names.kind
+                );
+                Operation::new(method, id, "connect", text, &kind)
+                    .query(options)
+                    .text(&ANY)
+            };
+            offered.map(connect).collect()
+        };
+        let mut shared = names.of_one(&kind.kind);
+        // Answers are the node's: they are not indented here.
+        shared.retain(|one| one["name"] != "pretty");
+        self.put(path.clone(), shared.clone(), all(""));
+        if handler.passes_all_methods() {
+            shared.push(in_path("path", ""));
+            self.put(format!("{path}/{{path}}"), shared, all("WithPath"));
+        }
     }
 }
 
-fn article(kind: &str) -> &'static str {
-    if kind.starts_with(['A', 'E', 'I', 'O', 'U']) {
-        "an"
-    } else {
-        "a"
+/// Reading, replacing and patching one object, or a view of it.
+fn view(
+    about: &str,
+    subresource: &str,
+    model: &str,
+    gvk: &GroupVersionKind,
+    verbs: &[&str],
+) -> Vec<Operation> {
+    let kind = &gvk.kind;
+    let of = match subresource {
+        "" => String::new(),
+        name => format!(" {name} of"),
+    };
+    let operation = |method: &'static str, verb: &str, words: &str| {
+        let text = format!("{words}{of} the specified {kind}");
+        Operation::new(method, format!("{verb}{about}"), method, text, gvk)
+    };
+    let mut all = Vec::new();
+    if verbs.contains(&"get") {
+        all.push(operation("get", "read", "read").returns(Returns::Object, model));
     }
+    if verbs.contains(&"update") {
+        let put = operation("put", "replace", "replace").query(parameters::WRITE);
+        all.push(put.body(model).returns(Returns::Written, model));
+    }
+    if verbs.contains(&"patch") {
+        let patch = operation("patch", "patch", "partially update").query(parameters::PATCH);
+        let of = format!("{META}.Patch");
+        all.push(patch.body(&of).returns(Returns::Written, model));
+    }
+    all
 }
 
 #[cfg(test)]

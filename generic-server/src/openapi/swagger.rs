@@ -9,6 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value};
 
 use super::gnostic::{self, Section};
+use super::parameters::share;
 
 const DEFINITIONS: &str = "#/definitions/";
 const PARAMETERS: &str = "#/parameters/";
@@ -38,16 +39,17 @@ fn text(value: &Value) -> Bytes {
 }
 
 impl SwaggerPart {
-    /// Paths and definitions of this process.
-    pub fn new(paths: Map<String, Value>, definitions: Map<String, Value>) -> Self {
+    /// Paths and definitions of this process. Parameters that paths have in common are taken out of them.
+    pub fn new(mut paths: Map<String, Value>, definitions: Map<String, Value>) -> Self {
         SwaggerPart {
+            parameters: members(share(&mut paths)),
             paths: members(paths),
             definitions: members(definitions),
             ..SwaggerPart::default()
         }
     }
 
-    /// The same, as JSON that was made already.
+    /// The same, as JSON that was made already. Parameters that it refers to are in another part of this process.
     pub fn of_texts(
         paths: impl IntoIterator<Item = (String, Bytes)>,
         definitions: impl IntoIterator<Item = (String, Bytes)>,
@@ -55,6 +57,14 @@ impl SwaggerPart {
         SwaggerPart {
             paths: paths.into_iter().collect(),
             definitions: definitions.into_iter().collect(),
+            ..SwaggerPart::default()
+        }
+    }
+
+    /// Parameters alone, by the names that other parts refer to.
+    pub fn of_parameters(parameters: Map<String, Value>) -> Self {
+        SwaggerPart {
+            parameters: members(parameters),
             ..SwaggerPart::default()
         }
     }
@@ -292,15 +302,17 @@ impl Swagger {
     }
 }
 
-/// The paths of a v3 document as v2 says them.
-pub fn paths_from_v3(paths: &Map<String, Value>) -> Map<String, Value> {
+/// The paths of a v3 document as v2 says them. `consumes` are the media types that operations without a body are said to take.
+pub fn paths_from_v3(paths: &Map<String, Value>, consumes: &[&str]) -> Map<String, Value> {
     let item = |item: &Value| -> Value {
         let members = item.as_object().into_iter().flatten();
         members
             .map(|(key, value)| {
                 let value = match key.as_str() {
                     "parameters" => list(value).map(parameter).collect(),
-                    "get" | "put" | "post" | "delete" | "options" | "head" | "patch" => operation(value),
+                    "get" | "put" | "post" | "delete" | "options" | "head" | "patch" => {
+                        operation(value, consumes)
+                    }
                     _ => value.clone(),
                 };
                 (key.clone(), value)
@@ -332,13 +344,29 @@ fn parameter(value: &Value) -> Value {
     Value::Object(out)
 }
 
+/// The order in which upstream lists media types; a v3 document has them sorted.
+const MEDIA: [&str; 10] = [
+    "text/plain",
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
 fn media(content: &Value) -> Option<(Vec<&String>, &Value)> {
     let content = content.as_object()?;
     let schema = content.values().next()?.get("schema")?;
-    Some((content.keys().collect(), schema))
+    let mut types: Vec<&String> = content.keys().collect();
+    types.sort_by_key(|name| MEDIA.iter().position(|known| known == name));
+    Some((types, schema))
 }
 
-fn operation(value: &Value) -> Value {
+fn operation(value: &Value, consumes: &[&str]) -> Value {
     let Some(map) = value.as_object() else {
         return value.clone();
     };
@@ -347,18 +375,19 @@ fn operation(value: &Value) -> Value {
         .get("parameters")
         .map(|all| list(all).map(parameter).collect())
         .unwrap_or_default();
-    out.insert(
-        "consumes".into(),
-        serde_json::json!(["application/json", "application/yaml"]),
-    );
+    out.insert("schemes".into(), serde_json::json!(["https"]));
+    if !consumes.is_empty() {
+        out.insert("consumes".into(), consumes.into());
+    }
     if let Some(body) = out.remove("requestBody")
         && let Some((types, schema)) = body.get("content").and_then(media)
     {
         out.insert("consumes".into(), serde_json::json!(types));
-        parameters.push(serde_json::json!({
-            "in": "body", "name": "body", "schema": schema,
-            "required": body.get("required").and_then(Value::as_bool).unwrap_or_default(),
-        }));
+        let mut parameter = serde_json::json!({"in": "body", "name": "body", "schema": schema});
+        if body.get("required") == Some(&Value::Bool(true)) {
+            parameter["required"] = true.into();
+        }
+        parameters.insert(0, parameter);
     }
     if !parameters.is_empty() {
         out.insert("parameters".into(), parameters.into());
@@ -465,12 +494,12 @@ mod tests {
             "parameters": [{"in": "path", "name": "n", "required": true, "type": "string"}],
             "post": {
                 "operationId": "o", "x-kubernetes-action": "post",
-                "consumes": ["application/json"], "produces": ["application/json"],
+                "consumes": ["application/json"], "produces": ["application/json"], "schemes": ["https"],
                 "parameters": [{"in": "body", "name": "body", "required": true, "schema": {"$ref": "#/definitions/X"}}],
                 "responses": {
                     "200": {"description": "OK", "schema": {"$ref": "#/definitions/Y"}}, "401": {"description": "No"}},
             },
         }});
-        assert_eq!(Value::Object(paths_from_v3(&paths)), expected);
+        assert_eq!(Value::Object(paths_from_v3(&paths, &["*/*"])), expected);
     }
 }

@@ -254,6 +254,16 @@ pub trait Strategy: Send + Sync + Debug {
         false
     }
 
+    /// OpenAPI documents say so, too. Upstream's say that a deleted namespace is answered by a Status.
+    fn documents_deleted_object(&self) -> bool {
+        self.returns_deleted_object()
+    }
+
+    /// The verbs of the subresource that is a view of the object with this strategy.
+    fn view_verbs(&self) -> &'static [&'static str] {
+        &["get", "patch", "update"]
+    }
+
     /// How a delete that names `asked` seconds of grace (`None` when it names none) goes. Only pods take time.
     fn grace(&self, _object: &Value, _asked: Option<i64>) -> Grace {
         Grace::Immediate
@@ -296,7 +306,7 @@ pub trait Strategy: Send + Sync + Debug {
     }
 
     /// The refusal of a selector for another field, of kinds that have fields of their own.
-    fn unsupported_field(&self, field: &str) -> String {
+    fn unsupported_field(&self, _kind: &GroupVersionKind, field: &str) -> String {
         machinery::selector::field::unsupported_field(field)
     }
 

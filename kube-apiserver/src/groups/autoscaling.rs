@@ -28,7 +28,7 @@ pub(crate) fn v1(b: &Builder<'_>, v2: &[Arc<ServedResource>]) -> Vec<Arc<ServedR
             b.kind("horizontalpodautoscalers", "HorizontalPodAutoscaler")
                 .short(&["hpa"])
                 .category("all")
-                .table(&table::HPA_V1)
+                .table(&table::HPA)
                 .stored_as(stored, conversion::V1)
                 .rules(&horizontal_pod_autoscaler::RULES_V1)
         })

@@ -7,9 +7,13 @@ use super::*;
 
 macro_rules! printer {
     ($name:ident, $columns:literal, $cells:expr) => {
+        printer!($name, $columns, $cells, |_| None);
+    };
+    ($name:ident, $columns:literal, $cells:expr, $conditions:expr) => {
         pub(crate) const $name: Printer = Printer {
             columns: $columns,
             cells: $cells,
+            conditions: $conditions,
         };
     };
 }

@@ -25,6 +25,7 @@ mod garbage;
 mod interop;
 mod issuers;
 mod linearizable;
+mod lists;
 mod manifests;
 mod nodes;
 mod objects;

@@ -470,8 +470,12 @@ pub fn drop_empty_lists(schema: SchemaRef<'_>, value: &mut Value) {
                 let Some((field, inner)) = schema.field(key) else {
                     continue;
                 };
+                // Strings in a message of their own are there or not, like a pointer.
+                let wrapped = inner.node().format == Some(Format::WrappedStrings);
                 match value {
-                    Value::Array(items) if items.is_empty() && !field.omit_empty && !field.pointer => {
+                    Value::Array(items)
+                        if items.is_empty() && !field.omit_empty && !field.pointer && !wrapped =>
+                    {
                         *value = Value::Null;
                     }
                     Value::Array(_) | Value::Object(_) => drop_empty_lists(inner, value),

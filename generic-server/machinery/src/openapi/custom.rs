@@ -193,7 +193,7 @@ fn rewrite(dialect: Dialect, schema: &mut Value, texts: &CommonTexts) {
 
 /// Removes keywords that OpenAPI v2, and `kubectl` with it, does not support.
 fn simplify(map: &mut Map<String, Value>) {
-    for key in ["allOf", "anyOf", "oneOf", "not"] {
+    for key in ["allOf", "anyOf", "oneOf", "not", "default"] {
         map.remove(key);
     }
     if map.remove("nullable") == Some(Value::Bool(true)) {

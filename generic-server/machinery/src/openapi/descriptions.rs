@@ -1,7 +1,10 @@
-//! The texts of built-in types, packed into the binary by the build script.
+//! What documents say of built-in types and no pass over objects needs: texts, packed into the binary by the build script,
+//! and enumerations.
 
 use std::collections::HashMap;
 use std::io::Read;
+
+static ENUMERATIONS: &str = include_str!("../facts/enums.facts");
 
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.deflate"));
 
@@ -9,6 +12,8 @@ static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.de
 #[derive(Debug, Default)]
 pub struct Descriptions {
     types: HashMap<String, Texts>,
+    /// The values of an enumeration, by `type.field`, without the `io.k8s.` that all types begin with.
+    enumerations: HashMap<&'static str, &'static str>,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +30,7 @@ impl Descriptions {
             .read_to_string(&mut text)
             .is_err()
         {
-            return Descriptions::default();
+            text.clear();
         }
         let mut types: HashMap<String, Texts> = HashMap::new();
         let mut current = String::new();
@@ -43,7 +48,16 @@ impl Descriptions {
                 types.insert(current.clone(), texts);
             }
         }
-        Descriptions { types }
+        Descriptions {
+            types,
+            enumerations: enumerations().collect(),
+        }
+    }
+
+    /// The values that a string field, its items or its members may have, where they are enumerated.
+    pub fn values_of(&self, name: &str, field: &str) -> Option<Vec<&'static str>> {
+        let key = format!("{}.{field}", name.strip_prefix("io.k8s.")?);
+        Some(self.enumerations.get(&*key)?.split('|').collect())
     }
 
     /// The text of a type.
@@ -57,6 +71,14 @@ impl Descriptions {
         let text = self.types.get(name)?.fields.get(field)?;
         Some(text.as_str()).filter(|text| !text.is_empty())
     }
+}
+
+/// The fields of the table, each with its values.
+pub(super) fn enumerations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = ENUMERATIONS.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_once('\t'))
+        .flat_map(|(values, fields)| fields.split(' ').map(move |field| (field, values)))
 }
 
 fn plain(escaped: &str) -> String {

@@ -52,7 +52,11 @@ fn every_reference_of_a_document_is_in_it() {
     }
     let texts = Descriptions::default();
     for (group, version) in [("apps", "v1"), ("", "v1"), ("apiextensions.k8s.io", "v1")] {
-        let components = components_for(group, version, &texts);
+        let of_group = builtin()
+            .kinds()
+            .filter(|(g, v, ..)| (*g, *v) == (group, version));
+        let roots = of_group.filter_map(|(.., schema)| schema.node().type_name.as_deref());
+        let components = definitions(Dialect::V3, roots, &[(group, version)], &texts);
         let mut found = Vec::new();
         components
             .values()
@@ -73,6 +77,51 @@ fn descriptions_are_packed_in() {
     );
     assert!(texts.of_field("io.k8s.api.core.v1.PodSpec", "nodeName").is_some());
     assert!(texts.of_field("io.k8s.api.core.v1.PodSpec", "nope").is_none());
+}
+
+#[test]
+fn enumerations_are_of_fields_with_strings() {
+    for (field, values) in descriptions::enumerations() {
+        let (name, field) = field.rsplit_once('.').expect("a type and a field");
+        let kind = builtin().by_type_name(&format!("io.k8s.{name}")).expect(name);
+        let root = kind.root();
+        let known = root.node().fields.iter().find(|known| &*known.name == field);
+        let schema = root.at(known.unwrap_or_else(|| panic!("{name}.{field}")).node);
+        let text = schema.items().or(schema.additional()).unwrap_or(schema);
+        assert_eq!(text.node().ty, Type::String, "{name}.{field}");
+        assert!(values.split('|').is_sorted(), "{values}");
+    }
+    let texts = Descriptions::unpack();
+    let property = |name: &str, field: &str| {
+        let all = definition(Dialect::V2, name, &[], &texts).unwrap();
+        all["properties"][field].clone()
+    };
+    let policy = property("io.k8s.api.core.v1.Container", "imagePullPolicy");
+    assert_eq!(policy["enum"], json!(["Always", "IfNotPresent", "Never"]));
+    let modes = property("io.k8s.api.core.v1.PersistentVolumeSpec", "accessModes");
+    assert_eq!(modes["items"]["enum"][0], "ReadOnlyMany");
+    assert_eq!(modes.get("enum"), None);
+}
+
+#[test]
+fn texts_that_are_not_packed_are_there() {
+    let texts = Descriptions::unpack();
+    let described = |name: &str, field: &str| {
+        let all = definition(Dialect::V3, name, &[], &texts).unwrap();
+        all["properties"][field].get("description").is_some()
+    };
+    assert!(described("io.k8s.api.core.v1.PodList", "items"));
+    assert!(described(&format!("{META}.WatchEvent"), "object"));
+    assert!(!described(
+        "io.k8s.api.certificates.v1.CertificateSigningRequestList",
+        "metadata"
+    ));
+    let service = "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceSpec";
+    let service = definition(Dialect::V2, service, &[], &texts).unwrap();
+    assert_eq!(
+        service["properties"]["caBundle"]["x-kubernetes-list-type"],
+        "atomic"
+    );
 }
 
 #[test]

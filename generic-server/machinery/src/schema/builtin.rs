@@ -281,7 +281,7 @@ impl Loader {
         }
         let scope = if code.contains("&.") { package } else { "" };
         let shape = match code.as_bytes()[0] {
-            b'[' | b'{' => attributes,
+            b'[' | b'{' | b'B' => attributes,
             _ => "",
         };
         if let Some(id) = self.shared.get(&(code, scope, shape)) {
@@ -294,7 +294,10 @@ impl Loader {
             b'i' => (node.ty, node.format) = (Type::Integer, Some(Format::Int32)),
             b'l' => (node.ty, node.format) = (Type::Integer, Some(Format::Int64)),
             b'd' => (node.ty, node.format) = (Type::Number, Some(Format::Double)),
-            b'B' => (node.ty, node.format) = (Type::String, Some(Format::Byte)),
+            b'B' => {
+                (node.ty, node.format) = (Type::String, Some(Format::Byte));
+                node.explicit = attributes.split(' ').any(|word| word == "atomic");
+            }
             b'W' => {
                 node.ty = Type::Array;
                 node.format = Some(Format::WrappedStrings);

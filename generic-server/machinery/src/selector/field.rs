@@ -66,11 +66,15 @@ impl FieldSelector {
                     Some((at, operator))
                 })
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{term}'"))?;
-            requirements.push(FieldRequirement {
-                field: term[..at].into(),
-                value: unescape(&term[at + operator.len()..])?.into(),
-                negated: operator == "!=",
-            });
+            let (field, value) = (&term[..at], unescape(&term[at + operator.len()..])?);
+            // An operator alone says nothing.
+            if !field.is_empty() || !value.is_empty() {
+                requirements.push(FieldRequirement {
+                    field: field.into(),
+                    value: value.into(),
+                    negated: operator == "!=",
+                });
+            }
             is_bounded("requirements", requirements.len())?;
         }
         Ok(FieldSelector {
@@ -208,6 +212,7 @@ mod tests {
             ("a==b", Ok("a=b")),
             ("a=", Ok("a=")),
             (",,a=b,", Ok("a=b")),
+            ("=,a=b,!=", Ok("a=b")),
             ("a=x\\,y\\=z\\\\", Ok("a=x\\,y\\=z\\\\")),
             ("a", Err("invalid selector: 'a'; can't understand 'a'")),
             ("a>b", Err("invalid selector: 'a>b'; can't understand 'a>b'")),

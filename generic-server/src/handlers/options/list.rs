@@ -93,7 +93,7 @@ fn known_field<'f>(resource: &ServedResource, field: &'f str) -> Result<&'f str,
         return Ok(field);
     }
     if has_rule {
-        return Err(resource.strategy.unsupported_field(field));
+        return Err(resource.strategy.unsupported_field(&resource.gvk, field));
     }
     let shown = machinery::go::quote(field);
     Err(format!(

@@ -1,6 +1,6 @@
 //! ReplicaSet.
 
-use generic_server::registry::strategy::{MetadataRules, SelectableField};
+use generic_server::registry::strategy::MetadataRules;
 use machinery::FieldPath;
 use serde_json::Value;
 
@@ -31,7 +31,6 @@ pub(crate) static RULES: Rules = Rules {
     },
     validate_status: |errors, object, _| replica_counts(errors, object),
     warnings: workload_warnings,
-    fields: || vec![SelectableField::path("status.replicas")],
     ..Rules::PLAIN
 };
 

@@ -49,6 +49,12 @@ pub(crate) static RULES: Rules = Rules {
             value: FieldValue::Compute(|job| job.int("status.succeeded").unwrap_or_default().to_string()),
         }]
     },
+    unknown_field: Some(|_, field| {
+        format!(
+            "field label {} not supported for Job",
+            machinery::go::quote(field)
+        )
+    }),
     ..Rules::PLAIN
 };
 

@@ -105,6 +105,10 @@ impl Strategy for Namespaces {
         true
     }
 
+    fn documents_deleted_object(&self) -> bool {
+        false
+    }
+
     fn held_back(&self, object: &Value) -> bool {
         !spec_finalizers(object).is_empty()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use generic_server::registry::strategy::MetadataRules;
+use generic_server::registry::strategy::{MetadataRules, SelectableField};
 use machinery::names::{dns1123_label, name_is_dns_subdomain};
 use machinery::{FieldError, FieldPath};
 use serde_json::Value;
@@ -18,6 +18,13 @@ pub(crate) static RULES: Rules = Rules {
     metadata: MetadataRules::CREATE,
     generation: &["spec"],
     returns_deleted: true,
+    fields: || ["spec.nodeName", "spec.driver"].map(SelectableField::path).into(),
+    unknown_field: Some(|kind, field| {
+        format!(
+            "field label not supported for {}/{}, Kind={}: {field}",
+            kind.group, kind.version, kind.kind
+        )
+    }),
     default,
     drop_disabled: |_, object, _| drop_disabled(object),
     validate: |errors, object| validate(errors, object, &Value::Null),

@@ -266,30 +266,20 @@ fn event(o: &Value, ages: &Ages) -> Vec<Value> {
     } else if count == 0 {
         count = 1;
     }
-    let about = if o.has("involvedObject") {
-        "involvedObject"
-    } else {
-        "regarding"
-    };
-    let about = o.dig(about);
+    let about = o.dig("involvedObject");
     let kind = about.text("kind").to_lowercase();
     let target = match about.text("name") {
         "" => kind,
         name => format!("{kind}/{name}"),
     };
-    let source = if o.has("source") {
-        "source"
-    } else {
-        "deprecatedSource"
-    };
-    let source = o.dig(source);
+    let source = o.dig("source");
     let component = or(source.text("component"), o.text("reportingComponent"));
     let host = or(source.text("host"), o.text("reportingInstance"));
     let source = match host {
         "" => component.to_string(),
         host => format!("{component}, {host}"),
     };
-    let message = or(o.text("message"), o.text("note"));
+    let message = o.text("message");
     vec![
         last.into(),
         o.text("type").into(),

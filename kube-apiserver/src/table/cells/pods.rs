@@ -1,7 +1,7 @@
 //! The pod's cells.
 
 use machinery::table::Ages;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::unique::{Seen, first_by};
@@ -9,8 +9,20 @@ use crate::unique::{Seen, first_by};
 printer!(
     POD,
     "Name|string|name|0;Ready|string||0;Status|string||0;Restarts|string||0;Age|string||0;IP|string||1;Node|string||1;Nominated Node|string||1;Readiness Gates|string||1",
-    pod
+    pod,
+    completed
 );
+
+/// Pods that have run are marked, so that they can be hidden.
+fn completed(pod: &Value) -> Option<Value> {
+    let phase = pod.text("status.phase");
+    let message = match phase {
+        "Succeeded" => "The pod has completed successfully.",
+        "Failed" => "The pod failed.",
+        _ => return None,
+    };
+    Some(json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]))
+}
 
 /// The pod's row: readiness, a status condensed from phase, conditions and container states, restarts.
 fn pod(o: &Value, ages: &Ages) -> Vec<Value> {

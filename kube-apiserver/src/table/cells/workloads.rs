@@ -142,21 +142,6 @@ printer!(
 );
 
 printer!(
-    HPA_V1,
-    "Name|string|name|0;Reference|string||0;Targets|string||0;MinPods|string||0;MaxPods|string||0;Replicas|string||0;Age|string||0",
-    |o, ages| {
-        let mut cells = (HPA.cells)(o, ages);
-        let percent = |path: &str| o.int(path).map(|n| format!("{n}%"));
-        if let (Some(target), Some(cell)) = (percent("spec.targetCPUUtilizationPercentage"), cells.get_mut(2))
-        {
-            let current = percent("status.currentCPUUtilizationPercentage");
-            *cell = format!("cpu: {}/{target}", current.as_deref().unwrap_or("<unknown>")).into();
-        }
-        cells
-    }
-);
-
-printer!(
     CRON_JOB,
     "Name|string|name|0;Schedule|string||0;Timezone|string||0;Suspend|boolean||0;Active|integer||0;Last Schedule|string||0;Age|string||0;Containers|string||1;Images|string||1;Selector|string||1",
     |o, ages| {
@@ -295,9 +280,11 @@ fn hpa_metric(spec: &Value, status: &Value) -> String {
     };
     let target = spec.dig(key).dig("target");
     let current = status.dig(key).dig("current");
-    let shown = |value: &Value| match value {
+    // A value that a metric of this kind should have and has not is printed as Go does it.
+    let missing = if status.has(key) { "<nil>" } else { "<unknown>" };
+    let shown = |value: &Value, missing: &str| match value {
         Value::String(text) => text.clone(),
-        Value::Null => "<unknown>".into(),
+        Value::Null => missing.into(),
         other => other.to_string(),
     };
     let average = target.has("averageValue");
@@ -305,7 +292,7 @@ fn hpa_metric(spec: &Value, status: &Value) -> String {
         "resource" | "containerResource" => {
             let name = spec.dig(key).text("name");
             if average {
-                let current = shown(current.dig("averageValue"));
+                let current = shown(current.dig("averageValue"), missing);
                 return format!("{name}: {current}/{}", target.text("averageValue"));
             }
             let percent = |value: &Value, none: &str| match value.as_i64() {
@@ -320,14 +307,18 @@ fn hpa_metric(spec: &Value, status: &Value) -> String {
         }
         "pods" => format!(
             "{}/{}",
-            shown(current.dig("averageValue")),
+            shown(current.dig("averageValue"), missing),
             target.text("averageValue")
         ),
         _ if average => format!(
             "{}/{} (avg)",
-            shown(current.dig("averageValue")),
+            shown(current.dig("averageValue"), "<unknown>"),
             target.text("averageValue")
         ),
-        _ => format!("{}/{}", shown(current.dig("value")), shown(target.dig("value"))),
+        _ => format!(
+            "{}/{}",
+            shown(current.dig("value"), missing),
+            shown(target.dig("value"), "<nil>")
+        ),
     }
 }

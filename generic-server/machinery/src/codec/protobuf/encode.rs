@@ -182,8 +182,8 @@ fn field(out: &mut Vec<u8>, schema: SchemaRef<'_>, field: &FieldDef, number: u32
     let node = schema.node();
     match value {
         None | Some(Value::Null) => {
-            let list = node.ty == Type::Array && node.format != Some(Format::WrappedStrings);
-            let absent_when_nil = list || schema.additional().is_some() || node.format == Some(Format::Byte);
+            let absent_when_nil =
+                node.ty == Type::Array || schema.additional().is_some() || node.format == Some(Format::Byte);
             if !field.pointer && !absent_when_nil {
                 element(out, schema, number, &Value::Null);
             }

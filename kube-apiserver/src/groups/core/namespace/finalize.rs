@@ -31,6 +31,10 @@ impl Strategy for Finalize {
         Namespaces.held_back(object)
     }
 
+    fn view_verbs(&self) -> &'static [&'static str] {
+        &["update"]
+    }
+
     fn reset_fields(&self) -> &'static [&'static str] {
         &["status"]
     }
