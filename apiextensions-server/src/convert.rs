@@ -12,11 +12,15 @@ mod flight;
 mod review;
 mod webhook;
 
+use std::sync::Arc;
+
 use generic_server::resource::Converter;
 use machinery::ApiError;
-use machinery::custom;
 use machinery::schema::KindSchema;
 use serde_json::Value;
+
+use crate::custom::coerce;
+use crate::siblings::Siblings;
 
 pub(crate) use client::WebhookClient;
 pub(crate) use flight::Answers;
@@ -29,10 +33,15 @@ pub(crate) struct ByName {
     pub(crate) stored: String,
     /// Fields that the stored version does not know are not stored; absent when all versions have one schema.
     pub(crate) prune: Option<KindSchema>,
+    /// The schemas by which objects are read that were stored in any version; absent when all versions have one schema.
+    pub(crate) siblings: Option<Arc<Siblings>>,
 }
 
 impl Converter for ByName {
     fn from_stored(&self, mut object: Value) -> Result<Value, ApiError> {
+        if let Some(siblings) = &self.siblings {
+            siblings.read_back(self.prune.is_some(), &mut object);
+        }
         object["apiVersion"] = self.served.as_str().into();
         Ok(object)
     }
@@ -40,7 +49,7 @@ impl Converter for ByName {
     fn to_stored(&self, mut object: Value) -> Result<Value, ApiError> {
         object["apiVersion"] = self.stored.as_str().into();
         if let Some(schema) = &self.prune {
-            custom::prune(schema.root(), &mut object, true);
+            coerce(schema, true, &mut object);
         }
         Ok(object)
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use generic_server::registry::strategy::{
-    Finisher, NameRule, SelectableField, Strategy, WriteContext, WriteHooks,
+    Finisher, NameRule, SelectableField, Strategy, VersionSchemas, WriteContext, WriteHooks,
 };
 use generic_server::resource::ScalePaths;
 use machinery::custom;
@@ -24,6 +24,7 @@ use crate::definition::VersionInfo;
 use crate::props::Props;
 use crate::rules::RuleTree;
 use crate::schema::{self, Compiled};
+use crate::siblings::Siblings;
 use crate::usage::Usage;
 use crate::{embedded, list_types};
 
@@ -41,6 +42,8 @@ pub(crate) struct Shape {
     terminating: Arc<AtomicBool>,
     /// Where the time of rule evaluations is recorded.
     usage: Arc<Usage>,
+    /// The schemas of all versions, where each has its own.
+    siblings: Option<Arc<Siblings>>,
 }
 
 impl fmt::Debug for Shape {
@@ -78,6 +81,7 @@ impl Shape {
             rules: None,
             terminating,
             usage: Arc::default(),
+            siblings: None,
         })
     }
 
@@ -91,6 +95,7 @@ impl Shape {
         selectable: Vec<SelectableField>,
         terminating: Arc<AtomicBool>,
         usage: Arc<Usage>,
+        siblings: Option<Arc<Siblings>>,
     ) -> Result<Self, ApiError> {
         let compile = |raw| {
             schema::compile(raw).map_err(|faults| {
@@ -114,7 +119,12 @@ impl Shape {
             rules,
             terminating,
             usage,
+            siblings,
         })
+    }
+
+    fn version_schemas(&self) -> Option<&dyn VersionSchemas> {
+        Some(&**self.siblings.as_ref()?)
     }
 
     fn type_faults(&self, object: &Value) -> Vec<FieldError> {
@@ -283,8 +293,8 @@ fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
 /// Puts in what the schema has learnt to fill in since an object was stored.
 type Decorate = Box<dyn Fn(&mut Value) + Send + Sync>;
 
-/// Brings an object stored under another schema to this one: unknown fields are pruned, defaults are applied.
-fn read_back(schema: &KindSchema, prunes: bool, object: &mut Value) {
+/// Takes out of an object what a schema does not know: fields, nulls that are not allowed, malformed metadata of embedded objects.
+pub(crate) fn coerce(schema: &KindSchema, prunes: bool, object: &mut Value) {
     let root = schema.root();
     if prunes {
         custom::prune(root, object, true);
@@ -292,7 +302,21 @@ fn read_back(schema: &KindSchema, prunes: bool, object: &mut Value) {
     }
     // Malformed metadata of embedded objects is dropped, nothing is refused here.
     let _ = custom::coerce_metadata(root, object, true, true);
-    custom::default(root, object);
+}
+
+/// Brings an object stored under another schema to this one: unknown fields are pruned, defaults are applied.
+pub(crate) fn read_back(schema: &KindSchema, prunes: bool, object: &mut Value) {
+    coerce(schema, prunes, object);
+    custom::default(schema.root(), object);
+}
+
+/// Who fills in the defaults of an object that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadDefaults {
+    /// The strategy, by the schema of the served version.
+    Served,
+    /// The converter, by that of the version in which the object is stored, as upstream does.
+    Stored,
 }
 
 /// Writes of whole objects.
@@ -301,6 +325,8 @@ pub(crate) struct CustomStrategy {
     decorate: Option<Decorate>,
     /// Writes of the spec's own revision and later are complete.
     since: Option<Revision>,
+    /// Unknown fields are taken out.
+    prunes: bool,
 }
 
 impl fmt::Debug for CustomStrategy {
@@ -313,15 +339,26 @@ impl fmt::Debug for CustomStrategy {
 
 impl CustomStrategy {
     /// `since` is the revision from which on writes have all defaults of this version, when that is known.
-    pub(crate) fn new(shape: Arc<Shape>, since: Option<Revision>, prunes: bool) -> Self {
+    pub(crate) fn new(
+        shape: Arc<Shape>,
+        since: Option<Revision>,
+        prunes: bool,
+        defaults: ReadDefaults,
+    ) -> Self {
         let decorate = shape.schema.as_ref().map(|schema| {
             let schema = schema.whole.clone();
-            Box::new(move |object: &mut Value| read_back(&schema, prunes, object)) as Decorate
+            match defaults {
+                ReadDefaults::Served => {
+                    Box::new(move |object: &mut Value| read_back(&schema, prunes, object)) as Decorate
+                }
+                ReadDefaults::Stored => Box::new(move |object: &mut Value| coerce(&schema, prunes, object)),
+            }
         });
         CustomStrategy {
             shape,
             decorate,
             since,
+            prunes,
         }
     }
 }
@@ -332,8 +369,8 @@ impl Strategy for CustomStrategy {
     }
 
     fn default(&self, object: &mut Value) {
-        if let Some(decorate) = &self.decorate {
-            decorate(object);
+        if let Some(schema) = &self.shape.schema {
+            read_back(&schema.whole, self.prunes, object);
         }
     }
 
@@ -422,6 +459,10 @@ impl Strategy for CustomStrategy {
         if self.shape.has_status { &["status"] } else { &[] }
     }
 
+    fn version_schemas(&self) -> Option<&dyn VersionSchemas> {
+        self.shape.version_schemas()
+    }
+
     fn selectable_fields(&self) -> Vec<SelectableField> {
         self.shape.selectable.clone()
     }
@@ -502,6 +543,10 @@ impl Strategy for CustomStatusStrategy {
 
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+
+    fn version_schemas(&self) -> Option<&dyn VersionSchemas> {
+        self.shape.version_schemas()
     }
 
     fn reset_fields(&self) -> &'static [&'static str] {

@@ -23,6 +23,7 @@ mod resource;
 mod rules;
 mod schema;
 mod server;
+mod siblings;
 mod slot;
 mod table;
 #[cfg(test)]

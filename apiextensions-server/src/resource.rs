@@ -19,10 +19,11 @@ use serde_json::Value;
 use crate::convert::{ByName, ByWebhook, WebhookClient};
 use crate::crd::internal::Spec;
 use crate::crd::validation::compile_patterns;
-use crate::custom::{CustomStatusStrategy, CustomStrategy, Shape};
+use crate::custom::{CustomStatusStrategy, CustomStrategy, ReadDefaults, Shape};
 use crate::definition::{Conversion, Definition, HEAVY, VersionInfo};
 use crate::deps::Deps;
 use crate::schema;
+use crate::siblings::Siblings;
 use crate::table::PrinterColumns;
 
 /// A selectable field by its path, without the leading dot.
@@ -51,6 +52,7 @@ fn converter(
     definition: &Definition,
     version: &str,
     spec: &Spec<'_>,
+    siblings: Option<&Arc<Siblings>>,
     deps: &Deps,
 ) -> Result<Option<Convert>, ApiError> {
     let facts = &definition.facts;
@@ -77,6 +79,7 @@ fn converter(
             served: served.to_string(),
             stored: stored.to_string(),
             prune,
+            siblings: siblings.cloned(),
         })),
         Conversion::Webhook(conversion) => Convert::Remote(Arc::new(by_webhook(
             definition, conversion, served, stored, prune, deps,
@@ -146,6 +149,7 @@ fn skeleton(definition: &Definition, version: &str, store: Arc<ObjectStore>) -> 
             ),
             None,
             false,
+            ReadDefaults::Served,
         )),
         backend: Backend::Stored(store),
         converter: None,
@@ -206,7 +210,11 @@ pub(crate) async fn compile(
         .schema_of(&version.name)
         .and_then(|s| s.get("openAPIV3Schema"));
     let mut resource = skeleton(definition, &version.name, store);
-    resource.converter = converter(definition, &version.name, &spec, deps)?;
+    // Fields that a write through another version has defaulted have the values that this version would give, if they
+    // share one schema.
+    let one_schema = spec.versions.len() == 1 || spec.validation.is_some();
+    let siblings = (!one_schema).then(|| Siblings::of(&definition.entry));
+    resource.converter = converter(definition, &version.name, &spec, siblings.as_ref(), deps)?;
     let shape = Shape::compile(
         &resource.gvk,
         resource.gvr.group_resource(),
@@ -215,6 +223,7 @@ pub(crate) async fn compile(
         version.selectable.iter().map(|path| selectable(path)).collect(),
         definition.serving.terminating.clone(),
         definition.usage.clone(),
+        siblings.clone(),
     )
     .await?;
     resource.decoding = match &shape.schema {
@@ -230,12 +239,13 @@ pub(crate) async fn compile(
         let status = Subresource::View(Arc::new(CustomStatusStrategy::new(shape.clone())));
         resource.subresources.push(("status".into(), status));
     }
-    // Fields that a write through another version has defaulted have the values that this version would give, if they
-    // share one schema.
-    let one_schema = spec.versions.len() == 1 || spec.validation.is_some();
     let since = one_schema.then_some(definition.serving.since);
     let prunes = !spec.preserve_unknown_fields;
-    resource.strategy = Arc::new(CustomStrategy::new(shape, since, prunes));
+    let defaults = match &resource.converter {
+        Some(Convert::Rule(_)) if siblings.is_some() => ReadDefaults::Stored,
+        _ => ReadDefaults::Served,
+    };
+    resource.strategy = Arc::new(CustomStrategy::new(shape, since, prunes, defaults));
     resource.table = Arc::new(columns(&spec, &version.name));
     resource.deprecation_warning = version.warning.clone();
     Ok(resource)

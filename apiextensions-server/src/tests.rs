@@ -479,3 +479,41 @@ async fn a_changed_schema_defaults_stored_objects() {
     assert_eq!(read["spec"]["color"], "red");
     world.tasks.stop(Duration::from_secs(5)).await;
 }
+
+#[tokio::test]
+async fn defaults_on_read_are_those_of_the_stored_version() {
+    let world = World::new().await;
+    let with = |properties: Value| json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
+    let text = |default: &str| json!({"type": "string", "default": default});
+    let mut definition = crd(
+        "foos",
+        "Foo",
+        with(json!({"a": text("stored"), "b": text("stored")})),
+    );
+    definition["spec"]["versions"]
+        .as_array_mut()
+        .expect("a list")
+        .push(json!({
+            "name": "v2", "served": true, "storage": false,
+            "schema": {"openAPIV3Schema": with(json!({"a": {"type": "string"}, "c": text("served")}))},
+        }));
+    world.define(definition).await.expect("valid");
+    let second = world.served("example.com", "v2", "foos").expect("served");
+    let mut object = foo("one", json!({}));
+    object["apiVersion"] = "example.com/v2".into();
+    write::create(&world.call(&second, "n"), object)
+        .await
+        .expect("valid");
+    for (version, expected) in [
+        ("v1", json!({"a": "stored", "b": "stored"})),
+        // The default of `c` is of another version than the stored one, and `b` is not known here.
+        ("v2", json!({"a": "stored"})),
+    ] {
+        let foos = world.served("example.com", version, "foos").expect("served");
+        let entry = foos.store().expect("stored").as_system().find("n", "one").await;
+        let entry = entry.expect("readable").expect("there");
+        let read = write::served(&foos, &entry).await.expect("readable");
+        assert_eq!(read["spec"], expected, "{version}");
+    }
+    world.tasks.stop(Duration::from_secs(5)).await;
+}

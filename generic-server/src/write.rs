@@ -86,7 +86,10 @@ pub async fn served(resource: &ServedResource, entry: &Arc<Entry>) -> Result<Val
     if let Some(converter) = resource.rule() {
         object = converter.from_stored(object)?;
     }
-    resource.strategy.default(&mut object);
+    match resource.strategy.decorate() {
+        Some(decorate) => decorate(&mut object),
+        None => resource.strategy.default(&mut object),
+    }
     Ok(object)
 }
 

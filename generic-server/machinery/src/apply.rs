@@ -14,6 +14,7 @@ mod managed;
 mod merge;
 mod overlay;
 mod path;
+mod same;
 mod scale;
 mod set;
 mod types;
@@ -27,10 +28,12 @@ use serde_json::{Map, Value};
 
 pub use self::overlay::overlay;
 pub use self::path::PathElement;
+pub use self::same::same_but_times;
 pub use self::scale::{ScalePaths, scale_to_parent, scale_to_subresource};
 pub use self::set::Set;
 
 use self::compare::{Comparison, Side, View, compare};
+use self::fields::Duplicates;
 use self::managed::{Entry, ManagerId};
 use self::set::{Node, Part};
 use self::types::Ty;
@@ -320,8 +323,17 @@ impl<'a> Tracking<'_, 'a> {
         entries: &mut Vec<Entry<'a>>,
     ) -> Result<(), String> {
         let (versions, options, version) = (self.versions, self.options, self.api_version);
+        let misfits = matches!(self.ty, Ty::Root(schema) if may_misfit(schema));
+        if misfits {
+            fields::validate(self.ty, new, Duplicates::Allowed)?;
+            if let Side::Some(old) = old {
+                fields::validate(self.ty, old, Duplicates::Allowed)?;
+            }
+        }
         let mut difference = compare(View::Stored, self.ty, old, Side::Some(new))?;
-        if difference.is_same() {
+        // Without a change there is nothing to book, unless an entry of another version cannot be compared any more.
+        let comparable = !misfits || entries.iter().all(|entry| entry.api_version == version);
+        if difference.is_same() && comparable {
             return Ok(());
         }
         reconcile(entries, versions);
@@ -367,6 +379,12 @@ impl<'a> Tracking<'_, 'a> {
         managed::cap_updates(entries);
         Ok(())
     }
+}
+
+/// Whether objects may be stored that do not fit the schema: those of custom resources, written before the schema changed, in
+/// another version, or in a part that the endpoint resets. Built-in kinds are decoded into their types.
+fn may_misfit(schema: SchemaRef<'_>) -> bool {
+    schema.node().type_name.is_none()
 }
 
 /// Drops entries of versions that are gone, and repairs those written before the schema changed.
@@ -492,13 +510,18 @@ impl Change<'_, '_> {
         let Some(schema) = versions.schema(version) else {
             return Ok(nothing);
         };
+        let ty = Ty::root(schema);
+        let converted = |what: &str, object: &Value| {
+            converted(versions, object, version, ty)
+                .map_err(|e| format!("failed to convert {what} object: {e}"))
+        };
         let old = match self.old {
-            Side::Some(old) => Some(versions.convert(old, version)?),
+            Side::Some(old) => Some(converted("old", old)?),
             Side::None | Side::Zero => None,
         };
-        let new = versions.convert(self.new, version)?;
+        let new = converted("new", self.new)?;
         let side = old.as_ref().map_or(Side::Zero, Side::Some);
-        let mut difference = compare(self.view, Ty::root(schema), side, Side::Some(&new))?;
+        let mut difference = compare(self.view, ty, side, Side::Some(&new))?;
         if let Some(filter) = options.filter(version) {
             filter_comparison(&mut difference, filter);
         }
@@ -509,6 +532,13 @@ impl Change<'_, '_> {
             difference.removed,
         ))
     }
+}
+
+/// The object in another version, where it has to fit that version's schema.
+fn converted(versions: &dyn Versions, object: &Value, version: &str, ty: Ty<'_>) -> Result<Value, String> {
+    let object = versions.convert(object, version)?;
+    fields::validate(ty, &object, Duplicates::Refused)?;
+    Ok(object)
 }
 
 /// Merges `patch` into `live` for a manager that from now on owns the fields it mentions. `live` is in the version of the
@@ -542,14 +572,20 @@ pub fn apply(
         .schema(&api_version)
         .ok_or_else(|| ApiError::raw_internal(format!("no corresponding type for {}", options.kind)))?;
     let ty = Ty::root(schema);
-    fields::validate(ty, patch).map_err(|e| {
-        ApiError::raw_internal(format!(
-            "failed to create typed patch object ({}/{}; {}): {e}",
-            meta::namespace(patch),
-            meta::name(patch),
-            options.kind
-        ))
-    })?;
+    let checked = |what: &str, object: &Value, duplicates: Duplicates| {
+        fields::validate(ty, object, duplicates).map_err(|e| {
+            ApiError::raw_internal(format!(
+                "failed to create typed {what} object ({}/{}; {}): {e}",
+                meta::namespace(object),
+                meta::name(object),
+                options.kind
+            ))
+        })
+    };
+    checked("patch", patch, Duplicates::Refused)?;
+    if live.is_some() && may_misfit(schema) {
+        checked("live", &bare, Duplicates::Allowed)?;
+    }
     let applying = Applying {
         live: &bare,
         patch,
@@ -692,9 +728,11 @@ impl<'a> Applying<'a> {
         let ty = Ty::root(schema);
         let at = |object: &Value, version: &str| -> Result<Value, String> {
             if meta::api_version(object) == version {
-                Ok(object.clone())
-            } else {
-                self.versions.convert(object, version)
+                return Ok(object.clone());
+            }
+            match self.versions.schema(version) {
+                Some(schema) => converted(self.versions, object, version, Ty::root(schema)),
+                None => self.versions.convert(object, version),
             }
         };
         let whole = at(&merged, last_version)?;
@@ -744,7 +782,7 @@ impl<'a> Applying<'a> {
         if meta::api_version(&last) != self.api_version {
             return None;
         }
-        fields::validate(self.ty, &last).ok()?;
+        fields::validate(self.ty, &last, Duplicates::Refused).ok()?;
         let difference = compare(View::Merged, self.ty, Side::Some(&last), Side::Some(self.live)).ok()?;
         let set = fields::field_set(self.ty, &last);
         let set = set
@@ -837,46 +875,6 @@ fn follow_annotation(object: &mut Value, patch: &Value) {
     if size > ANNOTATIONS_MAX_BYTES {
         annotations.remove(LAST_APPLIED);
     }
-}
-
-/// Whether two objects differ at most in the times of their `managedFields`; then a write may keep the old ones, and so
-/// becomes none.
-pub fn same_but_times(old: &Value, new: &Value) -> bool {
-    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
-        return old == new;
-    };
-    same_but(old, new, "metadata", |old, new| match (old, new) {
-        (Some(Value::Object(old)), Some(Value::Object(new))) => {
-            same_but(old, new, "managedFields", |old, new| {
-                let list = |entries: Option<&'_ Value>| entries.and_then(Value::as_array).map_or(0, Vec::len);
-                let entries = |entries: Option<&'_ Value>| {
-                    let list = entries.and_then(Value::as_array).cloned().unwrap_or_default();
-                    list.into_iter().map(|mut entry| {
-                        entry.as_object_mut().map(|e| e.remove("time"));
-                        entry
-                    })
-                };
-                list(old) == list(new) && entries(old).eq(entries(new))
-            })
-        }
-        (old, new) => old == new,
-    })
-}
-
-/// Whether two objects are the same but for one member, which `same` looks at.
-fn same_but(
-    old: &Map<String, Value>,
-    new: &Map<String, Value>,
-    key: &str,
-    same: impl Fn(Option<&Value>, Option<&Value>) -> bool,
-) -> bool {
-    let rest = |map: &'_ Map<String, Value>| map.len() - usize::from(map.contains_key(key));
-    rest(old) == rest(new)
-        && old
-            .iter()
-            .filter(|(k, _)| *k != key)
-            .all(|(k, v)| new.get(k) == Some(v))
-        && same(old.get(key), new.get(key))
 }
 
 #[cfg(test)]

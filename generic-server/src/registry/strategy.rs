@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use futures_util::future::BoxFuture;
+use machinery::schema::KindSchema;
 use machinery::{ApiError, FieldError, GroupVersionKind};
 use serde_json::Value;
 use storage::Guard;
@@ -101,6 +102,12 @@ pub struct OtherVersion {
     pub to: fn(Value) -> Result<Value, ApiError>,
     /// The way back.
     pub from: fn(Value) -> Result<Value, ApiError>,
+}
+
+/// The schemas of a custom resource's versions, where each version has its own.
+pub trait VersionSchemas: Send + Sync {
+    /// That of a version; `None` when the resource has no such version.
+    fn schema(&self, api_version: &str) -> Option<&KindSchema>;
 }
 
 /// How a name is judged: gives the faults in upstream's words. The flag says that `generateName` is meant (a prefix).
@@ -242,6 +249,11 @@ pub trait Strategy: Send + Sync + Debug {
     /// The other versions that the kind is served in with another shape, for field ownership.
     fn other_versions(&self) -> &'static [OtherVersion] {
         &[]
+    }
+
+    /// The schemas of all versions, where each has its own, for field ownership.
+    fn version_schemas(&self) -> Option<&dyn VersionSchemas> {
+        None
     }
 
     /// A warning for deletions that say nothing about dependents.

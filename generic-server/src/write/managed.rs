@@ -8,7 +8,7 @@ use machinery::schema::{KindSchema, SchemaRef, builtin};
 use machinery::{ApiError, GroupVersion, GroupVersionKind, limits, meta};
 use serde_json::{Value, json};
 
-use crate::registry::strategy::{OtherVersion, Strategy};
+use crate::registry::strategy::{OtherVersion, Strategy, VersionSchemas};
 use crate::request::Authorized;
 use crate::resource::ServedResource;
 
@@ -80,11 +80,12 @@ pub(crate) fn ignore_time_only(object: &mut Value, live: &Value) {
 }
 
 /// The versions of a resource, as field ownership asks for them. Versions of one group are of one shape, but for those that
-/// the strategy names; custom resources are distinguished by their paths alone.
+/// the strategy names and for custom resources, whose versions have schemas of their own.
 struct OfResource<'a> {
     resource: &'a ServedResource,
     schema: SchemaRef<'a>,
     others: &'a [(OtherVersion, KindSchema)],
+    custom: Option<&'a dyn VersionSchemas>,
 }
 
 impl OfResource<'_> {
@@ -99,6 +100,11 @@ impl Versions for OfResource<'_> {
     fn schema(&self, api_version: &str) -> Option<SchemaRef<'_>> {
         if let Some((_, schema)) = self.other(api_version) {
             return Some(schema.root());
+        }
+        if let Some(custom) = self.custom
+            && *api_version != self.resource.gvk.api_version()
+        {
+            return custom.schema(api_version).map(KindSchema::root);
         }
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         (group == &*self.resource.gvr.group).then_some(self.schema)
@@ -174,6 +180,7 @@ impl Writer<'_> {
                 resource: self.resource,
                 schema,
                 others: &others,
+                custom: self.strategy.version_schemas(),
             },
             &options,
         ))

@@ -148,12 +148,21 @@ fn reconcile_node(node: &mut Node<'_>, ty: Ty<'_>) -> bool {
     atomic || reconcile(&mut node.children, ty)
 }
 
-/// Checks a configuration against the schema, more strictly than objects are: no undeclared fields, no repeated items.
+/// Whether items of sets and of keyed lists may be there more than once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Duplicates {
+    /// They are errors.
+    Refused,
+    /// They are one item, as in objects that are stored already.
+    Allowed,
+}
+
+/// Checks an object against the schema: no undeclared fields, no values of another type, no repeated items unless `duplicates` allows them.
 ///
 /// # Errors
 /// Upstream's text, with the paths of all errors, as far as [`limits::CAUSES`] allows.
-pub(super) fn validate(ty: Ty<'_>, object: &Value) -> Result<(), String> {
-    let mut errors = Errors::default();
+pub(super) fn validate(ty: Ty<'_>, object: &Value, duplicates: Duplicates) -> Result<(), String> {
+    let mut errors = Errors::new(duplicates);
     check(ty, object, Trail::ROOT, &mut errors);
     match (errors.lines.as_slice(), errors.more) {
         ([], _) => Ok(()),
@@ -168,9 +177,9 @@ pub(super) fn validate(ty: Ty<'_>, object: &Value) -> Result<(), String> {
     }
 }
 
-/// The errors of a configuration.
-#[derive(Default)]
+/// The errors of an object.
 struct Errors {
+    duplicates: Duplicates,
     /// The first [`limits::CAUSES`] errors with their paths.
     lines: Vec<String>,
     /// How many others there are.
@@ -178,6 +187,14 @@ struct Errors {
 }
 
 impl Errors {
+    fn new(duplicates: Duplicates) -> Self {
+        Errors {
+            duplicates,
+            lines: Vec::new(),
+            more: 0,
+        }
+    }
+
     fn add(&mut self, at: Trail<'_>, text: impl fmt::Display) {
         if self.lines.len() == limits::CAUSES {
             self.more += 1;
@@ -250,7 +267,8 @@ fn check(ty: Ty<'_>, value: &Value, at: Trail<'_>, errors: &mut Errors) {
                 let element = if list.keys.is_some() {
                     match list.element_of(item) {
                         Ok(element) => {
-                            if !seen.insert(element.encode()) {
+                            let refused = errors.duplicates == Duplicates::Refused;
+                            if refused && !seen.insert(element.encode()) {
                                 errors.add(at, format_args!("duplicate entries for key {element}"));
                             }
                             element

@@ -15,7 +15,7 @@ use crate::schema::SchemaRef;
 /// Upstream's text: a configuration that does not fit the schema, or sets a list, map or struct that can only be replaced whole.
 pub fn overlay(object: &Value, config: &Value, schema: SchemaRef<'_>) -> Result<Value, String> {
     let ty = Ty::root(schema);
-    fields::validate(ty, config)
+    fields::validate(ty, config, fields::Duplicates::Refused)
         .map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
     let mut found = Found::default();
     atomics(ty, config, Trail::ROOT, &mut found);

@@ -67,6 +67,102 @@ fn structs_are_not_owned_themselves() {
     );
 }
 
+fn custom_server() -> Server {
+    Server {
+        schema: custom(),
+        kind: GroupVersionKind::new("example.com", "v1", "Thing"),
+        filters: Vec::new(),
+        live: None,
+    }
+}
+
+#[test]
+fn custom_objects_that_do_not_fit_are_not_tracked() {
+    let mut server = custom_server();
+    server
+        .write("one", json!({"metadata": {"name": "a"}, "spec": {"s": ["x"]}}))
+        .owns(
+            "one",
+            "Update",
+            json!({"f:spec": {".": {}, "f:s": {".": {}, "v:\"x\"": {}}}}),
+        )
+        .merge("two", json!({"spec": {"atom": "no object"}}))
+        .owns("one", "Update", Value::Null)
+        .owns("two", "Update", Value::Null);
+    let error = server
+        .try_apply(
+            "three",
+            json!({"metadata": {"name": "a"}, "spec": {"s": ["y"]}}),
+            true,
+        )
+        .unwrap_err();
+    assert_eq!(error.code(), 500);
+    assert!(
+        error
+            .message()
+            .starts_with("failed to create typed live object (/a; "),
+        "{}",
+        error.message()
+    );
+}
+
+/// Two versions whose `spec` has different fields.
+struct TwoVersions(KindSchema, KindSchema);
+
+impl Versions for TwoVersions {
+    fn schema(&self, api_version: &str) -> Option<SchemaRef<'_>> {
+        match api_version {
+            "example.com/v1" => Some(self.0.root()),
+            "example.com/v2" => Some(self.1.root()),
+            _ => None,
+        }
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        let mut out = object.clone();
+        out["apiVersion"] = api_version.into();
+        Ok(out)
+    }
+}
+
+#[test]
+fn fields_of_other_versions_are_compared_by_their_schema() {
+    let narrow = crate::schema::crd::compile(&json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"other": {"type": "string"}}},
+    }}))
+    .unwrap();
+    let root = narrow.root.unwrap();
+    let versions = TwoVersions(custom(), KindSchema::new(narrow.into(), root));
+    let entry = |version: &str| {
+        json!({"apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}},
+            "manager": "one", "operation": "Update", "time": NOW})
+    };
+    let kind = GroupVersionKind::new("example.com", "v1", "Thing");
+    let options = Options {
+        manager: "two",
+        subresource: "",
+        kind: &kind,
+        now: NOW,
+        filters: &[],
+    };
+    let written = |version: &str| {
+        let live = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a", "uid": "u",
+            "labels": {"a": "b"}, "managedFields": [entry(version)]}, "spec": {"s": ["x"]}});
+        let mut new = live.clone();
+        new["spec"]["s"] = json!(["x", "y"]);
+        update(Some(&live), &mut new, &versions, &options);
+        new["metadata"]["managedFields"].clone()
+    };
+    assert_eq!(written("example.com/v1").as_array().map(Vec::len), Some(2));
+    // The fields of `spec` are not in the schema of v2: nothing can be said about the fields that are owned there.
+    assert_eq!(written("example.com/v2"), Value::Null);
+    let mut unchanged = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a", "uid": "u",
+        "managedFields": [entry("example.com/v2")]}, "spec": {"s": ["x"]}});
+    let live = unchanged.clone();
+    update(Some(&live), &mut unchanged, &versions, &options);
+    assert_eq!(unchanged["metadata"].get("managedFields"), None);
+}
+
 #[test]
 fn conflicts_and_force() {
     let mut server = Server::config_map();

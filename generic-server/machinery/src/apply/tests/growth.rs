@@ -105,7 +105,7 @@ fn paths_are_rendered_only_when_shown() {
     for size in [1_000, 2_000] {
         let config = config(size);
         let steps = crate::steps::of(|| {
-            assert!(fields::validate(Ty::root(server.schema.root()), &config).is_err());
+            assert!(fields::validate(Ty::root(server.schema.root()), &config, Duplicates::Refused).is_err());
             assert!(overlay(&json!({}), &config, server.schema.root()).is_err());
         });
         assert!(steps < 10 * limits::CAUSES, "{steps}");
