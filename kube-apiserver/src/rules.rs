@@ -25,6 +25,8 @@ pub(crate) enum StatusMeta {
     KeepLabels,
     /// Nothing but what the server manages (upstream's `ResetObjectMetaForStatus`).
     Reset,
+    /// Nothing at all: metadata is the stored object's.
+    Stored,
 }
 
 /// A kind's rules. `..Rules::PLAIN` fills in the rest.
@@ -54,6 +56,8 @@ pub(crate) struct Rules {
     /// Clients may say the status when they create.
     pub(crate) created_with_status: bool,
     pub(crate) status_meta: StatusMeta,
+    /// What status writes look at in metadata, where that is other than what writes of the object do.
+    pub(crate) status_metadata: Option<MetadataRules>,
     /// Changes of these top-level keys raise `metadata.generation`; empty: generation is the client's.
     pub(crate) generation: &'static [&'static str],
     /// The generation of a new object, where changes raise it; without one it is the client's.
@@ -99,6 +103,7 @@ impl Rules {
         status: false,
         created_with_status: false,
         status_meta: StatusMeta::Free,
+        status_metadata: None,
         generation: &[],
         first_generation: Some(1),
         create_on_update: false,
@@ -203,6 +208,16 @@ pub(crate) fn prepare_status(keep: StatusMeta, object: &mut Value, old: &Value) 
     let kept: &[&str] = match keep {
         StatusMeta::Free => &["generation"],
         StatusMeta::KeepLabels => &["generation", "labels"],
+        StatusMeta::Stored => {
+            let tracked = object.dig("metadata.managedFields").clone();
+            object.copy_key("metadata", old);
+            let metadata = object.ensure("metadata");
+            match tracked {
+                Value::Null => drop(metadata.take_key("managedFields")),
+                tracked => metadata.put("managedFields", tracked),
+            }
+            return;
+        }
         StatusMeta::Reset => &[
             "deletionTimestamp",
             "generation",
@@ -342,7 +357,7 @@ impl Strategy for StatusOf {
     }
 
     fn metadata_rules(&self) -> MetadataRules {
-        self.0.metadata
+        self.0.status_metadata.unwrap_or(self.0.metadata)
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
@@ -369,7 +384,7 @@ impl Strategy for StatusOf {
         match self.0.status_meta {
             StatusMeta::Free => &["spec"],
             StatusMeta::KeepLabels => &["spec", "metadata.labels"],
-            StatusMeta::Reset => &["metadata", "spec"],
+            StatusMeta::Reset | StatusMeta::Stored => &["metadata", "spec"],
         }
     }
 }
@@ -378,7 +393,31 @@ impl Strategy for StatusOf {
 mod tests {
     use serde_json::json;
 
+    use super::{StatusMeta, prepare_status};
     use crate::groups::check::kind;
+
+    #[test]
+    fn metadata_of_a_status_write_is_the_stored_object_s_where_the_kind_says_so() {
+        let old = json!({"metadata": {"name": "a", "labels": {"b": "c"}, "managedFields": ["old"]}, "spec": {"x": 1}});
+        let new = json!({"metadata": {"name": "a", "generateName": "d", "managedFields": ["new"]}, "status": {"y": 2}});
+        let mut written = new.clone();
+        prepare_status(StatusMeta::Stored, &mut written, &old);
+        let expected = json!({"metadata": {"name": "a", "labels": {"b": "c"}, "managedFields": ["new"]},
+            "spec": {"x": 1}, "status": {"y": 2}});
+        assert_eq!(written, expected);
+        let mut written = new;
+        prepare_status(StatusMeta::Reset, &mut written, &old);
+        assert_eq!(written["metadata"]["generateName"], "d");
+    }
+
+    #[test]
+    fn status_writes_of_cron_jobs_look_at_no_metadata() {
+        let held = json!({"metadata": {"finalizers": ["x"]}});
+        let jobs = kind("cronjobs.batch");
+        let job = json!({"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template":
+            {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}});
+        jobs.update_of("status", &job, &held, &[]);
+    }
 
     #[test]
     fn kinds_differ_in_what_they_look_at_in_metadata() {

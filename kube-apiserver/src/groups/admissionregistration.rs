@@ -13,6 +13,7 @@ mod mutating_admission_policy;
 mod mutating_admission_policy_binding;
 mod mutating_webhook_configuration;
 mod policies;
+mod urls;
 mod validating_admission_policy;
 mod validating_admission_policy_binding;
 mod validating_webhook_configuration;

@@ -175,6 +175,7 @@ fn schemas_of(file: &Path, root: &Path) -> Vec<KindSchema> {
 const OTHERS: &[(&str, &[&str])] = &[
     ("core/pod/binding.rs", &["Pod"]),
     ("core/pod/eviction.rs", &["Pod", "PodDisruptionBudget"]),
+    ("core/pod/status.rs", &["Pod"]),
     ("core/service_account/token.rs", &["TokenRequest", "Pod"]),
     ("core/service_alloc/late.rs", &["IPAddress"]),
     ("events.rs", &["Event"]),

@@ -3,6 +3,7 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use generic_server::dynamic_admission::policy::{self, Phase};
+use machinery::jsonpath::JsonPath;
 use machinery::names::{
     dns1035_label, dns1123_subdomain, name_is_dns_subdomain, path_segment_name, qualified_name,
     validate_conditions,
@@ -211,7 +212,7 @@ fn mutable(errors: &mut Errors, path: &FieldPath<'_>, resources: &Value) {
     let at = at.child("operations");
     for rule in resources.list("resourceRules") {
         for operation in rule.strings("operations") {
-            errors.one_of(&at, operation, &["CREATE", "UPDATE"]);
+            errors.one_of(&at, operation, &["*", "CONNECT", "CREATE", "UPDATE"]);
         }
     }
 }
@@ -333,7 +334,12 @@ pub(super) fn validating_status(errors: &mut Errors, policy: &Value) {
     {
         let at = at.index(index);
         errors.need(&at.child("warning"), warning.text("warning"));
-        errors.need(&at.child("fieldRef"), warning.text("fieldRef").trim());
+        let field = warning.text("fieldRef").trim();
+        if errors.need(&at.child("fieldRef"), field)
+            && let Err(why) = JsonPath::parse(field)
+        {
+            errors.invalid(&at.child("fieldRef"), field, format!("invalid JSONPath: {why}"));
+        }
     }
     for error in validate_conditions(policy.list("status.conditions"), &path.child("conditions")) {
         errors.push(error);

@@ -8,6 +8,7 @@ use machinery::selector::label::{SelectorChecks, validate_label_selector};
 use machinery::{FieldError, FieldPath, limits};
 use serde_json::Value;
 
+use super::urls::webhook_url;
 use crate::errors::Errors;
 use crate::json::Json;
 use crate::unique::Seen;
@@ -235,42 +236,9 @@ fn resources(errors: &mut Errors, path: &FieldPath<'_>, rule: &Value) {
 
 fn client(errors: &mut Errors, path: &FieldPath<'_>, config: &Value) {
     match (config.has("url"), config.has("service")) {
-        (true, false) => url(errors, &path.child("url"), config.text("url")),
+        (true, false) => webhook_url(errors, &path.child("url"), config.text("url")),
         (false, true) => service(errors, &path.child("service"), config.dig("service")),
         _ => errors.required(path, "exactly one of url or service is required"),
-    }
-}
-
-fn url(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (scheme, rest) = match rest.split_once(':') {
-        Some((scheme, rest)) if !scheme.contains('/') => (scheme, rest),
-        _ => ("", rest),
-    };
-    let authority = rest.strip_prefix("//").unwrap_or_default();
-    let authority = authority.split('/').next().unwrap_or_default();
-    let (user, host) = match authority.rsplit_once('@') {
-        Some((user, host)) => (Some(user), host),
-        None => (None, authority),
-    };
-    let scheme = scheme.to_ascii_lowercase();
-    if scheme != "https" {
-        let why = format!("'https' is the only allowed URL scheme{FORM}");
-        errors.invalid(path, scheme, why);
-    }
-    if host.is_empty() {
-        errors.invalid(path, host, format!("host must be specified{FORM}"));
-    }
-    if let Some(user) = user {
-        errors.invalid(path, user, "user information is not permitted in the URL");
-    }
-    if !fragment.is_empty() {
-        errors.invalid(path, fragment, "fragments are not permitted in the URL");
-    }
-    if !query.is_empty() {
-        errors.invalid(path, query, "query parameters are not permitted in the URL");
     }
 }
 

@@ -1,7 +1,7 @@
 //! StatefulSet.
 
 use generic_server::registry::strategy::MetadataRules;
-use machinery::names::dns1123_label;
+use machinery::names::{dns1123_label, name_is_dns_label};
 use machinery::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
@@ -18,6 +18,7 @@ use crate::rules::Rules;
 use crate::unique::Seen;
 
 pub(crate) static RULES: Rules = Rules {
+    name: name_is_dns_label,
     metadata: MetadataRules::CREATE,
     status: true,
     generation: &["spec"],
@@ -224,6 +225,16 @@ mod tests {
     #[track_caller]
     fn check(spec: Value, expected: &[&str]) {
         kind("statefulsets.apps").create(&with(spec), expected);
+    }
+
+    #[test]
+    fn names_are_labels() {
+        let mut set = with(json!({}));
+        set["metadata"] = json!({"name": "a.b"});
+        kind("statefulsets.apps").create(
+            &set,
+            &[r#"metadata.name: Invalid value: "a.b": must not contain dots"#],
+        );
     }
 
     #[test]

@@ -46,6 +46,15 @@ pub(crate) static RULES_V1: Rules = Rules {
     },
     validate: validate_v1,
     validate_update: |errors, new, _| validate_v1(errors, new),
+    // What v1 has no fields for is in annotations, also in the answer to the write that says it.
+    prepare_status: |object, _| {
+        if let Ok(again) = V1
+            .to_stored(object.clone())
+            .and_then(|stored| V1.from_stored(stored))
+        {
+            *object = again;
+        }
+    },
     validate_status: |errors, new, _| validate_status(errors, new),
     versions: &[OtherVersion {
         api_version: "autoscaling/v2",
@@ -134,13 +143,16 @@ fn reference(errors: &mut Errors, path: &FieldPath<'_>, value: &Value, need_grou
     }
     let version = value.text("apiVersion");
     let path = path.child("apiVersion");
+    let group = version.split_once('/').map_or("", |(group, _)| group);
     match version.split('/').count() {
         n if n > 2 => errors.invalid(
             &path,
             version,
             format!("unexpected GroupVersion string: {version}"),
         ),
-        1 if need_group => errors.invalid(&path, version, "apiVersion must specify API group"),
+        _ if need_group && group.is_empty() => {
+            errors.invalid(&path, version, "apiVersion must specify API group")
+        }
         _ => {}
     }
 }
@@ -346,6 +358,10 @@ mod tests {
                 "spec.maxReplicas: Required value: must be set and greater than 0",
                 "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
             ],
+        );
+        check(
+            json!({"scaleTargetRef": {"apiVersion": "/x", "kind": "Deployment", "name": "d"}}),
+            &[r#"spec.scaleTargetRef.apiVersion: Invalid value: "/x": apiVersion must specify API group"#],
         );
         check(
             json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "", "name": "a/b"}}),

@@ -18,6 +18,7 @@ pub(crate) static RULES: Rules = Rules {
         drop_disabled_at(features, "spec.jobTemplate.spec.template.spec", object, old)
     },
     metadata: MetadataRules::CREATE,
+    status_metadata: Some(MetadataRules::NONE),
     status: true,
     generation: &["spec"],
     default: |object| {

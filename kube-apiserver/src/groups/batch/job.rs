@@ -506,11 +506,14 @@ fn validate_update(errors: &mut Errors, job: &Value, old: &Value) {
     let path = FieldPath::new("spec");
     let (spec, before) = (job.dig("spec"), old.dig("spec"));
     validate_spec(errors, &path, spec, true);
-    let elastic = spec.text("completionMode") == "Indexed"
-        && spec.int("completions") == spec.int("parallelism")
-        && before.int("completions") == before.int("parallelism");
-    if !elastic {
+    if spec.text("completionMode") != "Indexed" {
         errors.immutable(&path, "completions", spec, before);
+    } else if let Some(completions) = spec.int("completions")
+        && before.int("completions") != Some(completions)
+        && spec.int("parallelism") != Some(completions)
+    {
+        let text = "can only be modified in tandem with spec.parallelism";
+        errors.invalid(&path.child("completions"), completions, text);
     }
     errors.immutable(&path, "selector", spec, before);
     template_update(errors, &path, job, old);
@@ -658,6 +661,14 @@ mod tests {
             &with(json!({})),
             &json!({"spec": {"completions": 2}}),
             &["spec.completions: Invalid value: 2: field is immutable"],
+        );
+        // Indexed jobs grow and shrink with their parallelism.
+        let indexed = with(json!({"completionMode": "Indexed", "completions": 3, "parallelism": 2}));
+        jobs.update(&indexed, &json!({"spec": {"completions": 2}}), &[]);
+        jobs.update(
+            &indexed,
+            &json!({"spec": {"completions": 4}}),
+            &["spec.completions: Invalid value: 4: can only be modified in tandem with spec.parallelism"],
         );
     }
 }

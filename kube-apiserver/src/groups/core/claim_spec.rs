@@ -21,6 +21,11 @@ const ACCESS_MODES: [&str; 4] = [
 
 /// Checks the specification of a claim or of a template of one.
 pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) {
+    validate_beside(errors, path, spec, &Value::Null);
+}
+
+/// The same for an update: `before` is the specification that there is. Where it names a group, any group may be named.
+pub(super) fn validate_beside(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value, before: &Value) {
     if spec.list("accessModes").is_empty() {
         let text = "at least 1 access mode is required";
         errors.required(&path.child("accessModes"), text);
@@ -44,16 +49,18 @@ pub(crate) fn validate(errors: &mut Errors, path: &FieldPath<'_>, spec: &Value) 
     }
     class(errors, path, spec, "storageClassName");
     volume_mode(errors, path, spec);
-    for key in ["dataSource", "dataSourceRef"] {
+    let sources = ["dataSource", "dataSourceRef"];
+    let any_group = sources.iter().any(|key| before.dig(key).has("apiGroup"));
+    for key in sources {
         if spec.has(key) {
-            data_source(errors, &path.child(key), spec.dig(key));
+            data_source(errors, &path.child(key), spec.dig(key), any_group);
         }
     }
     sources_agree(errors, path, spec);
     class(errors, path, spec, "volumeAttributesClassName");
 }
 
-fn data_source(errors: &mut Errors, path: &FieldPath<'_>, source: &Value) {
+fn data_source(errors: &mut Errors, path: &FieldPath<'_>, source: &Value, any_group: bool) {
     for key in ["name", "kind"] {
         errors.need(&path.child(key), source.text(key));
     }
@@ -63,7 +70,7 @@ fn data_source(errors: &mut Errors, path: &FieldPath<'_>, source: &Value) {
             let text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
             errors.invalid(path, kind, text);
         }
-    } else {
+    } else if !any_group {
         errors.text(&path.child("apiGroup"), group, dns1123_subdomain(group));
     }
     let namespace = source.text("namespace");
@@ -139,6 +146,7 @@ pub(super) fn positive(errors: &mut Errors, path: &FieldPath<'_>, raw: &Value) -
 mod tests {
     use serde_json::{Value, json};
 
+    use super::*;
     use crate::groups::check::{kind, with_spec};
 
     fn with(spec: Value) -> Value {
@@ -181,5 +189,20 @@ mod tests {
                 r#"spec.dataSourceRef: Invalid value: "Pod": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,
             ],
         );
+    }
+
+    #[test]
+    fn groups_of_sources_are_names_where_there_was_none() {
+        let spec = |group: Value| {
+            json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            "dataSourceRef": {"apiGroup": group, "kind": "K", "name": "n"}})
+        };
+        let path = FieldPath::new("spec");
+        let found = |before: Value| {
+            let odd = spec(json!("A"));
+            Errors::collect(|errors| validate_beside(errors, &path, &odd, &before)).len()
+        };
+        assert_eq!(found(json!({})), 1);
+        assert_eq!(found(spec(json!("a.b"))), 0);
     }
 }

@@ -45,17 +45,20 @@ fn mark(object: &mut Value) {
     meta::set(object, "deletionGracePeriodSeconds", Value::Null);
 }
 
-fn finalizer_errors(object: &Value) -> Vec<FieldError> {
-    let spec = FieldPath::new("spec");
-    let path = spec.child("finalizers");
+/// The faults of finalizers; upstream names the item where it finalizes, and the list where it creates.
+fn finalizer_errors(object: &Value, indexed: bool) -> Vec<FieldError> {
+    let list = FieldPath::new("spec.finalizers");
     let mut errors = Vec::new();
-    for name in spec_finalizers(object).iter().filter_map(Value::as_str) {
+    for (index, name) in spec_finalizers(object).iter().enumerate() {
+        let Some(name) = name.as_str() else { continue };
+        let item = list.index(index);
+        let path = if indexed { &item } else { &list };
         for text in names::qualified_name(name) {
-            errors.push(FieldError::invalid_str(&path, name, text));
+            errors.push(FieldError::invalid_str(path, name, text));
         }
         if !name.contains('/') && name != FINALIZER {
             errors.push(FieldError::invalid_str(
-                &path,
+                path,
                 name,
                 "name is neither a standard finalizer name nor is it fully qualified",
             ));
@@ -84,11 +87,14 @@ impl Strategy for Namespaces {
             finalizers.push(FINALIZER.into());
         }
         object["spec"]["finalizers"] = finalizers.into();
-        default(object);
+        // Upstream adds the label of a generated name when validation is over: a bad name is one fault, not two.
+        if names::dns1123_label(meta::name(object)).is_empty() {
+            default(object);
+        }
     }
 
     fn validate_create(&self, _ctx: &WriteContext<'_>, object: &Value) -> Vec<FieldError> {
-        finalizer_errors(object)
+        finalizer_errors(object, false)
     }
 
     fn prepare_for_update(&self, _ctx: &WriteContext<'_>, object: &mut Value, old: &Value) {
@@ -179,7 +185,20 @@ impl Strategy for Status {
 mod tests {
     use serde_json::json;
 
+    use super::finalizer_errors;
+
     use crate::groups::check::kind;
+
+    #[test]
+    fn finalizers_are_qualified_names() {
+        let odd = json!({"spec": {"finalizers": ["kubernetes", "odd"]}});
+        let fields = |indexed: bool| -> Vec<String> {
+            let errors = finalizer_errors(&odd, indexed);
+            errors.into_iter().map(|error| error.field).collect()
+        };
+        assert_eq!(fields(false), ["spec.finalizers"]);
+        assert_eq!(fields(true), ["spec.finalizers[1]"]);
+    }
 
     #[test]
     fn a_namespace_begins_with_a_finalizer() {

@@ -126,7 +126,12 @@ fn resources(errors: &mut Errors, object: &Value) {
     for key in ["capacity", "allocatable"] {
         let path = path.child(key);
         for (name, amount) in object.dig("status").entries(key) {
-            quantity_value(errors, &path.child(name), name, amount);
+            // Upstream's path ends in the name of a resource; one without a name leaves empty brackets.
+            let at = match name {
+                "" => path.key(""),
+                name => path.child(name),
+            };
+            quantity_value(errors, &at, name, amount);
         }
     }
 }
@@ -139,12 +144,20 @@ fn networks(errors: &mut Errors, object: &Value) {
             errors.push(error);
         }
     }
-    let families: Vec<bool> = list
-        .iter()
-        .filter_map(|cidr| parse_cidr_sloppy(cidr))
-        .map(|cidr| cidr.ip.is_ipv4())
-        .collect();
-    if list.len() > 2 || matches!(families[..], [first, second] if first == second) {
+    if list.len() < 2 {
+        return;
+    }
+    let broken = list.iter().position(|cidr| parse_cidr_sloppy(cidr).is_none());
+    if let Some(index) = broken {
+        let text = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR address: {})",
+            list[index]
+        );
+        errors.push(FieldError::internal(&path, text));
+    }
+    let families = list.iter().filter_map(|cidr| parse_cidr_sloppy(cidr));
+    let fours = families.filter(|cidr| cidr.ip.is_ipv4()).count();
+    if broken.is_some() || fours == 0 || fours == list.len() || list.len() > 2 {
         let text = "may specify no more than one CIDR for each IP family";
         errors.invalid_value(&path, object.dig("spec.podCIDRs"), text);
     }
@@ -238,6 +251,25 @@ mod tests {
         let node = json!({"status": {"addresses": [address, address]}});
         let found = Errors::collect(|errors| (RULES.validate_status)(errors, &node, &json!({})));
         assert_eq!(found[0].field, "status.addresses[1]");
+    }
+
+    #[test]
+    fn networks_are_one_of_each_family() {
+        let of = |cidrs: Value| json!({"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
+        let nodes = crate::groups::check::kind("nodes");
+        nodes.create(&of(json!(["10.1.0.0/24", "fd00::/64"])), &[]);
+        nodes.create(
+            &of(json!(["10.1.0.0/24", "10.2.0.0/24"])),
+            &[r#"spec.podCIDRs: Invalid value: ["10.1.0.0/24","10.2.0.0/24"]: may specify no more than one CIDR for each IP family"#],
+        );
+        nodes.create(
+            &of(json!(["10.1.0.0/24", "x"])),
+            &[
+                r#"spec.podCIDRs[1]: Invalid value: "x": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"#,
+                "spec.podCIDRs: Internal error: invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[1]: <nil> (invalid CIDR address: x)",
+                r#"spec.podCIDRs: Invalid value: ["10.1.0.0/24","x"]: may specify no more than one CIDR for each IP family"#,
+            ],
+        );
     }
 
     #[test]

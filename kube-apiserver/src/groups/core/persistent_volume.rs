@@ -243,11 +243,14 @@ fn source(errors: &mut Errors, path: &FieldPath<'_>, key: &str, source: &Value) 
                 errors.text(&path.child("endpointsNamespace"), namespace, texts);
             }
             // Secrets of persistent volumes are in any namespace.
-            if matches!(key, "storageos" | "cinder") && source.has("secretRef") {
+            let missing = match key {
+                "storageos" | "cinder" => Some("namespace"),
+                "iscsi" => Some("name"),
+                _ => None,
+            };
+            if let Some(field) = missing.filter(|_| source.has("secretRef")) {
                 let at = path.child("secretRef");
-                for key in ["name", "namespace"] {
-                    errors.need(&at.child(key), source.dig("secretRef").text(key));
-                }
+                errors.need(&at.child(field), source.dig("secretRef").text(field));
             }
         }
     }

@@ -82,8 +82,8 @@ fn fixed_part(object: &Value, old: &Value) -> Value {
 }
 
 fn validate_update(errors: &mut Errors, object: &Value, old: &Value) {
-    claim_spec::validate(errors, &FieldPath::new("spec"), object.dig("spec"));
     let path = FieldPath::new("spec");
+    claim_spec::validate_beside(errors, &path, object.dig("spec"), old.dig("spec"));
     if !same(&fixed_part(object, old), old.dig("spec")) {
         let text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         errors.forbidden(&path, text);

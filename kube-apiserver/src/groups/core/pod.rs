@@ -5,19 +5,20 @@ mod claims;
 pub(crate) mod ephemeral_containers;
 pub(crate) mod eviction;
 pub(crate) mod resize;
+mod status;
 
 use generic_server::registry::strategy::{FieldValue, Grace, SelectableField, Strategy, WriteContext};
-use machinery::names::{dns1123_label, dns1123_subdomain, in_range};
+use machinery::names::{dns1123_label, in_range};
 use machinery::time::Timestamp;
 use machinery::{FieldError, FieldPath, meta};
 use serde_json::{Value, json};
 
 use super::pod_spec::{self, SpecOwner};
 use crate::deps::KindFeatures;
-use crate::errors::{Errors, IMMUTABLE};
+use crate::errors::Errors;
 use crate::json::{Json, same};
 use crate::resources::amounts;
-use crate::unique::{Seen, first_by, texts};
+use crate::unique::{Seen, texts};
 
 /// The annotation of mirror pods, which show the static pods of a kubelet.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -189,7 +190,7 @@ impl Strategy for PodStatus {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, pod: &Value, old: &Value) -> Vec<FieldError> {
-        Errors::collect(|errors| status(errors, pod, old))
+        Errors::collect(|errors| status::validate(errors, pod, old))
     }
 
     fn reset_fields(&self) -> &'static [&'static str] {
@@ -419,9 +420,11 @@ fn update(errors: &mut Errors, pod: &Value, old: &Value) {
     only_added_tolerations(errors, &path.child("tolerations"), pod, old);
     let gates = path.child("schedulingGates");
     let known = texts(old.list("spec.schedulingGates"), "name");
-    for gate in pod.list("spec.schedulingGates") {
-        if !known.has(gate.text("name")) {
-            errors.forbidden(&gates, "only deletion is allowed, but found new scheduling gate");
+    for (index, gate) in pod.list("spec.schedulingGates").iter().enumerate() {
+        let name = gate.text("name");
+        if !known.has(name) {
+            let text = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            errors.forbidden(&gates.index(index).child("name"), text);
         }
     }
     if same(pod.dig("spec"), old.dig("spec")) {
@@ -510,100 +513,6 @@ fn only_added_tolerations(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value
                 "existing toleration can not be modified except its tolerationSeconds",
             );
             return;
-        }
-    }
-}
-
-fn status(errors: &mut Errors, pod: &Value, old: &Value) {
-    let path = FieldPath::new("status");
-    let conditions = path.child("conditions");
-    for (index, condition) in pod.list("status.conditions").iter().enumerate() {
-        let generation = condition.int("observedGeneration");
-        if let Some(generation) = generation.filter(|g| *g < 0) {
-            errors.invalid(
-                &conditions.index(index).child("observedGeneration"),
-                generation,
-                "must be a non-negative integer",
-            );
-        }
-    }
-    let nominated = pod.text("status.nominatedNodeName");
-    if nominated != old.text("status.nominatedNodeName") && !nominated.is_empty() {
-        errors.text(
-            &path.child("nominatedNodeName"),
-            nominated,
-            dns1123_subdomain(nominated),
-        );
-        if !old.text("spec.nodeName").is_empty() {
-            errors.forbidden(
-                &path.child("nominatedNodeName"),
-                "may not be set on pods that are already bound to a node",
-            );
-        }
-    }
-    if let Some(generation) = pod.int("status.observedGeneration").filter(|g| *g < 0) {
-        errors.invalid(
-            &path.child("observedGeneration"),
-            generation,
-            "must be a non-negative integer",
-        );
-    }
-    if pod.text("status.qosClass") != old.text("status.qosClass") {
-        errors.invalid(&path.child("qosClass"), pod.text("status.qosClass"), IMMUTABLE);
-    }
-    transitions(errors, &path, pod, old);
-    claims::claims(errors, &path, pod);
-    for (key, list) in [("podIPs", "status.podIPs"), ("hostIPs", "status.hostIPs")] {
-        let at = path.child(key);
-        let ips = pod.list(list);
-        let (four, six): (Vec<&str>, Vec<&str>) = ips
-            .iter()
-            .map(|ip| ip.text("ip"))
-            .partition(|ip| !ip.contains(':'));
-        for (index, ip) in ips.iter().enumerate() {
-            let text = ip.text("ip");
-            if text.parse::<std::net::IpAddr>().is_err() {
-                let at = at.index(index);
-                pod_spec_ip(errors, &at, text);
-            }
-        }
-        if ips.len() > 2 || four.len() > 1 || six.len() > 1 {
-            errors.invalid_value(
-                &at,
-                pod.dig(list),
-                "may specify no more than one IP for each IP family",
-            );
-        }
-    }
-}
-
-fn pod_spec_ip(errors: &mut Errors, path: &FieldPath<'_>, text: &str) {
-    pod_spec::ip(errors, path, text);
-}
-
-/// Containers that have ended for good stay ended.
-fn transitions(errors: &mut Errors, path: &FieldPath<'_>, pod: &Value, old: &Value) {
-    let policy = old.text("spec.restartPolicy");
-    if policy == "Always" {
-        return;
-    }
-    let at = path.child("containerStatuses");
-    let now = first_by(pod.list("status.containerStatuses"), "name");
-    for (index, before) in old.list("status.containerStatuses").iter().enumerate() {
-        let ended = before.dig("state.terminated");
-        if ended.is_null() {
-            continue;
-        }
-        if policy == "OnFailure" && ended.int("exitCode").unwrap_or_default() != 0 {
-            continue;
-        }
-        let now = now.get(before.text("name"));
-        if now.is_some_and(|now| !now.has("state.terminated")) {
-            let at = at.index(index);
-            errors.forbidden(
-                &at.child("state"),
-                "may not be transitioned to non-terminated state",
-            );
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::rules::{Rules, StatusMeta};
 
 pub(crate) static RULES: Rules = Rules {
     status: true,
-    status_meta: StatusMeta::Reset,
+    status_meta: StatusMeta::Stored,
     generation: &["spec"],
     default: |object| object.ensure("spec").fill_int("matchingPrecedence", 1000),
     validate,

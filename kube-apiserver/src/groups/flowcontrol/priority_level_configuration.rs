@@ -12,7 +12,7 @@ use crate::rules::{Rules, StatusMeta};
 pub(crate) static RULES: Rules = Rules {
     default,
     status: true,
-    status_meta: StatusMeta::Reset,
+    status_meta: StatusMeta::Stored,
     generation: &["spec"],
     validate,
     validate_update: |errors, object, _| validate(errors, object),

@@ -50,8 +50,10 @@ fn cidrs(policy: &Value) -> Seen<&str> {
     for (rules, peers) in DIRECTIONS {
         for rule in policy.dig("spec").list(rules) {
             for peer in rule.list(peers) {
-                found.extend([peer.text("ipBlock.cidr")]);
-                found.extend(peer.strings("ipBlock.except"));
+                if peer.has("ipBlock") {
+                    found.extend([peer.text("ipBlock.cidr")]);
+                    found.extend(peer.strings("ipBlock.except"));
+                }
             }
         }
     }
@@ -212,6 +214,19 @@ mod tests {
         check(
             json!({"podSelector": {}, "policyTypes": ["Sideways"]}),
             &[r#"spec.policyTypes[0]: Unsupported value: "Sideways": supported values: "Ingress", "Egress""#],
+        );
+    }
+
+    #[test]
+    fn networks_that_were_there_stay_but_none_is_not_one() {
+        let of = |except: &str| {
+            json!({"spec": {"podSelector": {}, "ingress": [{"from": [
+            {"ipBlock": {"cidr": "10.0.0.0/8", "except": [except]}}, {"podSelector": {}}]}]}})
+        };
+        kind("networkpolicies.networking.k8s.io").update(
+            &of("10.1.0.0/16"),
+            &of(""),
+            &[r#"spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: "": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"#],
         );
     }
 

@@ -24,7 +24,7 @@ impl Strategy for Finalize {
     }
 
     fn validate_update(&self, _ctx: &WriteContext<'_>, object: &Value, _old: &Value) -> Vec<FieldError> {
-        finalizer_errors(object)
+        finalizer_errors(object, true)
     }
 
     fn held_back(&self, object: &Value) -> bool {

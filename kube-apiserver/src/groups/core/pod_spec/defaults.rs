@@ -217,18 +217,20 @@ fn is_reference(image: &str) -> bool {
     let is_host = |text: &str| {
         text.contains(['.', ':']) || text == "localhost" || text.bytes().any(|b| b.is_ascii_uppercase())
     };
-    let path = match name.split_once('/') {
+    let (path, implied) = match name.split_once('/') {
         Some((first, rest)) if is_host(first) => {
             if !host(first) {
                 return false;
             }
-            rest
+            (rest, 0)
         }
-        _ => name,
+        Some(_) => (name, 0),
+        // Images without a namespace are the library's, which counts.
+        None => (name, "library/".len()),
     };
     // 64 hexadecimal digits alone are an identifier.
     let identifier = image.len() == 64 && image.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    name.len() <= NAME_BYTES && !identifier && path.split('/').all(part) && tag.is_none_or(tagged)
+    path.len() + implied <= NAME_BYTES && !identifier && path.split('/').all(part) && tag.is_none_or(tagged)
 }
 
 /// `Always` for images without a tag or with `latest`, where no digest pins them.
@@ -332,6 +334,11 @@ mod tests {
             ("r:5000/img:2", "IfNotPresent"),
             ("img@sha256:aaaa", "IfNotPresent"),
             ("", "IfNotPresent"),
+            // A name without a namespace is the library's, which counts against the longest name.
+            (&"a".repeat(247), "Always"),
+            (&"a".repeat(248), "IfNotPresent"),
+            (&format!("h.io/{}", "a".repeat(255)), "Always"),
+            (&format!("h.io/{}", "a".repeat(256)), "IfNotPresent"),
         ] {
             assert_eq!(pull_policy(image), policy, "{image}");
         }

@@ -206,6 +206,7 @@ fn label_keys(errors: &mut Errors, path: &FieldPath<'_>, term: &Value) {
         }
         if !term.has("labelSelector") {
             errors.forbidden(&at, "must not be specified when labelSelector is not set");
+            continue;
         }
         for (index, key) in term.strings(kind).enumerate() {
             add_all(errors, validate_label_name(key, &at.index(index)));

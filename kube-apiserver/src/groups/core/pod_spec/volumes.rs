@@ -154,6 +154,12 @@ pub(crate) fn one(errors: &mut Errors, path: &FieldPath<'_>, kind: &str, value: 
             errors.need(&path.child(key), value.text(key));
         }
     }
+    if matches!(kind, "cinder" | "storageos") && value.has("secretRef") {
+        errors.need(
+            &path.child("secretRef").child("name"),
+            value.text("secretRef.name"),
+        );
+    }
     match kind {
         "emptyDir" if amount(value.dig("sizeLimit")).is_some_and(|q| q.signum() < 0) => errors.forbidden(
             &path.child("sizeLimit"),
@@ -666,6 +672,14 @@ mod tests {
                 &[
                     r#"flocker: Invalid value: "resource": datasetName and datasetUUID can not be specified simultaneously"#,
                 ],
+            ),
+            (
+                json!({"cinder": {"volumeID": "v", "secretRef": {}}}),
+                &["cinder.secretRef.name: Required value"],
+            ),
+            (
+                json!({"storageos": {"volumeName": "v", "secretRef": {}}}),
+                &["storageos.secretRef.name: Required value"],
             ),
             (
                 json!({"gcePersistentDisk": {"pdName": "p", "partition": 256}}),
