@@ -95,7 +95,6 @@ impl Shape {
         selectable: Vec<SelectableField>,
         terminating: Arc<AtomicBool>,
         usage: Arc<Usage>,
-        siblings: Option<Arc<Siblings>>,
     ) -> Result<Self, ApiError> {
         let compile = |raw| {
             schema::compile(raw).map_err(|faults| {
@@ -119,8 +118,13 @@ impl Shape {
             rules,
             terminating,
             usage,
-            siblings,
+            siblings: None,
         })
+    }
+
+    /// The same beside other versions, by whose schemas the entries of managed fields of theirs are compared.
+    pub(crate) fn with_siblings(self, siblings: Option<Arc<Siblings>>) -> Self {
+        Shape { siblings, ..self }
     }
 
     fn version_schemas(&self) -> Option<&dyn VersionSchemas> {

@@ -223,9 +223,9 @@ pub(crate) async fn compile(
         version.selectable.iter().map(|path| selectable(path)).collect(),
         definition.serving.terminating.clone(),
         definition.usage.clone(),
-        siblings.clone(),
     )
-    .await?;
+    .await?
+    .with_siblings(siblings.clone());
     resource.decoding = match &shape.schema {
         Some(schema) if !spec.preserve_unknown_fields => Decoding::Custom(schema.whole.clone()),
         _ => Decoding::Unstructured,
