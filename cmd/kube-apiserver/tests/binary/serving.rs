@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use generic_server::client::egress::Route;
-use generic_server::client::egress::Route;
 use generic_server::client::trust::{TrustedPeers, settings};
 use generic_server::client::{TlsIo, connect};
 use generic_server::request::empty;
