@@ -19,7 +19,7 @@ use machinery::ApiError;
 use machinery::schema::KindSchema;
 use serde_json::Value;
 
-use crate::custom::coerce;
+use crate::read_back::coerce;
 use crate::siblings::Siblings;
 
 pub(crate) use client::WebhookClient;

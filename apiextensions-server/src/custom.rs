@@ -15,13 +15,13 @@ use machinery::custom;
 use machinery::field::FieldErrorKind;
 use machinery::go;
 use machinery::names::{name_is_dns_subdomain, qualified_name};
-use machinery::schema::KindSchema;
 use machinery::{ApiError, FieldError, FieldPath, GroupResource, GroupVersionKind, meta};
 use serde_json::{Map, Value};
 use storage::Revision;
 
 use crate::definition::VersionInfo;
 use crate::props::Props;
+use crate::read_back::{coerce, read_back};
 use crate::rules::RuleTree;
 use crate::schema::{self, Compiled};
 use crate::siblings::Siblings;
@@ -296,23 +296,6 @@ fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
 
 /// Puts in what the schema has learnt to fill in since an object was stored.
 type Decorate = Box<dyn Fn(&mut Value) + Send + Sync>;
-
-/// Takes out of an object what a schema does not know: fields, nulls that are not allowed, malformed metadata of embedded objects.
-pub(crate) fn coerce(schema: &KindSchema, prunes: bool, object: &mut Value) {
-    let root = schema.root();
-    if prunes {
-        custom::prune(root, object, true);
-        custom::prune_nulls(root, object);
-    }
-    // Malformed metadata of embedded objects is dropped, nothing is refused here.
-    let _ = custom::coerce_metadata(root, object, true, true);
-}
-
-/// Brings an object stored under another schema to this one: unknown fields are pruned, defaults are applied.
-pub(crate) fn read_back(schema: &KindSchema, prunes: bool, object: &mut Value) {
-    coerce(schema, prunes, object);
-    custom::default(schema.root(), object);
-}
 
 /// Who fills in the defaults of an object that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

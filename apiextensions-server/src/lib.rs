@@ -19,6 +19,7 @@ mod list_types;
 mod metrics;
 mod openapi;
 mod props;
+mod read_back;
 mod resource;
 mod rules;
 mod schema;

@@ -9,7 +9,7 @@ use machinery::schema::KindSchema;
 use serde_json::Value;
 
 use crate::crd::internal::Spec;
-use crate::custom::read_back;
+use crate::read_back::read_back;
 use crate::schema;
 
 /// The schemas of all versions of one CRD, compiled when the first of them is asked for: most CRDs never need them.

@@ -50,6 +50,10 @@ impl World {
             storage: StorageFactory::new(storage::memory()),
             prefix: "/registry".into(),
             directory: directory.clone(),
+            services: generic_server::webhook::Services::new(
+                directory.clone(),
+                generic_server::client::egress::EgressSelector::default(),
+            ),
             env: ServeEnv {
                 admission: AdmissionChain::default(),
                 authorizer: Arc::new(Anyone),
