@@ -99,7 +99,7 @@ async fn objects_are_recorded_at_their_level() {
     let rules = "omitManagedFields: true, rules: [
         {level: RequestResponse, users: [kubernetes-admin], resources: [{group: '', resources: [configmaps]}]},
         {level: Request, users: [kubernetes-admin], resources: [{group: '', resources: [services]}]},
-        {level: Metadata, users: [kubernetes-admin], resources: [{group: '', resources: [secrets, serviceaccounts/token]}]}]";
+        {level: Metadata, users: [kubernetes-admin], resources: [{group: '', resources: [pods, secrets, serviceaccounts/token]}]}]";
     let server = audited(rules).await;
     let created = server.admin.post(MAPS, &map("a")).await.expect(201);
     let [received, complete] = &server.of("configmaps")[..] else {
